@@ -1,0 +1,95 @@
+# pairbus: `make` lists the targets. Everything happens in .venv in this folder; nothing is installed elsewhere,
+# but for a browser for the tests of the live page, where the machine lets us (see tools/browser.sh).
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+UV := $(VENV)/uv/bin/uv
+STAMP := $(VENV)/.ready
+SDK_STAMP := .venv-sdk-7.14.3/.ready
+JOBS ?= 2
+export PYTHONHASHSEED := 0
+export UV_PYTHON_DOWNLOADS := never
+
+.PHONY: help
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## ?/  \1|/' | column -t -s '|' 2>/dev/null \
+	  || grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: $(STAMP) ## make .venv with pairbus, all its extras and the tools, from pinned requirements
+
+$(UV): requirements/uv.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "pairbus needs Python 3.11 or newer, this is " + sys.version.split()[0])'
+	$(PYTHON) -m venv --clear $(VENV)/uv
+	$(VENV)/uv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
+	@touch $@
+
+$(STAMP): $(UV) requirements/dev.txt pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv --without-pip $(VENV)
+	$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements/dev.txt
+	$(UV) pip install --quiet --python $(BIN)/python --no-deps --editable .
+	@touch $@
+
+$(SDK_STAMP): $(UV) requirements/sdk-7.14.3.txt pyproject.toml
+	test -x .venv-sdk-7.14.3/bin/python || $(PYTHON) -m venv --without-pip .venv-sdk-7.14.3
+	$(UV) pip install --quiet --python .venv-sdk-7.14.3/bin/python --require-hashes -r requirements/sdk-7.14.3.txt
+	$(UV) pip install --quiet --python .venv-sdk-7.14.3/bin/python --no-deps --editable .
+	@touch $@
+
+.PHONY: lock
+lock: $(UV) ## compile the pinned requirement files anew from pyproject.toml
+	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
+	  --all-extras --group test --group lint --group docs pyproject.toml -o requirements/dev.txt
+	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
+	  requirements/sdk-7.14.3.in -o requirements/sdk-7.14.3.txt
+	echo uv | $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header - -o requirements/uv.txt
+
+.PHONY: gen
+gen: $(STAMP) ## write what is generated: the sync twin, diagrams, the reference's tables
+	$(BIN)/python tools/gen.py
+
+.PHONY: fmt
+fmt: $(STAMP) ## format the code
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix-only --quiet .
+
+.PHONY: lint
+lint: $(STAMP) ## check format, lint and that generated files are current
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/python tools/gen.py --check
+
+.PHONY: type
+type: $(STAMP) ## check types, strictly
+	$(BIN)/mypy
+
+.PHONY: test
+test: $(STAMP) $(SDK_STAMP) ## run all tests, with all their own set-up
+	@tools/browser.sh
+	$(BIN)/pytest -n $(JOBS) --dist loadgroup
+
+.PHONY: test-fast
+test-fast: $(STAMP) ## run the tests that need no JVM and no browser
+	$(BIN)/pytest -n $(JOBS) --dist loadgroup -m 'not spark and not browser and not crash and not slow'
+
+.PHONY: bench
+bench: $(STAMP) ## measure: one line `name value unit` per figure
+	$(BIN)/python -m benchmarks
+
+.PHONY: demo
+demo: $(STAMP) ## see an outage, nothing lost, and what it cost
+	$(BIN)/pairbus demo $(ARGS)
+
+.PHONY: docs
+docs: $(STAMP) ## build the documentation site into docs/_build/html
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+
+.PHONY: check
+check: lint type docs test ## everything a contributor runs before a change is offered
+
+.PHONY: clean
+clean: ## remove what was built
+	rm -rf .venv .venv-sdk-7.14.3 docs/_build build dist .mypy_cache .ruff_cache

@@ -1,0 +1,1 @@
+"""Tools for testing Service Bus code: fixtures, a fault proxy, a fake clock."""

@@ -1,0 +1,27 @@
+"""The pure folders stay pure: they decide, and never touch a socket, a clock or a log."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+SRC = Path(__file__).parent.parent / "src" / "pairbus"
+PURE = ["core", "amqp", "broker/entities"]
+FORBIDDEN = {
+    "asyncio", "socket", "threading", "time", "random", "logging", "sqlite3", "azure", "pyspark",
+}  # fmt: skip
+
+
+def pure_modules() -> list[Path]:
+    return [path for folder in PURE for path in sorted((SRC / folder).rglob("*.py"))]
+
+
+@pytest.mark.parametrize("path", pure_modules(), ids=lambda p: str(p.relative_to(SRC)))
+def test_pure_module_imports_nothing_that_acts(path: Path) -> None:
+    imported: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            imported |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            imported.add(node.module.split(".")[0])
+    assert not imported & FORBIDDEN
