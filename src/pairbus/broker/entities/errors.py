@@ -1,13 +1,26 @@
-"""What the broker answers when it cannot do what was asked.
+"""What the broker answers when it will not do what it was asked.
 
-Each error owns the AMQP condition that goes on the wire, and the HTTP status of the
-administration API.
+Each class owns its wire code: ``condition`` goes on an AMQP link or into a ``$management``
+response, ``http_status`` and ``code`` into an answer of the administration API::
 
-    BrokerError                 amqp:internal-error                 500
-    ├── ArgumentError           com.microsoft:argument-error        400
-    ├── EntityNotFoundError     amqp:not-found                      404
-    ├── EntityExistsError       com.microsoft:entity-already-exists 409
-    └── UnauthorizedError       amqp:unauthorized-access            401
+    BrokerError                        amqp:internal-error
+    ├── EntityNotFoundError            amqp:not-found
+    │   └── MessageNotFoundError       com.microsoft:message-not-found
+    ├── EntityExistsError              com.microsoft:entity-already-exists
+    ├── EntityDisabledError            com.microsoft:entity-disabled
+    ├── MessageLockLostError           com.microsoft:message-lock-lost
+    ├── SessionLockLostError           com.microsoft:session-lock-lost
+    ├── SessionCannotBeLockedError     com.microsoft:session-cannot-be-locked
+    ├── QuotaExceededError             amqp:resource-limit-exceeded
+    ├── MessageSizeExceededError       amqp:link:message-size-exceeded
+    ├── ArgumentError                  com.microsoft:argument-error
+    │   └── NotAllowedError            amqp:not-allowed
+    ├── PreconditionFailedError        com.microsoft:precondition-failed
+    ├── UnauthorizedError              amqp:unauthorized-access
+    ├── ServerBusyError                com.microsoft:server-busy
+    ├── OperationTimeoutError          com.microsoft:timeout
+    ├── NotImplementedByBrokerError    amqp:not-implemented
+    └── StoreError                     amqp:internal-error
 """
 
 from __future__ import annotations
@@ -16,39 +29,150 @@ from typing import ClassVar
 
 
 class BrokerError(Exception):
-    """Base of everything that the broker refuses; ``description`` is shown to the client."""
+    """The base of every refusal; ``str(error)`` is the description that the client sees."""
 
-    condition: ClassVar[str] = "amqp:internal-error"
-    http_status: ClassVar[int] = 500
+    condition: str = "amqp:internal-error"
+    http_status: int = 500
+    code: ClassVar[str] = "InternalError"
 
-    def __init__(self, description: str) -> None:
+    def __init__(
+        self,
+        description: str,
+        *,
+        condition: str | None = None,
+        http_status: int | None = None,
+    ) -> None:
         super().__init__(description)
         self.description = description
-
-
-class ArgumentError(BrokerError):
-    """A value that the service does not take."""
-
-    condition = "com.microsoft:argument-error"
-    http_status = 400
+        if condition is not None:
+            self.condition = condition
+        if http_status is not None:
+            self.http_status = http_status
 
 
 class EntityNotFoundError(BrokerError):
-    """The entity does not exist."""
+    """There is no entity with this path."""
 
     condition = "amqp:not-found"
     http_status = 404
+    code = "NotFound"
+
+
+class MessageNotFoundError(EntityNotFoundError):
+    """There is no message with this sequence number in the state that was asked for."""
+
+    condition = "com.microsoft:message-not-found"
 
 
 class EntityExistsError(BrokerError):
-    """An entity of that name exists already."""
+    """An entity with this path exists already."""
 
     condition = "com.microsoft:entity-already-exists"
     http_status = 409
+    code = "Conflict"
+
+
+class EntityDisabledError(BrokerError):
+    """The entity exists, and its status forbids this."""
+
+    condition = "com.microsoft:entity-disabled"
+    http_status = 403
+    code = "EntityDisabled"
+
+
+class MessageLockLostError(BrokerError):
+    """The lock of the message has expired, or the message was settled already."""
+
+    condition = "com.microsoft:message-lock-lost"
+    http_status = 410
+    code = "MessageLockLost"
+
+
+class SessionLockLostError(BrokerError):
+    """The lock of the session has expired, or was never held."""
+
+    condition = "com.microsoft:session-lock-lost"
+    http_status = 410
+    code = "SessionLockLost"
+
+
+class SessionCannotBeLockedError(BrokerError):
+    """Another receiver holds the session."""
+
+    condition = "com.microsoft:session-cannot-be-locked"
+    http_status = 409
+    code = "SessionCannotBeLocked"
+
+
+class QuotaExceededError(BrokerError):
+    """The entity is full."""
+
+    condition = "amqp:resource-limit-exceeded"
+    http_status = 403
+    code = "QuotaExceeded"
+
+
+class MessageSizeExceededError(BrokerError):
+    """The message is larger than the entity takes."""
+
+    condition = "amqp:link:message-size-exceeded"
+    http_status = 400
+    code = "MessageSizeExceeded"
+
+
+class ArgumentError(BrokerError):
+    """The request does not make sense; ``str(error)`` says why."""
+
+    condition = "com.microsoft:argument-error"
+    http_status = 400
+    code = "BadRequest"
+
+
+class NotAllowedError(ArgumentError):
+    """The entity does not allow this, for example a receiver that names no session."""
+
+    condition = "amqp:not-allowed"
+
+
+class PreconditionFailedError(BrokerError):
+    """The entity is not as the caller's If-Match said."""
+
+    condition = "com.microsoft:precondition-failed"
+    http_status = 412
+    code = "PreconditionFailed"
 
 
 class UnauthorizedError(BrokerError):
-    """The token does not allow it."""
+    """The token is missing, wrong, expired, or does not carry the claim."""
 
     condition = "amqp:unauthorized-access"
     http_status = 401
+    code = "Unauthorized"
+
+
+class ServerBusyError(BrokerError):
+    """The broker asks the client to come back later."""
+
+    condition = "com.microsoft:server-busy"
+    http_status = 503
+    code = "ServerBusy"
+
+
+class OperationTimeoutError(BrokerError):
+    """What was asked for did not happen in time, for example no session became available."""
+
+    condition = "com.microsoft:timeout"
+    http_status = 408
+    code = "Timeout"
+
+
+class NotImplementedByBrokerError(BrokerError):
+    """The service can do this and the embedded broker cannot."""
+
+    condition = "amqp:not-implemented"
+    http_status = 501
+    code = "NotImplemented"
+
+
+class StoreError(BrokerError):
+    """The store could not keep what it was given; nothing of the request is promised."""
