@@ -1,0 +1,96 @@
+"""Descriptions as JSON, for the store: every description comes back equal to what went in."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from datetime import datetime, timedelta
+from enum import Enum
+from typing import Any, TypeAlias
+
+from .model import (
+    AccessRight,
+    AuthorizationRule,
+    AvailabilityStatus,
+    CorrelationFilter,
+    EntityStatus,
+    FalseFilter,
+    QueueDescription,
+    RuleDescription,
+    SqlAction,
+    SqlFilter,
+    SubscriptionDescription,
+    TopicDescription,
+    TrueFilter,
+    TypedValue,
+)
+
+Description: TypeAlias = (
+    QueueDescription | TopicDescription | SubscriptionDescription | RuleDescription
+)
+
+_CLASSES: dict[str, Any] = {
+    cls.__name__: cls
+    for cls in (
+        AuthorizationRule,
+        CorrelationFilter,
+        FalseFilter,
+        QueueDescription,
+        RuleDescription,
+        SqlAction,
+        SqlFilter,
+        SubscriptionDescription,
+        TopicDescription,
+        TrueFilter,
+        TypedValue,
+    )
+}
+_ENUMS: dict[str, Any] = {
+    cls.__name__: cls for cls in (AccessRight, AvailabilityStatus, EntityStatus)
+}
+
+
+def dump_description(description: Description) -> str:
+    """The description as one JSON text; what is at its default is left out."""
+    return json.dumps(_pack(description), separators=(",", ":"))
+
+
+def load_description(text: str) -> Any:
+    """The description that :func:`dump_description` wrote; fields it does not know are ignored."""
+    return _unpack(json.loads(text))
+
+
+def _pack(value: Any) -> Any:
+    if isinstance(value, Enum):
+        return {"": type(value).__name__, "v": value.value}
+    if isinstance(value, timedelta):
+        return {"": "timedelta", "v": [value.days, value.seconds, value.microseconds]}
+    if isinstance(value, datetime):
+        return {"": "datetime", "v": value.isoformat()}
+    if isinstance(value, tuple):
+        return [_pack(item) for item in value]
+    if dataclasses.is_dataclass(value):
+        fields = {
+            f.name: _pack(content)
+            for f in dataclasses.fields(value)
+            if (content := getattr(value, f.name)) != f.default
+        }
+        return {"": type(value).__name__, **fields}
+    return value
+
+
+def _unpack(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(_unpack(item) for item in value)
+    if not isinstance(value, dict):
+        return value
+    name = value[""]
+    if name == "timedelta":
+        return timedelta(*value["v"])
+    if name == "datetime":
+        return datetime.fromisoformat(value["v"])
+    if name in _ENUMS:
+        return _ENUMS[name](value["v"])
+    cls = _CLASSES[name]
+    known = {f.name for f in dataclasses.fields(cls)}
+    return cls(**{key: _unpack(content) for key, content in value.items() if key in known})

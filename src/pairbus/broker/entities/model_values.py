@@ -1,0 +1,114 @@
+"""Values as the administration API writes them: ISO 8601 durations and typed values of rules."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TypeAlias
+
+from .errors import ArgumentError
+
+MAX_DURATION = timedelta(days=10675199, hours=2, minutes=48, seconds=5, microseconds=477580)
+"""The service's maximum, ``P10675199DT2H48M5.4775807S``: .NET's ``TimeSpan.MaxValue``."""
+
+
+@dataclass(frozen=True, slots=True)
+class TypedValue:
+    """A value of a rule with its XML schema type, kept as it was written.
+
+    ``type`` is the local name of the XML schema type (``string``, ``int``, ``long``, ``double``,
+    ``boolean``, ``dateTime``, ``duration``, …) and ``text`` its lexical form, so that what was set
+    comes back exactly; :attr:`value` is what filters compute with.
+    """
+
+    type: str
+    text: str
+
+    @property
+    def value(self) -> Scalar:
+        """The value as a Python object; ArgumentError when the text does not fit the type."""
+        return parse_typed(self.type, self.text)
+
+
+Scalar: TypeAlias = "str | int | float | bool | datetime | timedelta | None"
+Pairs: TypeAlias = tuple[tuple[str, TypedValue], ...]
+
+INT_TYPES = frozenset(
+    {"int", "long", "short", "byte", "unsignedInt", "unsignedLong", "unsignedShort"}
+    | {"unsignedByte", "integer"}
+)
+FLOAT_TYPES = frozenset({"double", "float", "decimal"})
+
+
+def parse_typed(type_name: str, text: str) -> Scalar:
+    """The Python value of *text* read as the XML schema type *type_name*."""
+    try:
+        if type_name in INT_TYPES:
+            return int(text)
+        if type_name in FLOAT_TYPES:
+            return float(text)
+        if type_name == "boolean":
+            return {"true": True, "1": True, "false": False, "0": False}[text.strip().lower()]
+        if type_name == "dateTime":
+            moment = datetime.fromisoformat(_trim_fraction(text.strip()))
+            return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        if type_name == "duration":
+            return parse_duration(text)
+        if type_name in ("string", "guid", "char", "anyURI"):
+            return text
+    except (ValueError, KeyError, OverflowError):
+        raise ArgumentError(f"'{text[:64]}' is not a value of type {type_name}.") from None
+    raise ArgumentError(f"The type '{type_name[:64]}' is not supported as a value of a rule.")
+
+
+def _trim_fraction(text: str) -> str:
+    """.NET writes seven digits of a second and more; Python keeps six."""
+    return re.sub(r"(\.\d{6})\d+", r"\1", text)
+
+
+_DURATION = re.compile(
+    r"(-)?P(?:(\d{1,9})Y)?(?:(\d{1,9})M)?(?:(\d{1,9})W)?(?:(\d{1,9})D)?"
+    r"(?:T(?:(\d{1,10})H)?(?:(\d{1,12})M)?(?:(\d{1,15})(?:\.(\d{1,12}))?S)?)?",
+    re.ASCII,
+)
+
+
+def parse_duration(text: str) -> timedelta:
+    """An ISO 8601 duration as a timedelta, capped at the service's maximum."""
+    match = _DURATION.fullmatch(text.strip())
+    if match is None or text.strip().endswith(("P", "T")):
+        raise ArgumentError(f"'{text[:64]}' is not a duration in ISO 8601 form.")
+    sign, years, months, weeks, days, hours, minutes, seconds, fraction = match.groups()
+    try:
+        value = timedelta(
+            days=int(years or 0) * 365 + int(months or 0) * 30 + int(days or 0),
+            weeks=int(weeks or 0),
+            hours=int(hours or 0),
+            minutes=int(minutes or 0),
+            seconds=int(seconds or 0),
+            microseconds=int((fraction or "0")[:6].ljust(6, "0")),
+        )
+    except OverflowError:
+        raise ArgumentError(f"The duration '{text[:64]}' is out of range.") from None
+    return -value if sign else min(value, MAX_DURATION)
+
+
+def format_duration(value: timedelta) -> str:
+    """A timedelta as the ISO 8601 duration that the service writes."""
+    if value >= MAX_DURATION:
+        return "P10675199DT2H48M5.4775807S"
+    sign = "-" if value < timedelta() else ""
+    value = abs(value)
+    hours, rest = divmod(value.seconds, 3600)
+    minutes, seconds = divmod(rest, 60)
+    fraction = f".{value.microseconds:06d}".rstrip("0") if value.microseconds else ""
+    time = (
+        (f"{hours}H" if hours else "")
+        + (f"{minutes}M" if minutes else "")
+        + (f"{seconds}{fraction}S" if seconds or fraction else "")
+    )
+    date = f"{value.days}D" if value.days else ""
+    if not date and not time:
+        return "PT0S"
+    return f"{sign}P{date}" + (f"T{time}" if time else "")
