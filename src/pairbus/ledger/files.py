@@ -1,0 +1,70 @@
+"""Parquet files of the ledger, each of which says in its footer which rows it holds.
+
+The footer's `pairbus.ranges` lists, per writer, the sequence numbers in the file. A reader that
+looks at footers alone then knows which files repeat others, and which rows are missing, without
+reading a row (see `pairbus.ledger.plan`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .schema import TABLES, arrow_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+RANGES = b"pairbus.ranges"
+
+Ranges = dict[str, list[tuple[int, int]]]
+"""Per writer, the closed ranges of sequence numbers, ascending and apart."""
+
+
+def column_names(table: str) -> list[str]:
+    """Return the names of a table's columns, in order."""
+    return [column.name for column in TABLES[table]]
+
+
+def to_table(table: str, columns: Mapping[str, Sequence[Any]]) -> pa.Table:
+    """Make an Arrow table of the ledger's `table` from columns; missing ones are null."""
+    import pyarrow as pa
+
+    schema = arrow_schema(table)
+    count = len(next(iter(columns.values())))
+    arrays = [
+        pa.array(columns[f.name], f.type) if f.name in columns else pa.nulls(count, f.type)
+        for f in schema
+    ]
+    return pa.Table.from_arrays(arrays, schema=schema)
+
+
+def encode(rows: pa.Table, ranges: Ranges) -> pa.Buffer:
+    """Return the whole Parquet file of these rows."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    note = {RANGES: json.dumps({w: [list(r) for r in spans] for w, spans in ranges.items()})}
+    sink = pa.BufferOutputStream()
+    pq.write_table(rows.replace_schema_metadata(note), sink, compression="zstd")
+    return sink.getvalue()
+
+
+def decode_ranges(metadata: Mapping[bytes, bytes] | None) -> Ranges | None:
+    """Return what a file's footer says it holds, or None if it does not say."""
+    raw = (metadata or {}).get(RANGES)
+    if raw is None:
+        return None
+    return {w: [(int(a), int(b)) for a, b in spans] for w, spans in json.loads(raw).items()}
+
+
+def merge(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Join closed ranges that touch or overlap."""
+    joined: list[tuple[int, int]] = []
+    for first, last in sorted(spans):
+        if joined and first <= joined[-1][1] + 1:
+            joined[-1] = (joined[-1][0], max(last, joined[-1][1]))
+        else:
+            joined.append((first, last))
+    return joined

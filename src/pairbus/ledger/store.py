@@ -1,0 +1,181 @@
+"""Where a ledger lives: a directory or a URL, in which files appear whole or not at all.
+
+Everything goes through pyarrow's filesystems, so that `/var/lib/ledger`, `s3://bucket/ledger` and
+`gs://…` are alike. A file is written under a temporary name, which readers skip by its leading
+underscore, and renamed when it is complete. On a local disk it is on the disk by then: the file
+and its directory were synced.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .schema import VERSION
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    import pyarrow.fs as pafs
+
+MARKER = "ledger.json"
+
+
+class LedgerError(Exception):
+    """Something is wrong with a ledger: one line that says what, and where."""
+
+
+class Store:
+    """Files below one location.
+
+    Args:
+        location: a path, or a URL that pyarrow knows (`file`, `s3`, `gs`, `abfs`, `hdfs`).
+        filesystem: a pyarrow filesystem to use instead; `location` is then a path in it.
+    """
+
+    def __init__(self, location: str, *, filesystem: pafs.FileSystem | None = None) -> None:
+        self.location = str(location)
+        self._made: set[str] = set()
+        self._fs, self._root = _resolve(self.location, filesystem)
+        self._local = self._fs.type_name == "local"
+
+    def __repr__(self) -> str:
+        return f"<Store {self.location}>"
+
+    @property
+    def filesystem(self) -> pafs.FileSystem:
+        """The pyarrow filesystem."""
+        return self._fs
+
+    def path(self, name: str) -> str:
+        """Return the full path of a file in the filesystem."""
+        return f"{self._root}/{name}"
+
+    def write_whole(self, name: str, data: bytes | pa.Buffer) -> None:
+        """Write a file that appears whole or not at all; on a local disk, durable on return."""
+        folder, _, leaf = name.rpartition("/")
+        self._ensure(folder)
+        # no `.parquet` at the end: a reader that globs must not find it either
+        temporary = f"{folder}/_{leaf}.{uuid.uuid4().hex[:8]}.tmp".lstrip("/")
+        try:
+            if self._local:
+                _write_local(self.path(temporary), self.path(name), data)
+            else:
+                with self._fs.open_output_stream(self.path(temporary)) as stream:
+                    stream.write(data)
+                self._fs.move(self.path(temporary), self.path(name))
+        except BaseException:
+            self._discard(temporary)
+            raise
+
+    def read(self, name: str) -> bytes | None:
+        """Return the bytes of a file, or None if there is none."""
+        try:
+            with self._fs.open_input_stream(self.path(name)) as stream:
+                return bytes(stream.read())
+        except FileNotFoundError:
+            return None
+
+    def list(self, folder: str, suffix: str = "") -> list[str]:
+        """Return the names (with their folder) of the complete files in a folder, sorted."""
+        import pyarrow.fs as pafs
+
+        selector = pafs.FileSelector(self.path(folder), recursive=False, allow_not_found=True)
+        return sorted(
+            f"{folder}/{info.base_name}"
+            for info in self._fs.get_file_info(selector)
+            if info.type == pafs.FileType.File
+            and not info.base_name.startswith(("_", "."))
+            and info.base_name.endswith(suffix)
+        )
+
+    def delete(self, name: str) -> None:
+        """Delete a file; one that is gone already is fine."""
+        try:
+            self._fs.delete_file(self.path(name))
+        except FileNotFoundError:
+            pass
+
+    def ensure_ledger(self) -> None:
+        """Mark the location as a ledger of our version, or raise if it is of another."""
+        if self.read_marker() is None:
+            text = json.dumps({"format": "pairbus ledger", "version": VERSION}) + "\n"
+            self.write_whole(MARKER, text.encode())
+
+    def read_marker(self) -> dict[str, Any] | None:
+        """Return the content of `ledger.json`, None if there is none; raise on a foreign one."""
+        raw = self.read(MARKER)
+        if raw is None:
+            return None
+        try:
+            marker = json.loads(raw)
+            version = marker["version"]
+        except (ValueError, TypeError, KeyError):
+            raise LedgerError(f"{self.location}: {MARKER} is not that of a ledger") from None
+        if version != VERSION:
+            raise LedgerError(
+                f"{self.location}: ledger of version {version}, this pairbus reads {VERSION}"
+            )
+        return dict(marker)
+
+    def require_ledger(self) -> None:
+        """Raise, in one line, unless this is a ledger of our version."""
+        if self.read_marker() is None:
+            raise LedgerError(f"{self.location}: not a ledger (no {MARKER} there)")
+
+    def _ensure(self, folder: str) -> None:
+        if folder in self._made:
+            return
+        self._fs.create_dir(self.path(folder), recursive=True)
+        if self._local:
+            _sync_directory(Path(self.path(folder)).parent)
+        self._made.add(folder)
+
+    def _discard(self, name: str) -> None:
+        try:
+            self._fs.delete_file(self.path(name))
+        except OSError:
+            pass  # readers skip it by its name; there is nothing better to do
+
+    def forget_folders(self) -> None:
+        """Forget which folders exist, so that the next write makes them again."""
+        self._made.clear()
+
+
+def _resolve(location: str, filesystem: pafs.FileSystem | None) -> tuple[pafs.FileSystem, str]:
+    try:
+        import pyarrow.fs as pafs
+    except ImportError:
+        raise LedgerError("a ledger needs pyarrow: pip install 'pairbus[ledger]'") from None
+    if filesystem is not None:
+        return filesystem, location.rstrip("/")
+    if "://" not in location:
+        return pafs.LocalFileSystem(), str(Path(location).expanduser().absolute())
+    try:
+        fs, root = pafs.FileSystem.from_uri(location)
+    except (ValueError, OSError) as exc:
+        raise LedgerError(f"{location}: {_first_line(exc)}") from None
+    return fs, str(root).rstrip("/")
+
+
+def _write_local(temporary: str, final: str, data: bytes | pa.Buffer) -> None:
+    with Path(temporary).open("wb") as file:
+        file.write(memoryview(data))
+        file.flush()
+        os.fsync(file.fileno())
+    Path(temporary).rename(final)
+    _sync_directory(Path(final).parent)
+
+
+def _sync_directory(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _first_line(exc: BaseException) -> str:
+    return (str(exc).splitlines() or [type(exc).__name__])[0]

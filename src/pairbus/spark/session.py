@@ -1,0 +1,88 @@
+"""A Spark session that starts anywhere, and is quiet about it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .java import JavaNotFoundError, ensure_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HINT = "pip install 'pairbus[spark]'"
+CONF = Path(__file__).parent / "conf"
+
+
+class SparkUnavailableError(Exception):
+    """Spark cannot run here: one line that says what to install."""
+
+
+def get_session(
+    master: str | None = None,
+    app_name: str = "pairbus",
+    quiet: bool = True,
+    config: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """Return the Spark session of this process, started if there is none.
+
+    Args:
+        master: where to run; `local[*]` unless it is given here or by `spark.master`.
+        app_name: the name that Spark's own pages show.
+        quiet: print nothing but errors, and no progress bar.
+        config: Spark settings, which win over ours.
+
+    Raises:
+        SparkUnavailableError: pyspark or Java is missing; says what to install.
+    """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise SparkUnavailableError(f"this needs Spark: {HINT}") from None
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        return running
+    settings = dict(config or {})
+    master = master or settings.get("spark.master") or "local[*]"
+    prepare_environment(local=master.startswith("local"), quiet=quiet)
+    builder = SparkSession.builder.master(master).appName(app_name)
+    for key, value in {**_defaults(master, quiet), **settings}.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+def prepare_environment(*, local: bool = True, quiet: bool = True) -> None:
+    """Set what Spark's scripts and workers read from the environment; what is set there stays.
+
+    Raises:
+        SparkUnavailableError: there is no Java, and nothing that would bring one.
+    """
+    try:
+        os.environ["JAVA_HOME"] = ensure_java()
+    except JavaNotFoundError as exc:
+        raise SparkUnavailableError(str(exc)) from None
+    # Without this Spark takes the first `python3` on PATH, which may lack pyarrow, and the
+    # only sign of it is "Python worker failed to connect back".
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    if quiet:
+        os.environ.setdefault("SPARK_CONF_DIR", str(CONF))
+
+
+def _defaults(master: str, quiet: bool) -> dict[str, str]:
+    values = {
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+    }
+    if quiet:
+        values["spark.ui.showConsoleProgress"] = "false"
+    if master.startswith("local"):
+        values["spark.ui.enabled"] = "false"
+        values["spark.driver.host"] = "127.0.0.1"
+        values["spark.sql.shuffle.partitions"] = "8"
+    return values
