@@ -1,9 +1,162 @@
-"""The command line: `pairbus NOUN VERB`."""
+"""The command line: `pairbus NOUN VERB`.
+
+A noun is a module `pairbus/cli/<noun>.py` that exposes `group` (a `click.Group` of verbs) or
+`command` (a `click.Command`). It is imported when it is used, so that `pairbus broker run` never
+waits for Spark; import heavy libraries inside the functions. A new noun gets a line in `NOUNS`.
+
+Errors are one line on the standard error and an exit code (`pairbus.cli.output.ExitCode`); with
+`--debug`, which may stand anywhere on the line, a traceback too.
+"""
+
+import importlib
+import importlib.util
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
 import click
 
+from pairbus import __version__
+from pairbus.cli.output import EXTRAS, ExitCode, MissingExtraError, explain, mask, one_line
 
-@click.group()
-@click.version_option(package_name="pairbus")
-def run() -> None:
-    """Keep Azure Service Bus senders alive through an outage."""
+NOUNS = {
+    "backlog": "List, create, peek, resubmit and delete backlog queues.",
+    "bench": "Measure sending, failing over and draining on this machine.",
+    "broker": "Run the embedded Service Bus broker.",
+    "check": "Compare a pair with thresholds, for monitors: exit code 0, 1 or 2.",
+    "completion": "Print the shell completion for bash, zsh or fish.",
+    "cost": "Estimate and report what pairing costs.",
+    "dashboard": "Serve the live page.",
+    "demo": "See an outage happen, nothing get lost, and what it cost.",
+    "ledger": "Look after the ledger: compact it, show it.",
+    "pair": "Pair two namespaces, and show how they are.",
+    "reconcile": "Account for every message that went through the backlog.",
+    "syphon": "Bring the backlog home: run, watch, pause, resume.",
+}
+
+
+class Root(click.Group):
+    """A group whose commands are modules, loaded when they are used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The nouns whose modules are there."""
+        return [noun for noun in NOUNS if importlib.util.find_spec(f"pairbus.cli.{noun}")]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import one noun's module."""
+        if cmd_name not in self.list_commands(ctx):
+            return None
+        module = importlib.import_module(f"pairbus.cli.{cmd_name}")
+        found = getattr(module, "group", None) or module.command
+        assert isinstance(found, click.Command)
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the nouns without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(noun, NOUNS[noun]) for noun in self.list_commands(ctx)])
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> NoReturn:
+        """Run a command line, and end the process with a documented exit code."""
+        arguments = list(sys.argv[1:] if args is None else args)
+        debug = "--debug" in arguments
+        try:
+            result = super().main(
+                hoisted(arguments),
+                prog_name or "pairbus",
+                complete_var,
+                standalone_mode=False,
+                **extra,
+            )
+            code = result if isinstance(result, int) else ExitCode.OK
+        except (Exception, KeyboardInterrupt) as exc:  # noqa: BLE001 - the boundary: all is told in one line
+            code = report(exc, debug=debug)
+        sys.exit(int(code))
+
+
+def hoisted(arguments: list[str]) -> list[str]:
+    """The arguments with --debug in front, so that it may stand anywhere on the line."""
+    rest = [argument for argument in arguments if argument != "--debug"]
+    return rest if len(rest) == len(arguments) else ["--debug", *rest]
+
+
+def report(exc: BaseException, *, debug: bool) -> int:
+    """Say an error in one line; return the exit code."""
+    if debug and not isinstance(exc, click.exceptions.Exit | click.Abort | KeyboardInterrupt):
+        click.echo(mask("".join(traceback.format_exception(exc))), err=True, nl=False)
+    match exc:
+        case click.exceptions.Exit():
+            return exc.exit_code
+        case click.Abort() | KeyboardInterrupt():
+            click.echo("pairbus: interrupted", err=True)
+            return ExitCode.INTERRUPTED
+        case BrokenPipeError():
+            # The reader of our output went away (`| head`): nothing to say, nobody to say it to.
+            sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 - flushed at exit
+            return ExitCode.OK
+        case click.exceptions.NoArgsIsHelpError():
+            click.echo(exc.format_message(), err=True)
+            return ExitCode.USAGE
+        case click.UsageError():
+            where = exc.ctx.command_path if exc.ctx else "pairbus"
+            click.echo(f"{where}: {mask(exc.format_message())} (see {where} --help)", err=True)
+            return ExitCode.USAGE
+        case click.ClickException():
+            click.echo(f"pairbus: {mask(exc.format_message())}", err=True)
+            return exc.exit_code if exc.exit_code != 1 else ExitCode.ERROR
+        case ModuleNotFoundError() if (module := (exc.name or "").split(".")[0]) in EXTRAS:
+            return report(MissingExtraError(module, EXTRAS[module]), debug=False)
+    hint = explain(exc)
+    if hint is not None:
+        click.echo(f"pairbus: {one_line(exc)}. Try: {hint}", err=True)
+        return ExitCode.ERROR
+    click.echo(
+        f"pairbus: unexpected {type(exc).__name__}: {one_line(exc)} "
+        "(pairbus --debug … shows where)",
+        err=True,
+    )
+    return ExitCode.BUG
+
+
+@click.group(cls=Root, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--config", metavar="FILE", help="Configuration file (default: pairbus.toml).")
+@click.option("--debug", is_flag=True, help="Show a traceback with an error.")
+@click.version_option(__version__, prog_name="pairbus")
+@click.pass_context
+def cli(ctx: click.Context, config: str | None, debug: bool) -> None:
+    """Keep Azure Service Bus senders alive through an outage.
+
+    Pairs come from one TOML file or from the environment (PAIRBUS_PRIMARY, PAIRBUS_SECONDARY,
+    PAIRBUS_PRIMARY_NAMESPACE, PAIRBUS_LEDGER), so that nobody types a connection string.
+
+    \b
+    Exit codes:
+      0   done; `check`: all is well
+      1   done, and the answer is bad news (lost messages, a warning)
+      2   `check`: critical
+      3   it could not be done; the message says why
+      64  the command line or the configuration file is wrong
+      69  a package is missing; the message says how to install it
+      70  an error that pairbus does not know; --debug shows it
+      130 interrupted
+
+    \b
+    Example:
+      pairbus demo --fast
+    """
+    ctx.meta["pairbus.config"] = config
+    ctx.meta["pairbus.debug"] = debug
+
+
+def run() -> NoReturn:
+    """Run the command line of this process."""
+    cli.main()

@@ -1,0 +1,141 @@
+"""Pairs from the file, the environment and the options."""
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from pairbus.cli.config import Pair, ledger_option, namespace_of, pair_options, resolve_pair
+from pairbus.cli.output import UserError
+
+CS = "Endpoint=sb://{0}.servicebus.windows.net/;SharedAccessKeyName=k;SharedAccessKey=s3cr3t="
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch, tmp_path):
+    for name in ("PRIMARY", "SECONDARY", "PRIMARY_NAMESPACE", "LEDGER", "CONFIG", "CHECKPOINT"):
+        monkeypatch.delenv(f"PAIRBUS_{name}", raising=False)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write(folder, text, name="pairbus.toml"):
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_text(text)
+
+
+def test_pair_comes_from_the_file_in_the_working_folder(clean):
+    write(clean, f'[pairs.orders]\nprimary = "{CS.format("contoso")}"\nledger = "/l"\n')
+    pair = resolve_pair()
+    assert (pair.name, pair.primary_namespace, pair.ledger) == ("orders", "contoso", "/l")
+
+
+def test_file_in_the_users_configuration_folder_counts_too(clean):
+    write(clean, '[pairs.a]\nprimary_namespace = "alpha"\n', "xdg/pairbus/config.toml")
+    assert resolve_pair().primary_namespace == "alpha"
+
+
+def test_value_may_be_the_name_of_an_environment_variable(clean, monkeypatch):
+    monkeypatch.setenv("CONTOSO", CS.format("contoso"))
+    write(clean, '[pairs.orders]\nprimary = "CONTOSO"\n')
+    assert resolve_pair().require_primary().host == "contoso.servicebus.windows.net"
+
+
+def test_variable_that_is_not_set_is_a_clear_error(clean):
+    write(clean, '[pairs.orders]\nprimary = "NOT_SET_HERE"\n')
+    with pytest.raises(UserError, match="NOT_SET_HERE, which is not set"):
+        resolve_pair()
+
+
+def test_options_go_before_the_environment_and_that_before_the_file(clean, monkeypatch):
+    write(clean, f'[pairs.orders]\nprimary = "{CS.format("file")}"\nledger = "/file"\n')
+    assert resolve_pair().primary_namespace == "file"
+    monkeypatch.setenv("PAIRBUS_PRIMARY", CS.format("env"))
+    assert resolve_pair().primary_namespace == "env"
+    assert resolve_pair(primary=CS.format("option")).primary_namespace == "option"
+    assert resolve_pair().ledger == "/file"
+
+
+def test_pair_asked_for_by_name_is_not_overridden_by_the_environment(clean, monkeypatch):
+    write(clean, f'[pairs.orders]\nprimary = "{CS.format("file")}"\n')
+    monkeypatch.setenv("PAIRBUS_PRIMARY", CS.format("env"))
+    assert resolve_pair("orders").primary_namespace == "file"
+
+
+def test_default_chooses_among_several_pairs(clean):
+    write(clean, 'default="b"\n[pairs.a]\nledger="/a"\n[pairs.b]\nledger="/b"\n')
+    assert resolve_pair().ledger == "/b"
+    assert resolve_pair("a").ledger == "/a"
+    with pytest.raises(UserError, match=r"no pair is called 'c'.*a, b"):
+        resolve_pair("c")
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("pairs = 3", "must be tables"),
+        ("[pairs.a]\nprimery = 1", "primery"),
+        ("colour = 1", "colour"),
+        ("[", "not TOML"),
+        ('default = "x"', "names no pair"),
+        ("[pairs.a]\nbacklog_queue_count = 0", "at least 1"),
+    ],
+)
+def test_mistake_in_the_file_is_told_by_name(clean, text, match):
+    write(clean, text)
+    with pytest.raises(UserError, match=match):
+        resolve_pair()
+
+
+def test_explicit_file_that_is_missing_is_an_error(clean, monkeypatch):
+    monkeypatch.setenv("PAIRBUS_CONFIG", "nowhere.toml")
+    with pytest.raises(UserError, match=r"nowhere.toml does not exist"):
+        resolve_pair()
+
+
+def test_primary_at_an_address_needs_a_name():
+    pair = resolve_pair(primary="Endpoint=sb://127.0.0.1:5672;UseDevelopmentEmulator=true")
+    with pytest.raises(UserError, match="--primary-namespace"):
+        _ = pair.primary_namespace
+
+
+def test_missing_pieces_are_asked_for_by_name():
+    with pytest.raises(UserError, match="PAIRBUS_SECONDARY"):
+        Pair().require_secondary()
+    with pytest.raises(UserError, match="PAIRBUS_LEDGER"):
+        Pair().require_ledger()
+
+
+def test_secret_never_shows_in_a_pair():
+    pair = resolve_pair(primary=CS.format("contoso"))
+    assert "s3cr3t" not in f"{pair} {pair!r} {pair.primary} {pair.primary!r}"
+
+
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [
+        ("contoso.servicebus.windows.net", "contoso"),
+        ("127.0.0.1:5672", None),
+        ("localhost", None),
+        ("10.0.0.1", None),
+    ],
+)
+def test_namespace_is_the_first_label_of_a_host_name(host, name):
+    assert namespace_of(host) == name
+
+
+def test_decorators_hand_the_command_what_it_needs(clean, monkeypatch):
+    @click.command()
+    @pair_options
+    def show(pair: Pair) -> None:
+        click.echo(f"{pair.primary_namespace} {pair.require_ledger()}")
+
+    @click.command()
+    @ledger_option
+    def where(ledger: str) -> None:
+        click.echo(ledger)
+
+    result = CliRunner().invoke(show, ["--primary", CS.format("x"), "--ledger", "/l"])
+    assert result.output == "x /l\n"
+    monkeypatch.setenv("PAIRBUS_LEDGER", "/env")
+    assert CliRunner().invoke(where, []).output == "/env\n"

@@ -1,0 +1,92 @@
+"""Tables, JSON and how values are shown."""
+
+import dataclasses
+import datetime as dt
+import decimal
+import enum
+import json
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from pairbus.cli.output import Column, Table, cell, duration, emit, json_option, say, show
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+@dataclasses.dataclass
+class Row:
+    path: Path
+    at: dt.datetime
+    wait: dt.timedelta
+    money: decimal.Decimal
+    colour: Colour
+
+
+ROW = Row(
+    Path("/a"),
+    dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC),
+    dt.timedelta(seconds=90),
+    decimal.Decimal("0.000001"),
+    Colour.RED,
+)
+
+
+@click.command()
+@json_option
+def listing() -> None:
+    table = Table("queue", Column("messages", right=True))
+    table.add("orders", cell(1234, "red"))
+    table.add("bills/long/name", 5)
+    say("two queues")
+    emit([ROW], table)
+
+
+def test_table_is_plain_and_aligned_when_piped():
+    assert CliRunner().invoke(listing).output == (
+        "two queues\n"
+        "queue            messages\n"
+        "orders              1,234\n"
+        "bills/long/name         5\n"
+    )
+
+
+def test_json_is_asked_for_with_one_option_and_holds_the_data_alone():
+    assert json.loads(CliRunner().invoke(listing, ["--json"]).output) == [
+        {
+            "path": "/a",
+            "at": "2026-01-02T03:04:05+00:00",
+            "wait": 90.0,
+            "money": "0.000001",
+            "colour": "red",
+        }
+    ]
+
+
+def test_terminal_gets_a_drawn_table(monkeypatch):
+    monkeypatch.setattr("pairbus.cli.output.is_terminal", lambda: True)
+    assert "━" in CliRunner().invoke(listing).output or "─" in CliRunner().invoke(listing).output
+
+
+def test_empty_table_says_so():
+    assert Table("a", empty="no queues").plain() == "no queues"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(None, "-"), (45, "45s"), (200, "3m 20s"), (7500, "2h 05m"), (273600, "3d 4h")],
+)
+def test_durations_read_as_people_say_them(seconds, text):
+    assert duration(seconds) == text
+
+
+def test_values_are_shown_for_people():
+    assert show(None) == "-"
+    assert show(True) == "yes"
+    assert show(ROW.at) == "2026-01-02 03:04:05Z"
+    assert show(ROW.wait) == "1m 30s"
+    assert show("SharedAccessKey=abc") == "SharedAccessKey=***"
