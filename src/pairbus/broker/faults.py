@@ -1,0 +1,247 @@
+"""Faults on demand: what the broker shall do wrong, where, how often and for how long.
+
+A fault is injected by a call (`faults.reject("amqp:internal-error", entity="orders", nth=3)`) or
+over the control API (the same names as JSON), stays until it is cleared, has used itself up
+(`times`) or has lasted long enough (`lasts`), and counts its hits. This module only keeps the
+book; the front door and the links ask it at the points where something may go wrong.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from types import TracebackType
+from typing import Any
+
+#: What a fault does. The first three concern whole connections, the others single operations.
+KINDS = ("refuse", "reset", "silent", "hang", "delay", "reject", "throttle", "detach", "close")
+CONNECTION_KINDS = frozenset({"refuse", "reset", "silent"})
+#: Where an operation's fault strikes.
+POINTS = ("send", "settle", "management", "attach", "token")
+SERVER_BUSY = "com.microsoft:server-busy"
+
+
+@dataclass(slots=True)
+class Fault:
+    """One fault. Use it as a context manager to have it cleared at the end of a block.
+
+    Attributes:
+        kind: One of `KINDS`.
+        entity: The queue or topic it is for (any case), or None for the whole namespace.
+        on: The point where it strikes, one of `POINTS`; connection faults ignore it.
+        condition: The AMQP error condition of `reject`, `detach` and `close`.
+        description: The text that goes with it.
+        status: The HTTP-like status that a refused token is answered with.
+        delay: Seconds that a `delay` holds the answer back.
+        take: Whether an operation that is never answered (`hang`) is carried out all the same.
+        nth: The first operation it strikes, counted from the injection.
+        times: How many it strikes from there on; None for all.
+        lasts: Seconds after which it ends by itself; None for until it is cleared.
+        seen: Operations that came by so far.
+        hits: Operations it has struck so far.
+    """
+
+    kind: str
+    entity: str | None = None
+    on: str = "send"
+    condition: str = "amqp:internal-error"
+    description: str = "a fault was injected"
+    status: int = 500
+    delay: float = 0.0
+    take: bool = True
+    nth: int = 1
+    times: int | None = None
+    lasts: float | None = None
+    id: int = 0
+    seen: int = 0
+    hits: int = 0
+    ends_at: float | None = field(default=None, repr=False)
+    book: Faults | None = field(default=None, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"unknown fault {self.kind!r}; there are {', '.join(KINDS)}")
+        if self.on not in POINTS:
+            raise ValueError(f"a fault strikes on one of {', '.join(POINTS)}, not on {self.on!r}")
+        if self.kind in CONNECTION_KINDS and self.entity is not None:
+            raise ValueError(f"the fault {self.kind!r} is for a namespace, not for one entity")
+        if self.nth < 1 or (self.times is not None and self.times < 1):
+            raise ValueError("nth and times count from 1")
+        if self.delay < 0 or (self.lasts is not None and self.lasts <= 0):
+            raise ValueError("delay and lasts are positive numbers of seconds")
+        if self.entity is not None:
+            self.entity = self.entity.strip("/").lower()
+
+    def __enter__(self) -> Fault:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """End this fault; once is enough, twice is fine."""
+        if self.book is not None:
+            self.book.clear(self.id)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return what the control API shows."""
+        names = ("id", *sorted(SETTABLE), "seen", "hits")
+        return {name: getattr(self, name) for name in names}
+
+
+#: The fields that a caller of the control API may give.
+SETTABLE = frozenset(
+    f.name for f in fields(Fault) if f.name not in {"id", "seen", "hits", "ends_at", "book"}
+)
+
+
+def _direct(action: Callable[[], Any]) -> Any:
+    return action()
+
+
+class Faults:
+    """The faults of one namespace. Its methods may be called from any thread.
+
+    Args:
+        call: Runs a function on the broker's loop and returns its result, so that a fault is in
+            force (the listener closed, connections reset) when the method returns.
+        now: A clock in seconds that never goes back.
+    """
+
+    def __init__(
+        self,
+        call: Callable[[Callable[[], Any]], Any] = _direct,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._call = call
+        self._now = now
+        self._ids = itertools.count(1)
+        self._faults: dict[int, Fault] = {}
+        #: Told on the broker's loop after every change.
+        self.on_change: Callable[[], None] = lambda: None
+
+    def __repr__(self) -> str:
+        return f"<Faults {[fault.kind for fault in self._faults.values()]}>"
+
+    # -- what users call ---------------------------------------------------------------------
+
+    def inject(self, kind: str, **settings: Any) -> Fault:
+        """Put a fault in force and return it; see `Fault` for the settings."""
+        unknown = settings.keys() - SETTABLE
+        if unknown:
+            raise ValueError(f"unknown setting of a fault: {', '.join(sorted(unknown))}")
+        fault = Fault(kind, **settings)
+        if kind == "throttle" and "condition" not in settings:
+            fault.condition = SERVER_BUSY
+            fault.description = "The request was throttled; try again later."
+        self._call(lambda: self._add(fault))
+        return fault
+
+    def refuse(self, *, lasts: float | None = None) -> Fault:
+        """Close the listener and reset every open connection: the port refuses."""
+        return self.inject("refuse", lasts=lasts)
+
+    def reset(self, *, lasts: float | None = None) -> Fault:
+        """Reset every open connection, and each new one as soon as it says something."""
+        return self.inject("reset", lasts=lasts)
+
+    def silent(self, *, lasts: float | None = None) -> Fault:
+        """Accept connections and never say a word, on those that are open either."""
+        return self.inject("silent", lasts=lasts)
+
+    def hang(self, entity: str | None = None, *, take: bool = True, **settings: Any) -> Fault:
+        """Never answer a send, whether the message is taken (default) or not."""
+        return self.inject("hang", entity=entity, take=take, **settings)
+
+    def delay(self, seconds: float, entity: str | None = None, **settings: Any) -> Fault:
+        """Answer each send so many seconds late."""
+        return self.inject("delay", entity=entity, delay=seconds, **settings)
+
+    def reject(
+        self, condition: str = "amqp:internal-error", entity: str | None = None, **settings: Any
+    ) -> Fault:
+        """Answer sends with an error; `nth` and `times` choose which."""
+        return self.inject("reject", entity=entity, condition=condition, **settings)
+
+    def throttle(self, entity: str | None = None, **settings: Any) -> Fault:
+        """Answer sends with server busy."""
+        return self.inject("throttle", entity=entity, **settings)
+
+    def detach(
+        self, condition: str = "amqp:internal-error", entity: str | None = None, **settings: Any
+    ) -> Fault:
+        """Answer a send by detaching the link."""
+        return self.inject("detach", entity=entity, condition=condition, **settings)
+
+    def close(
+        self, condition: str = "amqp:internal-error", entity: str | None = None, **settings: Any
+    ) -> Fault:
+        """Answer a send by closing the connection."""
+        return self.inject("close", entity=entity, condition=condition, **settings)
+
+    def clear(self, fault_id: int | None = None) -> None:
+        """End one fault, or all."""
+        self._call(lambda: self._remove(fault_id))
+
+    @property
+    def active(self) -> list[Fault]:
+        """The faults in force, oldest first."""
+        found: list[Fault] = self._call(lambda: list(self._faults.values()))
+        return found
+
+    # -- what the broker asks, on its loop ---------------------------------------------------
+
+    def connection_fault(self) -> str | None:
+        """Return the strongest fault that concerns whole connections, if any."""
+        kinds = {fault.kind for fault in self._faults.values()}
+        return next((kind for kind in ("refuse", "reset", "silent") if kind in kinds), None)
+
+    def strike(self, point: str, entity: str) -> Fault | None:
+        """Count an operation at `point` and return the fault that hits it, if any."""
+        if not self._faults:
+            return None
+        path = entity.lower()
+        for fault in list(self._faults.values()):
+            if fault.kind in CONNECTION_KINDS or fault.on != point:
+                continue
+            if fault.entity is not None and fault.entity != path:
+                continue
+            fault.seen += 1
+            if fault.seen < fault.nth:
+                continue
+            if fault.times is not None and fault.hits >= fault.times:
+                continue
+            fault.hits += 1
+            return fault
+        return None
+
+    def expire(self) -> float | None:
+        """End what has lasted long enough; return the seconds until the next one does."""
+        now = self._now()
+        over = [f.id for f in self._faults.values() if f.ends_at is not None and f.ends_at <= now]
+        for fault_id in over:
+            self._remove(fault_id)
+        ends = [f.ends_at for f in self._faults.values() if f.ends_at is not None]
+        return max(0.0, min(ends) - now) if ends else None
+
+    def _add(self, fault: Fault) -> None:
+        fault.id = next(self._ids)
+        fault.book = self
+        if fault.lasts is not None:
+            fault.ends_at = self._now() + fault.lasts
+        self._faults[fault.id] = fault
+        self.on_change()
+
+    def _remove(self, fault_id: int | None) -> None:
+        if fault_id is None:
+            self._faults.clear()
+        elif self._faults.pop(fault_id, None) is None:
+            return
+        self.on_change()

@@ -1,0 +1,282 @@
+"""Run a namespace inside this process: `with broker.run() as ns:`.
+
+The broker has an event loop on a thread of its own, so that it serves sync and async code alike.
+What is done through the handle (a fault, a stop, a new queue) is in force when the call returns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from .faults import Faults
+from .settings import DEFAULT_KEY_NAME, BrokerSettings, Limits
+
+if TYPE_CHECKING:
+    from azure.servicebus.aio.management import (
+        ServiceBusAdministrationClient as AioAdministrationClient,
+    )
+    from azure.servicebus.management import ServiceBusAdministrationClient
+
+    from .server import Broker
+
+T = TypeVar("T")
+
+
+def run(
+    namespace: str = "contoso",
+    *,
+    port: int = 0,
+    host: str = "127.0.0.1",
+    memory: bool | None = None,
+    data: str | Path | None = None,
+    durability: str = "normal",
+    entities: Mapping[str, Any] | str | Path | None = None,
+    key: str | None = None,
+    key_name: str = DEFAULT_KEY_NAME,
+    control_port: int | None = None,
+    clock: Callable[[], float] | None = None,
+    limits: Limits | None = None,
+) -> RunningNamespace:
+    """Return a Service Bus namespace that runs in this process while its `with` block does.
+
+    Args:
+        namespace: Its name.
+        port: The port it listens on; 0 picks a free one.
+        host: The address it binds. Any but a loopback address needs a `key`.
+        memory: Keep nothing on disk; the default unless `data` is given.
+        data: The folder that keeps the messages.
+        durability: "normal" survives the death of the process, "full" that of the machine.
+        entities: Entities to create, in the form of the official emulator's `Config.json`: the
+            path of such a file, or its content.
+        key: The shared access key; on loopback addresses the well-known one by default.
+        key_name: The name of the key's rule.
+        control_port: A second port with the control and administration APIs, out of the reach of
+            faults; 0 picks a free one.
+        clock: Gives the time in seconds since the epoch; a `pairbus.testing.FakeClock`, say.
+        limits: What one client may take.
+
+    Raises:
+        BrokerStartError: On entering: the port is in use, the folder is locked, a bad entity.
+    """
+    settings = BrokerSettings(
+        namespace=namespace,
+        port=port,
+        host=host,
+        data=None if data is None else Path(data),
+        memory=data is None if memory is None else memory,
+        durability=durability,
+        entities=entities,
+        key=key,
+        key_name=key_name,
+        control_port=control_port,
+        clock=clock,
+        limits=limits or Limits(),
+    )
+    return RunningNamespace(settings)
+
+
+class RunningNamespace:
+    """A namespace that this process runs, and the switches to make it fail.
+
+    Attributes:
+        faults: What it shall do wrong; see `pairbus.broker.faults`.
+    """
+
+    def __init__(self, settings: BrokerSettings) -> None:
+        self.settings = settings
+        self.faults = Faults(self._call)
+        self._broker: Broker | None = None
+        self._port = settings.port
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def __repr__(self) -> str:
+        state = "running" if self.is_running else "stopped"
+        return f"<RunningNamespace {self.name} {self.host}:{self.port} {state}>"
+
+    def __enter__(self) -> RunningNamespace:
+        try:
+            return self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # -- where it is -----------------------------------------------------------------------------
+
+    @property
+    def name(self) -> str:
+        """The namespace's name."""
+        return self.settings.namespace
+
+    @property
+    def host(self) -> str:
+        """The address to reach it at."""
+        return self.settings.reachable_host
+
+    @property
+    def port(self) -> int:
+        """The port it listens on; the same after a stop and a start."""
+        return self._port
+
+    @property
+    def connection_string(self) -> str:
+        """The connection string for both of the SDK's clients."""
+        return self.settings.connection_string(self._port)
+
+    @property
+    def control_address(self) -> str | None:
+        """The "host:port" of the second port, if there is one."""
+        return self._broker.control_address if self._broker is not None else None
+
+    @property
+    def certificate(self) -> Path:
+        """The file with the certificate of the TLS port, for clients to trust."""
+        return self._running().certificate
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has been started and not been stopped."""
+        return self._broker is not None and self._broker.is_running
+
+    # -- clients ---------------------------------------------------------------------------------
+
+    def admin_client(self, **options: Any) -> ServiceBusAdministrationClient:
+        """Return the SDK's administration client, over plain HTTP: no certificate to trust."""
+        from .clients import admin_client
+
+        return admin_client(self.connection_string, **options)
+
+    def aio_admin_client(self, **options: Any) -> AioAdministrationClient:
+        """Return the SDK's asynchronous administration client, over plain HTTP."""
+        from .clients import aio_admin_client
+
+        return aio_admin_client(self.connection_string, **options)
+
+    def create_queue(self, name: str, **properties: Any) -> None:
+        """Create a queue; `properties` are named as in the SDK's `create_queue`."""
+        from .entities.model import QueueDescription
+
+        self.do(lambda ns: ns.create_queue(QueueDescription(name, **properties)))
+
+    def create_topic(self, name: str, **properties: Any) -> None:
+        """Create a topic; `properties` are named as in the SDK's `create_topic`."""
+        from .entities.model import TopicDescription
+
+        self.do(lambda ns: ns.create_topic(TopicDescription(name, **properties)))
+
+    def create_subscription(self, topic: str, name: str, **properties: Any) -> None:
+        """Create a subscription, with a rule that lets all messages in."""
+        from .entities.model import SubscriptionDescription
+
+        self.do(
+            lambda ns: ns.create_subscription(SubscriptionDescription(topic, name, **properties))
+        )
+
+    # -- what it did -----------------------------------------------------------------------------
+
+    @property
+    def operations(self) -> dict[str, dict[str, dict[str, int]]]:
+        """Operations as the service would bill them: entity, kind, then calls, messages, bytes."""
+        counted: dict[str, dict[str, dict[str, int]]] = self._call(
+            lambda: self._running().operations()
+        )
+        return counted
+
+    def do(self, action: Callable[[Any], T]) -> T:
+        """Run `action` with the namespace on the broker's thread, wait until it is durable."""
+        result: T = self._await(self._running().do(action))
+        return result
+
+    # -- life and death --------------------------------------------------------------------------
+
+    def start(self) -> RunningNamespace:
+        """Begin to serve, on the same port as before where there was one."""
+        if self.is_running:
+            return self
+        if self._thread is None:
+            self._start_thread()
+        from .server import Broker
+
+        if self._broker is None:
+            self._broker = Broker(self.settings, self.faults)
+        self._port = self._await(self._broker.start(self._port))
+        return self
+
+    def stop(self) -> None:
+        """Stop serving in good order; `start` serves again, with everything still there."""
+        if self._broker is not None:
+            self._await(self._broker.stop())
+
+    def kill(self) -> None:
+        """Die at once, as a process does: connections reset, nothing said, nothing written.
+
+        With a data folder, what had not been committed is lost. In memory everything is still
+        there after a `start`: a death that keeps its memory.
+        """
+        if self._broker is not None:
+            self._await(self._broker.stop(abrupt=True))
+
+    def restart(self) -> None:
+        """Stop and start."""
+        self.stop()
+        self.start()
+
+    def close(self) -> None:
+        """Stop for good; calling it twice is fine."""
+        if self._thread is None or self._loop is None:
+            return
+        with contextlib.ExitStack() as stack:
+            stack.callback(self._end_thread)
+            if self._broker is not None:
+                self._await(self._broker.close())
+                self._broker = None
+
+    def _running(self) -> Broker:
+        if self._broker is None or not self._broker.is_running:
+            raise RuntimeError(f"the namespace {self.name} is not running")
+        return self._broker
+
+    def _start_thread(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name=f"pairbus-broker-{self.name}", daemon=True
+        )
+        self._thread.start()
+
+    def _end_thread(self) -> None:
+        assert self._loop is not None
+        assert self._thread is not None
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+        self._loop = self._thread = None
+
+    def _await(self, work: Coroutine[Any, Any, Any]) -> Any:
+        if self._loop is None:
+            work.close()
+            raise RuntimeError(f"the namespace {self.name} is not running")
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def _call(self, action: Callable[[], T]) -> T:
+        if self._loop is None or threading.current_thread() is self._thread:
+            return action()
+
+        async def on_loop() -> T:
+            return action()
+
+        result: T = self._await(on_loop())
+        return result

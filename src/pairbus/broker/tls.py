@@ -1,0 +1,110 @@
+"""A self-signed certificate for the broker's TLS port, made once and kept with the data."""
+
+from __future__ import annotations
+
+import datetime as dt
+import ipaddress
+import os
+import ssl
+import tempfile
+from pathlib import Path
+
+_LIFETIME = dt.timedelta(days=825)  # the longest that common clients accept
+
+
+def server_context(cert_file: Path) -> ssl.SSLContext:
+    """Return a TLS server context for the PEM file that `make_certificate` wrote."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_cert_chain(cert_file)
+    return context
+
+
+def ensure_certificate(folder: Path, hosts: list[str]) -> Path:
+    """Return the PEM file (key and certificate) in `folder`, made anew when missing or old.
+
+    The certificate alone, which clients may trust, is beside it in `cert.pem`.
+    """
+    pem = folder / "tls.pem"
+    if not pem.exists() or not _is_usable(pem, hosts):
+        key, certificate = make_certificate(hosts)
+        _write_private(folder / "cert.pem", certificate)
+        _write_private(pem, key + certificate)
+    return pem
+
+
+def temporary_certificate(hosts: list[str]) -> tuple[Path, tempfile.TemporaryDirectory[str]]:
+    """Return a PEM file in a temporary folder, which lasts as long as the second value."""
+    folder = tempfile.TemporaryDirectory(prefix="pairbus-tls-")
+    return ensure_certificate(Path(folder.name), hosts), folder
+
+
+def make_certificate(hosts: list[str]) -> tuple[bytes, bytes]:
+    """Return a new private key and its self-signed certificate for `hosts`, both PEM.
+
+    `localhost` and the loopback addresses are always among the names.
+    """
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import NameOID
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "pairbus embedded broker")])
+    names: list[x509.GeneralName] = []
+    for host in _names(hosts):
+        try:
+            names.append(x509.IPAddress(ipaddress.ip_address(host)))
+        except ValueError:
+            names.append(x509.DNSName(host))
+    now = dt.datetime.now(dt.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(hours=1))
+        .not_valid_after(now + _LIFETIME)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    return (
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        ),
+        certificate.public_bytes(serialization.Encoding.PEM),
+    )
+
+
+def _names(hosts: list[str]) -> list[str]:
+    wildcard = {"", "0.0.0.0", "::"}
+    return list(
+        dict.fromkeys(["localhost", "127.0.0.1", "::1", *(h for h in hosts if h not in wildcard)])
+    )
+
+
+def _is_usable(pem: Path, hosts: list[str]) -> bool:
+    from cryptography import x509
+
+    try:
+        certificate = x509.load_pem_x509_certificate(pem.read_bytes())
+    except ValueError:
+        return False
+    if certificate.not_valid_after_utc < dt.datetime.now(dt.UTC) + dt.timedelta(days=7):
+        return False
+    found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    present = {str(name.value) for name in found}
+    return present >= set(_names(hosts))
+
+
+def _write_private(path: Path, content: bytes) -> None:
+    temporary = path.with_suffix(".new")
+    temporary.unlink(missing_ok=True)
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+    temporary.replace(path)
