@@ -1,0 +1,272 @@
+"""What a failure means: one table from the SDK's errors to a verdict, with a reason per row.
+
+An *outage* is a timeout (ours included), a connection or communication failure, or an internal
+error of the service. Everything else is an answer: the namespace is there and says no, so that a
+backlog queue would only hide it. The rows are tried from the top; the first that fits decides. An
+application can put its own rule in front of the table with the option `classify`.
+
+The SDK's class alone does not say enough. A bare `ServiceBusError` is told apart by its AMQP
+condition, which the SDK keeps on the exception; an authentication failure by the status code of
+the token service; and whatever the SDK wrapped ("Handler failed: ...") by what is inside. The real
+condition of a link that was detached during a send is lost in the SDK (it says `unknown-error`):
+one reopen within the deadline asks the service again.
+"""
+
+from __future__ import annotations
+
+import enum
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from azure.core.exceptions import (
+    ClientAuthenticationError,
+    HttpResponseError,
+    ServiceRequestError,
+    ServiceResponseError,
+)
+from azure.servicebus.exceptions import (
+    MessageSizeExceededError,
+    MessagingEntityDisabledError,
+    MessagingEntityNotFoundError,
+    OperationTimeoutError,
+    ServiceBusAuthenticationError,
+    ServiceBusAuthorizationError,
+    ServiceBusCommunicationError,
+    ServiceBusConnectionError,
+    ServiceBusError,
+    ServiceBusQuotaExceededError,
+    ServiceBusServerBusyError,
+)
+
+from pairbus.exceptions import PairingError
+
+__all__ = ["TABLE", "Row", "Verdict", "classify", "condition_of"]
+
+
+class Verdict(enum.Enum):
+    """What a failed attempt says about the entity that it was made on."""
+
+    OUTAGE = "outage"  # the namespace cannot be reached or does not work
+    REOPEN = "reopen"  # a link was detached: open it once more, then decide
+    BUSY = "busy"  # throttled: it works, and wants less
+    FULL = "full"  # the entity has reached its quota
+    MISSING = "missing"  # the entity does not exist, or is disabled
+    REFUSED = "refused"  # authorisation, size, argument: the same everywhere and always
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of the table: where `applies` says yes, the failure means `verdict`."""
+
+    what: str
+    verdict: Verdict
+    reason: str
+    applies: Callable[[BaseException], bool]
+
+
+# Conditions of a bare ServiceBusError that say "the service failed".
+INTERNAL = frozenset(
+    {
+        "amqp:internal-error",
+        "amqp:connection:forced",
+        "amqp:connection:framing-error",
+        "amqp:connection:redirect",
+        "amqp:link:redirect",
+        "amqp:link:stolen",
+        "amqp:illegal-state",
+        "amqp:session:window-violation",
+        "amqp:session:errant-link",
+        "amqp:session:handle-in-use",
+        "amqp:session:unattached-handle",
+        "amqp:socket-error",
+        "amqp:client-error",
+        "amqp:unknown-error",
+        "amqp:vendor-error",
+        "com.microsoft:container-close",
+        "com.microsoft:operation-cancelled",
+        "com.microsoft:partition-not-owned",
+        "com.microsoft:store-lock-lost",
+        "com.microsoft:timeout",
+    }
+)
+DETACHED = frozenset({"amqp:unknown-error", "amqp:link:detach-forced"})
+
+
+def condition_of(error: BaseException) -> str:
+    """The AMQP condition of an SDK error, as text; empty if it has none."""
+    condition = getattr(error, "_condition", None) or getattr(error, "condition", None)
+    value = getattr(condition, "value", condition)
+    if isinstance(value, bytes):
+        return value.decode("ascii", "replace")
+    return str(value) if value else ""
+
+
+def _inner(error: BaseException) -> BaseException | None:
+    return getattr(error, "inner_exception", None) or error.__cause__
+
+
+def _token_status(error: BaseException) -> int | None:
+    """The status of the token service's answer; 0 if there was none; None if not asked."""
+    inner = _inner(error)
+    for candidate in (inner, error):
+        if type(candidate).__name__ == "TokenAuthFailure":
+            status = getattr(candidate, "status_code", None)
+            return status if isinstance(status, int) else 0
+        if isinstance(candidate, ClientAuthenticationError | HttpResponseError):
+            return candidate.status_code or 0
+    return 0 if isinstance(error, ServiceBusAuthenticationError) else None
+
+
+def _is(*classes: type[BaseException]) -> Callable[[BaseException], bool]:
+    return lambda error: isinstance(error, classes)
+
+
+def _answered(error: BaseException) -> bool:
+    status = _token_status(error)
+    return status is not None and 100 <= status < 500
+
+
+def _unanswered(error: BaseException) -> bool:
+    return _token_status(error) is not None
+
+
+def _detached(error: BaseException) -> bool:
+    return isinstance(error, ServiceBusConnectionError) and condition_of(error) in DETACHED
+
+
+def _internal(error: BaseException) -> bool:
+    return type(error) is ServiceBusError and condition_of(error) in INTERNAL
+
+
+def _wraps_network(error: BaseException) -> bool:
+    return (
+        type(error) is ServiceBusError
+        and not condition_of(error)
+        and isinstance(
+            _inner(error), OSError | EOFError | ServiceRequestError | ServiceResponseError
+        )
+    )
+
+
+TABLE: tuple[Row, ...] = (
+    Row(
+        "a refusal by pairbus itself",
+        Verdict.REFUSED,
+        "says nothing about the namespace",
+        _is(PairingError),
+    ),
+    Row(
+        "MessageSizeExceededError",
+        Verdict.REFUSED,
+        "too large today is too large tomorrow",
+        _is(MessageSizeExceededError),
+    ),
+    Row(
+        "ServiceBusServerBusyError",
+        Verdict.BUSY,
+        "throttling is an answer, and the backlog would hide the load",
+        _is(ServiceBusServerBusyError),
+    ),
+    Row(
+        "ServiceBusQuotaExceededError",
+        Verdict.FULL,
+        "the entity is full; its consumers must see that",
+        _is(ServiceBusQuotaExceededError),
+    ),
+    Row(
+        "MessagingEntityNotFoundError",
+        Verdict.MISSING,
+        "the backlog of a missing entity could never be brought home",
+        _is(MessagingEntityNotFoundError),
+    ),
+    Row(
+        "MessagingEntityDisabledError",
+        Verdict.MISSING,
+        "somebody switched it off on purpose",
+        _is(MessagingEntityDisabledError),
+    ),
+    Row(
+        "ServiceBusAuthorizationError",
+        Verdict.REFUSED,
+        "the rights are missing, not the service",
+        _is(ServiceBusAuthorizationError),
+    ),
+    Row(
+        "authentication answered with 1xx to 4xx",
+        Verdict.REFUSED,
+        "the token service is there and says no",
+        _answered,
+    ),
+    Row(
+        "authentication answered with 5xx, or not at all",
+        Verdict.OUTAGE,
+        "the token service is part of the namespace's availability",
+        _unanswered,
+    ),
+    Row(
+        "OperationTimeoutError, TimeoutError",
+        Verdict.OUTAGE,
+        "silence, the service's or past our own deadline",
+        _is(OperationTimeoutError, TimeoutError),
+    ),
+    Row(
+        "ServiceBusConnectionError with unknown-error or detach-forced",
+        Verdict.REOPEN,
+        "a detached link: its real condition is lost in the SDK, so ask once more",
+        _detached,
+    ),
+    Row(
+        "ServiceBusConnectionError, ServiceBusCommunicationError",
+        Verdict.OUTAGE,
+        "no connection, no service",
+        _is(ServiceBusConnectionError, ServiceBusCommunicationError),
+    ),
+    Row(
+        "ServiceBusError with an internal AMQP condition",
+        Verdict.OUTAGE,
+        "the service itself says that it failed",
+        _internal,
+    ),
+    Row(
+        "ServiceBusError that wraps a network error",
+        Verdict.OUTAGE,
+        "the SDK wraps what it does not know; a name that does not resolve comes this way",
+        _wraps_network,
+    ),
+    Row(
+        "any other ServiceBusError",
+        Verdict.REFUSED,
+        "not allowed, argument, precondition, not implemented: an answer",
+        _is(ServiceBusError),
+    ),
+    Row(
+        "ValueError, TypeError, struct.error",
+        Verdict.REFUSED,
+        "an argument that the SDK cannot take or encode",
+        _is(ValueError, TypeError, struct.error),
+    ),
+    Row(
+        "OSError, EOFError, ServiceRequestError, ServiceResponseError",
+        Verdict.OUTAGE,
+        "the network, or a credential that could not reach its authority",
+        _is(OSError, EOFError, ServiceRequestError, ServiceResponseError),
+    ),
+    Row(
+        "anything else",
+        Verdict.REFUSED,
+        "a fault of the program is not an outage",
+        lambda error: True,
+    ),
+)
+
+
+def classify(
+    error: BaseException, rule: Callable[[BaseException], Verdict | None] | None = None
+) -> Verdict:
+    """What `error` means. `rule` is asked first; None from it leaves the matter to the table."""
+    if rule is not None:
+        verdict = rule(error)
+        if verdict is not None:
+            return Verdict(verdict)
+    return next(row.verdict for row in TABLE if row.applies(error))

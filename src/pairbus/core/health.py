@@ -1,0 +1,239 @@
+"""The health of one primary entity: facts in, commands out, time as an argument.
+
+Sends to an entity go to the primary (`HEALTHY`). The first outage starts a timer (`SUSPECT`); when
+`failover_interval` passes with no successful send, failover is engaged (`FAILED_OVER`): sends go
+to a backlog queue and the primary is pinged. The first successful ping or send ends it at once. A
+ping that finds the entity missing or disabled leaves it failed over, but *refused*: sends raise
+that error until a ping succeeds, since the backlog could never be brought home.
+
+An operator may force either route. While forced, nothing that happens to sends or pings changes
+the route, no timer runs and nothing is pinged (a ping costs money and could change nothing).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, TypeAlias
+
+__all__ = [
+    "ArmTimer",
+    "BacklogForced",
+    "CancelTimer",
+    "Command",
+    "Decision",
+    "Fact",
+    "Health",
+    "Phase",
+    "PingFailed",
+    "PingRefused",
+    "PingSucceeded",
+    "PrimaryForced",
+    "Released",
+    "SendFailed",
+    "SendSucceeded",
+    "StartPings",
+    "StopPings",
+    "TimerFired",
+    "step",
+]
+
+
+class Phase(enum.Enum):
+    """Where the sends of one entity go, and why."""
+
+    HEALTHY = "healthy"  # sends go to the primary
+    SUSPECT = "suspect"  # primary failing; failover_interval is running
+    FAILED_OVER = "failed_over"  # sends go to a backlog queue; the primary is pinged
+
+
+class Timing(Protocol):
+    """The options that the machine looks at, in seconds."""
+
+    @property
+    def failover_interval(self) -> float:
+        """How long an entity may fail before failover is engaged."""
+
+    @property
+    def ping_primary_interval(self) -> float:
+        """How often a failed-over entity is pinged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """What is known of one entity.
+
+    `since` is when the phase began, `failing_since` the first outage, `refused` the error of a
+    ping that found the entity missing or disabled, `forced` the operator's route.
+    """
+
+    phase: Phase = Phase.HEALTHY
+    since: float = 0.0
+    failing_since: float = 0.0
+    reason: str = ""
+    refused: str = ""
+    forced: str = ""  # "", "primary" or "backlog"
+
+    @property
+    def is_failed_over(self) -> bool:
+        """Whether sends go to a backlog queue."""
+        return self.phase is Phase.FAILED_OVER
+
+    @property
+    def is_pinged(self) -> bool:
+        """Whether the primary is pinged: while failed over, unless an operator forced it."""
+        return self.phase is Phase.FAILED_OVER and not self.forced
+
+
+# Facts: what happened.
+
+
+@dataclass(frozen=True, slots=True)
+class SendSucceeded:
+    """The primary took a send."""
+
+
+@dataclass(frozen=True, slots=True)
+class SendFailed:
+    """A send to the primary, or the opening of a sender, met an outage."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TimerFired:
+    """A timer that was armed has run out."""
+
+
+@dataclass(frozen=True, slots=True)
+class PingSucceeded:
+    """The primary took a ping."""
+
+
+@dataclass(frozen=True, slots=True)
+class PingFailed:
+    """A ping met an outage, or was refused for a reason that may pass."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PingRefused:
+    """A ping found the entity missing or disabled."""
+
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class BacklogForced:
+    """An operator sends everything to the backlog."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrimaryForced:
+    """An operator sends everything to the primary."""
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """An operator gave the decision back."""
+
+
+Fact: TypeAlias = (
+    SendSucceeded
+    | SendFailed
+    | TimerFired
+    | PingSucceeded
+    | PingFailed
+    | PingRefused
+    | BacklogForced
+    | PrimaryForced
+    | Released
+)
+
+# Commands: what the shell must do.
+
+
+@dataclass(frozen=True, slots=True)
+class ArmTimer:
+    """Report `TimerFired` at this time."""
+
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class CancelTimer:
+    """Forget the timer."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartPings:
+    """Ping the primary, the first time at `at`, then every `ping_primary_interval`."""
+
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class StopPings:
+    """Stop pinging the primary."""
+
+
+Command: TypeAlias = ArmTimer | CancelTimer | StartPings | StopPings
+Decision: TypeAlias = tuple[Health, Sequence[Command]]
+
+
+def step(h: Health, fact: Fact, *, now: float, options: Timing) -> Decision:
+    """Apply one fact; return the new health and what the shell must do."""
+    match h.phase, fact:
+        case _, BacklogForced() if h.forced == "backlog":
+            return h, []
+        case _, BacklogForced():
+            since = h.since if h.is_failed_over else now
+            forced = Health(Phase.FAILED_OVER, since, now, "forced by an operator", "", "backlog")
+            return forced, [CancelTimer(), StopPings()]
+        case _, PrimaryForced() if h.forced == "primary":
+            return h, []
+        case _, PrimaryForced():
+            return Health(since=now, forced="primary"), [CancelTimer(), StopPings()]
+        case Phase.FAILED_OVER, Released() if h.forced:
+            # One ping at once decides: callers see neither an outage that goes on nor a needless
+            # interval in the backlog.
+            return replace(h, reason="released by an operator", forced=""), [StartPings(now)]
+        case _, Released() if h.forced:
+            return Health(since=now), []
+        case _ if h.forced:
+            # The operator decided; facts of sends and pings in flight change nothing.
+            return h, []
+        case Phase.HEALTHY, SendFailed(reason) if options.failover_interval > 0:
+            deadline = now + options.failover_interval
+            return Health(Phase.SUSPECT, now, now, reason), [ArmTimer(deadline)]
+        case Phase.HEALTHY, SendFailed(reason):
+            return _failed_over(now, now, reason, options)
+        case Phase.SUSPECT, SendSucceeded():
+            return Health(since=now), [CancelTimer()]
+        case Phase.SUSPECT, (TimerFired() | SendFailed()) if _is_due(h, now, options):
+            # A failure that arrives before its late timer is the same news.
+            reason = fact.reason if isinstance(fact, SendFailed) else h.reason
+            return _failed_over(now, h.failing_since, reason, options)
+        case Phase.SUSPECT, SendFailed(reason):
+            return replace(h, reason=reason), []
+        case Phase.FAILED_OVER, PingSucceeded() | SendSucceeded():
+            return Health(since=now), [StopPings()]
+        case Phase.FAILED_OVER, PingRefused(reason):
+            return replace(h, reason=reason, refused=reason), []
+        case Phase.FAILED_OVER, PingFailed(reason):
+            return replace(h, reason=reason), []
+        case _:
+            # A send in flight when we failed over, a stale timer, a ping that ended after the
+            # failover did: news that changes nothing.
+            return h, []
+
+
+def _is_due(h: Health, now: float, options: Timing) -> bool:
+    return now >= h.failing_since + options.failover_interval
+
+
+def _failed_over(now: float, failing_since: float, reason: str, options: Timing) -> Decision:
+    health = Health(Phase.FAILED_OVER, now, failing_since, reason)
+    return health, [CancelTimer(), StartPings(now + options.ping_primary_interval)]

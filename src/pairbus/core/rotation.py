@@ -1,0 +1,91 @@
+"""Which backlog queue a sender uses: chance and time come as arguments.
+
+Each sender picks a queue at random and stays with it. A queue that fails leaves the rotation for
+every sender of the paired client; it comes back after a cool-down and a successful probe.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Removed", "Rotation", "backlog_path", "backlog_paths"]
+
+
+def backlog_path(primary_namespace: str, index: int) -> str:
+    """The path of one backlog queue: `contoso/x-servicebus-transfer/0`."""
+    return f"{primary_namespace}/x-servicebus-transfer/{index}"
+
+
+def backlog_paths(primary_namespace: str, count: int) -> list[str]:
+    """The paths of all backlog queues of a primary namespace, in order."""
+    return [backlog_path(primary_namespace, index) for index in range(count)]
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """Why a queue is out of the rotation, since when, and when it may be probed."""
+
+    reason: str
+    since: float
+    until: float
+
+
+@dataclass(frozen=True, slots=True)
+class Rotation:
+    """The backlog queues of a paired client: those in rotation, and those that are out."""
+
+    paths: tuple[str, ...]
+    removed: tuple[tuple[str, Removed], ...] = ()
+
+    @property
+    def available(self) -> tuple[str, ...]:
+        """The paths in rotation, in order."""
+        if not self.removed:
+            return self.paths
+        out = {path for path, _ in self.removed}
+        return tuple(path for path in self.paths if path not in out)
+
+    def why_removed(self, path: str) -> Removed | None:
+        """Why `path` is out of the rotation; None if it is in."""
+        return dict(self.removed).get(path)
+
+    def pick(self, draw: float, *, current: str | None = None) -> str | None:
+        """The queue for a sender: its `current` one if that is in rotation, else by chance.
+
+        `draw` is a number in [0, 1). None means that no queue is left.
+        """
+        available = self.available
+        if current is not None and current in available:
+            return current
+        if not available:
+            return None
+        return available[min(int(draw * len(available)), len(available) - 1)]
+
+    def remove(self, path: str, reason: str, *, now: float, cooldown: float) -> Rotation:
+        """The rotation without `path`; unchanged if that is not in it."""
+        if path not in self.available:
+            return self
+        entry = (path, Removed(reason, now, now + cooldown))
+        return Rotation(self.paths, (*self.removed, entry))
+
+    def due(self, now: float) -> tuple[str, ...]:
+        """The removed queues whose cool-down has passed: probe them."""
+        return tuple(path for path, out in self.removed if now >= out.until)
+
+    def next_due(self) -> float | None:
+        """When the first removed queue may be probed; None if all are in rotation."""
+        return min((out.until for _, out in self.removed), default=None)
+
+    def probe_succeeded(self, path: str) -> Rotation:
+        """The rotation with `path` back in it."""
+        return Rotation(self.paths, tuple(entry for entry in self.removed if entry[0] != path))
+
+    def probe_failed(self, path: str, reason: str, *, now: float, cooldown: float) -> Rotation:
+        """The rotation with another cool-down for `path`, which stays out."""
+        return Rotation(
+            self.paths,
+            tuple(
+                (p, Removed(reason, out.since, now + cooldown)) if p == path else (p, out)
+                for p, out in self.removed
+            ),
+        )

@@ -1,0 +1,164 @@
+"""The one public account of what happened: frozen dataclasses that observers receive.
+
+Each event has `at` (UTC), `pair` (primary and secondary namespace, as `primary>secondary`) and
+`entity` (the queue or topic, or the backlog queue, that it is about; empty where it is about the
+client). An observer is any `Callable[[Event], None]`, the same in both worlds. Observers are called
+in order, after the fact; one that raises is logged and costs nothing.
+
+Events carry reasons as text: exceptions of the SDK do not survive pickling, and text never holds
+a key or a body.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from typing import Any
+
+__all__ = [
+    "BacklogQueueRemoved",
+    "BacklogQueueRestored",
+    "ClientClosed",
+    "ClientFaulted",
+    "Event",
+    "FailedOver",
+    "MessageBacklogged",
+    "OversizeMessage",
+    "PairUnavailable",
+    "PingSent",
+    "PrimaryRefused",
+    "PrimarySuspected",
+    "Restored",
+    "RoutingForced",
+    "RoutingReleased",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something that happened to a pair."""
+
+    at: datetime
+    pair: str
+    entity: str
+
+    @property
+    def name(self) -> str:
+        """The event's name: that of its class."""
+        return type(self).__name__
+
+    def as_dict(self) -> dict[str, Any]:
+        """The event as plain data that JSON can carry: `event` is its name, `at` ISO UTC."""
+        data = asdict(self)
+        data["at"] = self.at.isoformat()
+        return {"event": self.name, **data}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrimarySuspected(Event):
+    """A send met an outage; the entity fails over at `deadline` unless a send succeeds."""
+
+    reason: str
+    deadline: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedOver(Event):
+    """Sends to the entity now go to a backlog queue. `failing_since` is the first failure."""
+
+    reason: str
+    failing_since: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored(Event):
+    """Sends to the entity go to the primary again, after `seconds` of failover.
+
+    `by` says what showed that the primary is back: `ping`, `send` or `operator`.
+    """
+
+    by: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrimaryRefused(Event):
+    """A ping found the entity missing or disabled: sends raise that error until a ping succeeds."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageBacklogged(Event):
+    """`messages` messages for the entity were taken by `backlog_queue`.
+
+    `message_ids` are in the order of the send; `size` is their encoded size together, in bytes.
+    """
+
+    backlog_queue: str
+    messages: int
+    size: int
+    message_ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PingSent(Event):
+    """The primary was pinged. `succeeded` says how it went, `reason` why it failed."""
+
+    succeeded: bool
+    reason: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BacklogQueueRemoved(Event):
+    """The backlog queue `entity` left the rotation until `until` at the earliest."""
+
+    reason: str
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BacklogQueueRestored(Event):
+    """The backlog queue `entity` answered a probe and is in the rotation again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairUnavailable(Event):
+    """Neither namespace took a send: the caller got `PairUnavailableError`."""
+
+    primary: str
+    secondary: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OversizeMessage(Event):
+    """A message that fits the primary would not fit a backlog queue; the primary has it."""
+
+    size: int
+    limit: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoutingForced(Event):
+    """An operator sent the entity's messages to `to`: `primary` or `backlog`."""
+
+    to: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoutingReleased(Event):
+    """An operator gave the decision about the entity back to pairbus."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientClosed(Event):
+    """The paired client was closed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientFaulted(Event):
+    """One of the two clients was faulted, for `reason`; every use of it raises now."""
+
+    side: str
+    reason: str

@@ -1,0 +1,179 @@
+"""What pairbus raises. All of it derives from the SDK's `ServiceBusError`.
+
+```
+ServiceBusError                            azure.servicebus.exceptions
+└── PairingError                           base of everything pairbus raises
+    ├── PairUnavailableError               neither side took it: .entity .primary .secondary
+    ├── PartlySentError                    a redirected send stopped half-way: .taken .not_taken
+    ├── ClientClosedError                  the paired client, or the client below it, was closed
+    ├── ClientFaultedError                 the client was faulted: .reason
+    ├── NotCancellableError                scheduled in the backlog: .sequence_numbers
+    ├── ReservedPropertyError              (also a ValueError) .names
+    ├── OversizeError                      (also MessageSizeExceededError) .size .limit
+    └── SyphonError ── ForwardRejectedError    .sequence_number .reason
+```
+
+Existing `except ServiceBusError` blocks keep working. An outage that is not redirected reaches
+the caller as the SDK raised it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusError
+
+__all__ = [
+    "ClientClosedError",
+    "ClientFaultedError",
+    "ForwardRejectedError",
+    "NotCancellableError",
+    "OversizeError",
+    "PairUnavailableError",
+    "PairingError",
+    "PartlySentError",
+    "ReservedPropertyError",
+    "SyphonError",
+]
+
+
+class PairingError(ServiceBusError):
+    """Base of everything that pairbus raises."""
+
+    def __init__(self, message: str, **kwargs: Any) -> None:
+        super().__init__(message, **kwargs)
+
+
+class PairUnavailableError(PairingError):
+    """Neither namespace took the send.
+
+    Attributes:
+        entity: The queue or topic that the messages were for.
+        primary: Why the primary did not take it.
+        secondary: Why no backlog queue took it; None if there was none left to ask.
+    """
+
+    def __init__(
+        self, entity: str, primary: BaseException | None, secondary: BaseException | None
+    ) -> None:
+        self.entity = entity
+        self.primary = primary
+        self.secondary = secondary
+        super().__init__(
+            f"Neither namespace took the messages for {entity!r}. "
+            f"Primary: {describe(primary, 'failed over')}. "
+            f"Secondary: {describe(secondary, 'no backlog queue is in rotation')}."
+        )
+
+
+class PartlySentError(PairingError):
+    """A redirected list or batch stopped half-way; a redirected send is not atomic.
+
+    Attributes:
+        taken: The messages that a backlog queue confirmed.
+        not_taken: The messages that must be sent again.
+        cause: Why it stopped.
+    """
+
+    def __init__(
+        self, entity: str, taken: Sequence[Any], not_taken: Sequence[Any], cause: BaseException
+    ) -> None:
+        self.entity = entity
+        self.taken = tuple(taken)
+        self.not_taken = tuple(not_taken)
+        self.cause = cause
+        super().__init__(
+            f"The backlog took {len(self.taken)} of {len(self.taken) + len(self.not_taken)} "
+            f"messages for {entity!r}, then stopped: {describe(cause, 'unknown')}."
+        )
+
+
+class ClientClosedError(PairingError):
+    """The paired client is closed, or the SDK client below it was closed behind its back."""
+
+
+class ClientFaultedError(PairingError):
+    """The client was faulted; every use of it and of its senders and receivers raises this.
+
+    Attributes:
+        reason: Why it was faulted.
+    """
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(f"The client was faulted: {reason}")
+
+
+class NotCancellableError(PairingError):
+    """A message scheduled while failed over waits in the backlog and cannot be cancelled.
+
+    Attributes:
+        sequence_numbers: The numbers, all negative, that cannot be cancelled.
+    """
+
+    def __init__(self, sequence_numbers: Sequence[int]) -> None:
+        self.sequence_numbers = tuple(sequence_numbers)
+        super().__init__(
+            "Scheduled while failed over, so it waits in a backlog queue and cannot be cancelled: "
+            + ", ".join(str(number) for number in self.sequence_numbers)
+        )
+
+
+class ReservedPropertyError(PairingError, ValueError):
+    """A message uses an application property that the envelope needs. Nothing was sent.
+
+    Attributes:
+        names: The reserved names that the message uses.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = tuple(names)
+        super().__init__(
+            f"These application properties are reserved by pairbus: {', '.join(self.names)}"
+        )
+
+
+class OversizeError(PairingError, MessageSizeExceededError):
+    """A message fits the primary but no backlog queue, and `oversize="refuse"` is set.
+
+    Attributes:
+        size: The message's encoded size with the aliases, in bytes.
+        limit: What a backlog queue takes, in bytes.
+    """
+
+    def __init__(self, size: int, limit: int) -> None:
+        self.size = size
+        self.limit = limit
+        ServiceBusError.__init__(
+            self,
+            f"With the aliases the message has {size} bytes; a backlog queue takes {limit}. "
+            "In an outage it could not be sent.",
+        )
+
+
+class SyphonError(PairingError):
+    """The syphon could not go on."""
+
+
+class ForwardRejectedError(SyphonError):
+    """A destination refused a message of the backlog.
+
+    Attributes:
+        sequence_number: The message's number in its backlog queue.
+        reason: Why the destination refused it.
+    """
+
+    def __init__(self, sequence_number: int, reason: str) -> None:
+        self.sequence_number = sequence_number
+        self.reason = reason
+        super().__init__(f"Message {sequence_number} was not taken: {reason}")
+
+
+def describe(error: BaseException | None, otherwise: str) -> str:
+    """One line that says what `error` is; `otherwise` if there is none."""
+    if error is None:
+        return otherwise
+    text = " ".join(str(error).split())
+    name = type(error).__name__
+    return f"{name}: {text[:400]}" if text else name

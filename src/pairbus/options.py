@@ -1,0 +1,202 @@
+"""The options of a pair and of the syphon: frozen, keyword-only, and checked when they are made.
+
+Times are seconds, as floats, or `datetime.timedelta`; they are kept as floats. To change an
+option, use `dataclasses.replace`.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from azure.servicebus import ServiceBusClient
+    from azure.servicebus.aio import ServiceBusClient as AsyncServiceBusClient
+    from azure.servicebus.aio.management import (
+        ServiceBusAdministrationClient as AsyncServiceBusAdministrationClient,
+    )
+    from azure.servicebus.management import ServiceBusAdministrationClient
+
+    from pairbus.classify import Verdict
+    from pairbus.events import Event
+
+Seconds: TypeAlias = "float | timedelta"
+Oversize: TypeAlias = Literal["warn", "refuse", "ignore"]
+TtlPolicy: TypeAlias = Literal["full", "deduct"]
+Observer: TypeAlias = "Callable[[Event], None]"
+Classify: TypeAlias = "Callable[[BaseException], Verdict | None]"
+
+__all__ = ["SendAvailabilityPairedNamespaceOptions", "SyphonOptions"]
+
+
+def _seconds(owner: object, name: str, low: float, high: float) -> None:
+    """Turn the time option `name` of `owner` into a float, and check that it is in range."""
+    value = getattr(owner, name)
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
+    if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
+        raise ValueError(f"{name} must be seconds or a timedelta, got {value!r}")
+    if not low <= value <= high:
+        raise ValueError(f"{name} must be {low:g} to {high:g} seconds, got {value:g}")
+    object.__setattr__(owner, name, float(value))
+
+
+def _count(owner: object, name: str, low: int) -> None:
+    """Check that the option `name` of `owner` is a whole number of at least `low`."""
+    value = getattr(owner, name)
+    if isinstance(value, bool) or not isinstance(value, int) or value < low:
+        raise ValueError(f"{name} must be a whole number >= {low}, got {value!r}")
+
+
+def _choice(owner: object, name: str, choices: tuple[str, ...]) -> None:
+    """Check that the option `name` of `owner` is one of `choices`."""
+    value = getattr(owner, name)
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(choices)}; got {value!r}")
+
+
+def check_namespace_name(name: str) -> str:
+    """Return `name`, lower-cased, if it can name a primary namespace in a backlog path."""
+    if not name or "/" in name or name != name.strip() or len(name) > 200:
+        raise ValueError(f"primary_namespace must be a name such as 'contoso', got {name!r}")
+    return name.lower()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyphonOptions:
+    """How the syphon reaches the two namespaces, and how it runs.
+
+    The syphon runs in other processes and cannot borrow the application's clients: `primary` and
+    `secondary` are connection strings, names of environment variables that hold them, or
+    importable factories of a token credential (`"package.module:factory"`, together with the
+    `..._namespace_host` options).
+
+    Args:
+        primary: Where messages go: connection string, variable name or credential factory.
+        secondary: Where the backlog queues are; the same three forms.
+        primary_host: Fully qualified namespace of the primary, if `primary` is a factory.
+        secondary_host: Fully qualified namespace of the secondary, if `secondary` is a factory.
+        primary_namespace: The primary's name in the backlog paths; the first label of its host
+            name if left out.
+        backlog_queue_count: How many backlog queues there are.
+        master: Spark master; `local[*]` if left out.
+        checkpoint: Directory for Spark's checkpoint and the syphon's journal.
+        ledger: Directory of the ledger; no ledger if left out.
+        ttl_policy: `"full"` restores the time to live as it was; `"deduct"` subtracts the time
+            that the message spent in the backlog.
+        long_poll: How long an idle syphon waits in one receive, in seconds.
+        max_messages_per_second: Upper bound on the drain; none if left out.
+        max_bytes_per_second: Upper bound on the drain; none if left out.
+    """
+
+    primary: str = field(repr=False)
+    secondary: str = field(repr=False)
+    primary_host: str | None = None
+    secondary_host: str | None = None
+    primary_namespace: str | None = None
+    backlog_queue_count: int = 10
+    master: str | None = None
+    checkpoint: str | None = None
+    ledger: str | None = None
+    ttl_policy: TtlPolicy = "full"
+    long_poll: float = 900.0
+    max_messages_per_second: float | None = None
+    max_bytes_per_second: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("primary", "secondary"):
+            value = getattr(self, name)
+            if not isinstance(value, str) or not value.strip():
+                # The value is not shown: it may be a connection string with a key in it.
+                raise ValueError(
+                    f"{name} must be a connection string, the name of an environment variable "
+                    "that holds one, or module:factory of a credential"
+                )
+        if self.primary_namespace is not None:
+            object.__setattr__(
+                self, "primary_namespace", check_namespace_name(self.primary_namespace)
+            )
+        _count(self, "backlog_queue_count", 1)
+        _choice(self, "ttl_policy", ("full", "deduct"))
+        _seconds(self, "long_poll", 0.1, 3600)
+        for name in ("checkpoint", "ledger"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, os.fspath(getattr(self, name)))
+        for name in ("max_messages_per_second", "max_bytes_per_second"):
+            value = getattr(self, name)
+            if value is not None and not value > 0:
+                raise ValueError(f"{name} must be greater than 0, got {value!r}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendAvailabilityPairedNamespaceOptions:
+    """What `pair_namespace` needs to know beside the primary client.
+
+    Args:
+        secondary: Client for the secondary namespace, sync or aio as the primary is.
+        secondary_admin: Administration client for the secondary: it creates the backlog queues.
+        backlog_queue_count: How many backlog queues, at least 1.
+        failover_interval: How long a primary entity may fail before its sends go to the backlog,
+            0 to 3600 seconds. With 0 the very call that failed is redirected.
+        ping_primary_interval: How often a failed-over entity is pinged, 1 to 1800 seconds.
+        enable_syphon: Run the syphon in this process; needs `syphon`.
+        primary_namespace: The primary's name in backlog paths. Needed only where its host is an
+            address; otherwise it is the first label of the host name.
+        send_timeout: Deadline on every attempt to send, to either namespace, in seconds.
+        classify: A rule of the application's own: gets the exception, and returns a
+            `pairbus.classify.Verdict`, or None to leave it to pairbus.
+        oversize: What to do, while healthy, with a message that would not fit a backlog queue:
+            `"warn"`, `"refuse"` or `"ignore"`.
+        ttl_policy: `"full"` or `"deduct"`; see `SyphonOptions.ttl_policy`.
+        backlog_cooldown: How long a failing backlog queue stays out of the rotation, in seconds.
+        ledger: Directory of the ledger and the status files; none if left out.
+        observers: Called with each event, in order; one that raises costs nothing.
+        syphon: How the syphon reaches the namespaces; needed by `enable_syphon`.
+    """
+
+    secondary: ServiceBusClient | AsyncServiceBusClient = field(repr=False)
+    secondary_admin: ServiceBusAdministrationClient | AsyncServiceBusAdministrationClient = field(
+        repr=False
+    )
+    backlog_queue_count: int = 10
+    failover_interval: Seconds = 60.0
+    ping_primary_interval: Seconds = 60.0
+    enable_syphon: bool = False
+    primary_namespace: str | None = None
+    send_timeout: Seconds = 30.0
+    classify: Classify | None = None
+    oversize: Oversize = "warn"
+    ttl_policy: TtlPolicy = "full"
+    backlog_cooldown: Seconds = 60.0
+    ledger: str | os.PathLike[str] | None = None
+    observers: Sequence[Observer] = ()
+    syphon: SyphonOptions | None = None
+
+    def __post_init__(self) -> None:
+        _count(self, "backlog_queue_count", 1)
+        _seconds(self, "failover_interval", 0, 3600)
+        _seconds(self, "ping_primary_interval", 1, 1800)
+        _seconds(self, "send_timeout", 0.05, 3600)
+        _seconds(self, "backlog_cooldown", 0, 86400)
+        _choice(self, "oversize", ("warn", "refuse", "ignore"))
+        _choice(self, "ttl_policy", ("full", "deduct"))
+        if self.primary_namespace is not None:
+            object.__setattr__(
+                self, "primary_namespace", check_namespace_name(self.primary_namespace)
+            )
+        if self.classify is not None and not callable(self.classify):
+            raise ValueError("classify must be callable")
+        object.__setattr__(self, "observers", tuple(self.observers))
+        if not all(callable(observer) for observer in self.observers):
+            raise ValueError("every observer must be callable")
+        if self.ledger is not None:
+            object.__setattr__(self, "ledger", os.fspath(self.ledger))
+        if self.enable_syphon and self.syphon is None:
+            raise ValueError(
+                "enable_syphon needs syphon=SyphonOptions(primary=..., secondary=...): the syphon "
+                "runs in processes of its own and cannot borrow the application's clients"
+            )
