@@ -229,15 +229,16 @@ class _Pipe:
             self.proxy.loop.call_later(0.02, self.abort)  # lets the half arrive
             self.to_target.clear()
             return
-        if mode == "slow":
-            self.proxy.loop.call_later(
-                self.proxy.latency, self._flush, bytes(self.to_target), bytes(self.to_client)
-            )
-        else:
-            self._flush(bytes(self.to_target), b"" if mode == "deaf" else bytes(self.to_client))
-        if self.target is not None:
-            self.to_target.clear()
+        to_client = bytes(self.to_client)
         self.to_client.clear()
+        to_target = b""
+        if self.target is not None:
+            to_target = bytes(self.to_target)
+            self.to_target.clear()
+        if mode == "slow":
+            self.proxy.loop.call_later(self.proxy.latency, self._flush, to_target, to_client)
+        else:
+            self._flush(to_target, b"" if mode == "deaf" else to_client)
 
     def _flush(self, to_target: bytes, to_client: bytes) -> None:
         if to_target and self.target is not None:

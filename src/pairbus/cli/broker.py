@@ -1,0 +1,137 @@
+"""`pairbus broker run`: a Service Bus namespace on this machine."""
+
+import json
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+
+import click
+
+from pairbus.cli.output import ExitCode, fail, mask
+
+
+@click.group("broker")
+def group() -> None:
+    """Run the embedded Service Bus broker."""
+
+
+@group.command("run")
+@click.option("--namespace", default="contoso", show_default=True, help="The namespace's name.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=5672,
+    show_default=True,
+    help="The port for AMQP, HTTP and TLS alike; 0 picks a free one.",
+)
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to bind.")
+@click.option(
+    "--data",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="The folder that keeps the messages.",
+)
+@click.option("--memory", is_flag=True, help="Keep nothing on disk (the default without --data).")
+@click.option(
+    "--entities",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Entities to create: a file in the form of the official emulator's Config.json.",
+)
+@click.option(
+    "--durability",
+    type=click.Choice(["normal", "full"]),
+    default="normal",
+    show_default=True,
+    help="full: on disk before a send is acknowledged, so that it outlives a loss of power.",
+)
+@click.option(
+    "--key",
+    envvar="PAIRBUS_BROKER_KEY",
+    show_envvar=True,
+    help="The shared access key; needed where --host is not a loopback address.",
+)
+@click.option("--key-name", default="RootManageSharedAccessKey", show_default=True)
+@click.option(
+    "--control-port",
+    type=click.IntRange(0, 65535),
+    help="A second port for the control API, out of the reach of faults.",
+)
+@click.option("--json", "as_json", is_flag=True, help="The ready line as JSON, for programs.")
+@click.option("--verbose", "-v", is_flag=True, help="Log what happens, to the standard error.")
+def run_command(
+    namespace: str,
+    port: int,
+    host: str,
+    data: Path | None,
+    memory: bool,
+    entities: Path | None,
+    durability: str,
+    key: str | None,
+    key_name: str,
+    control_port: int | None,
+    as_json: bool,
+    verbose: bool,
+) -> None:
+    """Run a namespace until it is told to end (SIGTERM or Ctrl-C).
+
+    The first line on the standard output says that it is ready, with its connection string.
+
+    \b
+    Examples:
+      pairbus broker run --namespace contoso --entities Config.json
+      pairbus broker run --namespace contoso-dr --port 5673 --data ./contoso-dr
+      pairbus broker run --port 0 --memory --json
+    """
+    if memory and data is not None:
+        fail("--memory and --data exclude each other", "only one of them", code=ExitCode.USAGE)
+    from pairbus.broker import BrokerStartError, run
+
+    logging.basicConfig(
+        level=logging.INFO if verbose else logging.WARNING,
+        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
+    )
+    try:
+        handle = run(
+            namespace,
+            port=port,
+            host=host,
+            data=data,
+            durability=durability,
+            entities=entities,
+            key=key,
+            key_name=key_name,
+            control_port=control_port,
+        )
+    except ValueError as exc:
+        fail(str(exc), "--key", code=ExitCode.USAGE)
+    ends = {signal.SIGTERM, signal.SIGINT}
+    for number in ends:  # blocked before any thread starts, so that only the wait below sees them
+        signal.signal(number, _ignore)
+    signal.pthread_sigmask(signal.SIG_BLOCK, ends)
+    try:
+        with handle as broker:
+            if as_json:
+                ready = {
+                    "ready": True,
+                    "namespace": broker.name,
+                    "connection_string": broker.connection_string,
+                    "host": broker.host,
+                    "port": broker.port,
+                    "control": broker.control_address,
+                    "certificate": str(broker.certificate),
+                    "pid": os.getpid(),
+                }
+                click.echo(json.dumps(ready))
+            else:
+                shown = broker.connection_string
+                click.echo(f"ready: {shown if key is None else mask(shown)}")
+            sys.stdout.flush()
+            signal.sigwait(ends)
+    except BrokerStartError as exc:
+        fail(str(exc))
+
+
+def _ignore(number: int, frame: FrameType | None) -> None:
+    """Stand in for the default action, which would end the process before the broker."""

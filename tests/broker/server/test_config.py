@@ -1,0 +1,124 @@
+"""Entities come from a file in the form of the official emulator's Config.json."""
+
+import json
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from pairbus.broker.config import ConfigError, load
+from pairbus.broker.entities.model import CorrelationFilter, SqlAction, SqlFilter
+
+EXAMPLE = {
+    "UserConfig": {
+        "Namespaces": [
+            {
+                "Name": "sbemulatorns",
+                "Queues": [
+                    {
+                        "Name": "queue.1",
+                        "Properties": {
+                            "DeadLetteringOnMessageExpiration": False,
+                            "DefaultMessageTimeToLive": "PT1H",
+                            "DuplicateDetectionHistoryTimeWindow": "PT20S",
+                            "ForwardDeadLetteredMessagesTo": "",
+                            "ForwardTo": "",
+                            "LockDuration": "PT1M",
+                            "MaxDeliveryCount": 3,
+                            "RequiresDuplicateDetection": False,
+                            "RequiresSession": False,
+                        },
+                    }
+                ],
+                "Topics": [
+                    {
+                        "Name": "topic.1",
+                        "Properties": {"DefaultMessageTimeToLive": "PT1H"},
+                        "Subscriptions": [
+                            {"Name": "all"},
+                            {
+                                "Name": "some",
+                                "Properties": {"MaxDeliveryCount": 3},
+                                "Rules": [
+                                    {
+                                        "Name": "by-properties",
+                                        "Properties": {
+                                            "FilterType": "Correlation",
+                                            "CorrelationFilter": {
+                                                "ContentType": "application/text",
+                                                "Properties": {"prop1": "value1", "n": 3},
+                                            },
+                                        },
+                                    },
+                                    {
+                                        "Name": "by-sql",
+                                        "Properties": {
+                                            "FilterType": "Sql",
+                                            "SqlFilter": {"SqlExpression": "user.p = 1"},
+                                            "Action": {"SqlExpression": "SET user.q = 2"},
+                                        },
+                                    },
+                                ],
+                            },
+                        ],
+                    }
+                ],
+            }
+        ],
+        "Logging": {"Type": "File"},
+    }
+}
+
+
+def test_the_official_form_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "Config.json"
+    file.write_text(json.dumps(EXAMPLE))
+    declared = load(file, "contoso")  # a single namespace is meant, whatever its name
+    [queue] = declared.queues
+    assert queue.name == "queue.1"
+    assert queue.default_message_time_to_live == timedelta(hours=1)
+    assert queue.max_delivery_count == 3
+    assert queue.forward_to is None
+    assert [topic.name for topic in declared.topics] == ["topic.1"]
+    everything, some = declared.subscriptions
+    assert everything.rules is None
+    assert some.rules is not None
+    first, second = some.rules
+    assert isinstance(first.filter, CorrelationFilter)
+    assert {name: value.value for name, value in first.filter.properties} == {
+        "prop1": "value1",
+        "n": 3,
+    }
+    assert second.filter == SqlFilter("user.p = 1")
+    assert second.action == SqlAction("SET user.q = 2")
+
+
+@pytest.mark.parametrize(
+    ("queue", "says"),
+    [
+        ({}, r"Queues\[0\].Name: must be a text"),
+        ({"Name": "q", "Properties": {"Colour": "red"}}, "Colour is no property"),
+        ({"Name": "q", "Properties": {"MaxDeliveryCount": "3"}}, "must be a whole number"),
+        ({"Name": "q", "Properties": {"LockDuration": "soon"}}, "LockDuration"),
+        ({"Name": "q", "Properties": {"LockDuration": "PT1H"}}, r"Queues\[0\]"),
+        ({"Name": "q", "Properties": {"SupportOrdering": True}}, "does not apply"),
+        (3, "must be an object"),
+    ],
+)
+def test_a_mistake_is_named_with_its_place(queue: object, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        load({"Namespaces": [{"Name": "contoso", "Queues": [queue]}]}, "contoso")
+
+
+def test_a_file_for_other_namespaces_is_refused() -> None:
+    with pytest.raises(ConfigError, match="declares no namespace 'contoso'"):
+        load({"Namespaces": [{"Name": "a"}, {"Name": "b"}]}, "contoso")
+
+
+def test_a_file_that_is_missing_or_no_json_is_one_clear_line(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load(tmp_path / "none.json", "contoso")
+    bad = tmp_path / "bad.json"
+    bad.write_text("{")
+    with pytest.raises(ConfigError, match="is not JSON"):
+        load(bad, "contoso")

@@ -1,0 +1,156 @@
+"""The fault proxy does to a connection what each of its modes says."""
+
+import socket
+import socketserver
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from pairbus.testing import FaultProxy
+
+
+class Echo(socketserver.BaseRequestHandler):
+    def handle(self) -> None:
+        with self.server.heard_lock:  # type: ignore[attr-defined]
+            pass
+        while data := self.receive():
+            self.server.heard.append(data)  # type: ignore[attr-defined]
+            self.server.news.set()  # type: ignore[attr-defined]
+            try:
+                self.request.sendall(data)
+            except OSError:
+                return
+
+    def receive(self) -> bytes:
+        try:
+            return self.request.recv(65536)
+        except OSError:
+            return b""
+
+
+class EchoServer(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+    allow_reuse_address = True
+
+    def __init__(self) -> None:
+        self.heard: list[bytes] = []
+        self.heard_lock = threading.Lock()
+        self.news = threading.Event()
+        super().__init__(("127.0.0.1", 0), Echo)
+
+
+@pytest.fixture(scope="module")
+def echo() -> Iterator[EchoServer]:
+    with EchoServer() as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def proxy(echo: EchoServer) -> Iterator[FaultProxy]:
+    echo.heard.clear()
+    echo.news.clear()
+    with FaultProxy(f"127.0.0.1:{echo.server_address[1]}") as proxy:
+        yield proxy
+
+
+def connect(proxy: FaultProxy) -> socket.socket:
+    return socket.create_connection((proxy.host, proxy.port), timeout=5)
+
+
+def test_pass_forwards_both_ways(proxy: FaultProxy) -> None:
+    with connect(proxy) as client:
+        client.sendall(b"hello")
+        assert client.recv(100) == b"hello"
+
+
+def test_refuse_resets_what_is_open_and_refuses_what_is_new(proxy: FaultProxy) -> None:
+    with connect(proxy) as client:
+        client.sendall(b"hello")
+        client.recv(100)
+        proxy.mode = "refuse"
+        with pytest.raises(ConnectionResetError):
+            client.recv(100)
+    with pytest.raises(ConnectionRefusedError):
+        connect(proxy)
+    proxy.mode = "pass"
+    with connect(proxy) as client:
+        client.sendall(b"again")
+        assert client.recv(100) == b"again"
+
+
+def test_reset_accepts_and_resets(proxy: FaultProxy) -> None:
+    proxy.mode = "reset"
+    with connect(proxy) as client, pytest.raises(ConnectionError):
+        client.sendall(b"x")
+        client.recv(1)
+        client.recv(1)
+
+
+def test_stall_holds_bytes_back_and_goes_on_where_it_stopped(
+    proxy: FaultProxy, echo: EchoServer
+) -> None:
+    with connect(proxy) as client:
+        client.sendall(b"one")
+        assert client.recv(100) == b"one"
+        proxy.mode = "stall"
+        client.sendall(b"two")
+        client.settimeout(0.1)
+        with pytest.raises(TimeoutError):
+            client.recv(100)
+        assert echo.heard == [b"one"]
+        client.settimeout(5)
+        proxy.mode = "pass"
+        assert client.recv(100) == b"two"
+
+
+def test_deaf_lets_the_broker_hear_and_swallows_its_answers(
+    proxy: FaultProxy, echo: EchoServer
+) -> None:
+    with connect(proxy) as client:
+        proxy.mode = "deaf"
+        client.sendall(b"hello")
+        assert echo.news.wait(5)
+        client.settimeout(0.1)
+        with pytest.raises(TimeoutError):
+            client.recv(100)
+        client.settimeout(5)
+        proxy.mode = "pass"  # a stream with a hole in it is of no use
+        with pytest.raises(ConnectionResetError):
+            client.recv(100)
+
+
+def test_slow_still_delivers(proxy: FaultProxy) -> None:
+    proxy.mode = "slow"
+    with connect(proxy) as client:
+        client.sendall(b"hello")
+        assert client.recv(100) == b"hello"
+
+
+def test_cut_forwards_half_and_resets(proxy: FaultProxy, echo: EchoServer) -> None:
+    with connect(proxy) as client:
+        client.sendall(b"one")
+        client.recv(100)
+        echo.news.clear()
+        proxy.mode = "cut"
+        client.sendall(b"0123456789")
+        assert echo.news.wait(5)
+        with pytest.raises(ConnectionResetError):
+            while client.recv(100):
+                pass
+        assert echo.heard[-1] == b"01234"
+
+
+def test_unknown_mode_is_refused(proxy: FaultProxy) -> None:
+    with pytest.raises(ValueError, match="stall"):
+        proxy.mode = "explode"
+
+
+def test_connection_string_points_at_the_proxy() -> None:
+    target = "Endpoint=sb://127.0.0.1:5999;SharedAccessKeyName=k;SharedAccessKey=v=;UseDevelopmentEmulator=true"
+    with FaultProxy(target) as proxy:
+        assert proxy.connection_string == target.replace("5999", str(proxy.port))
