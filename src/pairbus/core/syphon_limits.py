@@ -1,0 +1,88 @@
+"""How much the syphon may read in the next micro-batch: rate limits and bounded drains."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+__all__ = ["Bucket", "Grant", "share"]
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """A token bucket whose clock is an argument; a rate of None allows everything.
+
+    It holds at most `burst` seconds of its rate, and may go into debt: what was read is known only
+    afterwards, and is charged then.
+    """
+
+    rate: float | None = None
+    burst: float = 2.0
+    level: float = 0.0
+    at: float | None = None
+
+    def refill(self, now: float) -> "Bucket":
+        """The bucket as it stands at `now`."""
+        if self.rate is None:
+            return replace(self, at=now)
+        if self.at is None:  # a new bucket has one second's worth
+            return replace(self, level=self.rate, at=now)
+        gained = max(0.0, now - self.at) * self.rate
+        return replace(self, level=min(self.level + gained, self.rate * self.burst), at=now)
+
+    def charge(self, amount: float) -> "Bucket":
+        """The bucket after `amount` was used."""
+        return self if self.rate is None else replace(self, level=self.level - amount)
+
+    def limit(self, rate: float | None) -> "Bucket":
+        """The bucket with another rate (the operator changed it)."""
+        return self if rate == self.rate else Bucket(rate, self.burst, 0.0, self.at)
+
+    def available(self) -> int | None:
+        """Whole tokens that may be used now; None when there is no limit."""
+        return None if self.rate is None else max(0, int(self.level))
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What one queue may give in one micro-batch."""
+
+    queue: str
+    messages: int
+    size: int
+
+
+def share(
+    queues: Sequence[str],
+    *,
+    per_queue: int,
+    bytes_per_queue: int,
+    messages: int | None = None,
+    size: int | None = None,
+    turn: int = 0,
+) -> list[Grant]:
+    """Share what is allowed now among the queues that have something.
+
+    Args:
+        queues: the queues that have messages.
+        per_queue: the cap of messages for each queue.
+        bytes_per_queue: the cap of bytes for each queue.
+        messages: what may be read in all, None for no limit.
+        size: bytes that may be read in all, None for no limit.
+        turn: a number that grows by one, so that a small allowance visits every queue in turn.
+    """
+    if not queues or messages == 0 or size == 0:
+        return []
+    start = turn % len(queues)
+    ordered = [*queues[start:], *queues[:start]]
+    if messages is not None and messages < len(ordered):
+        ordered = ordered[:messages]
+    count = len(ordered)
+    grants = []
+    for index, queue in enumerate(ordered):
+        number, room = per_queue, bytes_per_queue
+        if messages is not None:
+            number = min(number, messages // count + (1 if index < messages % count else 0))
+        if size is not None:
+            room = min(room, max(1, size // count))
+        if number > 0:
+            grants.append(Grant(queue, number, room))
+    return grants

@@ -1,0 +1,120 @@
+"""Status by progress, never by connection: rate, time to go, and whether it is stalled.
+
+A mover that is connected and moves nothing is the classic lie of such tools. Here `running` means
+that messages were settled a moment ago; `stalled` means that there are messages, the operator did
+not pause, and none was settled for a while, with the reason where one is known.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+__all__ = ["Progress", "State", "state_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What the syphon does, in one word, and why it does nothing."""
+
+    word: str
+    stalled: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What was forwarded so far, and how fast of late."""
+
+    forwarded: int = 0
+    size: int = 0
+    dead_lettered: Mapping[str, int] = field(default_factory=dict)
+    rate: float = 0.0
+    last_progress: float | None = None
+    sampled_at: float | None = None
+    sampled_settled: int = 0
+
+    @property
+    def settled(self) -> int:
+        """Messages that left the backlog, forwarded or dead-lettered."""
+        return self.forwarded + sum(self.dead_lettered.values())
+
+    def sample(
+        self,
+        now: float,
+        *,
+        forwarded: int,
+        size: int,
+        dead_lettered: Mapping[str, int],
+        window: float = 10.0,
+    ) -> "Progress":
+        """The progress with new totals, and a rate smoothed over about `window` seconds."""
+        new = replace(self, forwarded=forwarded, size=size, dead_lettered=dict(dead_lettered))
+        if self.sampled_at is None:
+            return replace(
+                new,
+                sampled_at=now,
+                sampled_settled=new.settled,
+                last_progress=now if new.settled else None,
+            )
+        gap = now - self.sampled_at
+        if gap <= 0:
+            return new
+        moved = new.settled - self.sampled_settled
+        weight = min(1.0, gap / window)
+        rate = self.rate * (1 - weight) + (moved / gap) * weight
+        return replace(
+            new,
+            rate=rate if rate > 0.01 else 0.0,
+            sampled_at=now,
+            sampled_settled=new.settled,
+            last_progress=now if moved > 0 else self.last_progress,
+        )
+
+    def eta(self, remaining: int | None) -> float | None:
+        """Seconds until the backlog is empty at this rate; None when that cannot be said."""
+        if remaining is None:
+            return None
+        if remaining == 0:
+            return 0.0
+        return remaining / self.rate if self.rate > 0 else None
+
+
+def state_of(
+    now: float,
+    *,
+    stopped: bool,
+    paused: bool,
+    problem: str | None,
+    remaining: int | None,
+    waiting: int,
+    active: bool,
+    since: float,
+    last_progress: float | None,
+    patience: float = 30.0,
+) -> State:
+    """Say what the syphon does, by what it got done.
+
+    Args:
+        now: the time.
+        stopped: it was stopped.
+        paused: the operator paused it.
+        problem: a known reason why nothing can move (`ledger`, `primary: …`).
+        remaining: messages in the backlog, None when nobody knows.
+        waiting: messages that are held for destinations that cannot take them.
+        active: a micro-batch runs or is due.
+        since: when it started, or was resumed.
+        last_progress: when a message was last settled.
+        patience: seconds without progress after which it counts as stalled.
+    """
+    if stopped:
+        return State("stopped")
+    if paused:
+        return State("paused")
+    if problem:
+        return State("stalled", problem)
+    quiet = now - max(since, last_progress or since)
+    if waiting and quiet > patience:
+        return State("stalled", f"{waiting} messages wait for their destinations")
+    if remaining and quiet > patience:
+        return State("stalled", f"nothing moved for {int(quiet)} s")
+    if remaining or active:
+        return State("running")
+    return State("idle")
