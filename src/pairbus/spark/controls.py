@@ -1,0 +1,128 @@
+"""The files beside the checkpoint: what the operator wants, what the tasks report, how it stands.
+
+    control.json    paused, limits: written by the operator, survives restarts
+    stop            there while the syphon is asked to end
+    results/*.json  reports of tasks, read and removed by the keeper
+    waiting.json    which destinations wait, and the one message of each that may try
+    held.json       messages in the waiting room, for a restart
+    progress.json   totals, written by the keeper when they change
+    status.json     what `syphon status` shows
+
+Every file is written whole: under a temporary name, then renamed.
+"""
+
+import contextlib
+import json
+import os
+import tempfile
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Control", "StateDir"]
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """What the operator wants."""
+
+    paused: bool = False
+    max_messages_per_second: float | None = None
+    max_bytes_per_second: float | None = None
+
+
+class StateDir:
+    """The state directory of one syphon."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    def create(self) -> "StateDir":
+        """Make the directory, for the owner's eyes only."""
+        self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        (self.path / "results").mkdir(exist_ok=True)
+        return self
+
+    # -- control
+
+    def control(self) -> Control:
+        """What the operator wants; the defaults where nothing was said."""
+        data = self._read("control.json") or {}
+        return Control(
+            paused=bool(data.get("paused", False)),
+            max_messages_per_second=_rate(data.get("max_messages_per_second")),
+            max_bytes_per_second=_rate(data.get("max_bytes_per_second")),
+        )
+
+    def set_control(self, **changes: Any) -> Control:
+        """Change what the operator wants, and keep it across restarts."""
+        self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
+        control = Control(**{**asdict(self.control()), **changes})
+        self.write("control.json", asdict(control))
+        return control
+
+    # -- stop
+
+    @property
+    def stopping(self) -> bool:
+        """Whether it is asked to end."""
+        return (self.path / "stop").exists()
+
+    def ask_to_stop(self) -> None:
+        """Ask reader, sink and keeper to finish what they have in hand."""
+        (self.path / "stop").touch()
+
+    def clear_stop(self) -> None:
+        """A new run begins."""
+        (self.path / "stop").unlink(missing_ok=True)
+
+    # -- reports of tasks
+
+    def report(self, data: Mapping[str, Any]) -> None:
+        """Leave a report for the keeper."""
+        folder = self.path / "results"
+        folder.mkdir(parents=True, exist_ok=True)
+        _write_whole(folder / f"{uuid.uuid4().hex}.json", data)
+
+    def reports(self) -> Iterator[tuple[Path, dict[str, Any]]]:
+        """The reports that wait to be read; whoever has used one removes it."""
+        folder = self.path / "results"
+        if not folder.is_dir():
+            return
+        for path in sorted(folder.glob("[!.]*.json")):
+            with contextlib.suppress(OSError, ValueError):
+                yield path, json.loads(path.read_text())
+
+    # -- the rest
+
+    def write(self, name: str, data: Any) -> None:
+        """Write one of the files, whole."""
+        _write_whole(self.path / name, data)
+
+    def read(self, name: str) -> dict[str, Any]:
+        """Read one of the files; empty where there is none."""
+        return self._read(name) or {}
+
+    def _read(self, name: str) -> dict[str, Any] | None:
+        try:
+            data = json.loads((self.path / name).read_text())
+        except (OSError, ValueError):
+            return None
+        return data if isinstance(data, dict) else None
+
+
+def _rate(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and value > 0 else None
+
+
+def _write_whole(path: Path, data: Any) -> None:
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
+    try:
+        with os.fdopen(handle, "w") as file:
+            json.dump(data, file)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
