@@ -1,0 +1,196 @@
+"""Which files of a ledger to read, found from their footers alone.
+
+A copied file, or what a crash in the middle of a compaction left behind, repeats rows. Each file
+says in its footer which rows of which writer it holds, so a file whose rows are all elsewhere too
+is left out, files that overlap in part are named so that their rows can be told apart one by one,
+and a gap in a writer's numbers shows that rows are missing, and between which times.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+from . import files
+from .files import Ranges
+from .store import Store
+
+TIME_COLUMN = {"operations": "minute", "messages": "at"}
+
+
+@dataclass(frozen=True, slots=True)
+class FileFacts:
+    """What a footer tells of a file; `ranges` is None where it does not say."""
+
+    name: str
+    rows: int
+    ranges: Ranges | None
+    earliest: dt.datetime | None
+    latest: dt.datetime | None
+    location: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Rows that a writer numbered and that no file holds."""
+
+    table: str
+    writer: str
+    first: int
+    last: int
+    after: dt.datetime | None
+    before: dt.datetime | None
+
+    @property
+    def rows(self) -> int:
+        """How many rows are missing."""
+        return self.last - self.first + 1
+
+    def __str__(self) -> str:
+        span = f"{self.after or 'the start'} and {self.before or 'the end'}"
+        return f"{self.rows} {self.table} row(s) of {self.writer} between {span}"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to read: `single` files share no row; rows of `overlapping` ones may repeat."""
+
+    table: str
+    single: tuple[FileFacts, ...] = ()
+    overlapping: tuple[FileFacts, ...] = ()
+    repeats: tuple[FileFacts, ...] = ()
+    unreadable: tuple[str, ...] = ()
+    gaps: tuple[Gap, ...] = field(default=())
+
+    @property
+    def rows(self) -> int:
+        """Rows in the files to be read, repeats among the overlapping ones included."""
+        return sum(f.rows for f in (*self.single, *self.overlapping))
+
+
+def plan(stores: Store | Sequence[Store], table: str) -> Plan:
+    """Look at every footer of a table, in one ledger or several that may overlap."""
+    all_stores = [stores] if isinstance(stores, Store) else list(stores)
+    facts: list[FileFacts] = []
+    unreadable: list[str] = []
+    for store in all_stores:
+        names = store.list(table, ".parquet")
+        with ThreadPoolExecutor(max_workers=16) as pool:
+            found = list(pool.map(lambda name, s=store: _look(s, table, name), names))
+        facts.extend(f for f in found if f is not None)
+        unreadable.extend(store.path(n) for n, f in zip(names, found, strict=True) if f is None)
+    return arrange(table, facts, unreadable)
+
+
+def arrange(table: str, facts: Iterable[FileFacts], unreadable: Iterable[str] = ()) -> Plan:
+    """Sort files by whether their rows are nowhere else, partly elsewhere, or all elsewhere."""
+    known = [f for f in facts if f.rows]
+    untold = [f for f in known if f.ranges is None]
+    # larger files first: what a compaction wrote makes the small files that it read superfluous
+    told = sorted((f for f in known if f.ranges is not None), key=lambda f: (-f.rows, f.name))
+    taken: dict[str, list[tuple[int, int]]] = {}
+    kept: list[FileFacts] = []
+    repeats: list[FileFacts] = []
+    for file in told:
+        ranges = file.ranges or {}
+        if all(_covered(taken.get(w, []), spans) for w, spans in ranges.items()):
+            repeats.append(file)
+            continue
+        kept.append(file)
+        for writer, spans in ranges.items():
+            taken[writer] = files.merge([*taken.get(writer, []), *spans])
+    overlapping = _overlapping(kept)
+    if untold:  # rows of an unknown file may repeat any other's
+        overlapping, single = [*kept, *untold], []
+    else:
+        names = {id(f) for f in overlapping}
+        single = [f for f in kept if id(f) not in names]
+    return Plan(
+        table=table,
+        single=tuple(single),
+        overlapping=tuple(overlapping),
+        repeats=tuple(repeats),
+        unreadable=tuple(unreadable),
+        gaps=tuple(_gaps(table, kept, taken)) if not untold else (),
+    )
+
+
+def _look(store: Store, table: str, name: str) -> FileFacts | None:
+    """Read one footer; None if the file is not a whole Parquet file."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        with store.filesystem.open_input_file(store.path(name)) as stream:
+            meta = pq.ParquetFile(stream).metadata
+            ranges = files.decode_ranges(meta.metadata)
+            earliest, latest = _times(meta, TIME_COLUMN[table])
+            return FileFacts(
+                store.path(name), meta.num_rows, ranges, earliest, latest, store.location
+            )
+    except (pa.ArrowInvalid, ValueError):
+        return None
+    except FileNotFoundError:
+        return None  # compacted away since the folder was listed
+
+
+def _times(meta: object, column: str) -> tuple[dt.datetime | None, dt.datetime | None]:
+    from typing import Any
+
+    m: Any = meta
+    names = m.schema.names
+    if column not in names:
+        return None, None
+    index = names.index(column)
+    stats = [m.row_group(g).column(index).statistics for g in range(m.num_row_groups)]
+    found = [s for s in stats if s is not None and s.has_min_max]
+    if not found:
+        return None, None
+    return min(s.min for s in found), max(s.max for s in found)
+
+
+def _covered(taken: list[tuple[int, int]], spans: list[tuple[int, int]]) -> bool:
+    return all(any(a <= first and last <= b for a, b in taken) for first, last in spans)
+
+
+def _overlapping(kept: list[FileFacts]) -> list[FileFacts]:
+    spans: dict[str, list[tuple[int, int, FileFacts]]] = {}
+    for file in kept:
+        for writer, found in (file.ranges or {}).items():
+            spans.setdefault(writer, []).extend((a, b, file) for a, b in found)
+    clashing: dict[int, FileFacts] = {}
+    for found_spans in spans.values():
+        found_spans.sort(key=lambda s: (s[0], s[1]))
+        reach, holder = -1, None
+        for first, last, file in found_spans:
+            if first <= reach and holder is not None:
+                clashing[id(file)] = file
+                clashing[id(holder)] = holder
+            if last > reach:
+                reach, holder = last, file
+    return list(clashing.values())
+
+
+def _gaps(
+    table: str, kept: list[FileFacts], taken: dict[str, list[tuple[int, int]]]
+) -> Iterable[Gap]:
+    incomplete = {
+        writer: spans for writer, spans in taken.items() if len(spans) > 1 or spans[0][0] > 0
+    }
+    if not incomplete:
+        return
+    holders: dict[str, list[tuple[int, int, FileFacts]]] = {}
+    for file in kept:
+        for writer, spans in (file.ranges or {}).items():
+            if writer in incomplete:
+                holders.setdefault(writer, []).extend((a, b, file) for a, b in spans)
+    for writer, spans in sorted(incomplete.items()):
+        reached = 0
+        for first, last in spans:
+            if first > reached:
+                before = next((f.earliest for a, _, f in holders[writer] if a == first), None)
+                after = next((f.latest for _, b, f in holders[writer] if b == reached - 1), None)
+                yield Gap(table, writer, reached, first - 1, after, before)
+            reached = last + 1
