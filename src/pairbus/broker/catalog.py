@@ -1,0 +1,375 @@
+"""The entities of a namespace by path: create, get, list, update, delete."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from .entities.context import Context
+from .entities.entity import (
+    DEAD_LETTER,
+    TRANSFER_DEAD_LETTER,
+    Entity,
+    QueueEntity,
+    TopicEntity,
+)
+from .entities.errors import EntityExistsError, EntityNotFoundError
+from .entities.messages import NEVER
+from .entities.model import (
+    DEFAULT_RULE,
+    EntityDescription,
+    QueueDescription,
+    RuleDescription,
+    RuntimeProperties,
+    SubscriptionDescription,
+    TopicDescription,
+    check_forwarding,
+    check_update,
+    entity_key,
+)
+from .entities.model_json import dump_description
+from .entities.queue import Queue
+from .entities.router import Router
+
+_DEAD = "/" + DEAD_LETTER.lower()
+_TRANSFER_DEAD = "/" + TRANSFER_DEAD_LETTER.lower()
+_SUBSCRIPTIONS = "/subscriptions/"
+
+
+class Catalog:
+    """Entities by path, and their administration. Paths do not differ by case."""
+
+    def __init__(self, context: Context, clock: Callable[[], int]) -> None:
+        self.context = context
+        self._clock = clock
+        self._entities: dict[str, Entity] = {}  # queues and topics
+        self._paths: dict[str, Queue] = {}  # addresses as clients write them: a cache
+        self._last_id = 0
+        self.router = Router(context, self._find)
+
+    # --- by path ----------------------------------------------------------------------------------
+
+    def _find(self, path: str) -> Entity | None:
+        return self._entities.get(entity_key(path))
+
+    def entity(self, path: str) -> Entity:
+        """The queue, topic or subscription at this path, or of which this path is a part.
+
+        Raises:
+            EntityNotFoundError: there is none.
+        """
+        key = entity_key(path)
+        for suffix in (_TRANSFER_DEAD, _DEAD):
+            if key.endswith(suffix):
+                key = key[: -len(suffix)]
+                break
+        found = self._entities.get(key)
+        if found is not None:
+            return found
+        topic_key, separator, name = key.rpartition(_SUBSCRIPTIONS)
+        topic = self._entities.get(topic_key) if separator else None
+        if isinstance(topic, TopicEntity) and name in topic.subscriptions:
+            return topic.subscriptions[name]
+        raise EntityNotFoundError(
+            f"The messaging entity '{path}' could not be found. To know more visit "
+            "https://aka.ms/sbResourceMgrExceptions."
+        )
+
+    def queue_at(self, path: str) -> Queue:
+        """What can be received from at this path: queue, subscription or dead-letter queue.
+
+        Raises:
+            EntityNotFoundError: there is nothing, or it is a topic's dead-letter queue.
+        """
+        queue = self._paths.get(path)
+        if queue is not None:
+            return queue
+        entity = self.entity(path)
+        key = entity_key(path)
+        if key.endswith(_TRANSFER_DEAD) and isinstance(entity, QueueEntity):
+            queue = entity.transfer_dead
+        elif key.endswith(_DEAD) and isinstance(entity, QueueEntity):
+            queue = entity.dead
+        elif key.endswith(_DEAD):
+            raise EntityNotFoundError(f"The messaging entity '{path}' could not be found.")
+        else:
+            queue = entity.main
+        if len(self._paths) > 100_000:
+            self._paths.clear()
+        self._paths[path] = queue
+        return queue
+
+    def exists(self, path: str) -> bool:
+        """Whether there is an entity at this path."""
+        try:
+            self.entity(path)
+        except EntityNotFoundError:
+            return False
+        return True
+
+    def _queue_entity(self, name: str) -> QueueEntity:
+        found = self._find(name)
+        if isinstance(found, QueueEntity):
+            return found
+        raise EntityNotFoundError(f"Queue '{name}' was not found.")
+
+    def _topic_entity(self, name: str) -> TopicEntity:
+        found = self._find(name)
+        if isinstance(found, TopicEntity):
+            return found
+        raise EntityNotFoundError(f"Topic '{name}' was not found.")
+
+    def _subscription_entity(self, topic_name: str, name: str) -> QueueEntity:
+        found = self._topic_entity(topic_name).subscriptions.get(name.lower())
+        if found is None:
+            raise EntityNotFoundError(f"Subscription '{topic_name}/{name}' was not found.")
+        return found
+
+    def _next_id(self) -> int:
+        self._last_id += 1
+        return self._last_id
+
+    def _describe(self, path: str) -> EntityDescription | None:
+        found = self._find(path)
+        return None if found is None else found.description
+
+    # --- queues and topics ------------------------------------------------------------------------
+
+    def create_queue(self, description: QueueDescription) -> QueueDescription:
+        """Create a queue; returns the description with defaults filled in."""
+        description = description.validated()
+        self._check_free(description.name)
+        check_forwarding(description, self._describe)
+        now = self._clock()
+        entity = QueueEntity(self.context, self._next_id(), description, now)
+        self._entities[entity_key(description.name)] = entity
+        self._keep(entity, "queue")
+        return description
+
+    def create_topic(self, description: TopicDescription) -> TopicDescription:
+        """Create a topic; returns the description with defaults filled in."""
+        description = description.validated()
+        self._check_free(description.name)
+        entity = TopicEntity(self.context, self._next_id(), description, self._clock())
+        self._entities[entity_key(description.name)] = entity
+        self._keep(entity, "topic")
+        return description
+
+    def _check_free(self, name: str) -> None:
+        if entity_key(name) in self._entities:
+            raise EntityExistsError(f"The entity '{name}' exists already.")
+
+    def get_queue(self, name: str) -> QueueDescription:
+        """The description of a queue; EntityNotFoundError if there is none."""
+        description = self._queue_entity(name).description
+        assert isinstance(description, QueueDescription)  # a subscription is below its topic
+        return description
+
+    def get_topic(self, name: str) -> TopicDescription:
+        """The description of a topic; EntityNotFoundError if there is none."""
+        return self._topic_entity(name).description
+
+    def list_queues(self) -> list[QueueDescription]:
+        """All queues, by name."""
+        return [
+            entity.description
+            for _, entity in sorted(self._entities.items())
+            if isinstance(entity.description, QueueDescription)
+        ]
+
+    def list_topics(self) -> list[TopicDescription]:
+        """All topics, by name."""
+        return [
+            entity.description
+            for _, entity in sorted(self._entities.items())
+            if isinstance(entity.description, TopicDescription)
+        ]
+
+    def update_queue(self, description: QueueDescription) -> QueueDescription:
+        """Change a queue; returns the new description."""
+        entity = self._queue_entity(description.name)
+        description = description.validated()
+        check_update(entity.description, description)
+        check_forwarding(description, self._describe)
+        entity.configure(description, self._clock())
+        self._keep(entity, "queue")
+        return description
+
+    def update_topic(self, description: TopicDescription) -> TopicDescription:
+        """Change a topic; returns the new description."""
+        entity = self._topic_entity(description.name)
+        description = description.validated()
+        check_update(entity.description, description)
+        entity.configure(description, self._clock())
+        self._keep(entity, "topic")
+        return description
+
+    def delete_queue(self, name: str) -> None:
+        """Delete a queue and its messages; its receivers are closed."""
+        self._drop(self._queue_entity(name))
+        del self._entities[entity_key(name)]
+        self.context.changed()
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic, its subscriptions and their messages."""
+        topic = self._topic_entity(name)
+        for subscription in topic.subscriptions.values():
+            self._drop(subscription)
+        self._drop(topic)
+        del self._entities[entity_key(name)]
+        self.context.changed()
+
+    # --- subscriptions ----------------------------------------------------------------------------
+
+    def create_subscription(
+        self,
+        description: SubscriptionDescription,
+        default_rule: RuleDescription | None = None,
+    ) -> SubscriptionDescription:
+        """Create a subscription with one rule: the given one, or one that takes everything."""
+        topic = self._topic_entity(description.topic_name)
+        description = description.validated()
+        if description.name.lower() in topic.subscriptions:
+            raise EntityExistsError(f"The subscription '{description.path}' exists already.")
+        check_forwarding(description, self._describe)
+        rule = (default_rule or DEFAULT_RULE).validated()
+        entity = QueueEntity(self.context, self._next_id(), description, self._clock(), topic)
+        entity.rules.add(self._dated(rule))
+        topic.subscriptions[description.name.lower()] = entity
+        self._keep(entity, "subscription")
+        return description
+
+    def get_subscription(self, topic_name: str, name: str) -> SubscriptionDescription:
+        """The description of a subscription; EntityNotFoundError if there is none."""
+        description = self._subscription_entity(topic_name, name).description
+        assert isinstance(description, SubscriptionDescription)  # that is what topics have
+        return description
+
+    def list_subscriptions(self, topic_name: str) -> list[SubscriptionDescription]:
+        """All subscriptions of a topic, by name."""
+        return [
+            entity.description
+            for _, entity in sorted(self._topic_entity(topic_name).subscriptions.items())
+            if isinstance(entity.description, SubscriptionDescription)
+        ]
+
+    def update_subscription(self, description: SubscriptionDescription) -> SubscriptionDescription:
+        """Change a subscription; returns the new description."""
+        entity = self._subscription_entity(description.topic_name, description.name)
+        description = description.validated()
+        check_update(entity.description, description)
+        check_forwarding(description, self._describe)
+        entity.configure(description, self._clock())
+        self._keep(entity, "subscription")
+        return description
+
+    def delete_subscription(self, topic_name: str, name: str) -> None:
+        """Delete a subscription and its messages."""
+        self._drop(self._subscription_entity(topic_name, name))
+        del self._topic_entity(topic_name).subscriptions[name.lower()]
+        self.context.changed()
+
+    # --- rules ------------------------------------------------------------------------------------
+
+    def create_rule(
+        self, topic_name: str, subscription: str, rule: RuleDescription
+    ) -> RuleDescription:
+        """Add a rule to a subscription."""
+        entity = self._subscription_entity(topic_name, subscription)
+        rule = self._dated(rule.validated())
+        entity.rules.add(rule)
+        self._keep(entity, "subscription")
+        return rule
+
+    def get_rule(self, topic_name: str, subscription: str, name: str) -> RuleDescription:
+        """A rule of a subscription; EntityNotFoundError if there is none."""
+        return self._subscription_entity(topic_name, subscription).rules.get(name)
+
+    def list_rules(self, topic_name: str, subscription: str) -> list[RuleDescription]:
+        """All rules of a subscription, by name."""
+        rules = self._subscription_entity(topic_name, subscription).rules.rules
+        return [rule for _, rule in sorted(rules.items())]
+
+    def update_rule(
+        self, topic_name: str, subscription: str, rule: RuleDescription
+    ) -> RuleDescription:
+        """Change a rule of a subscription."""
+        entity = self._subscription_entity(topic_name, subscription)
+        rule = self._dated(rule.validated())
+        entity.rules.replace(rule)
+        self._keep(entity, "subscription")
+        return rule
+
+    def delete_rule(self, topic_name: str, subscription: str, name: str) -> None:
+        """Take a rule from a subscription."""
+        entity = self._subscription_entity(topic_name, subscription)
+        entity.rules.remove(name)
+        self._keep(entity, "subscription")
+
+    def _dated(self, rule: RuleDescription) -> RuleDescription:
+        from dataclasses import replace
+
+        return rule if rule.created_at_utc else replace(rule, created_at_utc=utc(self._clock()))
+
+    # --- runtime ----------------------------------------------------------------------------------
+
+    def runtime(self, path: str) -> RuntimeProperties:
+        """Counts, sizes and times of the queue, topic or subscription at this path."""
+        entity = self.entity(path)
+        times = (utc(entity.created), utc(entity.updated), utc(entity.accessed))
+        if isinstance(entity, TopicEntity):
+            return RuntimeProperties(
+                *times,
+                size_in_bytes=entity.size,
+                scheduled_message_count=entity.main.scheduled_count,
+                subscription_count=len(entity.subscriptions),
+            )
+        main = entity.main
+        return RuntimeProperties(
+            *times,
+            size_in_bytes=entity.size,
+            total_message_count=sum(len(queue.messages) for queue in entity.queues),
+            active_message_count=len(main.messages) - main.scheduled_count,
+            dead_letter_message_count=len(entity.dead.messages),
+            scheduled_message_count=main.scheduled_count,
+            transfer_dead_letter_message_count=len(entity.transfer_dead.messages),
+        )
+
+    # --- keeping ----------------------------------------------------------------------------------
+
+    def _keep(self, entity: Entity, kind: str) -> None:
+        topic = entity.topic if isinstance(entity, QueueEntity) else None
+        rules: list[str] = []
+        if isinstance(entity, QueueEntity):
+            rules = [dump_description(rule) for rule in entity.rules.rules.values()]
+        self.context.journal.entities.append(
+            (
+                "entity",
+                (
+                    entity.entity_id,
+                    kind,
+                    None if topic is None else topic.entity_id,
+                    dump_description(entity.description),
+                    "\n".join(rules),
+                    entity.created,
+                    entity.updated,
+                ),
+            )
+        )
+        self.context.changed()
+
+    def _drop(self, entity: Entity) -> None:
+        entity.is_deleted = True
+        self._paths.clear()
+        gone = EntityNotFoundError(f"The messaging entity '{entity.path}' was deleted.")
+        for queue in entity.queues:
+            queue.next_due = NEVER
+            for receiver in list(queue.receivers):
+                receiver.end(gone)
+            queue.forget()
+        self.context.journal.purges.append(("drop", (entity.entity_id,)))
+
+
+def utc(milliseconds: int) -> datetime:
+    """A time of the broker as a datetime."""
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)

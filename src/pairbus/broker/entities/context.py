@@ -1,0 +1,117 @@
+"""What the entities of one namespace share: the journal, the counters, the clockwork, the way out.
+
+The namespace makes one and gives it to every queue. Nothing here acts by itself.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Protocol
+
+from .counters import OperationCounter
+from .journal import Journal
+from .messages import NEVER, StoredMessage
+
+if TYPE_CHECKING:
+    from .queue import Queue
+    from .router import Router
+
+Load = Callable[["Queue", list[StoredMessage]], None]
+"""Reads the bytes of messages from the store into them."""
+
+SetProperties = Callable[[bytes, Mapping[str, object]], bytes]
+"""Sets application properties of a bare message."""
+
+
+class Ticking(Protocol):
+    """Something that wants to be called at a time."""
+
+    next_due: int
+
+    def tick(self, now: int) -> None:
+        """Let happen what is due."""
+
+
+class Budget:
+    """How many bytes of messages stay in memory while the store has them too.
+
+    Queues are read from the front, so what comes in when the budget is used up is dropped from
+    memory at once and read again, in batches, when its turn comes.
+    """
+
+    __slots__ = ("limit", "used")
+
+    def __init__(self, limit: int = NEVER) -> None:
+        self.limit = limit
+        self.used = 0
+
+    def admit(self, messages: Iterable[StoredMessage]) -> None:
+        """Count new messages in, or drop their bytes."""
+        limit = self.limit
+        used = self.used
+        for message in messages:
+            if used >= limit:
+                message.bare = message.annotations = None
+            else:
+                used += message.size
+        self.used = used
+
+    def released(self, size: int) -> None:
+        """The bytes of a message are no longer needed."""
+        self.used -= size
+
+    def grew(self, size: int) -> None:
+        """A message that is counted in has changed its size."""
+        self.used += size
+
+
+class Context:
+    """One per namespace, known to all its queues."""
+
+    router: Router
+
+    def __init__(
+        self,
+        *,
+        token_prefix: bytes = b"\0" * 8,
+        set_properties: SetProperties,
+        load: Load | None = None,
+        budget: Budget | None = None,
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.journal = Journal()
+        self.operations = OperationCounter()
+        self.budget = budget or Budget()
+        self.set_properties = set_properties
+        self.load = load
+        self.changed = changed
+        """To be called after staging something outside a call of the namespace."""
+        self._token_prefix = token_prefix
+        self._tokens = 0
+        self._timers: list[tuple[int, int, Ticking]] = []
+        self._armed = 0
+
+    def new_token(self) -> bytes:
+        """A lock token: 16 bytes, unique in this process and, by its prefix, beyond it."""
+        self._tokens += 1
+        return self._token_prefix + self._tokens.to_bytes(8, "big")
+
+    # --- time -------------------------------------------------------------------------------------
+
+    def arm(self, due: int, thing: Ticking) -> None:
+        """Call *thing* at this time."""
+        self._armed += 1
+        heapq.heappush(self._timers, (due, self._armed, thing))
+
+    def next_deadline(self) -> int:
+        """The soonest time at which something is due; NEVER if nothing is."""
+        timers = self._timers
+        while timers and timers[0][0] != timers[0][2].next_due:
+            heapq.heappop(timers)  # it asked again for a sooner time, or is gone
+        return timers[0][0] if timers else NEVER
+
+    def tick(self, now: int) -> None:
+        """Call everything that is due."""
+        while self.next_deadline() <= now:
+            heapq.heappop(self._timers)[2].tick(now)

@@ -1,0 +1,68 @@
+"""Duplicate detection: the identifiers seen within a window, durable."""
+
+from __future__ import annotations
+
+from .context import Context
+from .messages import NEVER, IncomingMessage
+
+
+class History:
+    """The message identifiers that an entity took lately.
+
+    A second message with the same identifier within the window is accepted and dropped, as the
+    service does. Where the entity is partitioned, the partition key is part of the identity.
+    """
+
+    def __init__(self, context: Context, entity_id: int, window: int, *, partitioned: bool) -> None:
+        self._context = context
+        self._entity_id = entity_id
+        self._partitioned = partitioned
+        self.window = window
+        self.seen: dict[str, int] = {}
+        """Identifier to when it was taken, oldest first."""
+        self.next_due = NEVER
+
+    def is_new(self, message: IncomingMessage, now: int) -> bool:
+        """Whether this is the first of its kind within the window; remembers it if so."""
+        if message.message_id is None:
+            return True
+        key = message.message_id
+        if self._partitioned:
+            key = f"{message.session_id or message.partition_key or ''}\n{key}"
+        taken = self.seen.get(key)
+        if taken is not None:
+            if taken + self.window > now:
+                return False
+            del self.seen[key]  # its place in the order is at the end now
+        self.seen[key] = now
+        self._context.journal.entities.append(("remember", (self._entity_id, key, now)))
+        self.arm()
+        return True
+
+    def restore(self, key: str, taken: int) -> None:
+        """Take over one identifier from the store; oldest first."""
+        self.seen[key] = taken
+
+    def arm(self) -> None:
+        """Ask to be called when the oldest identifier leaves the window."""
+        if self.seen:
+            # Not for each identifier: once per tenth of the window is often enough.
+            due = next(iter(self.seen.values())) + self.window + self.window // 10
+            if due < self.next_due:
+                self.next_due = due
+                self._context.arm(due, self)
+
+    def tick(self, now: int) -> None:
+        """Forget what has left the window."""
+        self.next_due = NEVER
+        horizon = now - self.window
+        old = []
+        for key, taken in self.seen.items():
+            if taken > horizon:
+                break
+            old.append(key)
+        for key in old:
+            del self.seen[key]
+        if old:
+            self._context.journal.purges.append(("forget", (self._entity_id, horizon)))
+        self.arm()

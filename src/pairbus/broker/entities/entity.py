@@ -1,0 +1,158 @@
+"""Entities: a description, and the queues that keep its messages."""
+
+from __future__ import annotations
+
+from .context import Context
+from .dedup import History
+from .messages import NEVER
+from .model import QueueDescription, SubscriptionDescription, TopicDescription
+from .queue import Queue
+from .rules import RuleSet
+from .sessions import SessionQueue
+from .settings import Settings, settings_of
+
+DEAD_LETTER = "$DeadLetterQueue"
+TRANSFER_DEAD_LETTER = "$Transfer/$DeadLetterQueue"
+PARTS = 4  # queue numbers that an entity has: its own, dead letters, transfer dead letters, spare
+
+
+class DeadLetterQueue(Queue):
+    """Messages stay until somebody takes them: no time to live, no delivery limit."""
+
+    is_dead_letter = True
+
+
+class _Entity:
+    """What queues, topics and subscriptions have in common."""
+
+    def __init__(self, context: Context, entity_id: int, settings: Settings, now: int) -> None:
+        self.context = context
+        self.entity_id = entity_id
+        self.settings = settings
+        self.created = now
+        self.updated = now
+        self.history: History | None = None
+        self.is_deleted = False
+        if settings.duplicate_window:
+            self.history = History(
+                context,
+                entity_id,
+                settings.duplicate_window,
+                partitioned=settings.partitioned,
+            )
+
+    @property
+    def queues(self) -> tuple[Queue, ...]:
+        """All queues of this entity."""
+        raise NotImplementedError
+
+    @property
+    def accessed(self) -> int:
+        """When somebody last sent or received here."""
+        return max(self.created, *(queue.accessed for queue in self.queues))
+
+    @property
+    def size(self) -> int:
+        """Bytes of all messages, dead letters included."""
+        return sum(queue.size for queue in self.queues)
+
+    def idle_deadline(self) -> int:
+        """When this entity is deleted unless something happens."""
+        if self.settings.idle == NEVER or any(queue.receivers for queue in self.queues):
+            return NEVER
+        return max(self.accessed, self.updated) + self.settings.idle
+
+
+class QueueEntity(_Entity):
+    """A queue or a subscription, with its dead-letter queues."""
+
+    def __init__(
+        self,
+        context: Context,
+        entity_id: int,
+        description: QueueDescription | SubscriptionDescription,
+        now: int,
+        topic: TopicEntity | None = None,
+    ) -> None:
+        settings = settings_of(description)
+        super().__init__(context, entity_id, settings, now)
+        self.description = description
+        self.topic = topic
+        self.rules = RuleSet()
+        self.path = (
+            description.path
+            if isinstance(description, SubscriptionDescription)
+            else description.name
+        )
+        kind = SessionQueue if settings.requires_session else Queue
+        first = entity_id * PARTS
+        self.main = kind(context, first, self.path, settings)
+        dead = _dead_letter_settings(settings)
+        self.dead = DeadLetterQueue(context, first + 1, f"{self.path}/{DEAD_LETTER}", dead)
+        self.transfer_dead = DeadLetterQueue(
+            context,
+            first + 2,
+            f"{self.path}/{TRANSFER_DEAD_LETTER}",
+            Settings(lock_duration=settings.lock_duration),
+        )
+        for queue in self.queues:
+            queue.owner = self
+
+    @property
+    def queues(self) -> tuple[Queue, ...]:
+        """Its own queue, the dead letters and the transfer dead letters."""
+        return self.main, self.dead, self.transfer_dead
+
+    def configure(self, description: QueueDescription | SubscriptionDescription, now: int) -> None:
+        """Obey a new description."""
+        self.description = description
+        self.settings = settings = settings_of(description)
+        self.updated = now
+        if self.history is not None:
+            self.history.window = settings.duplicate_window
+        self.main.configure(settings, now)
+        self.dead.configure(_dead_letter_settings(settings), now)
+
+
+class TopicEntity(_Entity):
+    """A topic: what comes in goes to its subscriptions; only what is scheduled stays here."""
+
+    def __init__(
+        self, context: Context, entity_id: int, description: TopicDescription, now: int
+    ) -> None:
+        super().__init__(context, entity_id, settings_of(description), now)
+        self.description = description
+        self.path = description.name
+        self.subscriptions: dict[str, QueueEntity] = {}
+        self.main = Queue(context, entity_id * PARTS, self.path, self.settings)
+        self.main.owner = self
+
+    @property
+    def queues(self) -> tuple[Queue, ...]:
+        """The queue of what is scheduled."""
+        return (self.main,)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all messages in all subscriptions, and of what is scheduled."""
+        return self.main.size + sum(s.size for s in self.subscriptions.values())
+
+    def configure(self, description: TopicDescription, now: int) -> None:
+        """Obey a new description."""
+        self.description = description
+        self.settings = settings_of(description)
+        self.updated = now
+        if self.history is not None:
+            self.history.window = self.settings.duplicate_window
+        self.main.configure(self.settings, now)
+
+
+Entity = QueueEntity | TopicEntity
+
+
+def _dead_letter_settings(settings: Settings) -> Settings:
+    return Settings(
+        lock_duration=settings.lock_duration,
+        can_receive=settings.can_receive,
+        forward_to=settings.forward_dead_letters_to,
+    )

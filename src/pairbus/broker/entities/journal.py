@@ -1,0 +1,96 @@
+"""What the rules want kept: the staged changes of one group, as plain tuples.
+
+The rules append; the namespace takes the whole journal once per turn of its loop and gives it to
+the store as one transaction. Within a group the store applies ``entities`` first, then
+``inserts``, ``updates``, ``bodies``, ``deletes`` and last ``purges``: a message is inserted before
+it is changed, and changed before it is deleted, and identifiers are never used again, so this order
+is right for any sequence of decisions.
+
+A message's row identifier is its queue's number and its sequence number in one integer, so that a
+queue is one range of the table's key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .messages import StoredMessage
+    from .queue import Queue
+
+SEQUENCE_BITS = 40
+"""A queue may number a million million messages, and there may be eight million queues."""
+
+MessageRow = tuple[
+    int,  # id
+    int,  # state
+    int,  # enqueued_time
+    int,  # due: expires_at, or when to enqueue while scheduled
+    int,  # delivery_count
+    int,  # size
+    int,  # enqueued_sequence_number
+    "int | None",  # ttl
+    int,  # flags: durable | priority << 1 | hops << 9
+    "str | None",  # session_id
+    "str | None",  # dead_letter_source
+    "bytes | None",  # annotations
+    "bytes | None",  # bare
+]
+
+
+class Journal:
+    """The staged changes since the last :meth:`take`."""
+
+    __slots__ = (
+        "arrivals",
+        "bodies",
+        "callbacks",
+        "deletes",
+        "entities",
+        "inserts",
+        "numbered",
+        "purges",
+        "updates",
+    )
+
+    def __init__(self) -> None:
+        self.entities: list[tuple[str, tuple[Any, ...]]] = []
+        self.inserts: list[MessageRow] = []
+        self.updates: list[tuple[int, int, int, int]] = []
+        """``(state, due, delivery_count, id)``"""
+        self.deletes: list[int] = []
+        self.purges: list[tuple[str, tuple[Any, ...]]] = []
+        self.bodies: list[tuple[bytes, int, int]] = []
+        """``(bare, size, id)`` of messages whose properties changed."""
+        self.arrivals: list[tuple[Queue, list[StoredMessage]]] = []
+        """What becomes visible once the group is durable."""
+        self.numbered: set[Queue] = set()
+        """Queues that gave out sequence numbers, which must never be given again."""
+        self.callbacks: list[Callable[[Exception | None], None]] = []
+        """Called after the arrivals; with the error when the group failed."""
+
+    def __bool__(self) -> bool:
+        return bool(
+            self.inserts
+            or self.deletes
+            or self.updates
+            or self.callbacks
+            or self.arrivals
+            or self.entities
+            or self.purges
+            or self.bodies
+        )
+
+    def take(self) -> Journal:
+        """Hand over what is staged and start anew."""
+        taken = Journal()
+        for name in Journal.__slots__:
+            setattr(taken, name, getattr(self, name))
+            setattr(self, name, set() if name == "numbered" else [])
+        return taken
+
+
+def row_id(queue_id: int, sequence_number: int) -> int:
+    """The key of a message's row."""
+    return queue_id << SEQUENCE_BITS | sequence_number

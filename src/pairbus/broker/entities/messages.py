@@ -1,0 +1,219 @@
+"""The words that the broker's parts use for messages: what comes in, is kept, and goes out.
+
+Times are integers: milliseconds since the Unix epoch, UTC. Everything from the AMQP ``properties``
+section on is one opaque ``bare`` byte string, and the sender's message annotations are another, so
+that every AMQP type comes out as it went in.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from .errors import BrokerError
+
+PING_CONTENT_TYPE = "application/vnd.ms-servicebus-ping"
+"""A message of this content type asks whether the entity takes messages, and goes nowhere."""
+
+NEVER = 1 << 62
+"""A time that does not come."""
+
+
+class MessageState(enum.IntEnum):
+    """Where a stored message is in its life. The first three are also what the wire says."""
+
+    ACTIVE = 0
+    DEFERRED = 1
+    SCHEDULED = 2
+    LOCKED = 3
+    LOCKED_DEFERRED = 4  # a deferred message that was fetched by its number
+    GONE = 5  # settled, expired or moved: what still refers to it must pass over it
+
+
+ACTIVE = 0
+DEFERRED = 1
+SCHEDULED = 2
+LOCKED = 3
+LOCKED_DEFERRED = 4
+GONE = 5
+
+
+class Outcome(enum.Enum):
+    """How a receiver settles a message it has locked."""
+
+    COMPLETE = "completed"
+    ABANDON = "abandoned"  # back to its place, one delivery counted
+    RELEASE = "released"  # back to its place, nothing counted
+    DEFER = "defered"  # (sic: the word on the wire) only to be fetched by its number
+    DEAD_LETTER = "suspended"  # to the dead-letter queue
+
+
+class IncomingMessage:
+    """One message as the link hands it over, with what the rules need already read from it.
+
+    Attributes:
+        bare: everything from the ``properties`` section on, untouched.
+        annotations: the encoded map of the sender's message annotations, ``b""`` if there is none.
+        size: bytes of the whole encoded message, for limits, quotas and billing.
+        message_id: ``properties.message-id`` as text, or None.
+        session_id: ``properties.group-id``, or None.
+        partition_key: annotation ``x-opt-partition-key``, or None.
+        content_type: ``properties.content-type``, or None.
+        ttl: ``header.ttl`` in milliseconds, or None.
+        scheduled: annotation ``x-opt-scheduled-enqueue-time`` in milliseconds, or None.
+        durable: ``header.durable``.
+        priority: ``header.priority``.
+    """
+
+    __slots__ = (
+        "annotations",
+        "bare",
+        "content_type",
+        "durable",
+        "hops",
+        "message_id",
+        "partition_key",
+        "priority",
+        "scheduled",
+        "session_id",
+        "size",
+        "ttl",
+    )
+
+    def __init__(
+        self,
+        bare: bytes,
+        *,
+        annotations: bytes = b"",
+        size: int | None = None,
+        message_id: str | None = None,
+        session_id: str | None = None,
+        partition_key: str | None = None,
+        content_type: str | None = None,
+        ttl: int | None = None,
+        scheduled: int | None = None,
+        durable: bool = False,
+        priority: int = 4,
+    ) -> None:
+        self.bare = bare
+        self.annotations = annotations
+        self.size = len(bare) + len(annotations) if size is None else size
+        self.message_id = message_id
+        self.session_id = session_id
+        self.partition_key = partition_key
+        self.content_type = content_type
+        self.ttl = ttl
+        self.scheduled = scheduled
+        self.durable = durable
+        self.priority = priority
+        self.hops = 0  # how often it was forwarded
+
+    def __repr__(self) -> str:
+        return f"<IncomingMessage {self.size} bytes>"
+
+
+class StoredMessage:
+    """One message in an entity. Links read it to render a delivery; only the entity changes it.
+
+    ``bare`` and ``annotations`` are None while the bytes are only in the store; in a
+    :class:`Delivery` they are always there.
+    """
+
+    __slots__ = (
+        "annotations",
+        "bare",
+        "dead_letter_source",
+        "delivery_count",
+        "durable",
+        "enqueued_sequence_number",
+        "enqueued_time",
+        "expires_at",
+        "holder",
+        "hops",
+        "lock_token",
+        "locked_until",
+        "priority",
+        "sequence_number",
+        "session_id",
+        "size",
+        "state",
+        "ttl",
+    )
+
+    annotations: bytes | None
+    bare: bytes | None
+    dead_letter_source: str | None
+    delivery_count: int
+    durable: bool
+    enqueued_sequence_number: int
+    enqueued_time: int
+    expires_at: int
+    holder: object  # the receiver that holds the lock
+    hops: int  # how often it was forwarded
+    lock_token: bytes
+    locked_until: int
+    priority: int
+    sequence_number: int
+    session_id: str | None
+    size: int
+    state: int
+    ttl: int | None
+
+    def __repr__(self) -> str:
+        return f"<StoredMessage {self.sequence_number} {MessageState(self.state).name}>"
+
+
+class Delivery(NamedTuple):
+    """One message on its way to a receiver.
+
+    Attributes:
+        lock_token: 16 bytes, the delivery tag and little-endian form of the lock token's GUID;
+            ``b""`` where nothing is locked (peek, receive and delete).
+        locked_until: when the lock ends, 0 where nothing is locked.
+        message: what to render: ``bare``, ``annotations`` (the sender's, encoded map or ``b""``),
+            ``sequence_number``, ``enqueued_sequence_number``, ``enqueued_time``,
+            ``delivery_count`` (0 at the first delivery), ``ttl``, ``durable``, ``priority``,
+            ``state`` (1 deferred, 2 scheduled, as ``x-opt-message-state``; else 0),
+            ``dead_letter_source``.
+    """
+
+    lock_token: bytes
+    locked_until: int
+    message: StoredMessage
+
+    @property
+    def wire_state(self) -> int:
+        """The value of ``x-opt-message-state``: 0 active, 1 deferred, 2 scheduled."""
+        state = self.message.state
+        if state == LOCKED_DEFERRED:
+            return DEFERRED
+        return state if state in (DEFERRED, SCHEDULED) else ACTIVE
+
+
+class ReceiverHost(Protocol):
+    """What a link offers the broker: the way back to the client. All calls come on the loop."""
+
+    def deliver(self, deliveries: list[Delivery]) -> None:
+        """Send these messages to the client; they count against the credit already."""
+
+    def drained(self) -> None:
+        """The drain that was asked for is over: no credit is left and all deliveries were made."""
+
+    def closed(self, error: BrokerError) -> None:
+        """The broker ended this receiver: entity deleted or disabled, session lock lost."""
+
+
+class SessionInfo(NamedTuple):
+    """A session as its holder sees it."""
+
+    session_id: str
+    locked_until: int
+
+
+PropertyChanges = Mapping[str, object] | None
+"""Application properties to set while settling (``properties-to-modify``)."""
+
+AfterCommit = Callable[[Exception | None], None]
+"""Called once with None when everything staged before is durable, or with what went wrong."""

@@ -1,0 +1,186 @@
+"""A receiver: credit, and what was delivered against it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from .counters import billable
+from .errors import BrokerError, MessageLockLostError, SessionLockLostError
+from .messages import Delivery, Outcome, ReceiverHost, SessionInfo
+
+if TYPE_CHECKING:
+    from .queue import Queue
+    from .sessions import Session
+
+Clock = Callable[[], int]
+
+
+class Receiver:
+    """One link that receives from one queue (and, where the queue asks for it, one session).
+
+    Closing it leaves the locks of its messages to run out, as the service does; closing a
+    session's receiver frees the session and its messages.
+    """
+
+    def __init__(
+        self,
+        queue: Queue,
+        host: ReceiverHost,
+        clock: Clock,
+        *,
+        is_destructive: bool = False,
+        session: Session | None = None,
+    ) -> None:
+        self.queue = queue
+        self.host = host
+        self.is_destructive = is_destructive
+        self.session = session
+        self.credit = 0
+        self.is_waiting = False
+        self.is_closed = False
+        self._clock = clock
+        self._is_draining = False
+        self._granted_unserved = False
+
+    def __repr__(self) -> str:
+        return f"<Receiver {self.queue.path} credit={self.credit}>"
+
+    @property
+    def session_id(self) -> str | None:
+        """The session that this receiver holds, or None."""
+        return None if self.session is None else self.session.session_id
+
+    @property
+    def session_info(self) -> SessionInfo | None:
+        """The session and when its lock ends, or None."""
+        if self.session is None:
+            return None
+        return SessionInfo(self.session.session_id, self.session.locked_until)
+
+    def grant(self, credit: int, *, drain: bool = False) -> None:
+        """Set the credit: this many messages may be delivered from now on.
+
+        With *drain*, what is there is delivered and the rest of the credit is used up;
+        ``host.drained()`` follows after the deliveries.
+        """
+        if self.is_closed:
+            return
+        now = self._clock()
+        self._end_grant()
+        self.credit = credit
+        self._granted_unserved = credit > 0
+        self._is_draining = drain
+        self.queue.accessed = now
+        if credit > 0:
+            self.queue.wants(self)
+            self.queue.dispatch(now)
+        if self._is_draining and not self.is_closed:
+            self._end_drain()
+        self.queue.context.changed()
+
+    def hand_over(self, deliveries: list[Delivery], now: int) -> None:
+        """Deliver these messages: at once where they are locked, once durable where removed."""
+        self.credit -= len(deliveries)
+        self._granted_unserved = False
+        size = units = 0
+        for delivery in deliveries:
+            one = delivery.message.size
+            size += one
+            units += billable(one)
+        self.queue.accessed = now
+        context = self.queue.context
+        context.operations.add(self.queue.path, "receive", 1, len(deliveries), size, units)
+        if self.is_destructive:
+            context.journal.callbacks.append(
+                lambda error: self.host.deliver(deliveries) if error is None else None
+            )
+        else:
+            self.host.deliver(deliveries)
+
+    def settle(
+        self,
+        token: bytes,
+        outcome: Outcome,
+        *,
+        reason: str | None = None,
+        description: str | None = None,
+        properties: Mapping[str, object] | None = None,
+    ) -> None:
+        """Settle one message; acknowledge it in ``after_commit``.
+
+        Raises:
+            MessageLockLostError: the lock is over; or SessionLockLostError with a session.
+        """
+        queue = self.queue
+        queue.context.operations.add(queue.path, "settle", 1, 1, 0, 1)
+        now = self._clock()
+        if not queue.settle(
+            token,
+            outcome,
+            now,
+            reason=reason,
+            description=description,
+            properties=properties,
+        ):
+            queue.context.changed()
+            raise self.lock_lost()
+        queue.context.changed()
+
+    def settle_many(self, tokens: Iterable[bytes], outcome: Outcome) -> list[bytes]:
+        """Settle many messages alike; returns the tokens whose lock is lost."""
+        queue = self.queue
+        now = self._clock()
+        settle = queue.settle
+        count = 0
+        lost = []
+        for token in tokens:
+            count += 1
+            if not settle(token, outcome, now):
+                lost.append(token)
+        queue.context.operations.add(queue.path, "settle", 1, count, 0, count)
+        queue.context.changed()
+        return lost
+
+    def lock_lost(self) -> BrokerError:
+        """The error for a message that this receiver no longer holds."""
+        if self.session is not None and self.session.holder is not self:
+            return SessionLockLostError(
+                f"The lock of the session '{self.session_id}' has expired: accept it again."
+            )
+        from .queue import LOCK_LOST
+
+        return MessageLockLostError(LOCK_LOST)
+
+    def close(self) -> None:
+        """The link is gone. Twice is fine."""
+        if not self.is_closed:
+            self._close()
+            self.queue.context.changed()
+
+    def end(self, error: BrokerError) -> None:
+        """Close from the broker's side, and tell the client why."""
+        if not self.is_closed:
+            self._close()
+            self.host.closed(error)
+
+    def _close(self) -> None:
+        self._end_grant()
+        self.is_closed = True
+        self.credit = 0
+        self.queue.receivers.discard(self)
+        self.queue.on_close(self, self._clock())
+
+    def _end_grant(self) -> None:
+        if self._granted_unserved and self.credit > 0:
+            self._granted_unserved = False
+            self.queue.context.operations.call(self.queue.path, "receive-empty")
+
+    def _end_drain(self) -> None:
+        self._end_grant()
+        self._is_draining = False
+        self.credit = 0
+        if self.is_destructive:
+            self.queue.context.journal.callbacks.append(lambda _: self.host.drained())
+        else:
+            self.host.drained()

@@ -1,0 +1,268 @@
+"""Where a message goes: into a queue, to subscriptions, on to another entity, to dead letters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from .context import Context
+from .entity import Entity, QueueEntity, TopicEntity
+from .errors import (
+    ArgumentError,
+    BrokerError,
+    EntityDisabledError,
+    MessageSizeExceededError,
+    NotAllowedError,
+    QuotaExceededError,
+)
+from .messages import (
+    ACTIVE,
+    NEVER,
+    PING_CONTENT_TYPE,
+    IncomingMessage,
+    StoredMessage,
+)
+from .queue import SERVE, Queue
+
+MAX_HOPS = 4
+MAX_ID_LENGTH = 128
+RETRY = 1000  # milliseconds until a forward that was refused is tried again
+
+Find = Callable[[str], "Entity | None"]
+
+
+class Router:
+    """The rules of arrival and departure between the entities of one namespace."""
+
+    def __init__(self, context: Context, find: Find) -> None:
+        self._context = context
+        self._find = find
+        context.router = self
+
+    # --- arrival ----------------------------------------------------------------------------------
+
+    def accept(
+        self, entity: Entity, incoming: Sequence[IncomingMessage], now: int
+    ) -> list[StoredMessage]:
+        """Take messages for an entity, all or none; returns those that it keeps itself.
+
+        Raises:
+            BrokerError: the entity is disabled or full, or a message does not fit it.
+        """
+        pings = self.check(entity, incoming)
+        entity.main.accessed = now
+        if pings:
+            incoming = [m for m in incoming if m.content_type != PING_CONTENT_TYPE]
+        if entity.history is not None:
+            is_new = entity.history.is_new
+            incoming = [m for m in incoming if is_new(m, now)]
+        return self._place(entity, incoming, now)
+
+    def check(self, entity: Entity, incoming: Sequence[IncomingMessage]) -> int:
+        """Refuse what the entity cannot take; returns how many of the messages are pings."""
+        settings = entity.settings
+        if not settings.can_send:
+            raise EntityDisabledError(
+                f"Messaging entity '{entity.path}' is currently disabled for sending."
+            )
+        limit = settings.max_message_size
+        needs_session = settings.requires_session
+        size = pings = 0
+        for message in incoming:
+            size += message.size
+            if message.size > limit:
+                raise MessageSizeExceededError(
+                    f"The message of {message.size} bytes exceeds the limit of {limit} bytes of "
+                    f"'{entity.path}'."
+                )
+            if needs_session and not message.session_id:
+                raise NotAllowedError(
+                    f"The SessionId was not set on a message, and it cannot be sent to '"
+                    f"{entity.path}': entities that require sessions take only messages with one."
+                )
+            if message.content_type == PING_CONTENT_TYPE:
+                pings += 1
+            for name in (message.message_id, message.session_id, message.partition_key):
+                if name is not None and len(name) > MAX_ID_LENGTH:
+                    raise ArgumentError(
+                        "MessageId, SessionId and PartitionKey have at most "
+                        f"{MAX_ID_LENGTH} characters."
+                    )
+        if settings.max_size != NEVER and entity.size + size > settings.max_size:
+            raise QuotaExceededError(
+                f"The maximum entity size of '{entity.path}' has been reached or exceeded: "
+                f"{entity.size} of {settings.max_size} bytes."
+            )
+        return pings
+
+    def _place(
+        self, entity: Entity, incoming: Sequence[IncomingMessage], now: int, source: str = ""
+    ) -> list[StoredMessage]:
+        if isinstance(entity, QueueEntity):
+            return entity.main.stage(incoming, now, source=source)
+        kept: list[StoredMessage] = []
+        for message in incoming:
+            if message.scheduled is not None and message.scheduled > now:
+                kept += entity.main.stage([message], now, source=source)
+            else:
+                self._fan_out(entity, message, now, source)
+        return kept
+
+    def _fan_out(self, topic: TopicEntity, message: IncomingMessage, now: int, source: str) -> None:
+        origin = topic.main.next_number()
+        self._context.journal.numbered.add(topic.main)
+        default_ttl = topic.settings.default_ttl
+        if default_ttl != NEVER and (message.ttl is None or message.ttl > default_ttl):
+            message.ttl = default_ttl
+        for subscription in topic.subscriptions.values():
+            copies = subscription.rules.copies(message)
+            if copies:
+                subscription.main.stage(copies, now, origin=origin, source=source)
+
+    # --- moving on --------------------------------------------------------------------------------
+
+    def activate(self, queue: Queue, scheduled: list[StoredMessage], now: int) -> None:
+        """Enqueue messages whose time has come, as if they were sent now."""
+        queue.fetch(scheduled)
+        owner = queue.owner
+        assert owner is not None  # only an entity's own queue keeps scheduled messages
+        incoming = [_as_sent(message) for message in scheduled]
+        for message in scheduled:
+            queue.remove(message)
+        self._place(owner, incoming, now)
+
+    def pump(self, queue: Queue, now: int) -> None:
+        """Forward what waits in a queue to where its owner wants it."""
+        target_path = queue.settings.forward_to
+        if target_path is None:
+            return
+        target = self._find(target_path)
+        moved: list[StoredMessage] = []
+        while len(moved) < SERVE:
+            message = queue.lane.pop()
+            if message is None:
+                break
+            if message.expires_at <= now:
+                queue.expire(message, now)
+                continue
+            moved.append(message)
+        if not moved:
+            return
+        queue.fetch(moved)
+        for index, message in enumerate(moved):
+            try:
+                self._forward(queue, message, target, target_path, now)
+            except (EntityDisabledError, QuotaExceededError):
+                # The destination may recover: keep the order, and come back.
+                for waiting in moved[index:]:
+                    queue.put_back(waiting)
+                _Retry(self._context, queue, now + RETRY)
+                break
+        else:
+            if queue.lane:
+                _Retry(self._context, queue, now)
+
+    def _forward(
+        self,
+        queue: Queue,
+        message: StoredMessage,
+        target: Entity | None,
+        target_path: str,
+        now: int,
+    ) -> None:
+        copy = _as_sent(message)
+        copy.hops = message.hops + 1
+        problem: tuple[str, str] | None = None
+        if target is None:
+            problem = (
+                "ForwardToEntityNotFound",
+                f"The destination '{target_path}' does not exist.",
+            )
+        elif copy.hops > MAX_HOPS:
+            problem = ("MaxTransferHopCountExceeded", f"Forwarded more than {MAX_HOPS} times.")
+        else:
+            try:
+                self.check(target, [copy])
+            except (EntityDisabledError, QuotaExceededError):
+                raise
+            except BrokerError as error:
+                problem = (type(error).__name__, error.description)
+        if problem is not None:
+            if queue.is_dead_letter:
+                raise EntityDisabledError(problem[1])  # dead letters have nowhere else to go
+            self.dead_letter(queue, message, *problem, now, transfer=True)
+            return
+        assert target is not None  # a missing one is a problem, above
+        source = message.dead_letter_source or ""
+        if queue.is_dead_letter and queue.owner is not None:
+            source = queue.owner.path
+        queue.remove(message)
+        if target.history is None or target.history.is_new(copy, now):
+            self._place(target, [copy], now, source)
+
+    def dead_letter(
+        self,
+        queue: Queue,
+        message: StoredMessage,
+        reason: str | None,
+        description: str | None,
+        now: int,
+        *,
+        transfer: bool = False,
+    ) -> None:
+        """Move a message to the dead letters of its entity; it keeps its number."""
+        owner = queue.owner
+        assert isinstance(owner, QueueEntity)  # topics keep only what is scheduled
+        queue.fetch([message])
+        assert message.bare is not None  # fetched in the line above
+        bare = message.bare
+        properties = {
+            name: value
+            for name, value in (
+                ("DeadLetterReason", reason),
+                ("DeadLetterErrorDescription", description),
+            )
+            if value is not None
+        }
+        if properties:
+            bare = self._context.set_properties(bare, properties)
+        copy = StoredMessage()
+        for name in StoredMessage.__slots__:
+            if hasattr(message, name):
+                setattr(copy, name, getattr(message, name))
+        copy.bare = bare
+        copy.size = message.size + len(bare) - len(message.bare)
+        copy.state = ACTIVE
+        copy.expires_at = NEVER
+        copy.holder = None
+        queue.remove(message)
+        (owner.transfer_dead if transfer else owner.dead).adopt(copy)
+
+
+class _Retry:
+    """Asks a queue to forward again at a time."""
+
+    def __init__(self, context: Context, queue: Queue, due: int) -> None:
+        self.next_due = due
+        self._queue = queue
+        context.arm(due, self)
+
+    def tick(self, now: int) -> None:
+        """Try again."""
+        self.next_due = NEVER
+        self._queue.dispatch(now)
+
+
+def _as_sent(message: StoredMessage) -> IncomingMessage:
+    """A stored message as if it came in again."""
+    assert message.bare is not None  # callers fetch first
+    copy = IncomingMessage(
+        message.bare,
+        annotations=message.annotations or b"",
+        size=message.size,
+        session_id=message.session_id,
+        ttl=message.ttl,
+        durable=message.durable,
+        priority=message.priority,
+    )
+    copy.hops = message.hops
+    return copy

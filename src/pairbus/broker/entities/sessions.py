@@ -1,0 +1,283 @@
+"""A queue that requires sessions: one receiver at a time for each session, in order.
+
+A session exists as long as it has messages, state, or a holder. Its lock is the lock of all its
+messages. When the lock runs out the messages that were delivered count one delivery more; when the
+holder closes, they do not.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+
+from .context import Context
+from .errors import SessionCannotBeLockedError, SessionLockLostError
+from .lane import Lane
+from .messages import ACTIVE, NEVER, Outcome, StoredMessage
+from .queue import SERVE, Queue
+from .receiver import Receiver
+from .settings import Settings
+
+Accept = Callable[["Session"], None]
+
+
+class Session:
+    """One session of a queue."""
+
+    __slots__ = ("count", "holder", "lane", "locked_until", "session_id", "state", "updated")
+
+    def __init__(self, session_id: str) -> None:
+        self.session_id = session_id
+        self.lane = Lane()
+        self.count = 0  # messages of this session, in any state
+        self.holder: Receiver | None = None
+        self.locked_until = 0
+        self.state: bytes | None = None
+        self.updated = 0
+
+    def __repr__(self) -> str:
+        return f"<Session {self.session_id!r} {self.count} messages>"
+
+
+class PendingSession:
+    """Somebody who waits for the next session that nobody holds."""
+
+    def __init__(self, queue: SessionQueue, accept: Accept) -> None:
+        self._queue = queue
+        self.accept = accept
+
+    def cancel(self) -> None:
+        """Wait no longer. Twice is fine."""
+        if self in self._queue.pending:
+            self._queue.pending.remove(self)
+
+
+class SessionQueue(Queue):
+    """A queue or subscription with ``requires_session``."""
+
+    def __init__(self, context: Context, queue_id: int, path: str, settings: Settings) -> None:
+        super().__init__(context, queue_id, path, settings)
+        self.sessions: dict[str, Session] = {}
+        self.available: OrderedDict[str, Session] = OrderedDict()
+        """Sessions with something to receive that nobody holds, longest waiting first."""
+        self.pending: list[PendingSession] = []
+
+    # --- coming in --------------------------------------------------------------------------------
+
+    def session(self, session_id: str) -> Session:
+        """The session of this name; made on the spot if need be."""
+        session = self.sessions.get(session_id)
+        if session is None:
+            session = self.sessions[session_id] = Session(session_id)
+        return session
+
+    def index(self, stored: Iterable[StoredMessage]) -> None:
+        """Take messages into the index, each into its session's lane."""
+        stored = list(stored)
+        super().index(stored)
+        self.lane.fresh.clear()
+        self.lane.returned.clear()
+        for message in stored:
+            session = self.session(message.session_id or "")
+            session.count += 1
+            session.updated = max(session.updated, message.enqueued_time)
+            if message.state == ACTIVE:
+                session.lane.push(message)
+                self._offer(session)
+
+    def put_back(self, message: StoredMessage) -> None:
+        """Let an active message wait in its session again."""
+        session = self.session(message.session_id or "")
+        session.lane.put_back(message)
+        self._offer(session)
+
+    def remove(self, message: StoredMessage) -> None:
+        """Take a message out for good, and its session with it if nothing is left of it."""
+        super().remove(message)
+        session = self.sessions.get(message.session_id or "")
+        if session is not None:
+            session.count -= 1
+            self._forget_if_empty(session)
+
+    def _offer(self, session: Session) -> None:
+        if session.holder is None and session.session_id not in self.available:
+            self.available[session.session_id] = session
+
+    def _forget_if_empty(self, session: Session) -> None:
+        if session.count == 0 and session.state is None and session.holder is None:
+            self.sessions.pop(session.session_id, None)
+            self.available.pop(session.session_id, None)
+
+    # --- locking sessions -------------------------------------------------------------------------
+
+    def accept(self, session_id: str, now: int) -> Session:
+        """The session of this name, free to be held.
+
+        Raises:
+            SessionCannotBeLockedError: somebody holds it.
+        """
+        session = self.session(session_id)
+        self._end_if_over(session, now)
+        if session.holder is not None:
+            raise SessionCannotBeLockedError(
+                f"The requested session '{session_id}' cannot be accepted. It may be locked by "
+                "another receiver."
+            )
+        return session
+
+    def accept_next(self, accept: Accept, now: int) -> PendingSession:
+        """Have *accept* called with the next free session that has messages, now or later."""
+        pending = PendingSession(self, accept)
+        self.pending.append(pending)
+        self._serve_pending(now)
+        return pending
+
+    def hold(self, session: Session, receiver: Receiver, now: int) -> None:
+        """Lock a free session for a receiver."""
+        session.holder = receiver
+        session.locked_until = now + self.settings.lock_duration
+        self.available.pop(session.session_id, None)
+        self.arm()
+
+    def held(self, session_id: str, now: int) -> Session:
+        """The session of this name, whose lock is alive; else SessionLockLostError."""
+        session = self.sessions.get(session_id)
+        if session is not None:
+            self._end_if_over(session, now)
+        if session is None or session.holder is None:
+            raise SessionLockLostError(
+                f"The lock of the session '{session_id}' has expired or was never held."
+            )
+        return session
+
+    def renew_session(self, session_id: str, now: int) -> int:
+        """Extend the lock of a session; returns its new end."""
+        session = self.held(session_id, now)
+        session.locked_until = until = now + self.settings.lock_duration
+        for message in self.locks.values():
+            if message.holder is session.holder:
+                message.locked_until = until
+        return until
+
+    def _end_if_over(self, session: Session, now: int) -> None:
+        if session.holder is not None and session.locked_until <= now:
+            holder = session.holder
+            self._free(session, now, counted=True)
+            holder.end(
+                SessionLockLostError(f"The lock of the session '{session.session_id}' has expired.")
+            )
+
+    def _free(self, session: Session, now: int, *, counted: bool) -> None:
+        """Take a session from its holder; what it had locked goes back to its place."""
+        holder, session.holder = session.holder, None
+        for message in [m for m in self.locks.values() if m.holder is holder]:
+            del self.locks[message.lock_token]
+            self.give_back(message, now, counted=counted)
+        if session.lane.first() is not None:
+            self._offer(session)
+        self._forget_if_empty(session)
+
+    def on_close(self, receiver: Receiver, now: int) -> None:
+        """A receiver closed: its session is free for the next one."""
+        super().on_close(receiver, now)
+        session = receiver.session
+        if session is not None and session.holder is receiver:
+            self._free(session, now, counted=False)
+            self._serve_pending(now)
+
+    # --- going out --------------------------------------------------------------------------------
+
+    def dispatch(self, now: int) -> None:
+        """Serve the holders of sessions, then those who wait for one."""
+        if not self.settings.can_receive:
+            return
+        for receiver in list(self.waiting):
+            session = receiver.session
+            if session is None or session.holder is not receiver or receiver.credit <= 0:
+                self._unqueue(receiver)
+                continue
+            while receiver.credit > 0 and not receiver.is_closed and session.lane:
+                deliveries = self.take(receiver, min(receiver.credit, SERVE), now)
+                if not deliveries:
+                    break
+                receiver.hand_over(deliveries, now)
+            if receiver.credit <= 0:
+                self._unqueue(receiver)
+        self._serve_pending(now)
+
+    def _unqueue(self, receiver: Receiver) -> None:
+        if receiver.is_waiting:
+            receiver.is_waiting = False
+            self.waiting.remove(receiver)
+
+    def next_of(self, receiver: Receiver) -> StoredMessage | None:
+        """The next message of the receiver's session."""
+        return None if receiver.session is None else receiver.session.lane.pop()
+
+    def _serve_pending(self, now: int) -> None:
+        while self.pending and self.available and self.settings.can_receive:
+            session = self._next_available(now)
+            if session is None:
+                return
+            self.pending.pop(0).accept(session)
+
+    def _next_available(self, now: int) -> Session | None:
+        while self.available:
+            session_id, session = next(iter(self.available.items()))
+            first = session.lane.first()
+            if first is not None and first.expires_at <= now:
+                self.expire(first, now)
+                continue
+            if first is not None and session.holder is None:
+                return session
+            self.available.pop(session_id, None)
+        return None
+
+    def lock_end(self, receiver: Receiver, now: int) -> int:
+        """A message of a session is locked as long as the session is."""
+        return NEVER if receiver.session is None else receiver.session.locked_until
+
+    def settle(  # type: ignore[no-untyped-def]
+        self, token: bytes, outcome: Outcome, now: int, **details
+    ) -> bool:
+        """Settle one locked message; False when the session's lock is lost."""
+        message = self.locks.get(token)
+        if message is not None:
+            session = self.session(message.session_id or "")
+            self._end_if_over(session, now)
+            session.updated = now
+        return super().settle(token, outcome, now, **details)
+
+    # --- state ------------------------------------------------------------------------------------
+
+    def set_state(self, session_id: str, state: bytes | None, now: int) -> None:
+        """Keep (or, with None, drop) the state of a held session."""
+        session = self.held(session_id, now)
+        session.state = state
+        session.updated = now
+        self.context.journal.entities.append(("session", (self.queue_id, session_id, state, now)))
+
+    def list_sessions(self, updated_since: int | None, skip: int, top: int) -> list[str]:
+        """Names of sessions that have messages, or whose state was set after a time."""
+        if updated_since is None:
+            names = [s.session_id for s in self.sessions.values() if s.count]
+        else:
+            names = [
+                s.session_id
+                for s in self.sessions.values()
+                if s.state is not None and s.updated >= updated_since
+            ]
+        return names[skip : skip + top]
+
+    # --- time -------------------------------------------------------------------------------------
+
+    def due(self) -> int:
+        """When a session's lock ends, or something else happens here by itself."""
+        held = [s.locked_until for s in self.sessions.values() if s.holder is not None]
+        return min(super().due(), *held, NEVER)
+
+    def tick(self, now: int) -> None:
+        """Let happen what is due: first of all, locks of sessions end."""
+        for session in list(self.sessions.values()):
+            self._end_if_over(session, now)
+        super().tick(now)
