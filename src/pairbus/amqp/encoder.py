@@ -1,0 +1,244 @@
+"""From values to bytes: the shortest form of each value, chosen by its Python type."""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pairbus.amqp.types import (
+    Array,
+    Byte,
+    Char,
+    Decimal32,
+    Decimal64,
+    Decimal128,
+    Described,
+    Float,
+    Int,
+    Long,
+    Pairs,
+    Short,
+    Symbol,
+    Timestamp,
+    UByte,
+    UInt,
+    ULong,
+    UShort,
+)
+
+Encoder = Callable[[Any], bytes]
+
+_u32 = struct.Struct(">I").pack
+_BYTES = [bytes((n,)) for n in range(256)]
+
+
+def _pack(code: int, layout: str) -> Encoder:
+    pack = struct.Struct(">B" + layout).pack
+    return lambda value: pack(code, value)
+
+
+_uint_long = _pack(0x70, "I")
+_ulong_long = _pack(0x80, "Q")
+_int_long = _pack(0x71, "i")
+_long_long = _pack(0x81, "q")
+
+
+def encode_uint(value: int) -> bytes:
+    """A uint in its shortest form."""
+    if value == 0:
+        return b"\x43"
+    return b"\x52" + _BYTES[value] if 0 < value < 256 else _uint_long(value)
+
+
+def encode_ulong(value: int) -> bytes:
+    """A ulong in its shortest form."""
+    if value == 0:
+        return b"\x44"
+    return b"\x53" + _BYTES[value] if 0 < value < 256 else _ulong_long(value)
+
+
+def _int(value: int) -> bytes:
+    return b"\x54" + _BYTES[value & 0xFF] if -128 <= value <= 127 else _int_long(value)
+
+
+def _long(value: int) -> bytes:
+    return b"\x55" + _BYTES[value & 0xFF] if -128 <= value <= 127 else _long_long(value)
+
+
+def encode_bool(value: bool) -> bytes:
+    """A boolean in its shortest form."""
+    return b"\x41" if value else b"\x42"
+
+
+def encode_binary(value: bytes) -> bytes:
+    """A binary in its shortest form."""
+    size = len(value)
+    return b"\xa0" + _BYTES[size] + value if size < 256 else b"\xb0" + _u32(size) + value
+
+
+def encode_string(value: str) -> bytes:
+    """A string in its shortest form."""
+    raw = value.encode()
+    size = len(raw)
+    return b"\xa1" + _BYTES[size] + raw if size < 256 else b"\xb1" + _u32(size) + raw
+
+
+def encode_symbol(value: str) -> bytes:
+    """A symbol in its shortest form."""
+    raw = value.encode("ascii")
+    size = len(raw)
+    return b"\xa3" + _BYTES[size] + raw if size < 256 else b"\xb3" + _u32(size) + raw
+
+
+def encode_compound(code8: int, code32: int, count: int, body: bytes) -> bytes:
+    """A list or a map around elements that are encoded already."""
+    size = len(body)
+    if size < 255 and count < 256:
+        return bytes((code8, size + 1, count)) + body
+    return _BYTES[code32] + _u32(size + 4) + _u32(count) + body
+
+
+def _list(values: Sequence[Any]) -> bytes:
+    if not values:
+        return b"\x45"
+    return encode_compound(0xC0, 0xD0, len(values), b"".join([encode(v) for v in values]))
+
+
+def encode_map(values: dict[Any, Any]) -> bytes:
+    """A map, in the dict's order."""
+    return _pairs(values.items())
+
+
+def _pairs(pairs: Any) -> bytes:
+    parts = []
+    for key, value in pairs:
+        parts.append(encode(key))
+        parts.append(encode(value))
+    return encode_compound(0xC1, 0xD1, len(parts), b"".join(parts))
+
+
+def _char(value: str) -> bytes:
+    return b"\x73" + _u32(ord(value))
+
+
+def _described(value: Described) -> bytes:
+    return b"\x00" + encode(value.descriptor) + encode(value.value)
+
+
+_ARRAY_CODES: dict[type, int] = {
+    type(None): 0x40, bool: 0x56, UByte: 0x50, Byte: 0x51, UShort: 0x60, Short: 0x61, UInt: 0x70,
+    Int: 0x71, Float: 0x72, Char: 0x73, Decimal32: 0x74, ULong: 0x80, int: 0x81, Long: 0x81,
+    float: 0x82, Timestamp: 0x83, Decimal64: 0x84, Decimal128: 0x94, uuid.UUID: 0x98, bytes: 0xB0,
+    str: 0xB1, Symbol: 0xB3, list: 0xD0, tuple: 0xD0, dict: 0xD1, Pairs: 0xD1, Array: 0xF0,
+}  # fmt: skip
+
+
+def _array(value: Array) -> bytes:
+    items: Sequence[Any] = value.items
+    descriptors = value.descriptors
+    if value.code is None:
+        while items and isinstance(items[0], Described):
+            descriptors = (*descriptors, items[0].descriptor)
+            items = [item.value for item in items]
+        code = _ARRAY_CODES[_known(type(items[0]), _ARRAY_CODES)] if items else 0x40
+    else:
+        code = value.code
+        for _ in descriptors:
+            items = [item.value for item in items]
+    element = ELEMENTS[code]
+    constructor = b"".join([b"\x00" + encode(d) for d in descriptors]) + _BYTES[code]
+    body = constructor + b"".join([element(item) for item in items])
+    return encode_compound(0xE0, 0xF0, len(items), body)
+
+
+def _sized8(raw: bytes) -> bytes:
+    return _BYTES[len(raw)] + raw
+
+
+def _sized32(raw: bytes) -> bytes:
+    return _u32(len(raw)) + raw
+
+
+def _inside8(code32: int) -> Encoder:
+    """The inside of a compound value with one-byte size and count, whatever its own form is."""
+
+    def element(value: Any) -> bytes:
+        raw = _wide(code32, value)
+        count, body = int.from_bytes(raw[4:8], "big"), raw[8:]
+        return bytes((len(body) + 1, count)) + body
+
+    return element
+
+
+def _wide(code32: int, value: Any) -> bytes:
+    """Size, count and elements with four-byte size and count, without the format code."""
+    if code32 == 0xF0:
+        raw = _array(value)
+    elif code32 == 0xD1:
+        raw = _pairs(value.items() if isinstance(value, dict) else value)
+    else:
+        raw = _list(value)
+    if raw == b"\x45":
+        return b"\x00\x00\x00\x04\x00\x00\x00\x00"
+    if raw[0] == code32:
+        return raw[1:]
+    return _u32(len(raw) + 1) + _u32(raw[2]) + raw[3:]  # from one-byte size and count
+
+
+def _element(layout: str) -> Encoder:
+    return struct.Struct(">" + layout).pack
+
+
+def _nothing(value: Any) -> bytes:
+    return b""
+
+
+ELEMENTS: dict[int, Encoder] = {
+    0x40: _nothing, 0x41: _nothing, 0x42: _nothing, 0x43: _nothing, 0x44: _nothing,
+    0x45: _nothing, 0x50: _element("B"), 0x51: _element("b"), 0x52: _element("B"),
+    0x53: _element("B"), 0x54: _element("b"), 0x55: _element("b"), 0x56: _element("?"),
+    0x60: _element("H"), 0x61: _element("h"), 0x70: _element("I"), 0x71: _element("i"),
+    0x72: _element("f"), 0x73: lambda c: _u32(ord(c)), 0x74: bytes, 0x80: _element("Q"),
+    0x81: _element("q"), 0x82: _element("d"), 0x83: _element("q"), 0x84: bytes, 0x94: bytes,
+    0x98: lambda u: bytes(u.bytes), 0xA0: _sized8, 0xA1: lambda s: _sized8(s.encode()),
+    0xA3: lambda s: _sized8(s.encode("ascii")), 0xB0: _sized32,
+    0xB1: lambda s: _sized32(s.encode()), 0xB3: lambda s: _sized32(s.encode("ascii")),
+    0xC0: _inside8(0xD0), 0xC1: _inside8(0xD1), 0xD0: lambda v: _wide(0xD0, v),
+    0xD1: lambda v: _wide(0xD1, v), 0xE0: _inside8(0xF0), 0xF0: lambda v: _wide(0xF0, v),
+}  # fmt: skip
+"""How an element of an array is written, by the array's format code."""
+
+ENCODERS: dict[type, Encoder] = {
+    type(None): lambda value: b"\x40", bool: encode_bool, UByte: lambda v: b"\x50" + _BYTES[v],
+    Byte: lambda v: b"\x51" + _BYTES[v & 0xFF], UShort: _pack(0x60, "H"), Short: _pack(0x61, "h"),
+    UInt: encode_uint, Int: _int, ULong: encode_ulong, int: _long, Long: _long,
+    Timestamp: _pack(0x83, "q"), Float: _pack(0x72, "f"), float: _pack(0x82, "d"), Char: _char,
+    Decimal32: lambda v: b"\x74" + v, Decimal64: lambda v: b"\x84" + v,
+    Decimal128: lambda v: b"\x94" + v, uuid.UUID: lambda v: b"\x98" + v.bytes,
+    bytes: encode_binary, bytearray: encode_binary, memoryview: lambda v: encode_binary(bytes(v)),
+    str: encode_string, Symbol: encode_symbol, list: _list, tuple: _list, dict: encode_map,
+    Pairs: _pairs, Array: _array, Described: _described,
+}  # fmt: skip
+"""How a value is written, by its type; a subclass is written as its nearest base."""
+
+
+def _known(kind: type, table: dict[type, Any]) -> type:
+    for base in kind.__mro__:
+        if base in table:
+            return base
+    raise TypeError(f"{kind.__name__} has no AMQP type")
+
+
+def encode(value: Any) -> bytes:
+    """Encode a value in the shortest form of its AMQP type.
+
+    Raises:
+        TypeError: the Python type has no AMQP type.
+        ValueError, struct.error: the value does not fit its AMQP type.
+    """
+    encoder = ENCODERS.get(type(value))
+    if encoder is None:
+        encoder = ENCODERS[_known(type(value), ENCODERS)]
+    return encoder(value)

@@ -1,0 +1,75 @@
+"""What can go wrong on the wire, with the condition that the wire has for it.
+
+    AmqpError                 an AMQP error: .condition .description .info
+    └── ProtocolError         the peer broke the protocol; the connection is over
+
+Conditions are symbols; those of the specification are constants here (part 2, section 2.8.14 to
+2.8.18), and those that Service Bus adds start with `com.microsoft:`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pairbus.amqp.events import Event
+
+INTERNAL_ERROR = "amqp:internal-error"
+NOT_FOUND = "amqp:not-found"
+UNAUTHORIZED_ACCESS = "amqp:unauthorized-access"
+DECODE_ERROR = "amqp:decode-error"
+RESOURCE_LIMIT_EXCEEDED = "amqp:resource-limit-exceeded"
+NOT_ALLOWED = "amqp:not-allowed"
+INVALID_FIELD = "amqp:invalid-field"
+NOT_IMPLEMENTED = "amqp:not-implemented"
+RESOURCE_LOCKED = "amqp:resource-locked"
+PRECONDITION_FAILED = "amqp:precondition-failed"
+RESOURCE_DELETED = "amqp:resource-deleted"
+ILLEGAL_STATE = "amqp:illegal-state"
+FRAME_SIZE_TOO_SMALL = "amqp:frame-size-too-small"
+CONNECTION_FORCED = "amqp:connection:forced"
+FRAMING_ERROR = "amqp:connection:framing-error"
+CONNECTION_REDIRECT = "amqp:connection:redirect"
+WINDOW_VIOLATION = "amqp:session:window-violation"
+ERRANT_LINK = "amqp:session:errant-link"
+HANDLE_IN_USE = "amqp:session:handle-in-use"
+UNATTACHED_HANDLE = "amqp:session:unattached-handle"
+DETACH_FORCED = "amqp:link:detach-forced"
+TRANSFER_LIMIT_EXCEEDED = "amqp:link:transfer-limit-exceeded"
+MESSAGE_SIZE_EXCEEDED = "amqp:link:message-size-exceeded"
+LINK_REDIRECT = "amqp:link:redirect"
+STOLEN = "amqp:link:stolen"
+
+
+class AmqpError(Exception):
+    """An AMQP error; `condition` is the symbol that goes over the wire."""
+
+    def __init__(
+        self,
+        condition: str,
+        description: str | None = None,
+        info: Mapping[Any, Any] | None = None,
+    ) -> None:
+        super().__init__(condition, description)
+        self.condition = str(condition)
+        self.description = description
+        self.info: Mapping[Any, Any] = info or {}
+
+    def __str__(self) -> str:
+        return f"{self.condition}: {self.description}" if self.description else self.condition
+
+
+class ProtocolError(AmqpError):
+    """The peer broke the protocol.
+
+    `events` holds what the same bytes told before the violation, so that nothing depends on how
+    the network cut the stream into packets.
+    """
+
+    events: tuple[Event, ...] = ()
+
+
+def decode_error(description: str) -> ProtocolError:
+    """The error for bytes that are no AMQP."""
+    return ProtocolError(DECODE_ERROR, description)

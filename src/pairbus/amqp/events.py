@@ -1,0 +1,157 @@
+"""What the peer did, as told by `Connection.receive_data`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pairbus.amqp.link import Link, Outgoing, Session
+from pairbus.amqp.performatives import Attach, Begin, Error, Flow, Open, SaslInit
+
+
+@dataclass(slots=True)
+class SaslInitReceived:
+    """Server: the client chose a mechanism; answer with `Connection.sasl_outcome`.
+
+    ANONYMOUS is answered by the connection itself where it was offered.
+    """
+
+    init: SaslInit
+
+
+@dataclass(slots=True)
+class SaslDone:
+    """The SASL exchange ended well."""
+
+    mechanism: str
+
+
+@dataclass(slots=True)
+class Opened:
+    """The peer's open is here; a server answers with `Connection.open`."""
+
+    open: Open
+
+
+@dataclass(slots=True)
+class Begun:
+    """The peer's begin is here; where it was the first, answer with `Connection.begin`."""
+
+    session: Session
+    begin: Begin
+
+
+@dataclass(slots=True)
+class Attached:
+    """The peer's attach is here.
+
+    Where the peer was first (`link.state` is REMOTE), answer with `Connection.attach_reply` or
+    `Connection.refuse`. Where a peer refuses, its attach has a null terminus and `Detached`
+    follows.
+    """
+
+    link: Link
+    attach: Attach
+
+
+class Delivery:
+    """A whole message arrived on a receiving link."""
+
+    __slots__ = ("delivery_id", "link", "message_format", "oversize", "payload", "rcv_settle_mode",
+                 "settled", "state", "tag")  # fmt: skip
+
+    def __init__(
+        self,
+        link: Link,
+        delivery_id: int,
+        tag: bytes,
+        message_format: int,
+        payload: bytes,
+        settled: bool,
+        rcv_settle_mode: int | None = None,
+        state: Any = None,
+        oversize: bool = False,
+    ) -> None:
+        self.link = link
+        self.delivery_id = delivery_id
+        self.tag = tag
+        self.message_format = message_format
+        self.payload = payload
+        self.settled = settled
+        self.rcv_settle_mode = rcv_settle_mode
+        self.state = state
+        self.oversize = oversize
+        """The message was larger than the link takes: its payload was dropped on arrival."""
+
+    def __repr__(self) -> str:
+        return f"<Delivery {self.delivery_id} of {len(self.payload)} bytes on {self.link.name!r}>"
+
+
+class Disposed:
+    """The peer told the state of deliveries `first` to `last`.
+
+    `by_receiver`: the peer is their receiver, and `deliveries` are ours that it speaks of; else it
+    is their sender, and settles or changes what it sent to us.
+    """
+
+    __slots__ = ("by_receiver", "deliveries", "first", "last", "session", "settled", "state")
+
+    def __init__(
+        self,
+        session: Session,
+        by_receiver: bool,
+        first: int,
+        last: int,
+        settled: bool,
+        state: Any,
+        deliveries: list[Outgoing],
+    ) -> None:
+        self.session = session
+        self.by_receiver = by_receiver
+        self.first = first
+        self.last = last
+        self.settled = settled
+        self.state = state
+        self.deliveries = deliveries
+
+    def __repr__(self) -> str:
+        return f"<Disposed {self.first}-{self.last} settled={self.settled} {self.state!r}>"
+
+
+@dataclass(slots=True)
+class Flowed:
+    """The peer's flow is here; `link` (None: the session) has its new credit and drain."""
+
+    session: Session
+    link: Link | None
+    flow: Flow
+
+
+@dataclass(slots=True)
+class Detached:
+    """The peer detached the link; the connection has answered where an answer was due."""
+
+    link: Link
+    error: Error | None
+    closed: bool
+
+
+@dataclass(slots=True)
+class Ended:
+    """The peer ended the session, and with it all its links."""
+
+    session: Session
+    error: Error | None
+
+
+@dataclass(slots=True)
+class Closed:
+    """The peer closed the connection."""
+
+    error: Error | None
+
+
+Event = (
+    SaslInitReceived | SaslDone | Opened | Begun | Attached | Delivery | Disposed | Flowed
+    | Detached | Ended | Closed
+)  # fmt: skip

@@ -1,0 +1,326 @@
+"""The two performatives of the hot path, read and written without the general machinery.
+
+`read_transfer` and `read_disposition` take the forms that senders use (one-byte or four-byte list,
+any width of each field) and give None for everything else, which the general decoder then reads or
+refuses. `TransferWriter` holds what is the same for all transfers of a link.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from pairbus.amqp.composite import Composite, decode_composite
+from pairbus.amqp.decoder import DECODERS
+from pairbus.amqp.encoder import encode_binary, encode_uint
+from pairbus.amqp.errors import INVALID_FIELD, ProtocolError, decode_error
+from pairbus.amqp.performatives import ACCEPTED, RELEASED
+
+_u32 = struct.Struct(">I").unpack_from
+_pack_u32 = struct.Struct(">I").pack
+_frame = struct.Struct(">IBBH").pack
+
+TransferFields = tuple[
+    int, int | None, bytes | None, int | None, bool | None, bool, int | None, Any, bool, int
+]
+"""handle, delivery-id, delivery-tag, message-format, settled, more, rcv-settle-mode, state,
+aborted, and the position of the payload."""
+
+
+def _wrong(name: str) -> ProtocolError:
+    return ProtocolError(INVALID_FIELD, f"transfer.{name} has a wrong type")
+
+
+def _flag(code: int, buf: bytes, pos: int, name: str) -> tuple[bool | None, int]:
+    """A boolean or null in one of its rarer forms."""
+    if code == 0x40:
+        return None, pos
+    if code == 0x56 and buf[pos] < 2:
+        return buf[pos] == 1, pos + 1
+    raise _wrong(name)
+
+
+def _uint(code: int, buf: bytes, pos: int, name: str) -> tuple[int | None, int]:
+    """A uint or null in one of its rarer forms."""
+    if code == 0x43:
+        return 0, pos
+    if code == 0x40:
+        return None, pos
+    if code == 0x70:
+        return int(_u32(buf, pos)[0]), pos + 4
+    if code == 0x52:
+        return buf[pos], pos + 1
+    raise _wrong(name)
+
+
+def read_transfer(buf: bytes, pos: int) -> TransferFields:
+    """Read the transfer whose list starts at `pos` (after its descriptor).
+
+    Raises:
+        ProtocolError, IndexError, struct.error: the bytes are no transfer.
+    """
+    code = buf[pos]
+    if code == 0xC0:
+        end = pos + 2 + buf[pos + 1]
+        left = buf[pos + 2]
+        pos += 3
+    elif code == 0xD0:
+        end = pos + 5 + _u32(buf, pos + 1)[0]
+        left = _u32(buf, pos + 5)[0]
+        pos += 9
+    else:
+        raise decode_error("transfer is no list")
+    if end > len(buf):
+        raise decode_error("transfer is longer than its frame")
+    if not 0 < left < 12:
+        raise decode_error(f"transfer has {left} fields")
+    delivery_id: int | None = None
+    tag: bytes | None = None
+    message_format: int | None = None
+    settled: bool | None = None
+    more: bool | None = False
+    mode: int | None = None
+    state: Any = None
+    aborted: bool | None = False
+
+    code = buf[pos]
+    if code == 0x52:
+        handle = buf[pos + 1]
+        pos += 2
+    else:
+        wide, pos = _uint(code, buf, pos + 1, "handle")
+        if wide is None:
+            raise ProtocolError(INVALID_FIELD, "transfer.handle is missing")
+        handle = wide
+    if left > 1:
+        code = buf[pos]
+        if code == 0x70:
+            delivery_id = _u32(buf, pos + 1)[0]
+            pos += 5
+        else:
+            delivery_id, pos = _uint(code, buf, pos + 1, "delivery-id")
+    if left > 2:
+        code = buf[pos]
+        if code == 0xA0:
+            start = pos + 2
+            pos = start + buf[pos + 1]
+            tag = buf[start:pos]
+        elif code == 0x40:
+            pos += 1
+        else:
+            tag, pos = DECODERS[code](buf, pos + 1, 0)
+            if type(tag) is not bytes:
+                raise _wrong("delivery-tag")
+    if left > 3:
+        code = buf[pos]
+        if code == 0x43:
+            message_format = 0
+            pos += 1
+        else:
+            message_format, pos = _uint(code, buf, pos + 1, "message-format")
+    if left > 4:
+        code = buf[pos]
+        pos += 1
+        if code == 0x42:
+            settled = False
+        elif code == 0x41:
+            settled = True
+        else:
+            settled, pos = _flag(code, buf, pos, "settled")
+    if left > 5:
+        code = buf[pos]
+        pos += 1
+        if code == 0x41:
+            more = True
+        elif code != 0x42:
+            more, pos = _flag(code, buf, pos, "more")
+    if pos < end:
+        # In nearly every transfer the rest is null or false, which is skipped by comparison.
+        rest = buf[pos:end]
+        if rest not in _PLAIN_RESTS or left < 6:
+            if left > 6:
+                code = buf[pos]
+                if code == 0x40:
+                    pos += 1
+                elif code == 0x50:
+                    mode = buf[pos + 1]
+                    pos += 2
+                else:
+                    raise _wrong("rcv-settle-mode")
+            if left > 7:
+                if buf[pos] == 0x40:
+                    pos += 1
+                else:
+                    state, pos = decode_composite(buf, pos)
+            if left > 8:
+                _, pos = _maybe_flag(buf, pos, "resume")
+            if left > 9:
+                aborted, pos = _maybe_flag(buf, pos, "aborted")
+            if left > 10:
+                _, pos = _maybe_flag(buf, pos, "batchable")
+            if pos != end:
+                raise decode_error("size and content of a transfer disagree")
+        elif len(rest) != left - 6:
+            raise decode_error("size and content of a transfer disagree")
+    elif pos != end or left > 6:
+        raise decode_error("size and content of a transfer disagree")
+    return (
+        handle, delivery_id, tag, message_format, settled, bool(more), mode, state, bool(aborted),
+        end,
+    )  # fmt: skip
+
+
+def _maybe_flag(buf: bytes, pos: int, name: str) -> tuple[bool | None, int]:
+    code = buf[pos]
+    pos += 1
+    if code == 0x41:
+        return True, pos
+    if code == 0x42:
+        return False, pos
+    return _flag(code, buf, pos, name)
+
+
+def _plain_rests() -> frozenset[bytes]:
+    """What may follow `more` and says nothing: null mode and state, then null or false flags."""
+    rests = {b"\x40", b"\x40\x40"}
+    flags = [b""]
+    for _ in range(3):
+        flags = [flag + more for flag in flags for more in (b"\x40", b"\x42")]
+        rests |= {b"\x40\x40" + flag for flag in flags}
+    # `batchable` says nothing either: it is a hint.
+    rests |= {rest[:-1] + b"\x41" for rest in rests if len(rest) == 5}
+    return frozenset(rests)
+
+
+_PLAIN_RESTS = _plain_rests()
+
+_STATES: dict[bytes, Composite] = {
+    b"\x00\x53\x24\x45": ACCEPTED,
+    b"\x00\x53\x24\xc0\x01\x00": ACCEPTED,
+    b"\x00\x53\x26\x45": RELEASED,
+    b"\x00\x53\x26\xc0\x01\x00": RELEASED,
+}
+_STATE_BYTES = {id(ACCEPTED): b"\x00\x53\x24\x45", id(RELEASED): b"\x00\x53\x26\x45"}
+
+DispositionFields = tuple[bool, int, int, bool, Any]
+"""role, first, last, settled, state."""
+
+
+def read_disposition(buf: bytes, pos: int) -> DispositionFields | None:
+    """Read the disposition whose list starts at `pos`, or None if its form is an unusual one."""
+    if buf[pos] != 0xC0:
+        return None
+    end = pos + 2 + buf[pos + 1]
+    left = buf[pos + 2]
+    if end != len(buf) or not 4 < left < 7:
+        return None
+    pos += 3
+    code = buf[pos]
+    if code not in (0x41, 0x42):
+        return None
+    role = code == 0x41
+    pos += 1
+    first, pos = _uint(buf[pos], buf, pos + 1, "first")
+    if first is None:
+        return None
+    last, pos = _uint(buf[pos], buf, pos + 1, "last")
+    code = buf[pos]
+    if code not in (0x41, 0x42):
+        return None
+    settled = code == 0x41
+    rest = buf[pos + 1 : end]
+    if left == 6:
+        if rest[-1:] not in (b"\x40", b"\x42", b"\x41"):
+            return None
+        rest = rest[:-1]
+    state = _STATES.get(rest)
+    if state is None:
+        return None
+    return role, first, first if last is None else last, settled, state
+
+
+def encode_state(state: Composite | None) -> bytes:
+    """A delivery state, from the cache if it is one of the two without fields."""
+    if state is None:
+        return b"\x40"
+    return _STATE_BYTES.get(id(state)) or state.encode()
+
+
+_SETTLED = {True: b"\x41", False: b"\x42"}
+
+
+def disposition_frame(
+    channel: int, role: bool, first: int, last: int, settled: bool, state: Composite | None
+) -> bytes:
+    """A whole disposition frame."""
+    raw = encode_state(state)
+    if len(raw) > 200:
+        body = (
+            _SETTLED[role] + b"\x70" + _pack_u32(first) + b"\x70" + _pack_u32(last)
+            + _SETTLED[settled] + raw + b"\x42"
+        )  # fmt: skip
+        size = len(body)
+        return (
+            _frame(size + 20, 2, 0, channel)
+            + b"\x00\x53\x15\xd0" + _pack_u32(size + 4) + b"\x00\x00\x00\x06" + body
+        )  # fmt: skip
+    size = len(raw)
+    return b"".join((
+        _frame(size + 27, 2, 0, channel),
+        b"\x00\x53\x15\xc0", bytes((size + 14, 6)), _SETTLED[role],
+        b"\x70", _pack_u32(first), b"\x70", _pack_u32(last), _SETTLED[settled], raw, b"\x42",
+    ))  # fmt: skip
+
+
+class TransferWriter:
+    """Writes the transfer frames of one link."""
+
+    __slots__ = ("_channel", "_handle")
+
+    def __init__(self, channel: int, handle: int) -> None:
+        self._channel = channel
+        self._handle = encode_uint(handle)
+
+    def frame(
+        self,
+        delivery_id: int,
+        tag: bytes,
+        message_format: int,
+        settled: bool,
+        payload: bytes,
+        more: bool = False,
+        state: Composite | None = None,
+    ) -> bytes:
+        """The first, or only, frame of a delivery."""
+        # rcv-settle-mode, state, resume, aborted, batchable: all written, as null or false.
+        rest = b"\x40\x40\x42\x42\x42" if state is None else (
+            b"\x40" + encode_state(state) + b"\x42\x42\x42"
+        )  # fmt: skip
+        body = b"".join((
+            self._handle, b"\x70", _pack_u32(delivery_id), encode_binary(tag),
+            b"\x43" if message_format == 0 else b"\x70" + _pack_u32(message_format),
+            b"\x41" if settled else b"\x42", b"\x41" if more else b"\x42", rest,
+        ))  # fmt: skip
+        return self._wrap(body, payload)
+
+    def next_frame(self, payload: bytes, more: bool, settled: bool = False) -> bytes:
+        """A further frame of a delivery; identifier, tag and format went with the first."""
+        body = b"".join((
+            self._handle, b"\x40\x40\x40", b"\x41" if settled else b"\x42",
+            b"\x41" if more else b"\x42", b"\x40\x40\x42\x42\x42",
+        ))  # fmt: skip
+        return self._wrap(body, payload)
+
+    def abort_frame(self) -> bytes:
+        """The frame that takes back a delivery whose last frame was never sent."""
+        return self._wrap(self._handle + b"\x40\x40\x40\x42\x42\x40\x40\x42\x41\x42", b"")
+
+    def _wrap(self, body: bytes, payload: bytes) -> bytes:
+        size = len(body)
+        if size < 255:
+            head = b"\x00\x53\x14\xc0" + bytes((size + 1, 11))
+        else:
+            head = b"\x00\x53\x14\xd0" + _pack_u32(size + 4) + b"\x00\x00\x00\x0b"
+        return b"".join((
+            _frame(8 + len(head) + size + len(payload), 2, 0, self._channel), head, body, payload,
+        ))  # fmt: skip

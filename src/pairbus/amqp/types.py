@@ -1,0 +1,228 @@
+"""Python values that keep their AMQP type (part 1, section 1.6).
+
+Some Python types *are* AMQP types: `None`, `bool`, `str` (string), `bytes` (binary), `float`
+(double), `int` (long), `uuid.UUID`, `list` and `dict` (map). The others have a class here, each a
+subclass of the Python type that it behaves as, so that `UInt(3) == 3` and `Symbol("a") == "a"`,
+and what was decoded encodes to the same type again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, ClassVar
+
+
+class _Sized(int):
+    """An integer of one AMQP width; values outside it are refused."""
+
+    __slots__ = ()
+    LOW: ClassVar[int]
+    HIGH: ClassVar[int]
+
+    def __new__(cls, value: int = 0) -> _Sized:
+        self = int.__new__(cls, value)
+        if not cls.LOW <= self <= cls.HIGH:
+            raise ValueError(f"{int(self)} is out of range for {cls.__name__}")
+        return self
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({int(self)})"
+
+
+class UByte(_Sized):
+    """0 to 255."""
+
+    __slots__ = ()
+    LOW, HIGH = 0, 0xFF
+
+
+class UShort(_Sized):
+    """0 to 2**16 - 1."""
+
+    __slots__ = ()
+    LOW, HIGH = 0, 0xFFFF
+
+
+class UInt(_Sized):
+    """0 to 2**32 - 1."""
+
+    __slots__ = ()
+    LOW, HIGH = 0, 0xFFFFFFFF
+
+
+class ULong(_Sized):
+    """0 to 2**64 - 1."""
+
+    __slots__ = ()
+    LOW, HIGH = 0, 0xFFFFFFFFFFFFFFFF
+
+
+class Byte(_Sized):
+    """-128 to 127."""
+
+    __slots__ = ()
+    LOW, HIGH = -0x80, 0x7F
+
+
+class Short(_Sized):
+    """-(2**15) to 2**15 - 1."""
+
+    __slots__ = ()
+    LOW, HIGH = -0x8000, 0x7FFF
+
+
+class Int(_Sized):
+    """-(2**31) to 2**31 - 1."""
+
+    __slots__ = ()
+    LOW, HIGH = -0x80000000, 0x7FFFFFFF
+
+
+class Long(_Sized):
+    """-(2**63) to 2**63 - 1; a plain `int` is a long too, and what decoding gives."""
+
+    __slots__ = ()
+    LOW, HIGH = -0x8000000000000000, 0x7FFFFFFFFFFFFFFF
+
+
+class Timestamp(_Sized):
+    """Milliseconds since 1970-01-01 UTC."""
+
+    __slots__ = ()
+    LOW, HIGH = -0x8000000000000000, 0x7FFFFFFFFFFFFFFF
+
+
+class Float(float):
+    """A 32-bit float; a plain Python float is a double."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"Float({float(self)})"
+
+
+class Char(str):
+    """One Unicode character."""
+
+    __slots__ = ()
+
+    def __new__(cls, value: str) -> Char:  # noqa: D102
+        if len(value) != 1 or "\ud800" <= value <= "\udfff":
+            raise ValueError("a char is exactly one Unicode character")
+        return str.__new__(cls, value)
+
+    def __repr__(self) -> str:
+        return f"Char({str.__repr__(self)})"
+
+
+class Symbol(str):
+    """A symbolic value from a constrained domain; ASCII."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"Symbol({str.__repr__(self)})"
+
+
+class _Decimal(bytes):
+    """An IEEE 754 decimal as its bytes: carried, compared and written, never computed with."""
+
+    __slots__ = ()
+    WIDTH: ClassVar[int]
+
+    def __new__(cls, value: bytes) -> _Decimal:
+        if len(value) != cls.WIDTH:
+            raise ValueError(f"{cls.__name__} takes {cls.WIDTH} bytes, got {len(value)}")
+        return bytes.__new__(cls, value)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({bytes.__repr__(self)})"
+
+
+class Decimal32(_Decimal):
+    """A decimal of 4 bytes."""
+
+    __slots__ = ()
+    WIDTH = 4
+
+
+class Decimal64(_Decimal):
+    """A decimal of 8 bytes."""
+
+    __slots__ = ()
+    WIDTH = 8
+
+
+class Decimal128(_Decimal):
+    """A decimal of 16 bytes."""
+
+    __slots__ = ()
+    WIDTH = 16
+
+
+class Described:
+    """A value with a descriptor, which says what the value means."""
+
+    __slots__ = ("descriptor", "value")
+
+    def __init__(self, descriptor: Any, value: Any) -> None:
+        self.descriptor = descriptor
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Described):
+            return NotImplemented
+        return bool(self.descriptor == other.descriptor and self.value == other.value)
+
+    def __hash__(self) -> int:
+        return hash((self.descriptor, self.value))
+
+    def __repr__(self) -> str:
+        return f"Described({self.descriptor!r}, {self.value!r})"
+
+
+class Array:
+    """Values of one and the same AMQP type.
+
+    `code` is the format code that all elements share on the wire; left out, it follows from the
+    first element. `descriptors` are those of a described element type, outermost first.
+    """
+
+    __slots__ = ("code", "descriptors", "items")
+
+    def __init__(
+        self, items: Iterable[Any] = (), code: int | None = None, descriptors: tuple[Any, ...] = ()
+    ) -> None:
+        self.items = items if isinstance(items, tuple) else tuple(items)
+        self.code = code
+        self.descriptors = descriptors
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.items)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.items[index]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Array):
+            return NotImplemented
+        return self.items == other.items
+
+    def __hash__(self) -> int:
+        return hash(self.items)
+
+    def __repr__(self) -> str:
+        return f"Array({list(self.items)!r})"
+
+
+class Pairs(list[tuple[Any, Any]]):
+    """A map that a Python dict cannot hold: keys that are lists or maps, or equal in Python only.
+
+    Decoding gives a `dict` wherever a dict is faithful, and this where it is not; both encode to
+    a map.
+    """
+
+    __slots__ = ()

@@ -1,0 +1,342 @@
+"""Both roles of a connection, back to back."""
+
+import pytest
+
+from pairbus.amqp import sasl
+from pairbus.amqp.connection import Connection, Phase, Role
+from pairbus.amqp.errors import AmqpError, ProtocolError
+from pairbus.amqp.events import (
+    Attached,
+    Begun,
+    Closed,
+    Delivery,
+    Detached,
+    Disposed,
+    Ended,
+    Flowed,
+    Opened,
+    SaslDone,
+    SaslInitReceived,
+)
+from pairbus.amqp.link import EndState
+from pairbus.amqp.performatives import ACCEPTED, Error, Modified, Rejected, Source, Target
+
+from .pipe import pair, pump, served
+
+
+def kinds(events):
+    return [type(event) for event in events]
+
+
+@pytest.mark.parametrize("chunk", [0, 1, 3, 7, 64])
+def test_handshake_completes_whatever_the_packet_size(chunk):
+    client = Connection(Role.CLIENT, container_id="c", hostname="h")
+    server = Connection(Role.SERVER, container_id="s", properties={"product": "x"})
+    client.open()
+    session = client.begin()
+    link = client.attach_sender(session, "n", target=Target("q"))
+    mine, theirs = served(client, server, chunk)
+    assert kinds(theirs) == [SaslDone, Opened, Begun, Attached]
+    assert kinds(mine) == [SaslDone, Opened, Begun, Attached, Flowed]
+    assert client.remote_open.container_id == "s"
+    assert client.remote_open.properties == {"product": "x"}
+    assert link.is_active
+    assert link.credit == 100
+
+
+def test_delivery_is_sent_received_and_settled():
+    client, server, sender, _, _, _ = pair()
+    number = client.transfer(sender, b"payload", b"tag", context="mine", message_format=7)
+    _, theirs = pump(client, server)
+    (delivery,) = theirs
+    assert (delivery.payload, delivery.tag, delivery.message_format) == (b"payload", b"tag", 7)
+    assert delivery.delivery_id == number
+    assert not delivery.settled
+    server.settle(delivery.link, delivery.delivery_id, state=ACCEPTED)
+    mine, _ = pump(client, server)
+    (disposed,) = mine
+    assert disposed.by_receiver
+    assert disposed.settled
+    assert disposed.state is ACCEPTED
+    assert [d.context for d in disposed.deliveries] == ["mine"]
+    assert sender.credit == 99
+    assert not client.sessions[0].unsettled
+
+
+def test_receiver_may_wait_for_the_sender_to_settle():
+    client, server, _, receiver, _, out = pair()
+    client.flow(receiver, 10)
+    pump(client, server)
+    server.transfer(out, b"m", b"t", context=1)
+    ((delivery,), _) = pump(client, server)
+    client.settle(receiver, delivery.delivery_id, state=Modified(True, False), settled=False)
+    _, (asked,) = pump(client, server)
+    assert not asked.settled
+    assert asked.state == Modified(True, False)
+    assert [d.context for d in asked.deliveries] == [1]
+    server.settle(out, asked.first, state=asked.state)
+    (answer,), _ = pump(client, server)
+    assert not answer.by_receiver
+    assert answer.settled
+    assert not out.session.unsettled
+
+
+def test_rejection_carries_condition_description_and_info():
+    client, server, sender, *_ = pair()
+    client.transfer(sender, b"m", b"t")
+    _, (delivery,) = pump(client, server)
+    server.settle(
+        delivery.link, delivery.delivery_id, state=Rejected(Error("amqp:not-found", "no"))
+    )
+    (disposed,), _ = pump(client, server)
+    assert disposed.state.error.condition == "amqp:not-found"
+    assert disposed.state.error.info == {}
+
+
+def test_ranged_disposition_reaches_all_deliveries_of_the_range():
+    client, server, sender, *_ = pair()
+    for n in range(10):
+        client.transfer(sender, b"m", b"t", context=n)
+    _, deliveries = pump(client, server)
+    server.settle(deliveries[0].link, 2, 5, state=ACCEPTED)
+    server.settle(deliveries[0].link, 8, 0xFFFF, state=ACCEPTED)
+    (one, two), _ = pump(client, server)
+    assert [d.context for d in one.deliveries] == [2, 3, 4, 5]
+    assert [d.context for d in two.deliveries] == [8, 9]
+    assert sorted(client.sessions[0].unsettled) == [0, 1, 6, 7]
+
+
+@pytest.mark.parametrize("size", [0, 1, 511, 512, 5000, 100_000])
+def test_large_deliveries_go_in_many_frames(size):
+    client, server, sender, *_ = pair(max_frame_size=512)
+    body = bytes(range(256)) * (size // 256) + bytes(size % 256)
+    client.transfer(sender, body, b"tag", settled=True, message_format=3)
+    _, (delivery,) = pump(client, server)
+    assert delivery.payload == body
+    assert delivery.settled
+    assert delivery.message_format == 3
+
+
+def test_too_large_a_message_is_swallowed_and_told():
+    client, server, sender, _, incoming, _ = pair(max_frame_size=512)
+    incoming.max_message_size = 1000
+    client.transfer(sender, bytes(5000), b"a")
+    client.transfer(sender, bytes(900), b"b")
+    _, (large, fitting) = pump(client, server)
+    assert large.oversize
+    assert large.payload == b""
+    assert not fitting.oversize
+    assert len(fitting.payload) == 900
+
+
+def test_transfers_wait_for_the_window_and_leave_when_it_opens():
+    client, server, sender, *_ = pair(incoming_window=4)
+    for n in range(50):
+        client.transfer(sender, b"%d" % n, b"t")
+    assert sender.session.pending
+    _, deliveries = pump(client, server)
+    assert [d.payload for d in deliveries if isinstance(d, Delivery)] == [
+        b"%d" % n for n in range(50)
+    ]
+
+
+def test_drain_gives_the_rest_of_the_credit_back():
+    client, server, _, receiver, _, out = pair()
+    client.flow(receiver, 10, drain=True)
+    _, (asked,) = pump(client, server)
+    assert asked.link is out
+    assert (out.credit, out.drain) == (10, True)
+    server.transfer(out, b"only", b"t", settled=True)
+    server.drained(out)
+    (delivery, flowed), _ = pump(client, server)
+    assert delivery.payload == b"only"
+    assert flowed.link is receiver
+    assert receiver.credit == 0
+    assert receiver.delivery_count == 10
+    client.flow(receiver, 5)
+    pump(client, server)
+    assert out.credit == 5
+
+
+def test_sending_without_credit_is_refused_locally():
+    _, server, *_, out = pair()
+    with pytest.raises(AmqpError, match="transfer-limit-exceeded"):
+        server.transfer(out, b"m", b"t")
+
+
+def test_refused_attach_arrives_with_null_terminus_and_error():
+    client = Connection(Role.CLIENT)
+    server = Connection(Role.SERVER)
+    client.open()
+    session = client.begin()
+    link = client.attach_sender(session, "n", target=Target("nowhere"))
+    _, theirs = pump(client, server)
+    server.open()
+    server.begin(theirs[2].session)
+    server.refuse(theirs[3].link, Error("amqp:not-found", "no such entity"))
+    mine, _ = pump(client, server)
+    attached, detached = mine[-2:]
+    assert attached.attach.target is None
+    assert detached.error.condition == "amqp:not-found"
+    assert detached.link is link
+    assert link.state is EndState.CLOSED
+    assert not session.links
+
+
+def test_detach_end_and_close_are_answered():
+    client, server, sender, receiver, incoming, _ = pair()
+    client.detach(receiver)
+    mine, theirs = pump(client, server)
+    assert kinds(mine) == kinds(theirs) == [Detached]
+    server.end(incoming.session, Error("amqp:internal-error", "x"))
+    mine, theirs = pump(client, server)
+    assert kinds(mine) == kinds(theirs) == [Ended]
+    assert mine[0].error.condition == "amqp:internal-error"
+    assert sender.state is EndState.CLOSED
+    client.close()
+    mine, theirs = pump(client, server)
+    assert kinds(mine) == kinds(theirs) == [Closed]
+    assert client.is_closed
+    assert server.is_closed
+    assert client.receive_data(b"late bytes") == []
+
+
+def test_frames_for_what_is_gone_are_ignored():
+    client, server, sender, *_ = pair()
+    server.end(server.sessions[0])
+    crossing = server.data_to_send()
+    client.transfer(sender, b"m", b"t")
+    client.detach(sender)
+    data = client.data_to_send()
+    assert server.receive_data(data) == []
+    assert kinds(client.receive_data(crossing)) == [Ended]
+
+
+def test_handle_that_never_was_attached_is_a_violation():
+    client, server, sender, *_ = pair()
+    sender.writer = type(sender.writer)(0, 99)
+    client.transfer(sender, b"m", b"t")
+    with pytest.raises(ProtocolError) as caught:
+        server.receive_data(client.data_to_send())
+    assert caught.value.condition == "amqp:session:unattached-handle"
+    (closed,) = client.receive_data(server.data_to_send())
+    assert closed.error.condition == "amqp:session:unattached-handle"
+
+
+def test_events_before_a_violation_are_not_lost():
+    client, server, sender, *_ = pair()
+    client.transfer(sender, b"good", b"t")
+    with pytest.raises(ProtocolError) as caught:
+        server.receive_data(client.data_to_send() + b"\x00\x00\x00\x01garbage")
+    assert [e.payload for e in caught.value.events] == [b"good"]
+    with pytest.raises(ProtocolError):
+        server.receive_data(b"more")
+
+
+def test_sasl_plain_is_decided_by_the_server():
+    for code, phase in ((0, Phase.AMQP_HEADER), (1, Phase.CLOSED)):
+        client = Connection(Role.CLIENT, sasl=sasl.plain("user", "secret"))
+        server = Connection(Role.SERVER, sasl_mechanisms=["PLAIN", "EXTERNAL"])
+        assert "secret" not in repr(sasl.plain("user", "secret"))
+        _, (asked,) = pump(client, server)
+        assert isinstance(asked, SaslInitReceived)
+        assert "secret" not in repr(asked)
+        assert sasl.read_plain(asked.init.initial_response) == ("", "user", "secret")
+        server.sasl_outcome(code)
+        assert server.phase is phase
+        if code == 0:
+            mine, _ = pump(client, server)
+            assert mine == [SaslDone("PLAIN")]
+        else:
+            with pytest.raises(ProtocolError, match="unauthorized-access"):
+                client.receive_data(server.data_to_send())
+
+
+def test_client_refuses_a_server_without_its_mechanism():
+    client = Connection(Role.CLIENT, sasl=sasl.EXTERNAL)
+    server = Connection(Role.SERVER)
+    with pytest.raises(ProtocolError, match="EXTERNAL"):
+        pump(client, server)
+
+
+def test_connection_without_sasl_works_where_it_is_allowed():
+    client = Connection(Role.CLIENT, sasl=None)
+    server = Connection(Role.SERVER, require_sasl=False)
+    client.open()
+    _, theirs = pump(client, server)
+    assert kinds(theirs) == [Opened]
+    with pytest.raises(ProtocolError, match="not on offer"):
+        pump(Connection(Role.CLIENT, sasl=None), Connection(Role.SERVER))
+
+
+def test_heartbeat_goes_out_when_the_peer_wants_one():
+    client = Connection(Role.CLIENT)
+    server = Connection(Role.SERVER, idle_time_out=10)
+    client.open()
+    server.tick(0.0)
+    client.tick(0.0)
+    served(client, server)
+    client.tick(0.0)
+    assert client.remote_open.idle_time_out == 5000
+    assert client.next_deadline() == 2.5
+    client.tick(2.4)
+    assert client.data_to_send() == b""
+    client.tick(2.5)
+    beat = client.data_to_send()
+    assert beat == b"\x00\x00\x00\x08\x02\x00\x00\x00"
+    server.tick(2.5)
+    assert server.next_deadline() == 12.5
+    assert server.receive_data(beat) == []
+    server.tick(12.0)
+    assert server.next_deadline() == 22.0
+
+
+def test_silent_peer_is_given_up():
+    client, server, *_ = pair(idle_time_out=10)
+    server.tick(0.0)
+    server.tick(9.0)
+    with pytest.raises(ProtocolError) as caught:
+        server.tick(19.1)
+    assert caught.value.condition == "amqp:resource-limit-exceeded"
+    (closed,) = client.receive_data(server.data_to_send())
+    assert isinstance(closed, Closed)
+
+
+def test_echo_is_answered():
+    client, server, _, receiver, *_ = pair()
+    client.flow(receiver, 1, echo=True)
+    mine, theirs = pump(client, server)
+    assert kinds(mine) == kinds(theirs) == [Flowed]
+    assert isinstance(mine[0], Flowed)
+
+
+def test_sdk_handshake_as_captured_is_understood():
+    """The first frames of azure-servicebus, pipelined after SASL."""
+    server = Connection(Role.SERVER)
+    assert server.receive_data(b"AMQP\x03\x01\x00\x00") == []
+    init = bytes.fromhex("005341c01903a309414e4f4e594d4f5553a000a109") + b"127.0.0.1"
+    (done,) = server.receive_data((len(init) + 8).to_bytes(4, "big") + b"\x02\x01\x00\x00" + init)
+    assert done == SaslDone("ANONYMOUS")
+    assert server.data_to_send().startswith(b"AMQP\x03\x01\x00\x00")
+
+
+def test_disposition_of_the_unknown_is_no_news():
+    client, server, _, receiver, *_ = pair()
+    client.settle(receiver, 77, state=ACCEPTED)
+    assert pump(client, server) == ([], [])
+    client.settle(receiver, 0, 0xFFFFFFFF, state=ACCEPTED)
+    _, (disposed,) = pump(client, server)
+    assert isinstance(disposed, Disposed)
+    assert disposed.deliveries == []
+
+
+def test_source_filters_survive_the_attach():
+    client = Connection(Role.CLIENT)
+    server = Connection(Role.SERVER)
+    client.open()
+    session = client.begin()
+    client.attach_receiver(
+        session, "n", source=Source("q", filter={"com.microsoft:session-filter": "A"})
+    )
+    _, theirs = served(client, server)
+    assert theirs[-1].attach.source.filter == {"com.microsoft:session-filter": "A"}
