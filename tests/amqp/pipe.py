@@ -6,7 +6,7 @@ from pairbus.amqp.events import Attached, Begun, Opened
 
 def pump(a: Connection, b: Connection, chunk: int = 0):
     """Carry bytes between the two until both are silent; gives the events of each."""
-    events = ([], [])
+    events: tuple[list, list] = ([], [])
     while True:
         moved = False
         for source, sink, told in ((a, b, events[1]), (b, a, events[0])):
