@@ -162,7 +162,7 @@ def test_forwarding_needs_a_target_and_no_circle():
     check_forwarding(TOPIC, lambda path: None)
 
 
-@given(st.timedeltas(min_value=timedelta(), max_value=MAX_DURATION))
+@given(st.timedeltas(min_value=timedelta(), max_value=timedelta(days=10675198)))
 def test_durations_survive_their_iso_form(value):
     assert parse_duration(format_duration(value)) == value
 

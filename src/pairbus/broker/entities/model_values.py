@@ -12,6 +12,8 @@ from .errors import ArgumentError
 MAX_DURATION = timedelta(days=10675199, hours=2, minutes=48, seconds=5, microseconds=477580)
 """The service's maximum, ``P10675199DT2H48M5.4775807S``: .NET's ``TimeSpan.MaxValue``."""
 
+_NEARLY_MAX = timedelta(days=10675199)
+
 
 @dataclass(frozen=True, slots=True)
 class TypedValue:
@@ -91,7 +93,10 @@ def parse_duration(text: str) -> timedelta:
         )
     except OverflowError:
         raise ArgumentError(f"The duration '{text[:64]}' is out of range.") from None
-    return -value if sign else min(value, MAX_DURATION)
+    if sign:
+        return -value
+    # A client that reads the maximum and writes it back loses some of its last digits.
+    return MAX_DURATION if value >= _NEARLY_MAX else value
 
 
 def format_duration(value: timedelta) -> str:
