@@ -1,0 +1,68 @@
+"""`pairbus dashboard`: the live page."""
+
+import os
+
+import click
+
+from pairbus.cli.config import Pair, pair_options
+from pairbus.cli.output import ExitCode, fail, require, say
+
+
+@click.command("dashboard")
+@pair_options
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", default=8666, show_default=True, help="Port; 0 takes a free one.")
+@click.option(
+    "--token",
+    envvar="PAIRBUS_DASHBOARD_TOKEN",
+    help="What one must know to act, and to look where the address is not loopback "
+    "[env: PAIRBUS_DASHBOARD_TOKEN; default on loopback: a random one].",
+)
+@click.option("--name", "names", multiple=True, metavar="HOST", help="Another name of this page.")
+@click.option("--refresh", default=5.0, show_default=True, metavar="SECONDS",
+              help="How often the secondary is asked; each time is an operation.")  # fmt: skip
+def command(
+    pair: Pair, host: str, port: int, token: str | None, names: tuple[str, ...], refresh: float
+) -> None:
+    """Serve the live page, for the person on call.
+
+    It shows which entities are failed over, since when and why; the backlog; the syphon, with pause
+    and resume; events; money. Every page has a .json twin, and /metrics is for Prometheus.
+
+    It listens on loopback alone unless told otherwise. Another address needs a token.
+
+    \b
+    Examples:
+      pairbus dashboard --ledger ./ledger
+      PAIRBUS_DASHBOARD_TOKEN=… pairbus dashboard --host 0.0.0.0
+    """
+    for module in ("starlette", "uvicorn", "jinja2", "pyarrow"):
+        require(module, "web")
+    from pairbus.web.guard import is_loopback
+    from pairbus.web.serve import prepare
+
+    if not (pair.ledger or pair.secondary):
+        fail(
+            "the live page needs a ledger or a secondary namespace to look at",
+            "--ledger FOLDER, PAIRBUS_LEDGER or pairbus.toml",
+            code=ExitCode.USAGE,
+        )
+    if not is_loopback(host) and not token:
+        fail(
+            f"to listen on {host}, the live page needs a token",
+            "export PAIRBUS_DASHBOARD_TOKEN=$(openssl rand -hex 16)",
+            code=ExitCode.USAGE,
+        )
+    try:
+        page, server, listener = prepare(
+            pair, host=host, port=port, token=token, hosts=names, refresh=refresh
+        )
+    except ValueError as exc:
+        fail(str(exc), code=ExitCode.USAGE)
+    except OSError as exc:
+        fail(f"cannot listen on {host}:{port}: {os.strerror(exc.errno or 0)}", "another --port")
+    say(f"Live page: {page.url}")
+    if token is None:
+        say(f"To pause and resume, open: {page.link}")
+    say("Ctrl-C ends it.")
+    server.run(sockets=[listener])

@@ -1,0 +1,268 @@
+"""What the facts mean for the person on call: one plain document, made by one function.
+
+The page, its `.json` twin, the stream and the metrics all show this document.
+"""
+
+import dataclasses
+import datetime as dt
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+Row = dict[str, Any]
+
+PHASES = ("healthy", "suspect", "failed_over")
+LEVELS = ("ok", "warning", "critical")
+SYPHON_KEYS = (
+    "id", "host", "pid", "updated_at", "stalled", "forwarded", "remaining", "in_flight",
+    "dead_lettered", "oldest_age", "rate", "eta", "last_progress", "checkpoint",
+)  # fmt: skip
+STALE_AFTER = 60.0  # a status file is rewritten at least every few seconds while its owner lives
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Facts:
+    """Everything the sources said, at one time."""
+
+    now: dt.datetime
+    pair: str = "default"
+    primary_namespace: str | None = None
+    statuses: Sequence[Row] = ()
+    status_problem: str | None = None
+    backlog: Sequence[Row] | None = None  # None: nobody was asked, or the secondary is silent
+    backlog_problem: str | None = None
+    money: Row | None = None
+    money_problem: str | None = None
+    brokers: Sequence[Row] = ()
+
+
+def assemble(facts: Facts) -> Row:
+    """The document that everything shows."""
+    clients = [read_client(s, facts.now) for s in facts.statuses if s.get("kind") == "client"]
+    syphons = [read_syphon(s, facts.now) for s in facts.statuses if s.get("kind") == "syphon"]
+    entities = merge_entities(clients, facts.now)
+    backlog = read_backlog(facts, clients, syphons)
+    problems = [p for p in (facts.status_problem, facts.backlog_problem, facts.money_problem) if p]
+    problems += [
+        f"{client['client_id']} cannot write its ledger: {client['ledger_problem']}"
+        for client in clients
+        if client["ledger_problem"] and not client["is_stale"]
+    ]
+    level, headline = judge(entities, backlog, syphons, facts.brokers)
+    return {
+        "version": 1,
+        "at": facts.now.isoformat(),
+        "pair": facts.pair,
+        "primary_namespace": facts.primary_namespace,
+        "level": level,
+        "headline": headline,
+        "problems": problems,
+        "clients": clients,
+        "entities": entities,
+        "backlog": backlog,
+        "syphons": syphons,
+        "brokers": list(facts.brokers),
+        "money": facts.money,
+        "events": merge_events(facts.statuses),
+    }
+
+
+def read_client(status: Mapping[str, Any], now: dt.datetime) -> Row:
+    """A paired client, as its status file tells it."""
+    seconds = age(status.get("updated_at"), now)
+    state = status.get("state", "open")
+    return {
+        "client_id": status.get("client_id", "?"),
+        "host": status.get("host"),
+        "pid": status.get("pid"),
+        "primary_namespace": status.get("primary_namespace"),
+        "secondary": status.get("secondary"),
+        "state": state,
+        "updated_at": status.get("updated_at"),
+        "is_stale": state == "open" and (seconds is None or seconds > STALE_AFTER),
+        "ledger_problem": status.get("ledger_problem"),
+        "entities": list(status.get("entities") or ()),
+        "backlog_queues": list(status.get("backlog_queues") or ()),
+    }
+
+
+def read_syphon(status: Mapping[str, Any], now: dt.datetime) -> Row:
+    """A syphon, as its status file tells it."""
+    seconds = age(status.get("updated_at"), now)
+    state = status.get("state", "running")
+    is_stale = state != "stopped" and (seconds is None or seconds > STALE_AFTER)
+    row = {key: status.get(key) for key in SYPHON_KEYS}
+    dead = row["dead_lettered"]
+    row["dead_lettered"] = dead if isinstance(dead, dict) else {}
+    row["queues"] = list(status.get("queues") or ())
+    return {**row, "state": "silent" if is_stale else state, "is_stale": is_stale}
+
+
+def merge_entities(clients: Iterable[Row], now: dt.datetime) -> list[Row]:
+    """One row per entity: the worst that any living client knows, worst first."""
+    merged: dict[str, Row] = {}
+    for client in clients:
+        if client["is_stale"] or client["state"] != "open":
+            continue
+        for entity in client["entities"]:
+            phase = entity.get("phase", "healthy")
+            row = merged.setdefault(
+                str(entity.get("entity", "?")).lower(),
+                {
+                    "entity": entity.get("entity", "?"),
+                    "phase": "healthy",
+                    "since": None,
+                    "seconds": None,
+                    "last_error": None,
+                    "next_ping": None,
+                    "next_ping_in": None,
+                    "forced": None,
+                    "backlog_queues": [],
+                    "clients": 0,
+                    "clients_failed_over": 0,
+                    "counts": {"sent_primary": 0, "sent_backlog": 0, "pings": 0, "failures": 0},
+                },
+            )
+            row["clients"] += 1
+            row["clients_failed_over"] += phase == "failed_over"
+            row["forced"] = row["forced"] or entity.get("forced")
+            for name, value in (entity.get("counts") or {}).items():
+                row["counts"][name] = row["counts"].get(name, 0) + (value or 0)
+            if queue := entity.get("backlog_queue"):
+                row["backlog_queues"] = sorted({*row["backlog_queues"], queue})
+            if rank(phase) > rank(row["phase"]):
+                row["phase"] = phase
+                row["since"] = entity.get("since")
+                row["last_error"] = entity.get("last_error")
+            if phase != "healthy":
+                row["since"] = min(filter(None, (row["since"], entity.get("since"))), default=None)
+                row["next_ping"] = min(
+                    filter(None, (row["next_ping"], entity.get("next_ping"))), default=None
+                )
+    for row in merged.values():
+        row["seconds"] = age(row["since"], now) if row["phase"] != "healthy" else None
+        wait = age(row["next_ping"], now)
+        row["next_ping_in"] = None if wait is None else max(0.0, -wait)
+    return sorted(merged.values(), key=lambda r: (-rank(r["phase"]), r["entity"].lower()))
+
+
+def rank(phase: str) -> int:
+    """How bad a phase is."""
+    return PHASES.index(phase) if phase in PHASES else 1
+
+
+def read_backlog(facts: Facts, clients: Sequence[Row], syphons: Sequence[Row]) -> Row:
+    """The backlog queues: from the secondary if it was asked, else as a syphon last saw them."""
+    rotation = {
+        str(q.get("path", "")).lower(): q
+        for client in clients
+        if not client["is_stale"]
+        for q in client["backlog_queues"]
+    }
+    seen: Sequence[Row] = facts.backlog or ()
+    source = "secondary" if facts.backlog is not None else "none"
+    if facts.backlog is None:
+        newest = sorted(syphons, key=lambda s: str(s["updated_at"]))
+        if newest and newest[-1]["queues"]:
+            seen, source = newest[-1]["queues"], "syphon"
+        elif rotation:
+            seen = [{"path": q.get("path")} for q in rotation.values()]
+    queues = []
+    for row in seen:
+        place = rotation.get(str(row.get("path", "")).lower(), {})
+        oldest = row.get("oldest")
+        seconds = oldest if isinstance(oldest, int | float) else age(oldest, facts.now)
+        dead = row.get("dead_letters") or 0
+        active = row.get("active")
+        out = place.get("in_rotation") is False
+        queues.append(
+            {
+                "path": row.get("path"),
+                "active": active,
+                "dead_letters": dead,
+                "oldest_age": seconds if active else None,
+                "size": row.get("size"),
+                "in_rotation": place.get("in_rotation"),
+                "reason": place.get("reason"),
+                "until": place.get("until"),
+                "level": "critical" if dead else "warning" if active or out else "ok",
+            }
+        )
+    ages = [q["oldest_age"] for q in queues if q["oldest_age"] is not None]
+    return {
+        "source": source,
+        "active": sum(q["active"] or 0 for q in queues) if source != "none" else None,
+        "dead_letters": sum(q["dead_letters"] for q in queues),
+        "oldest_age": max(ages, default=None),
+        "queues": queues,
+    }
+
+
+def merge_events(statuses: Iterable[Mapping[str, Any]], limit: int = 200) -> list[Row]:
+    """The events of all clients, newest first, each with the client that saw it."""
+    events = [
+        {**event, "client_id": status.get("client_id") or status.get("id")}
+        for status in statuses
+        for event in status.get("events") or ()
+        if isinstance(event, dict)
+    ]
+    return sorted(events, key=lambda e: str(e.get("at", "")), reverse=True)[:limit]
+
+
+def judge(
+    entities: Sequence[Row], backlog: Row, syphons: Sequence[Row], brokers: Sequence[Row]
+) -> tuple[str, str]:
+    """The level of the whole, and one sentence that says why."""
+    failed = [e for e in entities if e["phase"] == "failed_over"]
+    suspect = [e for e in entities if e["phase"] == "suspect"]
+    stalled = [s for s in syphons if s["state"] == "stalled"]
+    silent = [s for s in syphons if s["is_stale"]]
+    down = [b for b in brokers if not b.get("is_up")]
+    parts = []
+    if failed:
+        parts.append(f"{count(failed, 'entity', 'entities')} failed over")
+    if suspect:
+        parts.append(f"{count(suspect, 'entity', 'entities')} failing")
+    if backlog["active"]:
+        parts.append(f"{backlog['active']:,} in the backlog")
+    if backlog["dead_letters"]:
+        parts.append(f"{backlog['dead_letters']:,} dead letters")
+    if stalled:
+        parts.append("syphon stalled")
+    if silent:
+        parts.append("syphon silent")
+    if down:
+        parts.append(f"{count(down, 'broker', 'brokers')} down")
+    if failed or backlog["dead_letters"] or stalled:
+        level = "critical"
+    elif parts:
+        level = "warning"
+    else:
+        level = "ok"
+    if not parts:
+        parts = ["All is well" if entities else "Nothing has reported yet"]
+    text = ", ".join(parts)
+    return level, text[0].upper() + text[1:]
+
+
+def count(items: Sequence[Any], one: str, many: str) -> str:
+    """1 entity, 2 entities."""
+    return f"{len(items)} {one if len(items) == 1 else many}"
+
+
+def parse_time(value: Any) -> dt.datetime | None:
+    """A time from a status file; None if it is none."""
+    if isinstance(value, dt.datetime):
+        return value if value.tzinfo else value.replace(tzinfo=dt.UTC)
+    if not isinstance(value, str):
+        return None
+    try:
+        parsed = dt.datetime.fromisoformat(value)
+    except ValueError:
+        return None
+    return parsed if parsed.tzinfo else parsed.replace(tzinfo=dt.UTC)
+
+
+def age(value: Any, now: dt.datetime) -> float | None:
+    """Seconds from a time until now; None if there is no time."""
+    parsed = parse_time(value)
+    return None if parsed is None else (now - parsed).total_seconds()
