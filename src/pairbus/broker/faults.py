@@ -198,6 +198,11 @@ class Faults:
 
     # -- what the broker asks, on its loop ---------------------------------------------------
 
+    @property
+    def any(self) -> bool:
+        """Whether any fault is in force; a quick look before `strike`."""
+        return bool(self._faults)
+
     def connection_fault(self) -> str | None:
         """Return the strongest fault that concerns whole connections, if any."""
         kinds = {fault.kind for fault in self._faults.values()}
@@ -222,14 +227,17 @@ class Faults:
             return fault
         return None
 
-    def expire(self) -> float | None:
-        """End what has lasted long enough; return the seconds until the next one does."""
-        now = self._now()
-        over = [f.id for f in self._faults.values() if f.ends_at is not None and f.ends_at <= now]
-        for fault_id in over:
-            self._remove(fault_id)
+    def next_end(self) -> float | None:
+        """Return the seconds until the next fault ends by itself; None if none does."""
         ends = [f.ends_at for f in self._faults.values() if f.ends_at is not None]
-        return max(0.0, min(ends) - now) if ends else None
+        return max(0.0, min(ends) - self._now()) if ends else None
+
+    def expire(self) -> None:
+        """End what has lasted long enough."""
+        now = self._now()
+        for fault in list(self._faults.values()):
+            if fault.ends_at is not None and fault.ends_at <= now:
+                self._remove(fault.id)
 
     def _add(self, fault: Fault) -> None:
         fault.id = next(self._ids)

@@ -59,6 +59,7 @@ class FrontDoor:
         self._sniffing: dict[socket.socket, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._transports: set[asyncio.Transport] = set()
+        self._silent: set[asyncio.Transport] = set()
         self.address: tuple[str, int] = ("", 0)
 
     @property
@@ -109,6 +110,11 @@ class FrontDoor:
         for transport in list(self._transports):
             abort_with_reset(transport)
 
+    def drop_silent(self) -> None:
+        """Reset the connections that were let in and never answered."""
+        for transport in list(self._silent):
+            abort_with_reset(transport)
+
     async def close(self) -> None:
         """Shut, and end what is still open."""
         self.shut()
@@ -136,6 +142,7 @@ class FrontDoor:
         """Take note that a connection is gone."""
         if transport is not None:
             self._transports.discard(transport)
+            self._silent.discard(transport)
 
     # -- accepting -------------------------------------------------------------------------------
 
@@ -227,6 +234,7 @@ class FrontDoor:
         is_http = first[:1].isalpha() and first[:4] != b"AMQP"
         if fault is not None and not is_http:  # the control API must stay reachable
             if fault == "silent":
+                self._silent.add(transport)
                 return Silent(self)
             abort_with_reset(transport)
             return Silent(self)

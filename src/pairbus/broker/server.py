@@ -1,21 +1,31 @@
 """The broker: a namespace behind a front door, on one event loop.
 
-`Broker` owns the listener, the connections, the namespace and its timer; `run.py` puts it on a
+`Broker` owns the listener, the connections, the namespace and its store; `run.py` puts it on a
 thread, the command line in a process of its own.
 """
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import logging
-from collections.abc import Callable
+import tempfile
+import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from . import websocket
+from .amqpserver import AmqpConnection
+from .config import Declared, load
 from .control import PREFIX, ControlApi
+from .entities.errors import BrokerError, EntityExistsError
+from .entities.model import AuthorizationRule
 from .faults import Faults
-from .frontdoor import FrontDoor, Silent
+from .frontdoor import FrontDoor
 from .httpserver import HttpProtocol, Request, Response
+from .namespace import Namespace
+from .sas import ALL_RIGHTS, KeyRing
 from .settings import BrokerSettings, BrokerStartError
 from .tls import ensure_certificate, server_context, temporary_certificate
 
@@ -29,18 +39,39 @@ class Broker:
     def __init__(self, settings: BrokerSettings, faults: Faults) -> None:
         self.settings = settings
         self.faults = faults
-        self.namespace: Any = None
         self.is_running = False
+        self.connections: set[AmqpConnection] = set()
+        self.now: Callable[[], float] = settings.clock or time.time
+        self.key_ring = KeyRing(
+            namespace_rules=(
+                AuthorizationRule(settings.key_name, ALL_RIGHTS, settings.shared_access_key),
+            ),
+            entity_rules=self._entity_rules,
+        )
+        self._namespace: Namespace | None = None
+        self._store: Any = None
         self._door: FrontDoor | None = None
-        self._address = ("", 0)
+        self._control_door: FrontDoor | None = None
+        self._fault_timer: asyncio.TimerHandle | None = None
         self._certificate: Path | None = None
-        self._certificate_folder: Any = None
+        self._certificate_folder: tempfile.TemporaryDirectory[str] | None = None
+        self._named_unsupported: set[str] = set()
+        self._started_at = 0.0
+        self._port = 0
         self._control = ControlApi(
             faults,
             health=self._health,
             operations=self.operations,
-            is_safe_to_refuse=lambda: settings.control_port is not None,
+            is_safe_to_refuse=lambda: self._control_door is not None,
         )
+
+    # -- what links and the handle use -----------------------------------------------------------
+
+    @property
+    def namespace(self) -> Namespace:
+        """The namespace; only while the broker runs."""
+        assert self._namespace is not None
+        return self._namespace
 
     @property
     def certificate(self) -> Path:
@@ -51,7 +82,41 @@ class Broker:
     @property
     def control_address(self) -> str | None:
         """The "host:port" of the second port, if there is one."""
-        return None
+        if self._control_door is None:
+            return None
+        return f"{self.settings.reachable_host}:{self._control_door.address[1]}"
+
+    def unsupported(self, what: str) -> None:
+        """Log once that a client asked for something that this broker cannot do."""
+        if what not in self._named_unsupported and len(self._named_unsupported) < 100:
+            self._named_unsupported.add(what)
+            _log.warning("a client asked for %s, which is not supported", what)
+
+    async def do(self, action: Callable[[Namespace], T]) -> T:
+        """Run `action` with the namespace and wait until what it did is durable."""
+        result = action(self.namespace)
+        durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def done(error: Exception | None) -> None:
+            if durable.done():
+                return
+            if error is None:
+                durable.set_result(None)
+            else:
+                durable.set_exception(error)
+
+        self.namespace.after_commit(done)
+        await durable
+        return result
+
+    def operations(self) -> dict[str, dict[str, dict[str, int]]]:
+        """Return the operations that the service would bill, per entity and kind."""
+        shown: dict[str, dict[str, dict[str, int]]] = {}
+        for (entity, kind), counts in self.namespace.operations.snapshot().items():
+            shown.setdefault(entity, {})[kind] = counts._asdict()
+        return shown
+
+    # -- life ------------------------------------------------------------------------------------
 
     async def start(self, port: int) -> int:
         """Begin to serve on `port` (0 picks one) and return the port.
@@ -60,54 +125,111 @@ class Broker:
             BrokerStartError: With one line that says why not.
         """
         settings = self.settings
-        pem = self._prepare_certificate()
-        door = FrontDoor(
-            amqp=lambda lost: Silent(door),
-            http=lambda lost: HttpProtocol(self._handle, closed=lost),
-            tls=server_context(pem),
-            faults=self.faults,
-            max_connections=settings.limits.connections,
-            sniff_timeout=settings.limits.sniff_timeout,
+        declared = (
+            load(settings.entities, settings.namespace) if settings.entities is not None else None
         )
+        context = server_context(self._prepare_certificate())
+        limits = settings.limits
+        door = FrontDoor(
+            amqp=lambda lost: AmqpConnection(self, lost),
+            http=lambda lost: HttpProtocol(self._handle, upgrade=self._upgrade, closed=lost),
+            tls=context,
+            faults=self.faults,
+            max_connections=limits.connections,
+            sniff_timeout=limits.sniff_timeout,
+        )
+        self._bind(door, port)
         try:
-            self._address = door.bind(settings.host, port)
-        except OSError as exc:
-            why = "is in use" if exc.errno == errno.EADDRINUSE else f"cannot be used: {exc}"
-            raise BrokerStartError(f"port {port} of {settings.host} {why}") from exc
+            self._open_namespace()
+            if declared is not None:
+                await self.do(lambda ns: declare(ns, declared))
+            self._open_control_door()
+        except BaseException:
+            door.shut()
+            self._close_namespace(abrupt=False)
+            raise
         self._door = door
+        self._port = door.address[1]
+        self._started_at = time.time()
         self.is_running = True
-        return self._address[1]
+        self.faults.on_change = self._faults_changed
+        self._faults_changed()
+        return self._port
 
     async def stop(self, *, abrupt: bool = False) -> None:
-        """Stop serving."""
+        """Stop serving; `abrupt` as if the process had died."""
+        if not self.is_running:
+            return
         self.is_running = False
-        if self._door is not None:
-            if abrupt:
-                self._door.shut()
-                self._door.reset_all()
-            await self._door.close()
-            self._door = None
+        if self._fault_timer is not None:
+            self._fault_timer.cancel()
+        door, self._door = self._door, None
+        assert door is not None
+        door.shut()
+        if abrupt:
+            door.reset_all()
+        else:
+            for connection in list(self.connections):
+                connection.close("amqp:connection:forced", "The broker is shutting down.")
+        await door.close()
+        if self._control_door is not None:
+            await self._control_door.close()
+            self._control_door = None
+        self._close_namespace(abrupt=abrupt)
 
     async def close(self) -> None:
         """Stop for good."""
         await self.stop()
+        self.faults.on_change = lambda: None
+        self._namespace = None
         if self._certificate_folder is not None:
             self._certificate_folder.cleanup()
+            self._certificate_folder = None
 
-    async def do(self, action: Callable[[Any], T]) -> T:
-        """Run `action` with the namespace and wait until what it did is durable."""
-        return action(self.namespace)
+    def _bind(self, door: FrontDoor, port: int) -> None:
+        try:
+            door.bind(self.settings.host, port)
+        except OSError as exc:
+            why = "is in use" if exc.errno == errno.EADDRINUSE else f"cannot be used: {exc.strerror}"
+            raise BrokerStartError(f"port {port} of {self.settings.host} {why}") from exc
 
-    def operations(self) -> dict[str, Any]:
-        """Return the operations that the service would bill, per entity and kind."""
-        return {}
+    def _open_namespace(self) -> None:
+        """Open the namespace; in memory it is the same one as before a stop."""
+        loop = asyncio.get_running_loop()
+        if self._namespace is None:
+            self._namespace = Namespace(self.settings.namespace, self._store, self._milliseconds)
+        self._namespace.start(loop)
+        subscribe = getattr(self.settings.clock, "subscribe", None)
+        if subscribe is not None:
+            subscribe(lambda: loop.is_closed() or loop.call_soon_threadsafe(self._tick))
 
-    def _health(self) -> dict[str, Any]:
-        return {"namespace": self.settings.namespace, "status": "ok", "port": self._address[1]}
+    def _close_namespace(self, *, abrupt: bool) -> None:
+        if self._namespace is not None:
+            self._namespace.close()
+
+    def _milliseconds(self) -> int:
+        return int(self.now() * 1000)
+
+    def _tick(self) -> None:
+        if self.is_running and self._namespace is not None:
+            self._namespace.tick()
+
+    def _open_control_door(self) -> None:
+        if self.settings.control_port is None:
+            return
+        door = FrontDoor(
+            amqp=lambda lost: HttpProtocol(self._handle_always, closed=lost),
+            http=lambda lost: HttpProtocol(self._handle_always, closed=lost),
+            tls=None,
+            faults=Faults(),
+        )
+        self._bind(door, self.settings.control_port)
+        self._control_door = door
 
     def _prepare_certificate(self) -> Path:
         hosts = [self.settings.host]
         if self.settings.data is not None:
+            self.settings.data.mkdir(parents=True, exist_ok=True)
             pem = ensure_certificate(self.settings.data, hosts)
         elif self._certificate_folder is None:
             pem, self._certificate_folder = temporary_certificate(hosts)
@@ -116,7 +238,107 @@ class Broker:
         self._certificate = pem.with_name("cert.pem")
         return pem
 
+    def _entity_rules(self, path: str) -> Iterable[AuthorizationRule]:
+        try:
+            description = self.namespace.entity(path).description
+        except BrokerError:
+            return ()
+        rules: tuple[AuthorizationRule, ...] = getattr(description, "authorization_rules", ())
+        return rules
+
+    # -- HTTP ------------------------------------------------------------------------------------
+
     async def _handle(self, request: Request) -> Response:
         if request.target.startswith(PREFIX):
             return self._control.handle(request)
+        fault = self.faults.connection_fault()
+        if fault == "silent":
+            await asyncio.Event().wait()
+        if fault is not None:
+            raise ConnectionAbortedError
+        return await self._handle_always(request)
+
+    async def _handle_always(self, request: Request) -> Response:
+        if request.target.startswith(PREFIX):
+            return self._control.handle(request)
         return Response(501)
+
+    def _upgrade(self, request: Request, transport: asyncio.Transport, rest: bytes) -> bool:
+        if not websocket.is_upgrade(request) or self._door is None:
+            return False
+        if self.faults.connection_fault() is not None:
+            transport.abort()
+            return True
+        door = self._door
+        protocol = AmqpConnection(self, lambda: door.lost(transport))
+        websocket.accept(request, transport, rest, protocol, self.settings.limits.frame_size)
+        return True
+
+    def _health(self) -> dict[str, Any]:
+        return {
+            "status": "ok",
+            "namespace": self.settings.namespace,
+            "port": self._port,
+            "connections": len(self.connections),
+            "uptime_seconds": round(time.time() - self._started_at, 3),
+            "faults": len(self.faults.active),
+        }
+
+    # -- faults ----------------------------------------------------------------------------------
+
+    def _faults_changed(self) -> None:
+        """Put the faults that concern whole connections in force."""
+        if not self.is_running or self._door is None:
+            return
+        fault = self.faults.connection_fault()
+        door = self._door
+        if fault == "refuse":
+            door.shut()
+            door.reset_all()
+        elif not door.is_open:
+            self._bind(door, self._port)
+        if fault == "reset":
+            door.reset_all()
+        for connection in list(self.connections):
+            if fault == "silent":
+                connection.is_silent = True
+            elif connection.is_silent:  # what it did not hear is lost: the stream has a hole
+                connection.reset()
+        if fault != "silent":
+            door.drop_silent()
+        if self._fault_timer is not None:
+            self._fault_timer.cancel()
+        wait = self.faults.next_end()
+        if wait is not None:
+            loop = asyncio.get_running_loop()
+            self._fault_timer = loop.call_later(wait + 0.001, self.faults.expire)
+
+
+def declare(namespace: Namespace, declared: Declared) -> None:
+    """Create what a file declares and what is not there yet."""
+    for queue in _forwarding_last(declared.queues):
+        _unless_exists(namespace.create_queue, queue)
+    for topic in declared.topics:
+        _unless_exists(namespace.create_topic, topic)
+    for item in declared.subscriptions:
+        description = item.description
+        rules = item.rules
+        first = rules[0] if rules else None
+        if _unless_exists(namespace.create_subscription, description, first):
+            for rule in (rules or ())[1:]:
+                namespace.create_rule(description.topic_name, description.name, rule)
+
+
+def _forwarding_last(queues: Iterable[Any]) -> list[Any]:
+    return sorted(queues, key=lambda q: bool(q.forward_to or q.forward_dead_lettered_messages_to))
+
+
+def _unless_exists(create: Callable[..., Any], *description: Any) -> bool:
+    try:
+        create(*description)
+    except EntityExistsError:
+        return False
+    except BrokerError as error:
+        name = getattr(description[0], "name", "")
+        raise BrokerStartError(f"the entity {name!r} cannot be created: {error}") from error
+    return True

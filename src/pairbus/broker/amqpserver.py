@@ -1,0 +1,353 @@
+"""One AMQP connection of a client: the engine, its links, and the way back to the socket.
+
+Bytes go into the engine, events come out, links act on the namespace, and what they answer is
+written once per turn of the loop. Nothing that a client sends can do more than end its own
+connection: a violation closes it with its condition, an error of ours with `amqp:internal-error`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from pairbus.amqp.connection import Connection, Role
+from pairbus.amqp.errors import INTERNAL_ERROR, NOT_IMPLEMENTED, ProtocolError
+from pairbus.amqp.events import (
+    Attached,
+    Begun,
+    Closed,
+    Delivery,
+    Detached,
+    Disposed,
+    Ended,
+    Flowed,
+    Opened,
+)
+from pairbus.amqp.link import Link, Session
+from pairbus.amqp.performatives import Attach, Error, Source, Target
+
+from .cbs import CbsLink, Tokens
+from .entities.errors import BrokerError, NotAllowedError, NotImplementedByBrokerError
+from .frontdoor import abort_with_reset
+from .links import LinkHandler, ReplyLink, SendLink
+from .management import ManagementLink
+from .receiving import ReceiveLink
+
+if TYPE_CHECKING:
+    from .server import Broker
+
+_log = logging.getLogger("pairbus.broker.amqp")
+CBS = "$cbs"
+MANAGEMENT = "/$management"
+
+
+class AmqpConnection(asyncio.Protocol):
+    """Serves AMQP on one connection.
+
+    Args:
+        broker: The namespace's broker.
+        lost: Called when the connection is gone.
+    """
+
+    def __init__(self, broker: Broker, lost: Callable[[], None]) -> None:
+        limits = broker.settings.limits
+        self.broker = broker
+        self.tokens = Tokens(broker.key_ring, broker.now)
+        self.engine = Connection(
+            Role.SERVER,
+            container_id=f"{broker.settings.namespace}-{uuid.uuid4().hex[:12]}",
+            max_frame_size=limits.frame_size,
+            handle_max=limits.links - 1,
+            idle_time_out=limits.idle_timeout,
+            max_message_size=limits.message_size,
+            properties={"product": "pairbus"},
+        )
+        self.transport: asyncio.Transport | None = None
+        self.is_paused = False
+        self.is_silent = False
+        self._lost = lost
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._auth_timer: asyncio.TimerHandle | None = None
+        self._is_flushing = False
+        self._in_read = False
+
+    def __repr__(self) -> str:
+        return f"<AmqpConnection {self.engine!r}>"
+
+    # -- asyncio ---------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin, with a deadline until the client has shown who it is."""
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        limit = self.broker.settings.limits.write_buffer
+        transport.set_write_buffer_limits(high=limit, low=limit // 4)
+        self.broker.connections.add(self)
+        self._auth_timer = self._loop.call_later(
+            self.broker.settings.limits.open_timeout, self._not_authorized
+        )
+        self._tick()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Close every link: sessions are free again, locks run on."""
+        self.transport = None
+        self.broker.connections.discard(self)
+        for timer in (self._timer, self._auth_timer):
+            if timer is not None:
+                timer.cancel()
+        for session in list(self.engine.sessions.values()):
+            self._close_links(session)
+        self._lost()
+
+    def data_received(self, data: bytes) -> None:
+        """Feed the engine and act on what it says."""
+        if self.is_silent:
+            return
+        self._in_read = True
+        try:
+            for event in self.engine.receive_data(data):
+                self._act(event)
+        except ProtocolError as violation:
+            for event in violation.events:
+                self._act(event)
+            _log.info("a client broke the protocol: %s", violation)
+            self.flush()
+            self.end()
+            return
+        except Exception:  # noqa: BLE001 (a fault of ours ends this connection, not the broker)
+            _log.exception("a connection is closed after an error")
+            self.engine.close(Error(INTERNAL_ERROR, "the broker has failed to serve this"))
+            self.flush()
+            self.end()
+            return
+        finally:
+            self._in_read = False
+        self.flush()
+
+    def eof_received(self) -> bool:
+        """Close when the client has."""
+        return False
+
+    def pause_writing(self) -> None:
+        """The client does not read: deliver nothing more until it does."""
+        self.is_paused = True
+        for handler in self._receive_links():
+            handler.pause()
+
+    def resume_writing(self) -> None:
+        """The client reads again."""
+        self.is_paused = False
+        for handler in self._receive_links():
+            handler.resume()
+        self.flush()
+
+    # -- what links use --------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Write what the engine has to say, now."""
+        self._is_flushing = False
+        if self.transport is None or self.is_silent:
+            self.engine.data_to_send()
+            return
+        data = self.engine.data_to_send()
+        if data:
+            self.transport.write(data)
+        if self.engine.is_closed:
+            self.end()
+
+    def flush_soon(self) -> None:
+        """Write what the engine has to say at the end of this turn."""
+        if not self._in_read and not self._is_flushing:
+            self._is_flushing = True
+            self._loop.call_soon(self.flush)
+
+    def flush_if_full(self, size: int) -> None:
+        """Write now where waiting would hold more than the client's share of memory."""
+        if size > self.broker.settings.limits.write_buffer // 4:
+            self.flush()
+
+    def authorized(self) -> None:
+        """A token was accepted: the deadline is met, and the next is when it expires."""
+        if self._auth_timer is not None:
+            self._auth_timer.cancel()
+        wait = max(0.0, self.tokens.next_expiry() - self.broker.now())
+        self._auth_timer = self._loop.call_later(min(wait, 86400.0) + 0.001, self._check_tokens)
+
+    def reply_link(self, session: Session, path: str, reply_to: Any) -> ReplyLink | None:
+        """Return the link of this session that carries the answers of a node."""
+        found = None
+        for link in session.links.values():
+            handler = link.context
+            if isinstance(handler, ReplyLink) and handler.path == path:
+                target = link.target.address if isinstance(link.target, Target) else None
+                if reply_to is not None and target == reply_to:
+                    return handler
+                found = handler
+        return found
+
+    def link_named(self, name: str) -> ReceiveLink | None:
+        """Return the client's receiving link of this name."""
+        for handler in self._receive_links():
+            if handler.link.name == name:
+                return handler
+        return None
+
+    def detach(self, link: Link, error: BrokerError | Error) -> None:
+        """Detach a link with an error, and forget its handler."""
+        if isinstance(error, BrokerError):
+            error = Error(error.condition, error.description)
+        handler = link.context
+        link.context = None
+        if isinstance(handler, LinkHandler):
+            handler.close()
+        self.engine.detach(link, error)
+        self.flush_soon()
+
+    def end(self) -> None:
+        """Close the connection in good order."""
+        if self.transport is not None:
+            self.transport.close()
+
+    def close(self, condition: str, description: str) -> None:
+        """Tell the client why, and close."""
+        if self.engine.is_open_sent:
+            self.engine.close(Error(condition, description))
+        self.flush()
+        self.end()
+
+    def reset(self) -> None:
+        """Reset the connection: the client sees no end of stream."""
+        if self.transport is not None:
+            abort_with_reset(self.transport)
+
+    # -- events ----------------------------------------------------------------------------------
+
+    def _act(self, event: Any) -> None:
+        if isinstance(event, Delivery):
+            if isinstance(event.link.context, LinkHandler):
+                event.link.context.on_delivery(event)
+        elif isinstance(event, Disposed):
+            self._on_disposed(event)
+        elif isinstance(event, Flowed):
+            if event.link is not None and isinstance(event.link.context, LinkHandler):
+                event.link.context.on_flow()
+        elif isinstance(event, Attached):
+            self._on_attach(event.link, event.attach)
+        elif isinstance(event, Detached):
+            handler, event.link.context = event.link.context, None
+            if isinstance(handler, LinkHandler):
+                handler.close()
+        elif isinstance(event, Begun):
+            self.engine.begin(event.session)
+        elif isinstance(event, Opened):
+            self.engine.open()
+        elif isinstance(event, Ended):
+            self._close_links(event.session)
+        elif isinstance(event, Closed):
+            for session in list(self.engine.sessions.values()):
+                self._close_links(session)
+
+    def _on_disposed(self, event: Disposed) -> None:
+        if not event.by_receiver or not event.deliveries:
+            return
+        first = event.deliveries[0].link
+        if all(delivery.link is first for delivery in event.deliveries):
+            groups = [(first, event.deliveries)]
+        else:
+            by_link: dict[int, tuple[Link, list[Any]]] = {}
+            for delivery in event.deliveries:
+                by_link.setdefault(id(delivery.link), (delivery.link, []))[1].append(delivery)
+            groups = list(by_link.values())
+        for link, deliveries in groups:
+            if isinstance(link.context, LinkHandler):
+                link.context.on_disposition(deliveries, event.state, event.settled)
+
+    def _on_attach(self, link: Link, attach: Attach) -> None:
+        try:
+            link.context = self._handler_for(link, attach)
+        except BrokerError as error:
+            _log.debug("a link was refused: %s", error.condition)
+            self.engine.refuse(link, Error(error.condition, error.description))
+            return
+        link.context.attach()
+
+    def _handler_for(self, link: Link, attach: Attach) -> LinkHandler:
+        terminus = attach.source if link.is_sender else attach.target
+        if not isinstance(terminus, Source | Target):
+            if terminus is None:
+                raise NotAllowedError("The link names no address.")
+            self.broker.unsupported("transactions")
+            raise NotImplementedByBrokerError(
+                "Transactions are not supported.", condition=NOT_IMPLEMENTED
+            )
+        path = path_of(terminus.address)
+        if path.lower() == CBS:
+            return ReplyLink(self, link, CBS) if link.is_sender else CbsLink(self, link, CBS)
+        if path.lower().endswith(MANAGEMENT):
+            entity = path[: -len(MANAGEMENT)]
+            if link.is_sender:
+                return ReplyLink(self, link, path.lower())
+            return ManagementLink(self, link, path.lower(), entity)
+        if link.is_sender:
+            return ReceiveLink(self, link, path)
+        return SendLink(self, link, path)
+
+    def _receive_links(self) -> list[ReceiveLink]:
+        return [
+            link.context
+            for session in self.engine.sessions.values()
+            for link in session.links.values()
+            if isinstance(link.context, ReceiveLink)
+        ]
+
+    def _close_links(self, session: Session) -> None:
+        for link in list(session.links.values()):
+            handler, link.context = link.context, None
+            if isinstance(handler, LinkHandler):
+                handler.close()
+
+    # -- time ------------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        if self.transport is None:
+            return
+        try:
+            self.engine.tick(self._loop.time())
+        except ProtocolError as silence:
+            _log.debug("a client is given up: %s", silence.description)
+            self.flush()
+            self.end()
+            return
+        self.flush()
+        deadline = self.engine.next_deadline()
+        wait = 60.0 if deadline is None else max(0.01, deadline - self._loop.time())
+        self._timer = self._loop.call_later(wait, self._tick)
+
+    def _not_authorized(self) -> None:
+        self.close("amqp:connection:forced", "The connection was not authorized in time.")
+
+    def _check_tokens(self) -> None:
+        for session in list(self.engine.sessions.values()):
+            for link in list(session.links.values()):
+                handler = link.context
+                if isinstance(handler, LinkHandler) and not handler.is_authorized():
+                    self.detach(
+                        link,
+                        Error("amqp:unauthorized-access", "ExpiredToken: The token is expired."),
+                    )
+        self.flush()
+        if self.tokens.prune():
+            self.authorized()
+
+
+def path_of(address: Any) -> str:
+    """Return the entity path of an address: relative, or a URL with any scheme and host."""
+    text = str(address or "")
+    if "://" in text:
+        text = urlsplit(text).path
+    return text.strip("/")

@@ -1,0 +1,95 @@
+"""Messages on their way out: from a stored message to the bytes that a client receives.
+
+The sender's annotations come first, then the broker's. Nothing from the properties section on is
+looked at.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from pairbus.amqp.encoder import encode
+from pairbus.amqp.message import Header, header_head, render
+from pairbus.amqp.types import Symbol
+
+from .entities.messages import Delivery
+
+_pack_i64 = struct.Struct(">q").pack
+_pack_i32 = struct.Struct(">i").pack
+_SEQUENCE_NUMBER = encode(Symbol("x-opt-sequence-number")) + b"\x81"
+_ENQUEUED_TIME = encode(Symbol("x-opt-enqueued-time")) + b"\x83"
+_ENQUEUED_SEQUENCE = encode(Symbol("x-opt-enqueue-sequence-number")) + b"\x81"
+_STATE = encode(Symbol("x-opt-message-state")) + b"\x71"
+_SOURCE = encode(Symbol("x-opt-deadletter-source"))
+_MAX_TTL = 0xFFFFFFFF
+_heads: dict[tuple[bool, int, int | None], bytes] = {}
+
+
+def render_delivery(delivery: Delivery, *, with_state: bool = False) -> bytes:
+    """Return a delivery's bytes, with its lock if it has one.
+
+    Args:
+        delivery: What to render.
+        with_state: Tell the message's state even where it is simply active.
+    """
+    message = delivery.message
+    number = message.sequence_number
+    parts = [
+        _SEQUENCE_NUMBER,
+        _pack_i64(number),
+        _ENQUEUED_TIME,
+        _pack_i64(message.enqueued_time),
+        _ENQUEUED_SEQUENCE,
+        _pack_i64(message.enqueued_sequence_number),
+    ]
+    count = 3
+    notes = message.annotations
+    if notes:
+        entries, own = _inside(notes)
+        parts.insert(0, entries)
+        count += own
+    if message.dead_letter_source:
+        parts.append(_SOURCE)
+        parts.append(encode(message.dead_letter_source))
+        count += 1
+    state = delivery.wire_state
+    if state or with_state:
+        parts.append(_STATE)
+        parts.append(_pack_i32(state))
+        count += 1
+    token = delivery.lock_token
+    key = (message.durable, message.priority, message.ttl)
+    head = _heads.get(key)
+    if head is None:
+        head = _head(*key)
+    assert message.bare is not None  # the entity fetched it before it handed it over
+    return render(
+        head,
+        message.delivery_count,
+        b"".join(parts),
+        count,
+        message.bare,
+        # The wire has the token as a UUID; the tag is the same in little-endian form.
+        lock_token=token[3::-1] + token[5:3:-1] + token[7:5:-1] + token[8:] if token else None,
+        locked_until=delivery.locked_until if token else None,
+    )
+
+
+def _head(durable: bool, priority: int, ttl: int | None) -> bytes:
+    head = header_head(
+        Header(
+            durable=durable,
+            priority=priority,
+            ttl=None if ttl is None else min(ttl, _MAX_TTL),
+        )
+    )
+    if len(_heads) < 1000:
+        _heads[durable, priority, ttl] = head
+    return head
+
+
+def _inside(encoded_map: bytes) -> tuple[bytes, int]:
+    """Return the entries of an encoded map, and how many they are."""
+    if encoded_map[0] == 0xC1:
+        return encoded_map[3:], encoded_map[2] // 2
+    return encoded_map[9:], int.from_bytes(encoded_map[5:9], "big") // 2
