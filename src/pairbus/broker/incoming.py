@@ -104,8 +104,4 @@ def _annotations(message: Message, notes: dict[Any, Any]) -> bytes:
     body = b"".join(kept.values())
     if len(body) < 250 and len(kept) < 128:
         return b"\xc1" + bytes((len(body) + 1, 2 * len(kept))) + body
-    return (
-        b"\xd1" + (len(body) + 4).to_bytes(4, "big") + (2 * len(kept)).to_bytes(4, "big") + body
-    )
-
-
+    return b"\xd1" + (len(body) + 4).to_bytes(4, "big") + (2 * len(kept)).to_bytes(4, "big") + body

@@ -11,12 +11,13 @@ import asyncio
 import itertools
 import logging
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from pairbus.amqp.composite import Composite
 from pairbus.amqp.errors import AmqpError, ProtocolError
 from pairbus.amqp.events import Delivery
 from pairbus.amqp.link import Link, Outgoing
-from pairbus.amqp.performatives import ACCEPTED, Composite, Error, Rejected
+from pairbus.amqp.performatives import ACCEPTED, Error, Rejected
 
 from .entities.errors import (
     ArgumentError,
@@ -226,8 +227,3 @@ class SendLink(LinkHandler):
         else:
             return True
         return False
-
-
-def describe(error: BrokerError) -> dict[str, Any]:
-    """Return a refusal as the application properties of an answer."""
-    return {"condition": error.condition, "description": error.description}

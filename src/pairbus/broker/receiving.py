@@ -15,13 +15,13 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from pairbus.amqp.composite import Composite
 from pairbus.amqp.link import Link, Outgoing
 from pairbus.amqp.performatives import (
     ACCEPTED,
     RELEASED,
     SND_SETTLED,
     Accepted,
-    Composite,
     Modified,
     Received,
     Rejected,
@@ -236,9 +236,7 @@ class ReceiveLink(LinkHandler):
         if not good or settled or (fault is not None and fault.kind == "hang"):
             return
         delay = fault.delay if fault is not None and fault.kind == "delay" else 0.0
-        self.broker.namespace.after_commit(
-            lambda error: self._committed(good, echo, error, delay)
-        )
+        self.broker.namespace.after_commit(lambda error: self._committed(good, echo, error, delay))
 
     def _settle(self, token: bytes, state: Composite | None) -> Composite:
         """Settle one message; return the outcome to echo."""

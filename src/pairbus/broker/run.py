@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     )
     from azure.servicebus.management import ServiceBusAdministrationClient
 
+    from .namespace import Namespace
     from .server import Broker
 
 T = TypeVar("T")
@@ -196,7 +197,7 @@ class RunningNamespace:
         )
         return counted
 
-    def do(self, action: Callable[[Any], T]) -> T:
+    def do(self, action: Callable[[Namespace], T]) -> T:
         """Run `action` with the namespace on the broker's thread, wait until it is durable."""
         result: T = self._await(self._running().do(action))
         return result

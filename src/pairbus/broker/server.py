@@ -190,7 +190,9 @@ class Broker:
         try:
             door.bind(self.settings.host, port)
         except OSError as exc:
-            why = "is in use" if exc.errno == errno.EADDRINUSE else f"cannot be used: {exc.strerror}"
+            why = (
+                "is in use" if exc.errno == errno.EADDRINUSE else f"cannot be used: {exc.strerror}"
+            )
             raise BrokerStartError(f"port {port} of {self.settings.host} {why}") from exc
 
     def _open_namespace(self) -> None:
