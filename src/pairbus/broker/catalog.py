@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from .entities.context import Context
 from .entities.entity import (
     DEAD_LETTER,
+    PARTS,
     TRANSFER_DEAD_LETTER,
     Entity,
     QueueEntity,
@@ -41,16 +43,16 @@ class Catalog:
 
     def __init__(self, context: Context, clock: Callable[[], int]) -> None:
         self.context = context
-        self._clock = clock
-        self._entities: dict[str, Entity] = {}  # queues and topics
+        self.clock = clock
+        self.entities_by_key: dict[str, Entity] = {}  # queues and topics
         self._paths: dict[str, Queue] = {}  # addresses as clients write them: a cache
-        self._last_id = 0
+        self.last_id = 0
         self.router = Router(context, self._find)
 
     # --- by path ----------------------------------------------------------------------------------
 
     def _find(self, path: str) -> Entity | None:
-        return self._entities.get(entity_key(path))
+        return self.entities_by_key.get(entity_key(path))
 
     def entity(self, path: str) -> Entity:
         """The queue, topic or subscription at this path, or of which this path is a part.
@@ -63,11 +65,11 @@ class Catalog:
             if key.endswith(suffix):
                 key = key[: -len(suffix)]
                 break
-        found = self._entities.get(key)
+        found = self.entities_by_key.get(key)
         if found is not None:
             return found
         topic_key, separator, name = key.rpartition(_SUBSCRIPTIONS)
-        topic = self._entities.get(topic_key) if separator else None
+        topic = self.entities_by_key.get(topic_key) if separator else None
         if isinstance(topic, TopicEntity) and name in topic.subscriptions:
             return topic.subscriptions[name]
         raise EntityNotFoundError(
@@ -126,8 +128,8 @@ class Catalog:
         return found
 
     def _next_id(self) -> int:
-        self._last_id += 1
-        return self._last_id
+        self.last_id += 1
+        return self.last_id
 
     def _describe(self, path: str) -> EntityDescription | None:
         found = self._find(path)
@@ -140,9 +142,9 @@ class Catalog:
         description = description.validated()
         self._check_free(description.name)
         check_forwarding(description, self._describe)
-        now = self._clock()
+        now = self.clock()
         entity = QueueEntity(self.context, self._next_id(), description, now)
-        self._entities[entity_key(description.name)] = entity
+        self.entities_by_key[entity_key(description.name)] = entity
         self._keep(entity, "queue")
         return description
 
@@ -150,13 +152,13 @@ class Catalog:
         """Create a topic; returns the description with defaults filled in."""
         description = description.validated()
         self._check_free(description.name)
-        entity = TopicEntity(self.context, self._next_id(), description, self._clock())
-        self._entities[entity_key(description.name)] = entity
+        entity = TopicEntity(self.context, self._next_id(), description, self.clock())
+        self.entities_by_key[entity_key(description.name)] = entity
         self._keep(entity, "topic")
         return description
 
     def _check_free(self, name: str) -> None:
-        if entity_key(name) in self._entities:
+        if entity_key(name) in self.entities_by_key:
             raise EntityExistsError(f"The entity '{name}' exists already.")
 
     def get_queue(self, name: str) -> QueueDescription:
@@ -173,7 +175,7 @@ class Catalog:
         """All queues, by name."""
         return [
             entity.description
-            for _, entity in sorted(self._entities.items())
+            for _, entity in sorted(self.entities_by_key.items())
             if isinstance(entity.description, QueueDescription)
         ]
 
@@ -181,7 +183,7 @@ class Catalog:
         """All topics, by name."""
         return [
             entity.description
-            for _, entity in sorted(self._entities.items())
+            for _, entity in sorted(self.entities_by_key.items())
             if isinstance(entity.description, TopicDescription)
         ]
 
@@ -191,7 +193,7 @@ class Catalog:
         description = description.validated()
         check_update(entity.description, description)
         check_forwarding(description, self._describe)
-        entity.configure(description, self._clock())
+        entity.configure(description, self.clock())
         self._keep(entity, "queue")
         return description
 
@@ -200,14 +202,14 @@ class Catalog:
         entity = self._topic_entity(description.name)
         description = description.validated()
         check_update(entity.description, description)
-        entity.configure(description, self._clock())
+        entity.configure(description, self.clock())
         self._keep(entity, "topic")
         return description
 
     def delete_queue(self, name: str) -> None:
         """Delete a queue and its messages; its receivers are closed."""
         self._drop(self._queue_entity(name))
-        del self._entities[entity_key(name)]
+        del self.entities_by_key[entity_key(name)]
         self.context.changed()
 
     def delete_topic(self, name: str) -> None:
@@ -216,7 +218,7 @@ class Catalog:
         for subscription in topic.subscriptions.values():
             self._drop(subscription)
         self._drop(topic)
-        del self._entities[entity_key(name)]
+        del self.entities_by_key[entity_key(name)]
         self.context.changed()
 
     # --- subscriptions ----------------------------------------------------------------------------
@@ -233,7 +235,7 @@ class Catalog:
             raise EntityExistsError(f"The subscription '{description.path}' exists already.")
         check_forwarding(description, self._describe)
         rule = (default_rule or DEFAULT_RULE).validated()
-        entity = QueueEntity(self.context, self._next_id(), description, self._clock(), topic)
+        entity = QueueEntity(self.context, self._next_id(), description, self.clock(), topic)
         entity.rules.add(self._dated(rule))
         topic.subscriptions[description.name.lower()] = entity
         self._keep(entity, "subscription")
@@ -259,7 +261,7 @@ class Catalog:
         description = description.validated()
         check_update(entity.description, description)
         check_forwarding(description, self._describe)
-        entity.configure(description, self._clock())
+        entity.configure(description, self.clock())
         self._keep(entity, "subscription")
         return description
 
@@ -307,9 +309,7 @@ class Catalog:
         self._keep(entity, "subscription")
 
     def _dated(self, rule: RuleDescription) -> RuleDescription:
-        from dataclasses import replace
-
-        return rule if rule.created_at_utc else replace(rule, created_at_utc=utc(self._clock()))
+        return rule if rule.created_at_utc else replace(rule, created_at_utc=utc(self.clock()))
 
     # --- runtime ----------------------------------------------------------------------------------
 
@@ -356,18 +356,61 @@ class Catalog:
                 ),
             )
         )
+        self.watch_idle(entity)
         self.context.changed()
 
     def _drop(self, entity: Entity) -> None:
         entity.is_deleted = True
         self._paths.clear()
+        if entity.history is not None:
+            entity.history.next_due = NEVER
         gone = EntityNotFoundError(f"The messaging entity '{entity.path}' was deleted.")
         for queue in entity.queues:
-            queue.next_due = NEVER
-            for receiver in list(queue.receivers):
-                receiver.end(gone)
+            queue.end_receivers(gone)
             queue.forget()
-        self.context.journal.purges.append(("drop", (entity.entity_id,)))
+            queue.next_due = NEVER
+        self.context.journal.purges.append(
+            ("drop", (entity.entity_id, entity.entity_id * PARTS, PARTS))
+        )
+
+    def watch_idle(self, entity: Entity) -> None:
+        """Delete the entity once nobody has used it for as long as its description says."""
+        if entity.settings.idle not in (NEVER, entity.watched_idle):
+            entity.watched_idle = entity.settings.idle
+            _IdleWatch(self, entity)
+
+    def delete_entity(self, entity: Entity) -> None:
+        """Delete a queue, topic or subscription."""
+        if isinstance(entity.description, SubscriptionDescription):
+            self.delete_subscription(entity.description.topic_name, entity.description.name)
+        elif isinstance(entity, TopicEntity):
+            self.delete_topic(entity.path)
+        else:
+            self.delete_queue(entity.path)
+
+
+class _IdleWatch:
+    """Looks at an entity when it could have become idle, and again if it has not."""
+
+    def __init__(self, catalog: Catalog, entity: Entity) -> None:
+        self._catalog = catalog
+        self._entity = entity
+        self._idle = entity.settings.idle
+        self.next_due = catalog.clock() + self._idle
+        catalog.context.arm(self.next_due, self)
+
+    def tick(self, now: int) -> None:
+        """Delete the entity, or come back."""
+        self.next_due = NEVER
+        entity = self._entity
+        if entity.is_deleted or entity.settings.idle != self._idle:
+            return  # gone, or watched with another duration
+        due = entity.idle_deadline()
+        if due <= now:
+            self._catalog.delete_entity(entity)
+            return
+        self.next_due = due if due != NEVER else now + self._idle
+        self._catalog.context.arm(self.next_due, self)
 
 
 def utc(milliseconds: int) -> datetime:

@@ -44,6 +44,7 @@ from .entities.messages import (
 from .entities.queue import LOCK_LOST, Queue
 from .entities.receiver import Receiver
 from .entities.sessions import PendingSession, Session, SessionQueue
+from .restore import restore
 
 if TYPE_CHECKING:
     from .store import Store
@@ -89,15 +90,17 @@ class Namespace(Catalog):
         self._in_flight: Journal | None = None
         context = Context(
             token_prefix=os.urandom(8),
-            set_properties=set_properties,
             load=None if store is None else self._load,
             budget=Budget(NEVER if store is None else BODIES_IN_MEMORY),
             changed=self._changed,
         )
         super().__init__(context, self.now)
+        if store is not None:
+            restore(self, store)
+            self.flush()
 
     def __repr__(self) -> str:
-        return f"<Namespace {self.name} {len(self._entities)} entities>"
+        return f"<Namespace {self.name} {len(self.entities_by_key)} entities>"
 
     @property
     def operations(self) -> OperationCounter:
@@ -362,6 +365,7 @@ class Namespace(Catalog):
             lambda session: on_accept(
                 self._hold(queue, session, host, receive_and_delete=receive_and_delete)
             ),
+            host.closed,
             self.now(),
         )
         self._changed()
@@ -550,13 +554,3 @@ class _Nowhere:
 
 
 _NOWHERE = _Nowhere()
-
-
-def set_properties(bare: bytes, properties: Mapping[str, object]) -> bytes:
-    """The bare message with these application properties set."""
-    from importlib import import_module
-
-    message = import_module("pairbus.amqp.message").Message.parse(bare)
-    merged = dict(message.application_properties or {})
-    merged.update(properties)
-    return bytes(message.replace(application_properties=merged).encode())

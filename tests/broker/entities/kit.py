@@ -48,8 +48,8 @@ class Host:
 class Bench:
     """A namespace in memory with one queue ``q``, and short ways to use it."""
 
-    def __init__(self, store=None, **queue) -> None:
-        self.clock = Clock()
+    def __init__(self, store=None, clock=None, **queue) -> None:
+        self.clock = clock or Clock()
         self.ns = Namespace("test", store, self.clock)
         if not self.ns.exists("q"):
             self.ns.create_queue(QueueDescription("q", **queue))

@@ -6,7 +6,7 @@ The namespace makes one and gives it to every queue. Nothing here acts by itself
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from .counters import OperationCounter
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
 Load = Callable[["Queue", list[StoredMessage]], None]
 """Reads the bytes of messages from the store into them."""
-
-SetProperties = Callable[[bytes, Mapping[str, object]], bytes]
-"""Sets application properties of a bare message."""
 
 
 class Ticking(Protocol):
@@ -75,7 +72,6 @@ class Context:
         self,
         *,
         token_prefix: bytes = b"\0" * 8,
-        set_properties: SetProperties,
         load: Load | None = None,
         budget: Budget | None = None,
         changed: Callable[[], None] = lambda: None,
@@ -83,7 +79,6 @@ class Context:
         self.journal = Journal()
         self.operations = OperationCounter()
         self.budget = budget or Budget()
-        self.set_properties = set_properties
         self.load = load
         self.changed = changed
         """To be called after staging something outside a call of the namespace."""

@@ -33,6 +33,7 @@ class _Entity:
         self.updated = now
         self.history: History | None = None
         self.is_deleted = False
+        self.watched_idle = 0  # the duration that somebody looks after already
         if settings.duplicate_window:
             self.history = History(
                 context,

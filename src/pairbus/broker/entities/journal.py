@@ -50,6 +50,7 @@ class Journal:
         "entities",
         "inserts",
         "numbered",
+        "numbers",
         "purges",
         "updates",
     )
@@ -67,6 +68,8 @@ class Journal:
         """What becomes visible once the group is durable."""
         self.numbered: set[Queue] = set()
         """Queues that gave out sequence numbers, which must never be given again."""
+        self.numbers: list[tuple[int, int]] = []
+        """``(queue, last number)``, filled when the group is taken."""
         self.callbacks: list[Callable[[Exception | None], None]] = []
         """Called after the arrivals; with the error when the group failed."""
 
@@ -80,11 +83,13 @@ class Journal:
             or self.entities
             or self.purges
             or self.bodies
+            or self.numbered
         )
 
     def take(self) -> Journal:
         """Hand over what is staged and start anew."""
         taken = Journal()
+        self.numbers = [(queue.queue_id, queue.last_number) for queue in self.numbered]
         for name in Journal.__slots__:
             setattr(taken, name, getattr(self, name))
             setattr(self, name, set() if name == "numbered" else [])

@@ -13,8 +13,15 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from .contents import set_properties
 from .context import Context
-from .errors import ArgumentError, MessageLockLostError, MessageNotFoundError
+from .errors import (
+    ArgumentError,
+    BrokerError,
+    EntityDisabledError,
+    MessageLockLostError,
+    MessageNotFoundError,
+)
 from .journal import SEQUENCE_BITS
 from .lane import Lane
 from .messages import (
@@ -176,6 +183,8 @@ class Queue:
 
     def publish(self, staged: list[StoredMessage], now: int) -> None:
         """Make durable messages visible, and serve those who wait."""
+        if self.owner is not None and self.owner.is_deleted:
+            return  # deleted while they were on their way
         self.index(staged)
         self.context.budget.admit(staged)
         self.arm()
@@ -388,7 +397,7 @@ class Queue:
         """Set application properties of a stored message."""
         self.fetch([message])
         assert message.bare is not None  # fetched in the line above
-        changed = self.context.set_properties(message.bare, properties)
+        changed = set_properties(message.bare, properties)
         growth = len(changed) - len(message.bare)
         message.bare = changed
         message.size += growth
@@ -523,6 +532,12 @@ class Queue:
         if settings.lock_duration < self.settings.lock_duration:
             self._locks_in_order = False
         self.settings = settings
+        if not settings.can_receive:
+            self.end_receivers(
+                EntityDisabledError(
+                    f"Messaging entity '{self.path}' is currently disabled for receiving."
+                )
+            )
         self.arm()
         self.dispatch(now)
 
@@ -596,6 +611,11 @@ class Queue:
                 if m.expires_at != NEVER and m.state != SCHEDULED
             ]
             heapq.heapify(self._expiry)
+
+    def end_receivers(self, error: BrokerError) -> None:
+        """Close all receivers from the broker's side."""
+        for receiver in list(self.receivers):
+            receiver.end(error)
 
     def forget(self) -> None:
         """The entity is deleted: nothing of it is left in memory."""

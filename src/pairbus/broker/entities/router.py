@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from .contents import View, message_id_of, set_properties
 from .context import Context
 from .entity import Entity, QueueEntity, TopicEntity
 from .errors import (
@@ -22,6 +23,7 @@ from .messages import (
     StoredMessage,
 )
 from .queue import SERVE, Queue
+from .sqlfilter_values import FilterError
 
 MAX_HOPS = 4
 MAX_ID_LENGTH = 128
@@ -113,10 +115,42 @@ class Router:
         default_ttl = topic.settings.default_ttl
         if default_ttl != NEVER and (message.ttl is None or message.ttl > default_ttl):
             message.ttl = default_ttl
+        view = View(message, now, origin)
         for subscription in topic.subscriptions.values():
-            copies = subscription.rules.copies(message)
+            try:
+                copies = subscription.rules.copies(message, view)
+            except FilterError as error:
+                if subscription.settings.dead_letter_on_filter_error:
+                    self._dead_on_arrival(subscription, message, str(error), origin, now)
+                continue
+            if subscription.settings.requires_session:
+                copies = [copy for copy in copies if copy.session_id]
             if copies:
                 subscription.main.stage(copies, now, origin=origin, source=source)
+
+    def _dead_on_arrival(
+        self,
+        subscription: QueueEntity,
+        message: IncomingMessage,
+        problem: str,
+        origin: int,
+        now: int,
+    ) -> None:
+        """A rule of the subscription failed on this message: it becomes a dead letter there."""
+        properties = {
+            "DeadLetterReason": "FilterEvaluationException",
+            "DeadLetterErrorDescription": problem,
+        }
+        copy = copy_of(message)
+        copy.bare = set_properties(message.bare, properties)
+        copy.size += len(copy.bare) - len(message.bare)
+        copy.ttl = None
+        dead = subscription.dead
+        highest = dead.last_number
+        dead.last_number = subscription.main.next_number() - 1  # dead letters share its numbers
+        dead.stage([copy], now, origin=origin)
+        dead.last_number = max(highest, dead.last_number)
+        self._context.journal.numbered.add(subscription.main)
 
     # --- moving on --------------------------------------------------------------------------------
 
@@ -196,6 +230,8 @@ class Router:
         if queue.is_dead_letter and queue.owner is not None:
             source = queue.owner.path
         queue.remove(message)
+        if target.history is not None:
+            copy.message_id = message_id_of(copy.bare)
         if target.history is None or target.history.is_new(copy, now):
             self._place(target, [copy], now, source)
 
@@ -224,7 +260,7 @@ class Router:
             if value is not None
         }
         if properties:
-            bare = self._context.set_properties(bare, properties)
+            bare = set_properties(bare, properties)
         copy = StoredMessage()
         for name in StoredMessage.__slots__:
             if hasattr(message, name):
@@ -250,6 +286,14 @@ class _Retry:
         """Try again."""
         self.next_due = NEVER
         self._queue.dispatch(now)
+
+
+def copy_of(message: IncomingMessage) -> IncomingMessage:
+    """A copy that can be changed."""
+    copy = IncomingMessage(message.bare)
+    for name in IncomingMessage.__slots__:
+        setattr(copy, name, getattr(message, name))
+    return copy
 
 
 def _as_sent(message: StoredMessage) -> IncomingMessage:

@@ -1,10 +1,17 @@
-"""The rules of a subscription: which messages come in, and as which copies."""
+"""The rules of a subscription: which messages come in, and as which copies.
+
+As in the service: the rules without an action that match let one copy in together; each rule with
+an action that matches lets in a copy of its own, changed by the action.
+"""
 
 from __future__ import annotations
 
+from .contents import View, changed_copy
 from .errors import EntityExistsError, EntityNotFoundError
 from .messages import IncomingMessage
-from .model import FalseFilter, RuleDescription, TrueFilter
+from .model import RuleDescription, TrueFilter
+from .sqlfilter import Filter, compile_filter
+from .sqlfilter_action import Action, compile_action
 
 
 class RuleSet:
@@ -12,12 +19,16 @@ class RuleSet:
 
     def __init__(self) -> None:
         self.rules: dict[str, RuleDescription] = {}
+        self._plain: list[Filter] = []
+        self._acting: list[tuple[Filter, Action]] = []
+        self.takes_all = False
+        """One rule without an action takes everything, and there is no other that acts."""
 
     def add(self, rule: RuleDescription) -> None:
         """Add a rule; EntityExistsError if there is one of this name."""
         if rule.name.lower() in self.rules:
             raise EntityExistsError(f"The rule '{rule.name}' exists already.")
-        self.rules[rule.name.lower()] = rule
+        self._put(rule)
 
     def get(self, name: str) -> RuleDescription:
         """The rule of this name; EntityNotFoundError if there is none."""
@@ -29,18 +40,43 @@ class RuleSet:
     def replace(self, rule: RuleDescription) -> None:
         """Change a rule that exists."""
         self.get(rule.name)
-        self.rules[rule.name.lower()] = rule
+        self._put(rule)
 
     def remove(self, name: str) -> None:
         """Take a rule away; EntityNotFoundError if there is none of this name."""
         self.get(name)
         del self.rules[name.lower()]
+        self._compile()
 
-    def copies(self, message: IncomingMessage) -> list[IncomingMessage]:
-        """The copies of a message that the subscription gets; none if no rule matches."""
+    def _put(self, rule: RuleDescription) -> None:
+        compile_filter(rule.filter)  # what does not compile must not be taken
+        if rule.action is not None:
+            compile_action(rule.action)
+        self.rules[rule.name.lower()] = rule
+        self._compile()
+
+    def _compile(self) -> None:
+        self._plain = []
+        self._acting = []
+        takes_all = False
         for rule in self.rules.values():
-            if isinstance(rule.filter, TrueFilter):
-                return [message]
-            if isinstance(rule.filter, FalseFilter):
-                continue
-        return []
+            if rule.action is None:
+                self._plain.append(compile_filter(rule.filter))
+                takes_all = takes_all or isinstance(rule.filter, TrueFilter)
+            else:
+                self._acting.append((compile_filter(rule.filter), compile_action(rule.action)))
+        self.takes_all = takes_all and not self._acting
+
+    def copies(self, message: IncomingMessage, view: View) -> list[IncomingMessage]:
+        """The copies of a message that the subscription gets; none if no rule matches.
+
+        Raises:
+            FilterError: a filter or action has no sense for this message.
+        """
+        if self.takes_all:
+            return [message]
+        found = [message] if any(matches(view) for matches in self._plain) else []
+        found += [
+            changed_copy(message, view, act(view)) for matches, act in self._acting if matches(view)
+        ]
+        return found

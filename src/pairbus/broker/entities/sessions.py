@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
 from .context import Context
-from .errors import SessionCannotBeLockedError, SessionLockLostError
+from .errors import BrokerError, SessionCannotBeLockedError, SessionLockLostError
 from .lane import Lane
 from .messages import ACTIVE, NEVER, Outcome, StoredMessage
 from .queue import SERVE, Queue
@@ -19,6 +19,7 @@ from .receiver import Receiver
 from .settings import Settings
 
 Accept = Callable[["Session"], None]
+Refuse = Callable[[BrokerError], None]
 
 
 class Session:
@@ -42,9 +43,10 @@ class Session:
 class PendingSession:
     """Somebody who waits for the next session that nobody holds."""
 
-    def __init__(self, queue: SessionQueue, accept: Accept) -> None:
+    def __init__(self, queue: SessionQueue, accept: Accept, refuse: Refuse) -> None:
         self._queue = queue
         self.accept = accept
+        self.refuse = refuse
 
     def cancel(self) -> None:
         """Wait no longer. Twice is fine."""
@@ -125,9 +127,12 @@ class SessionQueue(Queue):
             )
         return session
 
-    def accept_next(self, accept: Accept, now: int) -> PendingSession:
-        """Have *accept* called with the next free session that has messages, now or later."""
-        pending = PendingSession(self, accept)
+    def accept_next(self, accept: Accept, refuse: Refuse, now: int) -> PendingSession:
+        """Have *accept* called with the next free session that has messages, now or later.
+
+        *refuse* is called instead when the entity is deleted or disabled in the meantime.
+        """
+        pending = PendingSession(self, accept, refuse)
         self.pending.append(pending)
         self._serve_pending(now)
         return pending
@@ -248,6 +253,19 @@ class SessionQueue(Queue):
             session.updated = now
         return super().settle(token, outcome, now, **details)
 
+    def end_receivers(self, error: BrokerError) -> None:
+        """Close all receivers and refuse those who wait for a session."""
+        super().end_receivers(error)
+        pending, self.pending = self.pending, []
+        for one in pending:
+            one.refuse(error)
+
+    def forget(self) -> None:
+        """The entity is deleted: nothing of it is left in memory."""
+        super().forget()
+        self.sessions.clear()
+        self.available.clear()
+
     # --- state ------------------------------------------------------------------------------------
 
     def set_state(self, session_id: str, state: bytes | None, now: int) -> None:
@@ -255,7 +273,11 @@ class SessionQueue(Queue):
         session = self.held(session_id, now)
         session.state = state
         session.updated = now
-        self.context.journal.entities.append(("session", (self.queue_id, session_id, state, now)))
+        self.context.journal.entities.append(
+            ("end-session", (self.queue_id, session_id))
+            if state is None
+            else ("session", (self.queue_id, session_id, state, now))
+        )
 
     def list_sessions(self, updated_since: int | None, skip: int, top: int) -> list[str]:
         """Names of sessions that have messages, or whose state was set after a time."""

@@ -1,0 +1,119 @@
+"""Start-up: a namespace's entities and the index of its messages, back from the store."""
+
+from __future__ import annotations
+
+import gc
+from typing import TYPE_CHECKING
+
+from .entities.entity import Entity, QueueEntity, TopicEntity
+from .entities.journal import SEQUENCE_BITS
+from .entities.messages import StoredMessage
+from .entities.model import entity_key
+from .entities.model_json import load_description
+from .entities.queue import Queue
+from .entities.sessions import SessionQueue
+from .store import NUMBER_MASK, Store
+
+if TYPE_CHECKING:
+    from .catalog import Catalog
+
+
+def restore(catalog: Catalog, store: Store) -> None:
+    """Fill an empty catalog with what the store has. Bodies stay where they are."""
+    was_enabled = gc.isenabled()
+    gc.disable()  # a million new objects, none of them garbage: looking for it takes longer
+    try:
+        entities = _entities(catalog, store)
+        queues = {q.queue_id: q for entity in entities.values() for q in entity.queues}
+        for queue_id, number in store.last_numbers().items():
+            if queue_id in queues:
+                queues[queue_id].last_number = number
+        for queue_id, session_id, state, updated in store.sessions():
+            queue = queues.get(queue_id)
+            if isinstance(queue, SessionQueue):
+                session = queue.session(session_id)
+                session.state = state
+                session.updated = updated
+        for entity_id, key, taken in store.seen():
+            history = entities[entity_id].history if entity_id in entities else None
+            if history is not None:
+                history.restore(key, taken)
+        _messages(queues, store)
+    finally:
+        if was_enabled:
+            gc.enable()
+    now = catalog.clock()
+    for entity in entities.values():
+        if entity.history is not None:
+            entity.history.arm()
+        for queue in entity.queues:
+            queue.accessed = now
+            queue.arm()
+            queue.dispatch(now)  # what was on its way to another entity goes on
+        catalog.watch_idle(entity)
+
+
+def _entities(catalog: Catalog, store: Store) -> dict[int, Entity]:
+    entities: dict[int, Entity] = {}
+    context = catalog.context
+    for entity_id, kind, parent, description, rules, created, updated in store.entities():
+        loaded = load_description(description)
+        entity: Entity
+        if kind == "topic":
+            entity = TopicEntity(context, entity_id, loaded, created)
+            catalog.entities_by_key[entity_key(loaded.name)] = entity
+        elif kind == "queue":
+            entity = QueueEntity(context, entity_id, loaded, created)
+            catalog.entities_by_key[entity_key(loaded.name)] = entity
+        else:
+            topic = entities[parent]
+            assert isinstance(topic, TopicEntity)  # subscriptions belong to topics
+            entity = QueueEntity(context, entity_id, loaded, created, topic)
+            for line in rules.splitlines():
+                entity.rules.add(load_description(line))
+            topic.subscriptions[loaded.name.lower()] = entity
+        entity.updated = updated
+        entities[entity_id] = entity
+    catalog.last_id = store.last_entity_id()
+    return entities
+
+
+def _messages(queues: dict[int, Queue], store: Store) -> None:
+    current: Queue | None = None
+    current_id = -1
+    batch: list[StoredMessage] = []
+    size = 0
+    for row in store.messages():
+        row_id = row[0]
+        if row_id >> SEQUENCE_BITS != current_id:
+            _fill(current, batch, size)
+            current_id = row_id >> SEQUENCE_BITS
+            current = queues.get(current_id)
+            batch = []
+            size = 0
+        message = StoredMessage()
+        message.sequence_number = row_id & NUMBER_MASK
+        message.state = row[1]
+        message.enqueued_time = row[2]
+        message.expires_at = row[3]
+        message.delivery_count = row[4]
+        message.size = row[5]
+        message.enqueued_sequence_number = row[6]
+        message.ttl = row[7]
+        flags = row[8]
+        message.durable = bool(flags & 1)
+        message.priority = flags >> 1 & 0xFF
+        message.hops = flags >> 9
+        message.session_id = row[9]
+        message.dead_letter_source = row[10]
+        message.annotations = message.bare = None
+        size += row[5]
+        batch.append(message)
+    _fill(current, batch, size)
+
+
+def _fill(queue: Queue | None, batch: list[StoredMessage], size: int) -> None:
+    if queue is not None:
+        queue.index(batch)
+        queue.size = size
+        queue.last_number = max(queue.last_number, batch[-1].sequence_number)

@@ -1,0 +1,242 @@
+"""What was kept is there at the next start, and what was settled is not."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import pytest
+
+from pairbus.broker.entities.errors import StoreError
+from pairbus.broker.entities.messages import IncomingMessage, Outcome
+from pairbus.broker.entities.model import (
+    QueueDescription,
+    RuleDescription,
+    SqlFilter,
+    SubscriptionDescription,
+    TopicDescription,
+)
+from pairbus.broker.store import DATABASE, Store, StoreInUseError, runs
+from tests.broker.entities.kit import Bench
+
+
+@pytest.fixture
+def restart(tmp_path):
+    """Calling it closes the store and starts a new namespace on the same files."""
+    stores = []
+
+    def start(clock=None, **queue) -> Bench:
+        if stores:
+            stores.pop().close()
+        stores.append(Store(tmp_path))
+        return Bench(stores[0], clock=clock, **queue)
+
+    yield start
+    for store in stores:
+        store.close()
+
+
+def test_messages_come_back_in_order_with_their_bytes_and_fields(restart):
+    bench = restart()
+    bench.send(b"one", b"two", annotations=b"\xc1\x01\x00", ttl=3_600_000, priority=7, durable=True)
+    bench = restart(bench.clock)
+    one, two = bench.receive(5)
+    assert (one.message.bare, two.message.bare) == (b"one", b"two")
+    assert one.message.annotations == b"\xc1\x01\x00"
+    assert one.message.ttl == 3_600_000
+    assert (one.message.priority, one.message.durable) == (7, True)
+    assert (one.message.sequence_number, two.message.sequence_number) == (1, 2)
+
+
+def test_a_completed_message_never_comes_back(restart):
+    bench = restart()
+    bench.send(b"one", b"two", b"three")
+    receiver, host = bench.receiver(credit=3)
+    receiver.settle(host.tokens[1], Outcome.COMPLETE)
+    bench = restart(bench.clock)
+    assert [d.message.bare for d in bench.receive(5)] == [b"one", b"three"]
+
+
+def test_what_was_received_and_deleted_never_comes_back(restart):
+    bench = restart()
+    bench.send(b"one", b"two")
+    assert len(bench.receive(1, receive_and_delete=True)) == 1
+    bench = restart(bench.clock)
+    assert [d.message.bare for d in bench.receive(5)] == [b"two"]
+
+
+def test_sequence_numbers_are_never_used_again(restart):
+    bench = restart()
+    bench.send(b"one", b"two")
+    bench.receive(2, receive_and_delete=True)
+    bench = restart(bench.clock)
+    bench.send(b"three")
+    assert bench.receive(1)[0].message.sequence_number == 3
+
+
+def test_an_entity_number_is_never_used_again(restart):
+    bench = restart()
+    bench.ns.create_queue(QueueDescription("other"))
+    before = bench.ns.entity("other").entity_id
+    bench.ns.delete_queue("other")
+    bench = restart(bench.clock)
+    bench.ns.create_queue(QueueDescription("other"))
+    assert bench.ns.entity("other").entity_id > before
+
+
+def test_a_lock_is_gone_and_the_delivery_count_of_what_was_abandoned_stays(restart):
+    bench = restart()
+    bench.send(b"one")
+    receiver, host = bench.receiver(credit=1)
+    receiver.settle(host.tokens[0], Outcome.ABANDON)
+    receiver.grant(1)
+    bench = restart(bench.clock)
+    (one,) = bench.receive(1)
+    assert one.message.delivery_count == 1
+
+
+def test_deferred_scheduled_and_dead_messages_stay_what_they_were(restart):
+    bench = restart()
+    bench.send(b"deferred", b"dead")
+    receiver, host = bench.receiver(credit=2)
+    receiver.settle(host.tokens[0], Outcome.DEFER)
+    receiver.settle(host.tokens[1], Outcome.DEAD_LETTER)
+    (number,) = bench.ns.schedule(
+        "q", [IncomingMessage(b"later", scheduled=bench.clock.now + 60_000)]
+    )
+    bench = restart(bench.clock)
+    runtime = bench.ns.runtime("q")
+    assert runtime.active_message_count == 1
+    assert runtime.scheduled_message_count == 1
+    assert runtime.dead_letter_message_count == 1
+    assert bench.receive(5) == []
+    assert bench.ns.receive_deferred("q", [1])[0].message.bare == b"deferred"
+    assert bench.receive(5, path="q/$deadletterqueue")[0].message.bare == b"dead"
+    assert [d.message.sequence_number for d in bench.ns.peek("q/$DeadLetterQueue", 0, 9)] == [2]
+    assert bench.ns.peek("q", number, 1)[0].message.bare == b"later"
+    bench.pass_time(60_000)
+    assert bench.receive(5)[0].message.bare == b"later"
+
+
+def test_changed_properties_are_kept(restart):
+    bare = b"\x00\x53\x75\xa0\x01x"
+    bench = restart()
+    bench.send(bare)
+    receiver, host = bench.receiver(credit=1)
+    receiver.settle(host.tokens[0], Outcome.ABANDON, properties={"tried": "once"})
+    bench = restart(bench.clock)
+    changed = bench.receive(1)[0].message.bare
+    assert changed != bare
+    assert b"tried" in changed
+
+
+def test_session_state_is_kept_until_it_is_cleared(restart):
+    bench = restart(requires_session=True)
+    bench.receiver(session_id="s")
+    bench.ns.set_session_state("q", "s", b"half way")
+    bench = restart(bench.clock)
+    bench.receiver(session_id="s")
+    assert bench.ns.get_session_state("q", "s") == b"half way"
+    bench.ns.set_session_state("q", "s", None)
+    bench = restart(bench.clock)
+    bench.receiver(session_id="s")
+    assert bench.ns.get_session_state("q", "s") is None
+
+
+def test_a_duplicate_is_known_after_a_restart_and_forgotten_after_the_window(restart):
+    bench = restart(requires_duplicate_detection=True)
+    bench.send(b"one", message_id="a")
+    bench = restart(bench.clock)
+    bench.send(b"again", message_id="a")
+    assert bench.ns.runtime("q").active_message_count == 1
+    bench.pass_time(700_000)
+    bench = restart(bench.clock)
+    bench.send(b"again", message_id="a")
+    assert bench.ns.runtime("q").active_message_count == 2
+
+
+def test_topics_subscriptions_and_rules_come_back(restart):
+    bench = restart()
+    bench.ns.create_topic(TopicDescription("t"))
+    bench.ns.create_subscription(SubscriptionDescription("t", "all"))
+    bench.ns.create_subscription(
+        SubscriptionDescription("t", "none", max_delivery_count=3),
+        RuleDescription("never", SqlFilter("1=0")),
+    )
+    bench.send(b"one", path="t")
+    bench = restart(bench.clock)
+    assert bench.ns.get_subscription("T", "None").max_delivery_count == 3
+    assert [rule.name for rule in bench.ns.list_rules("t", "none")] == ["never"]
+    bench.send(b"two", path="t")
+    got = bench.receive(5, path="t/subscriptions/all")
+    assert [d.message.enqueued_sequence_number for d in got] == [1, 2]
+    assert bench.receive(5, path="t/subscriptions/none") == []
+
+
+def test_a_deleted_queue_and_its_messages_are_gone(restart, tmp_path):
+    bench = restart()
+    bench.send(b"one")
+    bench.ns.delete_queue("q")
+    bench = restart(bench.clock)
+    assert bench.ns.runtime("q").total_message_count == 0  # made anew by the kit
+    rows = sqlite3.connect(tmp_path / DATABASE).execute("SELECT count(*) FROM message")
+    assert rows.fetchone() == (0,)
+
+
+def test_a_second_broker_on_the_same_directory_is_told_so(tmp_path):
+    store = Store(tmp_path)
+    with pytest.raises(StoreInUseError, match="in use by another broker"):
+        Store(tmp_path)
+    store.close()
+    Store(tmp_path).close()
+
+
+def test_a_store_of_a_newer_version_is_left_alone(tmp_path):
+    Store(tmp_path).close()
+    connection = sqlite3.connect(tmp_path / DATABASE)
+    connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    with pytest.raises(StoreError, match="newer pairbus"):
+        Store(tmp_path)
+
+
+def test_a_file_that_is_no_database_is_a_clear_error(tmp_path):
+    (tmp_path / DATABASE).write_bytes(b"not a database, surely" * 100)
+    with pytest.raises(StoreError, match="Cannot open the store"):
+        Store(tmp_path)
+
+
+def test_a_group_that_cannot_be_stored_is_refused_and_leaves_nothing(restart, tmp_path):
+    bench = restart()
+    bench.send(b"one")
+    bench.ns.context.journal.inserts.append((1, "no number", 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0))
+    errors: list[Exception | None] = []
+    bench.ns.context.journal.callbacks.append(errors.append)
+    bench.send(b"two")
+    assert isinstance(errors[0], StoreError)
+    assert [d.message.bare for d in bench.receive(5)] == [b"one"]
+    assert bench.ns.runtime("q").size_in_bytes == 3
+    bench.send(b"three")
+    assert [d.message.bare for d in bench.receive(5)] == [b"three"]
+
+
+def test_runs_joins_what_follows_on():
+    assert runs([5, 3, 4, 9, 1]) == [(1, 1), (3, 5), (9, 9)]
+    assert runs([]) == []
+
+
+def test_bodies_beyond_the_budget_are_read_from_the_store(restart):
+    bench = restart()
+    bench.ns.context.budget.limit = 10_000
+    bodies = [b"%04d" % n * 250 for n in range(100)]
+    bench.send(*bodies)
+    held = sum(m.bare is not None for m in bench.ns.queue_at("q").messages.values())
+    assert held <= 11
+    assert [d.message.bare for d in bench.ns.peek("q", 50, 2)] == bodies[49:51]
+    got = []
+    while deliveries := bench.receive(7):
+        got += [d.message.bare for d in deliveries]
+        assert bench.ns.update_disposition(
+            "q", [d.lock_token for d in deliveries], Outcome.COMPLETE
+        ) == []  # fmt: skip
+    assert got == bodies
+    assert bench.ns.context.budget.used == 0
