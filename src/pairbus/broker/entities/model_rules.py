@@ -34,6 +34,7 @@ class TrueFilter:
     """Matches every message."""
 
     sql_expression: str = "1=1"
+    requires_preprocessing: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,7 @@ class FalseFilter:
     """Matches no message."""
 
     sql_expression: str = "1=0"
+    requires_preprocessing: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
