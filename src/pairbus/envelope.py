@@ -20,12 +20,14 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
 
+from pairbus.amqp.message import Header, Message, Properties
+from pairbus.amqp.types import Long, Timestamp
 from pairbus.exceptions import ReservedPropertyError
 
 __all__ = [
@@ -34,9 +36,13 @@ __all__ = [
     "SCHEDULED_ENQUEUE_TIME",
     "SESSION_ID",
     "TIME_TO_LIVE",
+    "AliasError",
     "Aliases",
     "check_reserved",
+    "read_aliases",
+    "restore",
     "wrap",
+    "wrap_encoded",
 ]
 
 PATH: Final = "x-ms-path"
@@ -47,6 +53,8 @@ ALIASES: Final = (PATH, SESSION_ID, TIME_TO_LIVE, SCHEDULED_ENQUEUE_TIME)
 _RESERVED: Final = frozenset(ALIASES) | {name.encode() for name in ALIASES}
 
 _X_OPT_SCHEDULED: Final = "x-opt-scheduled-enqueue-time"
+_MAX_UINT: Final = 0xFFFFFFFF
+_MAX_EXPIRY: Final = 253402243199000  # the last day of the year 9999, as the SDK has it
 _SCHEDULED_KEYS: Final = (_X_OPT_SCHEDULED.encode(), _X_OPT_SCHEDULED)
 
 SdkMessage: TypeAlias = ServiceBusMessage | AmqpAnnotatedMessage
@@ -139,3 +147,109 @@ def wrap(message: SdkMessage, path: str) -> AmqpAnnotatedMessage:
 
     wrapped.application_properties = {**(source.application_properties or {}), **aliases}
     return wrapped
+
+
+def wrap_encoded(payload: bytes, path: str) -> tuple[bytes, dict[str, Any]]:
+    """An encoded message as it waits in a backlog queue for `path`, and what the ledger keeps.
+
+    Raises:
+        ReservedPropertyError: if the message uses one of the aliases' names itself.
+    """
+    message = Message.parse(payload)
+    names = message.application_properties or {}
+    check_reserved(names)
+    aliases: dict[Any, Any] = {PATH: path}
+    changes: dict[str, Any] = {}
+
+    properties = message.properties or Properties()
+    header = message.header
+    row: dict[str, Any] = {"message_id": _text(properties.message_id), "destination": path}
+    changed = properties
+    if properties.group_id is not None:
+        row["session_id"] = aliases[SESSION_ID] = str(properties.group_id)
+        changed = replace(changed, group_id=None)
+    if header is not None and header.ttl:
+        aliases[TIME_TO_LIVE] = Long(header.ttl)
+        changes["header"] = replace(header, ttl=None)
+        changed = replace(changed, absolute_expiry_time=None)
+    annotations = message.message_annotations or {}
+    if annotations.get(_X_OPT_SCHEDULED) is not None:
+        aliases[SCHEDULED_ENQUEUE_TIME] = Timestamp(int(annotations[_X_OPT_SCHEDULED]))
+        kept = {key: value for key, value in annotations.items() if key != _X_OPT_SCHEDULED}
+        changes["message_annotations"] = kept or None
+    if changed is not properties:
+        changes["properties"] = changed
+    changes["application_properties"] = {**names, **aliases}
+    return message.replace(**changes).encode(), row
+
+
+class AliasError(ValueError):
+    """The aliases of a message in a backlog queue cannot be read.
+
+    Attributes:
+        reason: `NoDestination` or `WrongAliasType`, as it stands on the dead letter.
+    """
+
+    def __init__(self, reason: str, description: str) -> None:
+        self.reason = reason
+        super().__init__(description)
+
+
+def read_aliases(message: Message) -> Aliases:
+    """What the aliases of a message in a backlog queue say.
+
+    Raises:
+        AliasError: if the destination is missing, or an alias has another AMQP type.
+    """
+    names = message.application_properties or {}
+    path = names.get(PATH)
+    if path is None or path == "":
+        raise AliasError("NoDestination", f"the message has no {PATH}")
+    session = names.get(SESSION_ID)
+    ttl = names.get(TIME_TO_LIVE)
+    scheduled = names.get(SCHEDULED_ENQUEUE_TIME)
+    for name, value, is_right in (
+        (PATH, path, type(path) is str),
+        (SESSION_ID, session, session is None or type(session) is str),
+        (TIME_TO_LIVE, ttl, ttl is None or type(ttl) in (int, Long)),
+        (SCHEDULED_ENQUEUE_TIME, scheduled, scheduled is None or type(scheduled) is Timestamp),
+    ):
+        if not is_right:
+            raise AliasError("WrongAliasType", f"{name} is of type {type(value).__name__}")
+    return Aliases(
+        path=str(path),
+        session_id=session,
+        time_to_live=None if ttl is None else int(ttl),
+        scheduled_enqueue_time=None if scheduled is None else int(scheduled),
+    )
+
+
+def restore(message: Message, aliases: Aliases, *, now: int, ttl: int | None = None) -> Message:
+    """The message for its destination: the inverse of `wrap`.
+
+    Args:
+        message: The message as it was in the backlog queue.
+        aliases: What `read_aliases` said of it.
+        now: The time, in milliseconds since 1970: with a time to live goes an absolute expiry.
+        ttl: The time to live to set instead of the full one, in milliseconds.
+    """
+    names = message.application_properties or {}
+    kept = {name: value for name, value in names.items() if name not in _RESERVED}
+    changes: dict[str, Any] = {"application_properties": kept or None}
+    properties = message.properties or Properties()
+    changed = properties
+    if aliases.session_id is not None:
+        changed = replace(changed, group_id=aliases.session_id)
+    ttl = aliases.time_to_live if ttl is None else ttl
+    if ttl is not None:
+        # A header holds 49 days; what lives longer has it in its absolute expiry alone.
+        changes["header"] = replace(message.header or Header(), ttl=min(ttl, _MAX_UINT))
+        changed = replace(changed, absolute_expiry_time=min(now + ttl, _MAX_EXPIRY))
+    if changed is not properties:
+        changes["properties"] = changed
+    if aliases.scheduled_enqueue_time is not None:
+        changes["message_annotations"] = {
+            **(message.message_annotations or {}),
+            _X_OPT_SCHEDULED: Timestamp(aliases.scheduled_enqueue_time),
+        }
+    return message.replace(**changes)

@@ -1,0 +1,1 @@
+"""The shells: what the pure core decides is done here."""

@@ -1,0 +1,186 @@
+"""One SDK sender: used by one caller at a time, with a deadline, rebuilt after a failure.
+
+The SDK's senders are not safe to share, may wait for ever, and are in an unknown state after a
+failure. A link takes turns, bounds every use, and throws the SDK's sender away when it failed. A
+send on an open link runs in the caller's own thread or task. Opening a link, and whatever else may
+never come back, runs where it can be left behind.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from time import monotonic
+from typing import Any, TypeVar
+
+from azure.servicebus.aio import ServiceBusSender
+from azure.servicebus.exceptions import OperationTimeoutError
+
+from pairbus import _sdk
+from pairbus._compat import ALock, AWatch, aabandonable, aspawn
+
+T = TypeVar("T")
+logger = logging.getLogger("pairbus.link")
+
+
+class Link:
+    """A way to one entity of one namespace.
+
+    Args:
+        make: Gives a new SDK sender.
+        name: What to call it in errors.
+    """
+
+    def __init__(self, make: Callable[[], ServiceBusSender], name: str) -> None:
+        self.name = name
+        self.batch_limit = 0  # what the service takes in one send; 0 until the link was open once
+        self._make = make
+        self._lock = ALock()
+        self._watch = AWatch()
+        self._sender: ServiceBusSender | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the next send finds an open link."""
+        return self._sender is not None
+
+    async def send(
+        self, what: Any, *, deadline: float, wanted: Callable[[], bool] | None = None
+    ) -> None:
+        """Send `what`, a message, a list or a batch, before `deadline` (monotonic seconds).
+
+        Raises:
+            OperationTimeoutError: at the deadline.
+            UnwantedError: if `wanted` says so once it is this send's turn.
+            ShutDownError: if the SDK's client was closed behind our back.
+            ServiceBusError, ValueError, TypeError: as the SDK raises them.
+        """
+        await self._take_turn(deadline)
+        try:
+            if wanted is not None and not wanted():
+                raise _sdk.UnwantedError
+            sender = self._sender
+            if sender is not None and _sdk.is_ready(sender):
+                left = deadline - monotonic()
+            else:
+                sender = await self._opened(deadline)
+                left = deadline - monotonic()
+                if left > 0 and not _sdk.is_ready(sender):
+                    # The SDK would first have to renew its token, or looks other than we know it.
+                    await self._left_behind(
+                        sender, deadline, partial(sender.send_messages, what, timeout=left)
+                    )
+                    return
+            if left <= 0:
+                raise self._late()
+            try:
+                async with self._watch.within(left, sender):
+                    await sender.send_messages(what, timeout=left)
+            except BaseException as error:
+                self._failed(sender, error, deadline)
+                raise
+        finally:
+            self._lock.release()
+
+    async def call(self, operation: Callable[..., Awaitable[T]], *, deadline: float) -> T:
+        """What `operation(sender)` returns: for what is not a plain send, such as scheduling."""
+        await self._take_turn(deadline)
+        try:
+            sender = await self._opened(deadline)
+            return await self._left_behind(sender, deadline, partial(operation, sender))
+        finally:
+            self._lock.release()
+
+    async def open(self, *, deadline: float) -> None:
+        """Open the link now, so that the first send finds it open."""
+        await self._take_turn(deadline)
+        try:
+            await self._opened(deadline)
+        finally:
+            self._lock.release()
+
+    async def close(self) -> None:
+        """Close the link; the next use would open it again."""
+        sender, self._sender = self._sender, None
+        if sender is not None:
+            try:
+                await aabandonable(5.0, sender.close, what=f"closing {self.name}")
+            except Exception as error:  # noqa: BLE001  # a link that is gone is closed
+                logger.debug("closing %s: %r", self.name, error)
+
+    def discard(self) -> None:
+        """Forget the SDK's sender, and close it in the background."""
+        sender, self._sender = self._sender, None
+        if sender is not None:
+            aspawn(_close_quietly, sender, name=f"pairbus close {self.name}")
+
+    # -- below here the caller has the turn
+
+    async def _take_turn(self, deadline: float) -> None:
+        if not await self._lock.acquire(deadline - monotonic()):
+            raise OperationTimeoutError(
+                message=f"Another send to {self.name} was not done before this one's deadline."
+            )
+
+    async def _opened(self, deadline: float) -> ServiceBusSender:
+        sender = self._sender
+        if sender is not None:
+            if not _sdk.is_shut_down(sender):
+                return sender
+            self._sender = None
+            raise _sdk.ShutDownError
+        left = deadline - monotonic()
+        if left <= 0:
+            raise self._late()
+        sender = self._make()
+        _sdk.no_retries(sender)
+        self._sender = sender
+        await self._left_behind(sender, deadline, sender.__aenter__)
+        batch = await sender.create_message_batch()
+        self.batch_limit = batch.max_size_in_bytes
+        return sender
+
+    async def _left_behind(
+        self, sender: ServiceBusSender, deadline: float, call: Callable[..., Awaitable[T]]
+    ) -> T:
+        try:
+            return await aabandonable(
+                deadline - monotonic(),
+                call,
+                what=f"{self.name}",
+                give_up=partial(_sdk.hang_up, sender),
+            )
+        except BaseException as error:
+            self._failed(sender, error, deadline)
+            raise
+
+    def _failed(self, sender: ServiceBusSender, error: BaseException, deadline: float) -> None:
+        """Throw the sender away, unless the SDK refused an argument; tell timeouts by one name."""
+        if isinstance(error, ValueError | TypeError):
+            if not _sdk.is_shut_down(sender):
+                return
+            self._sender = None
+            raise _sdk.ShutDownError from error
+        if self._sender is sender:
+            self._sender = None
+        is_late = monotonic() >= deadline
+        if is_late:
+            _sdk.hang_up(sender)
+        aspawn(_close_quietly, sender, name=f"pairbus close {self.name}")
+        if (
+            is_late
+            and isinstance(error, Exception)
+            and not isinstance(error, OperationTimeoutError)
+        ):
+            raise self._late() from error
+
+    def _late(self) -> OperationTimeoutError:
+        return OperationTimeoutError(message=f"{self.name} did not answer within the deadline.")
+
+
+async def _close_quietly(sender: ServiceBusSender) -> None:
+    try:
+        await aabandonable(30.0, sender.close, what="closing a failed sender")
+    except Exception as error:  # noqa: BLE001  # it failed before; this is no news
+        logger.debug("closing a failed sender: %r", error)

@@ -1,0 +1,478 @@
+"""The paired sender: to the primary while that works, to a backlog queue while it does not."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from functools import partial
+from time import monotonic
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from azure.servicebus import ServiceBusMessageBatch
+from azure.servicebus.aio import ServiceBusSender
+from azure.servicebus.exceptions import OperationTimeoutError
+
+from pairbus import _sdk, events
+from pairbus._async.entity import Entity
+from pairbus._async.link import Link
+from pairbus._async.pair import Pair
+from pairbus._compat import asleep, aspawn
+from pairbus.classify import Verdict
+from pairbus.core.health import Phase
+from pairbus.exceptions import NotCancellableError, PairUnavailableError, PartlySentError, describe
+from pairbus.outgoing import (
+    BACKLOG_LIMIT,
+    Outgoing,
+    PairedMessageBatch,
+    as_message,
+    might_be_oversize,
+    pack,
+    prepare,
+    rough_size,
+    schedulable,
+)
+
+if TYPE_CHECKING:
+    from pairbus._async.client import PairedClient
+
+# How long to wait before each retry of a failed attempt on the primary, at most. The SDK's own
+# waits (1.6, 3.2, 6.4 s at its defaults) are for a caller who has nowhere else to go.
+QUICK_BACKOFF = 0.4
+BUSY_BACKOFF = 0.8
+
+
+class PairedSender(ServiceBusSender):
+    """A `ServiceBusSender` whose sends survive an outage of the primary.
+
+    Made by `get_queue_sender` and `get_topic_sender` of a paired client. Tasks and threads may
+    share it.
+    """
+
+    def __init__(
+        self,
+        client: PairedClient,
+        pair: Pair,
+        entity: Entity,
+        make: Callable[[], ServiceBusSender],
+        name: str,
+        client_identifier: str,
+    ) -> None:
+        # The SDK's own __init__ is not called: this class has its surface, and none of its state.
+        self.entity_name = name
+        self.fully_qualified_namespace = pair.primary_host
+        self._client = client
+        self._pair = pair
+        self._entity = entity
+        self._identifier = client_identifier
+        self._primary = Link(make, f"primary {name}")
+        self._backlog: Link | None = None
+        self._backlog_path: str | None = None
+        self._closed = False
+
+    def __repr__(self) -> str:
+        path = self._backlog_path
+        shown = f" backlog={path.rsplit('/', 1)[-1]}" if path is not None else ""
+        state = "CLOSED" if self._closed else self._entity.health.phase.name
+        return f"<PairedSender {self.entity_name} {state}{shown}>"
+
+    def __str__(self) -> str:
+        return f"Sender client id: {self.client_identifier}, entity: {self.entity_name}"
+
+    @property
+    def client_identifier(self) -> str:
+        """The identifier of this sender, as it was given or made up."""
+        return self._identifier
+
+    # -- open and close
+
+    async def __aenter__(self) -> PairedSender:
+        """Open the sender. With the primary down it opens too: a failed open counts like a send."""
+        self._check_usable()
+        if not self._entity.health.is_failed_over:
+            deadline = monotonic() + self._pair.timing.send_timeout
+            try:
+                await self._on_primary(partial(self._primary.open, deadline=deadline), deadline)
+            except Exception as error:
+                if self._pair.verdict(error) not in (Verdict.OUTAGE, Verdict.REOPEN):
+                    raise
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None = None,
+        exc: BaseException | None = None,
+        traceback: TracebackType | None = None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the sender's links. Twice is fine."""
+        if self._closed:
+            return
+        self._closed = True
+        self._client._forget(self)  # noqa: SLF001
+        await self._primary.close()
+        backlog, self._backlog = self._backlog, None
+        if backlog is not None:
+            await backlog.close()
+
+    def _check_usable(self) -> None:
+        if self._closed:
+            raise ValueError(
+                "The handler has already been shutdown. Please use ServiceBusClient to create a "
+                "new instance."
+            )
+        self._client._check_usable()  # noqa: SLF001
+
+    # -- the SDK's surface
+
+    async def send_messages(
+        self,
+        message: Any,
+        *,
+        timeout: float | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Send a message, a list or a batch; return when the primary or a backlog queue has it.
+
+        Args:
+            message: As for the SDK's sender: `ServiceBusMessage`, `AmqpAnnotatedMessage`, a
+                mapping, an iterable of these, or a `ServiceBusMessageBatch`.
+            timeout: How long an attempt may take, in seconds, if that is less than the option
+                `send_timeout`. A call that is redirected makes one attempt on each side.
+
+        Raises:
+            PairUnavailableError: neither namespace took it.
+            PartlySentError: a redirected list or batch was taken in part.
+            ReservedPropertyError: a message uses a reserved name; nothing was sent.
+            ServiceBusError: an outage before failover is engaged, or an answer that is none.
+        """
+        if kwargs:
+            warnings.warn(f"Unsupported keyword args: {kwargs}", stacklevel=2)
+        self._check_usable()
+        budget = self._budget(timeout)
+        outgoing = prepare(message)
+        if outgoing is None:
+            return
+        entity = self._entity
+        if entity.health.phase is Phase.FAILED_OVER:
+            await self._redirect(outgoing, budget, None)
+            return
+        pair = self._pair
+        if pair.oversize != "ignore" and might_be_oversize(outgoing.size, pair.message_limit):
+            self._check_sizes(outgoing)
+        deadline = monotonic() + budget
+        try:
+            await self._primary.send(outgoing.what, deadline=deadline, wanted=self._is_primary)
+        except Exception as error:  # noqa: BLE001  # decided by the table
+            send = partial(
+                self._primary.send, outgoing.what, deadline=deadline, wanted=self._is_primary
+            )
+            redirect = await self._after_failure(error, send, deadline)
+            if redirect is not None:
+                await self._redirect(outgoing, budget, redirect.cause)
+                return
+        await entity.succeeded(len(outgoing.originals))
+        if pair.ledger is not None:
+            pair.count_sent(self.entity_name, len(outgoing.originals), outgoing.size)
+
+    async def schedule_messages(
+        self,
+        messages: Any,
+        schedule_time_utc: datetime,
+        *,
+        timeout: float | None = None,
+        **kwargs: Any,
+    ) -> list[int]:
+        """Send messages that appear at `schedule_time_utc`; return their sequence numbers.
+
+        While failed over the messages wait in a backlog queue, and the numbers are negative: they
+        cannot be cancelled.
+        """
+        if kwargs:
+            warnings.warn(f"Unsupported keyword args: {kwargs}", stacklevel=2)
+        self._check_usable()
+        budget = self._budget(timeout)
+        outgoing = prepare(schedulable(messages, schedule_time_utc))
+        if outgoing is None:
+            return []
+        if not self._entity.health.is_failed_over:
+            deadline = monotonic() + budget
+            ready = outgoing.what
+
+            async def schedule(sender: ServiceBusSender) -> list[int]:
+                left = max(0.01, deadline - monotonic())
+                return await sender.schedule_messages(ready, schedule_time_utc, timeout=left)
+
+            numbers: list[int] = []
+
+            async def attempt() -> None:
+                numbers.extend(await self._primary.call(schedule, deadline=deadline))
+
+            redirect = await self._on_primary(attempt, deadline)
+            if redirect is None:
+                await self._entity.succeeded(outgoing.count)
+                self._pair.count_scheduled(self.entity_name, outgoing.count, outgoing.size)
+                return numbers
+            await self._redirect(outgoing, budget, redirect.cause)
+        else:
+            await self._redirect(outgoing, budget, None)
+        return self._pair.next_scheduled_numbers(outgoing.count)
+
+    async def cancel_scheduled_messages(
+        self, sequence_numbers: int | list[int], *, timeout: float | None = None, **kwargs: Any
+    ) -> None:
+        """Cancel scheduled messages.
+
+        Raises:
+            NotCancellableError: one of them was scheduled while failed over; none is cancelled.
+        """
+        if kwargs:
+            warnings.warn(f"Unsupported keyword args: {kwargs}", stacklevel=2)
+        self._check_usable()
+        budget = self._budget(timeout)
+        numbers = [sequence_numbers] if isinstance(sequence_numbers, int) else [*sequence_numbers]
+        if not numbers:
+            return
+        in_backlog = [number for number in numbers if number < 0]
+        if in_backlog:
+            raise NotCancellableError(in_backlog)
+        deadline = monotonic() + budget
+
+        async def cancel(sender: ServiceBusSender) -> None:
+            left = max(0.01, deadline - monotonic())
+            await sender.cancel_scheduled_messages(numbers, timeout=left)
+
+        try:
+            await self._primary.call(cancel, deadline=deadline)
+        except _sdk.ShutDownError:
+            self._client._closed_behind(primary=True)  # noqa: SLF001
+
+    async def create_message_batch(
+        self, max_size_in_bytes: int | None = None
+    ) -> ServiceBusMessageBatch:
+        """An empty batch. While failed over this does not wait for the primary."""
+        self._check_usable()
+        limit = self._primary.batch_limit
+        if not limit and not self._entity.health.is_failed_over:
+            deadline = monotonic() + self._pair.timing.send_timeout
+            await self._on_primary(partial(self._primary.open, deadline=deadline), deadline)
+            limit = self._primary.batch_limit
+        limit = limit or BACKLOG_LIMIT
+        if max_size_in_bytes and max_size_in_bytes > limit:
+            raise ValueError(
+                f"Max message size: {max_size_in_bytes} is too large, "
+                f"acceptable max batch size is: {limit} bytes."
+            )
+        pair = self._pair
+        return PairedMessageBatch(
+            max_size_in_bytes or limit,
+            limit=pair.message_limit,
+            oversized=(
+                None
+                if pair.oversize == "ignore"
+                else partial(pair.check_oversize, self.entity_name)
+            ),
+        )
+
+    # -- to the primary
+
+    def _budget(self, timeout: float | None) -> float:
+        if timeout is None:
+            return self._pair.timing.send_timeout
+        if timeout <= 0:
+            raise ValueError("The timeout must be greater than 0.")
+        return min(timeout, self._pair.timing.send_timeout)
+
+    def _is_primary(self) -> bool:
+        return self._entity.health.phase is not Phase.FAILED_OVER
+
+    def _check_sizes(self, outgoing: Outgoing) -> None:
+        limit = self._pair.message_limit
+        if isinstance(outgoing.what, PairedMessageBatch):
+            return  # looked at one by one when they were added
+        for original in outgoing.originals:
+            item = as_message(original)
+            if might_be_oversize(rough_size(item), limit):
+                self._pair.check_oversize(self.entity_name, item)
+
+    async def _on_primary(
+        self, attempt: Callable[[], Awaitable[None]], deadline: float
+    ) -> Redirect | None:
+        """Make an attempt on the primary; None if it succeeded, else redirect the call."""
+        try:
+            await attempt()
+        except Exception as error:  # noqa: BLE001  # decided by the table
+            return await self._after_failure(error, attempt, deadline)
+        return None
+
+    async def _after_failure(
+        self, error: Exception, attempt: Callable[[], Awaitable[None]], deadline: float
+    ) -> Redirect | None:
+        """Retry a failed attempt as the application wants it, then decide.
+
+        Returns None if a retry succeeded, a `Redirect` if failover is (or gets) engaged; raises
+        what the caller must see otherwise.
+        """
+        pair, entity = self._pair, self._entity
+        total, factor, maximum, is_fixed = pair.retries
+        retried = 0
+        while True:
+            if isinstance(error, _sdk.UnwantedError):
+                return Redirect(entity.last_error)
+            if isinstance(error, _sdk.ShutDownError):
+                self._client._closed_behind(primary=True)  # noqa: SLF001
+            verdict = pair.verdict(error)
+            if verdict in (Verdict.REFUSED, Verdict.FULL, Verdict.MISSING):
+                raise error
+            if verdict is Verdict.REOPEN and retried > 0:
+                verdict = Verdict.OUTAGE
+            if entity.health.is_failed_over:
+                # Engaged while this send was under way: it is redirected, not failed.
+                return Redirect(error)
+            # A detached link is decided by one reopen, even where no retries are wanted.
+            allowed = max(1, total) if verdict is Verdict.REOPEN else total
+            wait = factor if is_fixed else factor * 2 ** (retried + 1)
+            if verdict is Verdict.REOPEN:
+                wait = 0.0
+            elif verdict is Verdict.OUTAGE:
+                wait = min(wait, maximum, QUICK_BACKOFF)
+            else:
+                wait = min(wait, maximum)
+            if retried >= allowed or monotonic() + wait >= deadline:
+                break
+            retried += 1
+            if wait > 0 and await entity.engaged.wait(wait):
+                return Redirect(error)
+            self._client._check_usable()  # noqa: SLF001
+            try:
+                await attempt()
+            except Exception as again:  # noqa: BLE001  # decided by the table
+                error = again
+            else:
+                return None
+        if verdict is Verdict.BUSY:
+            raise error
+        health = await entity.failed(error)
+        if health.is_failed_over:
+            return Redirect(error)
+        self._warm_up()
+        raise error
+
+    def _warm_up(self) -> None:
+        """Open the way to the backlog while the primary is suspected: it takes half a second."""
+        if self._backlog is None or not self._backlog.is_open:
+            aspawn(self._open_backlog, name=f"pairbus warm-up {self.entity_name}")
+
+    async def _open_backlog(self) -> None:
+        link = self._backlog_link()
+        if link is not None:
+            try:
+                await link.open(deadline=monotonic() + self._pair.timing.send_timeout)
+            except Exception:  # noqa: BLE001  # the send that needs it finds out and tells
+                return
+
+    # -- to the backlog
+
+    def _backlog_link(self) -> Link | None:
+        """The link to this sender's backlog queue: picked at random, kept while in rotation."""
+        path = self._pair.pick_queue(self._backlog_path)
+        if path is None:
+            return None
+        link = self._backlog
+        if link is None or path != self._backlog_path:
+            if link is not None:
+                link.discard()
+            secondary = self._pair.secondary
+            link = Link(lambda: secondary.get_queue_sender(path), f"backlog queue {path}")
+            self._backlog, self._backlog_path = link, path
+        return link
+
+    async def _redirect(
+        self, outgoing: Outgoing, budget: float, cause: BaseException | None
+    ) -> None:
+        """Put the messages into a backlog queue."""
+        entity, pair = self._entity, self._pair
+        if entity.health.refused and entity.refusal is not None:
+            raise entity.refusal.with_traceback(None)
+        self._client._check_usable(secondary=True)  # noqa: SLF001
+        chunks = pack(outgoing, self.entity_name, pair.batch_limit)
+        taken: list[Any] = []
+        for position, chunk in enumerate(chunks):
+            try:
+                path = await self._to_backlog(chunk.what, budget, cause)
+            except Exception as error:
+                if not taken:
+                    raise
+                left = [item for later in chunks[position:] for item in later.originals]
+                raise PartlySentError(self.entity_name, taken, left, error) from error
+            taken += chunk.originals
+            pair.backlogged(entity, path, chunk)
+
+    async def _to_backlog(self, what: Any, budget: float, cause: BaseException | None) -> str:
+        """Send to this sender's backlog queue, or to the next one; return the one that took it."""
+        pair = self._pair
+        started = monotonic()
+        waited = BUSY_BACKOFF
+        failure: Exception | None = None
+        failures = 0
+        reopened: Link | None = None
+        while True:
+            link = self._backlog_link()
+            path = self._backlog_path
+            if link is None or path is None:
+                self._unavailable(cause, failure)
+            if failures > 1 and monotonic() - started >= budget:
+                # A namespace that is silent as a whole: two queues had their full deadline.
+                self._unavailable(cause, failure)
+            try:
+                await link.send(what, deadline=monotonic() + budget)
+            except _sdk.ShutDownError:
+                self._client._closed_behind(primary=False)  # noqa: SLF001
+            except Exception as error:
+                verdict = pair.verdict(error)
+                if verdict is Verdict.REFUSED:
+                    raise
+                if verdict is Verdict.REOPEN and reopened is not link:
+                    reopened = link
+                    continue
+                if verdict is Verdict.BUSY:
+                    # Throttled: it works, and wants less. Waited out, up to the deadline.
+                    if monotonic() + waited - started >= budget:
+                        raise
+                    await asleep(waited)
+                    waited *= 2
+                    continue
+                failure = error
+                failures += 1
+                await pair.remove_queue(path, error)
+            else:
+                if link.batch_limit:
+                    pair.batch_limit = link.batch_limit
+                return path
+
+    def _unavailable(self, cause: BaseException | None, failure: Exception | None) -> NoReturn:
+        pair, entity = self._pair, self._entity
+        primary = cause or entity.last_error
+        if failure is None:
+            failure = OperationTimeoutError(
+                message=f"No backlog queue is in rotation. {pair.why_none()}"
+            )
+        pair.hub.emit(
+            events.PairUnavailable,
+            entity.name,
+            primary=describe(primary, "failed over"),
+            secondary=describe(failure, ""),
+        )
+        raise PairUnavailableError(entity.name, primary, failure) from failure
+
+
+class Redirect:
+    """A call must go to the backlog: `cause` is what the primary said."""
+
+    __slots__ = ("cause",)
+
+    def __init__(self, cause: BaseException | None) -> None:
+        self.cause = cause

@@ -1,0 +1,128 @@
+"""The few places where pairbus looks inside the SDK, each with its reason.
+
+Nothing here decides whether a message is safe. Where the SDK's insides look other than expected,
+each function falls back to the answer that is always right, if slower: `is_ready` says no, and the
+send then runs where it can be left behind; `hang_up` does nothing, and a thread stays until the
+peer lets go. Only `take_payloads` and `make_batch`, which redirect a batch byte for byte, depend on
+a private field, and their tests run against every supported version of the SDK.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from azure.servicebus import ServiceBusMessageBatch
+
+logger = logging.getLogger("pairbus.sdk")
+
+_BATCH_BODY = 5  # position of the data sections in the SDK's message tuple
+
+
+def no_retries(sender: Any) -> None:
+    """Make `sender` try once. A retry would open links anew on the caller's own thread.
+
+    The SDK opens a link inside a send, on each retry, and its SASL and TLS handshakes read with no
+    timeout (`socket_timeout=` does not reach them: the transport sets it aside for the handshake).
+    pairbus makes the retries itself, and opens links where they can be left behind.
+    """
+    try:
+        sender._config.retry_total = 0  # noqa: SLF001
+    except AttributeError:
+        logger.debug("the SDK's sender keeps its retries")
+
+
+def retries_of(client: Any) -> tuple[int, float, float, bool]:
+    """How often the application wants an operation retried: total, factor, maximum, fixed."""
+    config = getattr(client, "_config", None)
+    mode = getattr(config, "retry_mode", "exponential")
+    return (
+        int(getattr(config, "retry_total", 3)),
+        float(getattr(config, "retry_backoff_factor", 0.8)),
+        float(getattr(config, "retry_backoff_max", 120)),
+        str(getattr(mode, "value", mode)).lower() == "fixed",
+    )
+
+
+def is_ready(sender: Any) -> bool:
+    """Whether a send on `sender` does nothing but send: link attached, token good for a while.
+
+    Otherwise the SDK would first open a link or renew the token, which may take for ever.
+    """
+    try:
+        handler = sender._handler  # noqa: SLF001
+        authenticator = handler._cbs_authenticator  # noqa: SLF001
+        return bool(
+            sender._running  # noqa: SLF001
+            and handler._link.state.value == 3  # noqa: SLF001  # attached
+            and authenticator.auth_state.value == 0  # OK
+            and time.time() + authenticator._refresh_window + 60 < authenticator._expires_on  # noqa: SLF001
+        )
+    except (AttributeError, TypeError):
+        return False
+
+
+def hang_up(sender: Any) -> None:
+    """Cut the connection below `sender`, so that a thread stuck in it comes back."""
+    try:
+        transport = sender._handler._connection._transport  # noqa: SLF001
+        sock = transport.sock
+        # Only the real socket: a TLS socket would first say goodbye to a peer that is deaf.
+        socket.socket.shutdown(getattr(sock, "sock", sock), socket.SHUT_RDWR)
+    except (AttributeError, TypeError, OSError, ValueError):
+        logger.debug("no connection to cut")
+
+
+def is_shut_down(sender: Any) -> bool:
+    """Whether somebody closed `sender`: its own `close`, or that of its client."""
+    try:
+        return bool(sender._shutdown.is_set())  # noqa: SLF001
+    except AttributeError:
+        return False
+
+
+def poison(handler: Any, error: BaseException) -> None:
+    """Make every use of an SDK sender or receiver raise `error` from now on."""
+
+    def refuse() -> None:
+        raise error
+
+    try:
+        handler._check_live = refuse  # noqa: SLF001
+    except AttributeError:
+        logger.debug("%s cannot be told that its client was faulted", type(handler).__name__)
+
+
+def batch_messages(batch: ServiceBusMessageBatch) -> list[Any]:
+    """The messages that were added to `batch`, as the application gave them."""
+    return list(getattr(batch, "_messages", []))
+
+
+def take_payloads(batch: ServiceBusMessageBatch) -> list[bytes]:
+    """The encoded messages of `batch`: what was added, whatever became of the objects since."""
+    return [bytes(payload) for payload in batch._message[_BATCH_BODY]]  # noqa: SLF001
+
+
+def make_batch(payloads: Sequence[bytes], max_size_in_bytes: int) -> ServiceBusMessageBatch:
+    """A batch of messages that are encoded already; the caller has checked that they fit."""
+    batch = ServiceBusMessageBatch(max_size_in_bytes=max_size_in_bytes)
+    batch._message[_BATCH_BODY].extend(payloads)  # noqa: SLF001
+    batch._count = len(payloads)  # noqa: SLF001
+    batch._size += sum(batch_cost(payload) for payload in payloads)  # noqa: SLF001
+    return batch
+
+
+def batch_cost(payload: bytes) -> int:
+    """How much room an encoded message takes in a batch."""
+    return len(payload) + (5 if len(payload) < 256 else 8)
+
+
+class ShutDownError(Exception):
+    """The SDK sender was closed behind our back, with its client."""
+
+
+class UnwantedError(Exception):
+    """While the send waited for its turn, its destination changed."""

@@ -1,0 +1,59 @@
+"""Hands events to those who watch: the log first, then the observers, in order."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from pairbus import events
+from pairbus.events import Event
+
+logger = logging.getLogger("pairbus.events")
+
+# WARNING where a human may need to act, INFO for phase changes, DEBUG per message.
+_LEVELS: dict[type[Event], int] = {
+    events.PrimarySuspected: logging.WARNING,
+    events.FailedOver: logging.WARNING,
+    events.Restored: logging.INFO,
+    events.PrimaryRefused: logging.WARNING,
+    events.BacklogQueueRemoved: logging.WARNING,
+    events.BacklogQueueRestored: logging.INFO,
+    events.PairUnavailable: logging.ERROR,
+    events.OversizeMessage: logging.WARNING,
+    events.RoutingForced: logging.INFO,
+    events.RoutingReleased: logging.INFO,
+    events.ClientClosed: logging.INFO,
+    events.ClientFaulted: logging.ERROR,
+}
+
+
+class Hub:
+    """The events of one pair."""
+
+    def __init__(
+        self, pair: str, observers: Sequence[Callable[[Event], None]], *, keep: int = 50
+    ) -> None:
+        self.pair = pair
+        self.observers = tuple(observers)
+        self.recent: deque[Event] = deque(maxlen=keep)
+        self.on_transition: Callable[[], None] | None = None
+
+    def emit(self, kind: type[Event], entity: str = "", **data: Any) -> None:
+        """Make an event and hand it on. Whatever an observer does, the caller goes on."""
+        event = kind(at=datetime.now(UTC), pair=self.pair, entity=entity, **data)
+        level = _LEVELS.get(kind, logging.DEBUG)
+        if logger.isEnabledFor(level):
+            shown = ", ".join(f"{k}={v}" for k, v in data.items() if k != "message_ids")
+            logger.log(level, "%s %s %s", event.name, entity or self.pair, shown)
+        if kind is not events.MessageBacklogged:  # one per message would push the others out
+            self.recent.append(event)
+        for observer in self.observers:
+            try:
+                observer(event)
+            except Exception:
+                logger.exception("observer %r failed; the message is not affected", observer)
+        if kind in _LEVELS and self.on_transition is not None:
+            self.on_transition()

@@ -1,0 +1,73 @@
+"""Which SDK clients are part of a pair in this process, so that none is part of two."""
+
+from __future__ import annotations
+
+import ipaddress
+import threading
+import weakref
+from typing import Any
+
+from pairbus.exceptions import PairingError
+from pairbus.options import check_namespace_name
+
+_lock = threading.Lock()
+_primaries: weakref.WeakSet[Any] = weakref.WeakSet()
+_secondaries: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def enter(primary: Any, secondary: Any) -> None:
+    """Note that these two clients are a pair now.
+
+    Raises:
+        PairingError: if they cannot be; nothing is noted then.
+    """
+    if primary is secondary or _host(primary) == _host(secondary):
+        raise PairingError(
+            f"Both clients are for the same namespace, {primary.fully_qualified_namespace}: "
+            "a pair needs two."
+        )
+    with _lock:
+        if primary in _primaries:
+            raise PairingError("This primary client is paired already.")
+        if primary in _secondaries:
+            raise PairingError("This primary client is the secondary of another pair.")
+        if secondary in _primaries:
+            raise PairingError("The secondary client is itself paired.")
+        if secondary in _secondaries:
+            raise PairingError("The secondary client is the secondary of another primary client.")
+        _primaries.add(primary)
+        _secondaries.add(secondary)
+
+
+def leave(primary: Any, secondary: Any) -> None:
+    """Forget the pair."""
+    with _lock:
+        _primaries.discard(primary)
+        _secondaries.discard(secondary)
+
+
+def _host(client: Any) -> str:
+    return str(client.fully_qualified_namespace).rstrip("/").lower()
+
+
+def namespace_of(client: Any, option: str | None) -> str:
+    """The primary's name in backlog paths: the option, or the first label of its host name.
+
+    Raises:
+        PairingError: if the host is an address, and no option names it.
+    """
+    if option is not None:
+        return check_namespace_name(option)
+    host = _host(client)
+    name = host.rsplit(":", 1)[0] if host.count(":") == 1 else host
+    try:
+        ipaddress.ip_address(name.strip("[]"))
+        is_address = True
+    except ValueError:
+        is_address = name == "localhost"
+    if is_address:
+        raise PairingError(
+            f"The primary's host, {host}, is an address and names no namespace: "
+            "give the option primary_namespace."
+        )
+    return check_namespace_name(name.split(".", 1)[0])

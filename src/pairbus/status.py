@@ -1,0 +1,154 @@
+"""What a paired client says of itself: `client.status()`, and the same in a file for others.
+
+Where a ledger directory is configured, each paired client keeps `status/<client id>.json` in it:
+replaced whole at each transition and every five seconds, removed at close.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+__all__ = ["BacklogQueueStatus", "Counts", "EntityStatus", "PairStatus"]
+
+logger = logging.getLogger("pairbus.status")
+INTERVAL = 5.0
+VERSION = 1
+
+
+@dataclass(slots=True)
+class Counts:
+    """How often something happened to one entity. Sends are counted in messages."""
+
+    sent_primary: int = 0
+    sent_backlog: int = 0
+    pings: int = 0
+    failures: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntityStatus:
+    """The state of one queue or topic of the primary."""
+
+    entity: str
+    phase: str
+    since: datetime
+    last_error: str | None = None
+    backlog_queue: str | None = None
+    next_ping: datetime | None = None
+    forced: str | None = None
+    refused: str | None = None
+    counts: Counts = field(default_factory=Counts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BacklogQueueStatus:
+    """The state of one backlog queue: in rotation, or out and why, until when at least."""
+
+    path: str
+    in_rotation: bool
+    reason: str | None = None
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairStatus:
+    """The state of a paired client."""
+
+    client_id: str
+    primary_namespace: str
+    primary: str
+    secondary: str
+    state: str
+    state_reason: str | None = None
+    ledger_problem: str | None = None
+    entities: tuple[EntityStatus, ...] = ()
+    backlog_queues: tuple[BacklogQueueStatus, ...] = ()
+    events: tuple[dict[str, Any], ...] = ()
+
+    def entity(self, name: str) -> EntityStatus:
+        """The state of one entity, whatever its case.
+
+        Raises:
+            KeyError: if no sender was ever made for it.
+        """
+        for status in self.entities:
+            if status.entity.lower() == name.lower():
+                return status
+        raise KeyError(name)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The status as plain data that JSON can carry; times are ISO UTC."""
+        data: dict[str, Any] = _plain(asdict(self))
+        return {
+            "kind": "client",
+            "version": VERSION,
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "updated_at": datetime.now(UTC).isoformat(),
+            **data,
+        }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value.isoformat() if isinstance(value, datetime) else value
+
+
+class StatusFile:
+    """Keeps `status/<client id>.json` current, on a thread of its own; a failure costs nothing."""
+
+    def __init__(self, ledger: str, client_id: str, snapshot: Callable[[], PairStatus]) -> None:
+        self._path = Path(ledger) / "status" / f"{client_id}.json"
+        self._snapshot = snapshot
+        self._wake = threading.Event()
+        self._is_closed = False
+        self._complained = False
+        self._write()
+        self._thread = threading.Thread(target=self._run, name="pairbus-status", daemon=True)
+        self._thread.start()
+
+    def notify(self) -> None:
+        """Something changed: write soon."""
+        self._wake.set()
+
+    def close(self) -> None:
+        """Stop, and remove the file."""
+        self._is_closed = True
+        self._wake.set()
+        self._thread.join(INTERVAL)
+        try:
+            self._path.unlink(missing_ok=True)
+        except OSError as error:
+            logger.warning("status file %s could not be removed: %s", self._path.name, error)
+
+    def _run(self) -> None:
+        while not self._is_closed:
+            if self._wake.wait(INTERVAL):
+                self._wake.clear()
+            if not self._is_closed:
+                self._write()
+
+    def _write(self) -> None:
+        temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}.tmp")
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            temporary.write_text(json.dumps(self._snapshot().as_dict()))
+            temporary.replace(self._path)
+            self._complained = False
+        except (OSError, RuntimeError, ValueError) as error:
+            # RuntimeError: a dictionary changed while it was read; the next write has it.
+            if not self._complained and isinstance(error, OSError):
+                logger.warning("status file %s could not be written: %s", self._path.name, error)
+                self._complained = True

@@ -1,0 +1,93 @@
+"""Write the sync twin of the hand-written async shells and of their tests.
+
+`src/pairbus/_async` gives `src/pairbus/_sync`, `tests/_async` gives `tests/_sync`. The script works
+on tokens: it drops `async` and `await`, and renames from the table below. Comments survive. What
+differs for another reason than a name lives in `pairbus/_compat.py`, in pairs.
+"""
+
+import io
+import re
+import tokenize
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TWINS = {"src/pairbus/_async": "src/pairbus/_sync", "tests/_async": "tests/_sync"}
+NAMES = {
+    "__aenter__": "__enter__",
+    "__aexit__": "__exit__",
+    "__aiter__": "__iter__",
+    "__anext__": "__next__",
+    "AEvent": "Event",
+    "AGuard": "Guard",
+    "ALock": "Lock",
+    "AWatch": "Watch",
+    "AsyncItemPaged": "ItemPaged",
+    "AsyncIterator": "Iterator",
+    "_async": "_sync",
+    "aabandonable": "abandonable",
+    "ablocking": "blocking",
+    "aio_admin_client": "admin_client",
+    "asleep": "sleep",
+    "aspawn": "spawn",
+    "asynccontextmanager": "contextmanager",
+}
+# Dotted names in code, and words in docstrings and comments.
+TEXT = [
+    (re.compile(r"\bazure\.servicebus\.aio\b"), "azure.servicebus"),
+    (re.compile(r"\bazure\.core\.async_paging\b"), "azure.core.paging"),
+    (re.compile(r"\bpairbus\.aio\b"), "pairbus"),
+    (re.compile(r"\bpairbus\._async\b"), "pairbus._sync"),
+    (re.compile(r"`await pair_namespace"), "`pair_namespace"),
+    (re.compile(r"\bAwaitable\[([^\[\]]+)\]"), r"\1"),
+]
+
+
+def convert(text: str, origin: str) -> str:
+    """The sync twin of `text`; the first line says where it came from."""
+    for pattern, replacement in TEXT:
+        text = pattern.sub(replacement, text)
+    out: list[str] = []
+    row, column = 1, 0
+    skip_space = False
+    lines = text.splitlines(keepends=True)
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        (start_row, start_column), (end_row, end_column) = token.start, token.end
+        if start_row > row:
+            out.append(_between(lines, row, column, start_row))
+            row, column = start_row, 0
+        gap = lines[start_row - 1][column:start_column] if start_row <= len(lines) else ""
+        out.append(gap.lstrip(" ") if skip_space else gap)
+        skip_space = False
+        word = token.string
+        if token.type == tokenize.NAME and word in ("async", "await"):
+            skip_space = True
+        elif token.type == tokenize.NAME:
+            out.append(NAMES.get(word, word))
+        else:
+            out.append(word)
+        row, column = end_row, end_column
+    body = "".join(out)
+    return f"# generated from {origin} by tools/gen_unasync.py; edit that one\n" + body
+
+
+def _between(lines: list[str], row: int, column: int, until: int) -> str:
+    return lines[row - 1][column:] + "".join(lines[row : until - 1])
+
+
+def outputs() -> dict[Path, str]:
+    """Each generated file and its whole text."""
+    return {
+        Path(twin) / path.name: convert(path.read_text(), f"{source}/{path.name}")
+        for source, twin in TWINS.items()
+        for path in sorted((ROOT / source).glob("*.py"))
+    }
+
+
+def orphans() -> list[Path]:
+    """Generated files whose source is gone."""
+    return [
+        path.relative_to(ROOT)
+        for source, twin in TWINS.items()
+        for path in sorted((ROOT / twin).glob("*.py"))
+        if not (ROOT / source / path.name).exists()
+    ]
