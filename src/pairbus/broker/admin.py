@@ -85,13 +85,20 @@ class AdminApi:
         namespace: What is administered.
         keys: Who may do it.
         now: The time in seconds since the epoch, for the expiry of tokens.
+        created_at: When the namespace was created, in seconds since the epoch.
     """
 
-    def __init__(self, namespace: Namespace, keys: KeyRing, now: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        namespace: Namespace,
+        keys: KeyRing,
+        now: Callable[[], float],
+        created_at: float | None = None,
+    ) -> None:
         self._namespace = namespace
         self._keys = keys
         self._now = now
-        self._created = datetime.fromtimestamp(now(), UTC)
+        self._created = datetime.fromtimestamp(now() if created_at is None else created_at, UTC)
 
     def handle(self, request: Request) -> Response:
         """Answer one request; a refusal is an answer too."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from . import websocket
+from .admin import AdminApi
 from .amqpserver import AmqpConnection
 from .config import Declared, load
 from .control import PREFIX, ControlApi
@@ -263,7 +264,12 @@ class Broker:
     async def _handle_always(self, request: Request) -> Response:
         if request.target.startswith(PREFIX):
             return self._control.handle(request)
-        return Response(501)
+        if request.method == "GET":
+            return self._admin().handle(request)
+        return await self.do(lambda namespace: self._admin().handle(request))
+
+    def _admin(self) -> AdminApi:
+        return AdminApi(self.namespace, self.key_ring, self.now, self._started_at)
 
     def _upgrade(self, request: Request, transport: asyncio.Transport, rest: bytes) -> bool:
         if not websocket.is_upgrade(request) or self._door is None:
