@@ -42,7 +42,7 @@ class Broker:
         self.faults = faults
         self.is_running = False
         self.connections: set[AmqpConnection] = set()
-        self.now: Callable[[], float] = settings.clock or time.time
+        self._clock: Callable[[], float] = settings.clock or time.time
         self.key_ring = KeyRing(
             namespace_rules=(
                 AuthorizationRule(settings.key_name, ALL_RIGHTS, settings.shared_access_key),
@@ -86,6 +86,10 @@ class Broker:
         if self._control_door is None:
             return None
         return f"{self.settings.reachable_host}:{self._control_door.address[1]}"
+
+    def now(self) -> float:
+        """Return the time by which tokens expire: the clients' own, never a test's clock."""
+        return time.time()
 
     def unsupported(self, what: str) -> None:
         """Log once that a client asked for something that this broker cannot do."""
@@ -211,7 +215,7 @@ class Broker:
             self._namespace.close()
 
     def _milliseconds(self) -> int:
-        return int(self.now() * 1000)
+        return int(self._clock() * 1000)
 
     def _tick(self) -> None:
         if self.is_running and self._namespace is not None:
