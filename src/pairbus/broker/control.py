@@ -15,6 +15,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from .entities.errors import UnauthorizedError
 from .faults import Faults
 from .httpserver import Request, Response
 
@@ -29,6 +30,7 @@ class ControlApi:
         health: Gives what `health` shows.
         operations: Gives what `operations` shows.
         is_safe_to_refuse: Whether a fault that closes the port can be cleared by another way.
+        authorize: Raises UnauthorizedError for a request that may not be made.
     """
 
     def __init__(
@@ -38,14 +40,20 @@ class ControlApi:
         health: Callable[[], dict[str, Any]],
         operations: Callable[[], dict[str, Any]],
         is_safe_to_refuse: Callable[[], bool],
+        authorize: Callable[[Request], None],
     ) -> None:
         self._faults = faults
         self._health = health
         self._operations = operations
         self._is_safe_to_refuse = is_safe_to_refuse
+        self._authorize = authorize
 
     def handle(self, request: Request) -> Response:
         """Answer one request."""
+        try:
+            self._authorize(request)
+        except UnauthorizedError as error:
+            return _json(error.http_status, {"error": error.description})
         path = request.target.partition("?")[0].removeprefix(PREFIX).strip("/")
         name, _, rest = path.partition("/")
         match request.method, name:

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from .faults import Faults
 from .settings import DEFAULT_KEY_NAME, BrokerSettings, Limits
@@ -36,7 +36,7 @@ def run(
     host: str = "127.0.0.1",
     memory: bool | None = None,
     data: str | Path | None = None,
-    durability: str = "normal",
+    durability: Literal["normal", "full"] = "normal",
     entities: Mapping[str, Any] | str | Path | None = None,
     key: str | None = None,
     key_name: str = DEFAULT_KEY_NAME,

@@ -20,14 +20,15 @@ from .admin import AdminApi
 from .amqpserver import AmqpConnection
 from .config import Declared, load
 from .control import PREFIX, ControlApi
-from .entities.errors import BrokerError, EntityExistsError
-from .entities.model import AuthorizationRule
+from .entities.errors import BrokerError, EntityExistsError, StoreError
+from .entities.model import AccessRight, AuthorizationRule
 from .faults import Faults
 from .frontdoor import FrontDoor
 from .httpserver import HttpProtocol, Request, Response
 from .namespace import Namespace
-from .sas import ALL_RIGHTS, KeyRing
+from .sas import ALL_RIGHTS, KeyRing, verify_token
 from .settings import BrokerSettings, BrokerStartError
+from .store import Store
 from .tls import ensure_certificate, server_context, temporary_certificate
 
 _log = logging.getLogger("pairbus.broker")
@@ -50,7 +51,7 @@ class Broker:
             entity_rules=self._entity_rules,
         )
         self._namespace: Namespace | None = None
-        self._store: Any = None
+        self._store: Store | None = None
         self._door: FrontDoor | None = None
         self._control_door: FrontDoor | None = None
         self._fault_timer: asyncio.TimerHandle | None = None
@@ -64,6 +65,7 @@ class Broker:
             health=self._health,
             operations=self.operations,
             is_safe_to_refuse=lambda: self._control_door is not None,
+            authorize=self._authorize_control,
         )
 
     # -- what links and the handle use -----------------------------------------------------------
@@ -204,7 +206,13 @@ class Broker:
         """Open the namespace; in memory it is the same one as before a stop."""
         loop = asyncio.get_running_loop()
         if self._namespace is None:
-            self._namespace = Namespace(self.settings.namespace, self._store, self._milliseconds)
+            name = self.settings.namespace
+            try:
+                if self.settings.data is not None:
+                    self._store = Store(self.settings.data, self.settings.durability)
+                self._namespace = Namespace(name, self._store, self._milliseconds)
+            except StoreError as error:
+                raise BrokerStartError(str(error)) from error
         self._namespace.start(loop)
         subscribe = getattr(self.settings.clock, "subscribe", None)
         if subscribe is not None:
@@ -212,7 +220,12 @@ class Broker:
 
     def _close_namespace(self, *, abrupt: bool) -> None:
         if self._namespace is not None:
+            if abrupt and self._store is not None:
+                self._namespace.context.journal.take()  # what was staged dies with the process
             self._namespace.close()
+        if self._store is not None:
+            self._store.close()
+            self._store = self._namespace = None
 
     def _milliseconds(self) -> int:
         return int(self._clock() * 1000)
@@ -271,6 +284,14 @@ class Broker:
         if request.method == "GET":
             return self._admin().handle(request)
         return await self.do(lambda namespace: self._admin().handle(request))
+
+    def _authorize_control(self, request: Request) -> None:
+        """On loopback the control API is as open as the well-known key; elsewhere it is not."""
+        if self.settings.is_loopback:
+            return
+        token = request.headers.get("authorization", "").removeprefix("Bearer ")
+        claims = verify_token(token, "", self.key_ring, self.now())
+        claims.require(AccessRight.MANAGE, "")
 
     def _admin(self) -> AdminApi:
         return AdminApi(self.namespace, self.key_ring, self.now, self._started_at)

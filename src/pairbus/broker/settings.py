@@ -6,7 +6,7 @@ import ipaddress
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 DEFAULT_KEY_NAME = "RootManageSharedAccessKey"
 #: The official emulator's key, known to everybody: accepted on loopback addresses only.
@@ -52,7 +52,7 @@ class BrokerSettings:
     host: str = "127.0.0.1"
     memory: bool = True
     data: Path | None = None
-    durability: str = "normal"
+    durability: Literal["normal", "full"] = "normal"
     entities: Mapping[str, Any] | str | Path | None = None
     key: str | None = field(default=None, repr=False)
     key_name: str = DEFAULT_KEY_NAME

@@ -7,6 +7,7 @@ import signal
 import sys
 from pathlib import Path
 from types import FrameType
+from typing import Literal
 
 import click
 
@@ -67,7 +68,7 @@ def run_command(
     data: Path | None,
     memory: bool,
     entities: Path | None,
-    durability: str,
+    durability: Literal["normal", "full"],
     key: str | None,
     key_name: str,
     control_port: int | None,

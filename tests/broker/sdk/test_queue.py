@@ -1,10 +1,16 @@
 """Queue basics: send, receive, settle, in the ways the SDK offers."""
 
+import time
 import uuid
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from azure.servicebus import ServiceBusMessage, ServiceBusReceiveMode, ServiceBusSubQueue
+from azure.servicebus import (
+    AutoLockRenewer,
+    ServiceBusMessage,
+    ServiceBusReceiveMode,
+    ServiceBusSubQueue,
+)
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType
 from azure.servicebus.exceptions import (
     MessageAlreadySettled,
@@ -249,6 +255,22 @@ def test_renewing_a_lock_extends_it(bus) -> None:
     until = receiver.renew_message_lock(message)
     assert until >= before
     assert message.locked_until_utc == until
+    receiver.complete_message(message)
+
+
+@pytest.mark.covers("AutoLockRenewer.register", "AutoLockRenewer.close")
+def test_the_renewer_of_the_sdk_keeps_a_lock(bus) -> None:
+    queue = bus.queue(lock_duration=timedelta(seconds=5))
+    bus.sender(queue).send_messages(ServiceBusMessage("x"))
+    receiver = bus.receiver(queue)
+    [message] = bus.take(receiver)
+    before = message.locked_until_utc
+    with AutoLockRenewer() as renewer:
+        renewer.register(receiver, message, max_lock_renewal_duration=30)
+        deadline = time.monotonic() + 10
+        while message.locked_until_utc == before and time.monotonic() < deadline:
+            time.sleep(0.02)  # the renewer's thread tells nobody what it does
+    assert message.locked_until_utc > before
     receiver.complete_message(message)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from azure.servicebus import AutoLockRenewer, ServiceBusMessage
+from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import MessageLockLostError, ServiceBusError, SessionLockLostError
 
 from pairbus.broker import RunningNamespace, run
@@ -130,24 +130,6 @@ def test_an_idle_queue_is_deleted(bus, clock) -> None:
     assert bus.ns.do(lambda ns: ns.exists(queue))
     clock.advance(301)
     assert not bus.ns.do(lambda ns: ns.exists(queue))
-
-
-@pytest.mark.covers("AutoLockRenewer.register")
-def test_the_renewer_of_the_sdk_keeps_a_lock(bus) -> None:
-    queue = bus.queue(lock_duration=timedelta(seconds=5))
-    bus.sender(queue).send_messages(ServiceBusMessage("x"))
-    receiver = bus.receiver(queue)
-    [message] = bus.take(receiver)
-    with AutoLockRenewer() as renewer:
-        renewer.register(receiver, message, max_lock_renewal_duration=30)
-        before = message.locked_until_utc
-        # The SDK renews when less than half of the lock, on its own clock, is left.
-        for _ in range(80):
-            if message.locked_until_utc > before:
-                break
-            bus.is_empty(receiver, 0.1)
-        receiver.complete_message(message)
-    assert bus.ns.operations[queue]["renew"]["calls"] >= 1
 
 
 def test_a_ping_is_counted_and_never_seen(bus, clock) -> None:
