@@ -1,0 +1,63 @@
+"""What the lean client raises; every error carries its AMQP condition.
+
+AmqpError
+└── LeanError
+    ├── ConnectionLostError      the connection is gone: make a new one
+    ├── LinkDetachedError        the peer detached the link: open it again, or see the condition
+    ├── OperationTimeoutError    nothing was heard in time; the outcome is unknown
+    ├── AuthenticationError      the token was refused: .status_code
+    ├── RejectedError            the peer refused a message
+    └── RequestFailedError       a management request was refused: .status_code
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+from pairbus.amqp.errors import AmqpError
+from pairbus.amqp.performatives import Error
+
+SOCKET_ERROR = "amqp:socket-error"
+TIMEOUT = "com.microsoft:timeout"
+
+
+class LeanError(AmqpError):
+    """Base of what the lean client raises."""
+
+    @classmethod
+    def of(cls, error: Error | None, default: str, description: str) -> Self:
+        """The peer's error, or `default` where it gave none."""
+        if error is None:
+            return cls(default, description)
+        return cls(error.condition, error.description or description, error.info)
+
+
+class ConnectionLostError(LeanError):
+    """The connection broke or was closed; nothing on it can be used any more."""
+
+
+class LinkDetachedError(LeanError):
+    """The peer detached the link, or refused to attach it."""
+
+
+class OperationTimeoutError(LeanError):
+    """No answer came in time; whether the operation took effect is unknown."""
+
+    def __init__(self, description: str) -> None:
+        super().__init__(TIMEOUT, description)
+
+
+class RejectedError(LeanError):
+    """The peer did not take a message, or did not settle one."""
+
+
+class RequestFailedError(LeanError):
+    """A management request was refused."""
+
+    def __init__(self, condition: str, description: str | None, status_code: int) -> None:
+        super().__init__(condition, description)
+        self.status_code = status_code
+
+
+class AuthenticationError(RequestFailedError):
+    """The peer refused the token."""

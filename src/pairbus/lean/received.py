@@ -1,0 +1,122 @@
+"""A received message: its bytes, and what the broker says about it, read when asked for."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from pairbus.amqp.decoder import DECODERS, MALFORMED, decode, skip
+from pairbus.amqp.errors import decode_error
+from pairbus.amqp.message import MESSAGE_ANNOTATIONS, Message, section_at
+
+_WANTED = {
+    b"x-opt-sequence-number": "sequence_number",
+    b"x-opt-enqueued-time": "enqueued_time",
+    b"x-opt-locked-until": "locked_until",
+    b"x-opt-enqueue-sequence-number": "enqueued_sequence_number",
+    b"x-opt-message-state": "state",
+    b"x-opt-deadletter-source": "dead_letter_source",
+}
+
+
+def broker_facts(payload: bytes) -> dict[str, Any]:
+    """What the broker wrote into the message annotations, by our names; times in ms since 1970.
+
+    Raises:
+        ProtocolError: the message cannot be read.
+    """
+    facts: dict[str, Any] = {}
+    pos, total = 0, len(payload)
+    while pos < total:
+        code, start, end = section_at(payload, pos)
+        if code >= MESSAGE_ANNOTATIONS:
+            if code == MESSAGE_ANNOTATIONS:
+                _walk(payload, start, facts)
+            break
+        pos = end
+    return facts
+
+
+def _walk(buf: bytes, start: int, facts: dict[str, Any]) -> None:
+    """Read the wanted entries of the map at `start`, and skip the others undecoded."""
+    try:
+        if buf[start] == 0xC1:
+            count, pos = buf[start + 2], start + 3
+        elif buf[start] == 0xD1:
+            count, pos = int.from_bytes(buf[start + 5 : start + 9], "big"), start + 9
+        else:
+            raise decode_error("the message annotations are no map")
+        for _ in range(count // 2):
+            if buf[pos] == 0xA3:
+                after = pos + 2 + buf[pos + 1]
+                name = _WANTED.get(buf[pos + 2 : after])
+            else:
+                key, after = decode(buf, pos)
+                name = _WANTED.get(key.encode()) if isinstance(key, str) else None
+            if name is not None:
+                facts[name], pos = DECODERS[buf[after]](buf, after + 1, 0)
+            else:
+                pos = skip(buf, after)
+    except MALFORMED as exc:
+        raise decode_error("the message annotations are cut short") from exc
+
+
+class Received:
+    """One received message.
+
+    Times are milliseconds since 1970. `lock_token` is None for what was received and deleted.
+    """
+
+    __slots__ = ("_facts", "_message", "delivery_id", "payload", "tag")
+
+    def __init__(self, payload: bytes, tag: bytes, delivery_id: int = -1) -> None:
+        self.payload = payload
+        self.tag = tag
+        self.delivery_id = delivery_id
+        self._facts: dict[str, Any] | None = None
+        self._message: Message | None = None
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Everything that the broker says: see `broker_facts`."""
+        if self._facts is None:
+            self._facts = broker_facts(self.payload)
+        return self._facts
+
+    @property
+    def lock_token(self) -> uuid.UUID | None:
+        """The lock token: valid on any connection."""
+        return uuid.UUID(bytes_le=self.tag) if len(self.tag) == 16 else None
+
+    @property
+    def sequence_number(self) -> int:
+        """The broker's number of the message."""
+        return int(self.facts.get("sequence_number", 0))
+
+    @property
+    def locked_until(self) -> int | None:
+        """When the lock ends."""
+        value = self.facts.get("locked_until")
+        return None if value is None else int(value)
+
+    @property
+    def enqueued_time(self) -> int | None:
+        """When the broker took the message."""
+        value = self.facts.get("enqueued_time")
+        return None if value is None else int(value)
+
+    @property
+    def message(self) -> Message:
+        """The message, section by section."""
+        if self._message is None:
+            self._message = Message.parse(self.payload)
+        return self._message
+
+    @property
+    def delivery_count(self) -> int:
+        """How often it was delivered before."""
+        header = self.message.header
+        return (header.delivery_count or 0) if header is not None else 0
+
+    def __repr__(self) -> str:
+        return f"<Received {len(self.payload)} bytes>"
