@@ -432,7 +432,7 @@ class LeanConnection:
     def _keep(self) -> None:
         """Look after the connection while nobody waits on it."""
         try:
-            while True:
-                self.wait_until(lambda: self._broken is not None, time.monotonic() + 3600)
+            while not self.wait_until(lambda: self._broken is not None, time.monotonic() + 3600):
+                pass  # an hour without an end: the next one
         except ConnectionLostError:
             pass  # the next user is told
