@@ -373,6 +373,18 @@ class Catalog:
             ("drop", (entity.entity_id, entity.entity_id * PARTS, PARTS))
         )
 
+    def return_numbers(self) -> None:
+        """Give reserved sequence numbers back that were not used: for a tidy end only."""
+        for top in self.entities_by_key.values():
+            for entity in (
+                top,
+                *(top.subscriptions.values() if isinstance(top, TopicEntity) else ()),
+            ):
+                queue = entity.main
+                if queue.reserved > queue.last_number:
+                    queue.reserved = queue.last_number
+                    self.context.journal.numbers.append((queue.queue_id, queue.last_number))
+
     def watch_idle(self, entity: Entity) -> None:
         """Delete the entity once nobody has used it for as long as its description says."""
         if entity.settings.idle not in (NEVER, entity.watched_idle):

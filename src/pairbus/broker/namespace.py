@@ -123,6 +123,7 @@ class Namespace(Catalog):
 
     def close(self) -> None:
         """Commit what is staged and stop; the store stays open, it is the caller's."""
+        self.return_numbers()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -190,10 +191,22 @@ class Namespace(Catalog):
         if loop is None:
             self.flush()
             return
-        self._in_flight = group = self.context.journal.take()
+        group = self.context.journal.take()
+        if self._store.is_light(group):
+            error: Exception | None = None
+            try:
+                self._store.apply(group)
+            except Exception as problem:  # noqa: BLE001 - whatever it is, senders must know
+                error = problem
+            self._committed(group, error)
+            return
+        self._in_flight = group
 
         def done(error: Exception | None) -> None:
-            loop.call_soon_threadsafe(self._committed, group, error)
+            try:
+                loop.call_soon_threadsafe(self._committed, group, error)
+            except RuntimeError:
+                log.debug("a group was committed after the loop had ended")
 
         self._store.submit(group, done)
 
@@ -204,10 +217,9 @@ class Namespace(Catalog):
         finally:
             self._is_flushing = False
             self._in_flight = None
+        self._rearm()
         if self.context.journal:
-            self._turn()
-        else:
-            self._rearm()
+            self._changed()
 
     def _finish(self, group: Journal, error: Exception | None) -> None:
         if error is not None and not isinstance(error, StoreError):

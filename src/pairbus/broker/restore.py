@@ -27,7 +27,7 @@ def restore(catalog: Catalog, store: Store) -> None:
         queues = {q.queue_id: q for entity in entities.values() for q in entity.queues}
         for queue_id, number in store.last_numbers().items():
             if queue_id in queues:
-                queues[queue_id].last_number = number
+                queues[queue_id].last_number = queues[queue_id].reserved = number
         for queue_id, session_id, state, updated in store.sessions():
             queue = queues.get(queue_id)
             if isinstance(queue, SessionQueue):

@@ -30,6 +30,8 @@ COLUMNS = 13
 CHUNK = (
     32  # rows per statement: SQLite works outside Python's lock for as long as a statement takes
 )
+LIGHT = 8  # rows that the loop's thread writes itself
+CHECKPOINT = 8192  # pages
 NUMBER_MASK = (1 << SEQUENCE_BITS) - 1
 
 _ROW = "(" + ",".join("?" * COLUMNS) + ")"
@@ -66,6 +68,7 @@ class Store:
         self.directory = Path(directory)
         self.durability = durability
         self._is_closed = False
+        self._pages = 0  # about how many the log has that the table's file has not
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             self._lock = self._take_lock()
@@ -114,7 +117,7 @@ class Store:
         connection.execute(
             f"PRAGMA synchronous = {'FULL' if self.durability == 'full' else 'NORMAL'}"
         )
-        connection.execute("PRAGMA wal_autocheckpoint = 8192")
+        connection.execute("PRAGMA wal_autocheckpoint = 0")  # _checkpoint does it
         connection.execute("PRAGMA cache_size = -16384")
         return connection
 
@@ -146,17 +149,44 @@ class Store:
         if error is not None:
             raise error
 
+    def is_light(self, group: Journal) -> bool:
+        """Whether the caller had better :meth:`apply` this group itself.
+
+        Handing a few rows to another thread and back takes longer than writing them, as long as
+        nothing waits for the disk.
+        """
+        return (
+            self.durability == "normal"
+            and len(group.inserts) + len(group.deletes) + len(group.updates) <= LIGHT
+            and not group.purges
+            and self._pages < CHECKPOINT
+        )
+
+    def apply(self, group: Journal) -> None:
+        """Commit a group on this thread. Only while no submitted group is on its way."""
+        try:
+            self._apply(group)
+        except Exception:
+            if self._write.in_transaction:
+                self._write.execute("ROLLBACK")
+            raise
+
     def _work(self) -> None:
         while (item := self._groups.get()) is not None:
             group, done = item
             problem: Exception | None = None
             try:
-                self._apply(group)
+                self.apply(group)
+                if self._pages >= CHECKPOINT:
+                    self._checkpoint()
             except Exception as error:  # noqa: BLE001 - the writer must outlive any bad group
                 problem = error
-                if self._write.in_transaction:
-                    self._write.execute("ROLLBACK")
             done(problem)
+
+    def _checkpoint(self) -> None:
+        """Move what the log has into the table's file. Nobody writes meanwhile: it starts anew."""
+        self._write.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        self._pages = 0
 
     def _apply(self, group: Journal) -> None:
         if not (
@@ -196,6 +226,9 @@ class Store:
             else:
                 execute(_STATEMENTS[kind], parameters)
         execute("COMMIT")
+        size = sum([row[5] for row in group.inserts])
+        rows = len(group.inserts) + len(group.deletes) + len(group.updates)
+        self._pages += 2 + size // PAGE + rows // 8
 
     def _insert(self, rows: Sequence[tuple[Any, ...]]) -> None:
         whole = len(rows) - len(rows) % CHUNK

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pairbus.amqp.message import Message
 from pairbus.broker.entities.messages import Delivery, IncomingMessage
 from pairbus.broker.entities.model import QueueDescription
 from pairbus.broker.namespace import Namespace
@@ -75,3 +76,8 @@ class Bench:
         self.clock.now += milliseconds
         while self.ns.next_deadline() <= self.clock.now:
             self.ns.tick()
+
+
+def properties_of(delivery: Delivery) -> dict[str, object]:
+    """The application properties of what was delivered."""
+    return dict(Message.parse(delivery.message.bare or b"").application_properties or {})

@@ -23,12 +23,17 @@ from tests.broker.entities.kit import Bench
 def restart(tmp_path):
     """Calling it closes the store and starts a new namespace on the same files."""
     stores = []
+    benches = []
 
-    def start(clock=None, **queue) -> Bench:
+    def start(clock=None, *, tidy=True, **queue) -> Bench:
         if stores:
+            bench = benches.pop()
+            if tidy:
+                bench.ns.close()
             stores.pop().close()
         stores.append(Store(tmp_path))
-        return Bench(stores[0], clock=clock, **queue)
+        benches.append(Bench(stores[0], clock=clock, **queue))
+        return benches[0]
 
     yield start
     for store in stores:
@@ -70,7 +75,10 @@ def test_sequence_numbers_are_never_used_again(restart):
     bench.receive(2, receive_and_delete=True)
     bench = restart(bench.clock)
     bench.send(b"three")
-    assert bench.receive(1)[0].message.sequence_number == 3
+    assert bench.receive(1, receive_and_delete=True)[0].message.sequence_number == 3
+    bench = restart(bench.clock, tidy=False)
+    bench.send(b"four")
+    assert bench.receive(1)[0].message.sequence_number > 3
 
 
 def test_an_entity_number_is_never_used_again(restart):

@@ -49,7 +49,6 @@ class Journal:
         "deletes",
         "entities",
         "inserts",
-        "numbered",
         "numbers",
         "purges",
         "updates",
@@ -66,10 +65,8 @@ class Journal:
         """``(bare, size, id)`` of messages whose properties changed."""
         self.arrivals: list[tuple[Queue, list[StoredMessage]]] = []
         """What becomes visible once the group is durable."""
-        self.numbered: set[Queue] = set()
-        """Queues that gave out sequence numbers, which must never be given again."""
         self.numbers: list[tuple[int, int]] = []
-        """``(queue, last number)``, filled when the group is taken."""
+        """``(queue, number)``: the queue may give out numbers up to this one."""
         self.callbacks: list[Callable[[Exception | None], None]] = []
         """Called after the arrivals; with the error when the group failed."""
 
@@ -83,16 +80,15 @@ class Journal:
             or self.entities
             or self.purges
             or self.bodies
-            or self.numbered
+            or self.numbers
         )
 
     def take(self) -> Journal:
         """Hand over what is staged and start anew."""
         taken = Journal()
-        self.numbers = [(queue.queue_id, queue.last_number) for queue in self.numbered]
         for name in Journal.__slots__:
             setattr(taken, name, getattr(self, name))
-            setattr(self, name, set() if name == "numbered" else [])
+            setattr(self, name, [])
         return taken
 
 

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from .receiver import Receiver
 
 SERVE = 256  # messages that one receiver gets before the next one has its turn
+NUMBERS = 1024  # sequence numbers that are reserved together
 READ_AHEAD = 128  # bodies that are fetched from the store together
 LOCK_LOST = (
     "The lock supplied is invalid. Either the lock expired, or the message has already been "
@@ -68,6 +69,7 @@ class Queue:
         self.waiting: deque[Receiver] = deque()
         self.receivers: set[Receiver] = set()
         self.last_number = 0
+        self.reserved = 0
         self.size = 0
         self.scheduled_count = 0
         self.next_due = NEVER
@@ -84,8 +86,12 @@ class Queue:
 
     def next_number(self) -> int:
         """A sequence number that was never given before."""
-        self.last_number += 1
-        return self.last_number
+        number = self.last_number = self.last_number + 1
+        if number > self.reserved:
+            # The store learns of numbers in blocks: it seldom writes, and none is used twice.
+            self.reserved = number + NUMBERS - 1
+            self.context.journal.numbers.append((self.queue_id, self.reserved))
+        return number
 
     def stage(
         self, incoming: Iterable[IncomingMessage], now: int, *, origin: int = 0, source: str = ""
@@ -152,9 +158,7 @@ class Queue:
             staged.append(stored)
         self.size += size
         if staged:
-            journal = self.context.journal
-            journal.arrivals.append((self, staged))
-            journal.numbered.add(self)
+            self.context.journal.arrivals.append((self, staged))
         return staged
 
     def adopt(self, stored: StoredMessage) -> None:
@@ -187,7 +191,11 @@ class Queue:
             return  # deleted while they were on their way
         self.index(staged)
         self.context.budget.admit(staged)
-        self.arm()
+        if self._schedule:
+            self.arm_at(self._schedule[0][0])
+        if self._expiry:
+            self.arm_at(self._expiry[0][0])
+            self._tidy_expiry()
         self.dispatch(now)
 
     def index(self, stored: Iterable[StoredMessage]) -> None:
@@ -281,8 +289,7 @@ class Queue:
             message.holder = receiver
             locks[token] = message
             deliveries.append(Delivery(token, until, message))
-        if until < self.next_due:
-            self.arm()
+        self.arm_at(until)
         return deliveries
 
     def lock_end(self, receiver: Receiver, now: int) -> int:
@@ -343,7 +350,7 @@ class Queue:
             self.note(message)
             if message.expires_at != NEVER:
                 heapq.heappush(self._expiry, (message.expires_at, message.sequence_number))
-                self.arm()
+                self.arm_at(message.expires_at)
         else:
             self.context.router.dead_letter(self, message, reason, description, now)
         return True
@@ -385,7 +392,7 @@ class Queue:
             self.note(message)
         if message.expires_at != NEVER:
             heapq.heappush(self._expiry, (message.expires_at, message.sequence_number))
-            self.arm()
+            self.arm_at(message.expires_at)
         if not was_deferred:
             self.put_back(message)
 
@@ -556,11 +563,14 @@ class Queue:
         return soonest
 
     def arm(self) -> None:
-        """Ask to be called when something is due, if that is sooner than was asked before."""
-        soonest = self.due()
-        if soonest < self.next_due:
-            self.next_due = soonest
-            self.context.arm(soonest, self)
+        """Ask to be called when something is due."""
+        self.arm_at(self.due())
+
+    def arm_at(self, due: int) -> None:
+        """Ask to be called at a time, if that is sooner than was asked before."""
+        if due < self.next_due:
+            self.next_due = due
+            self.context.arm(due, self)
 
     def tick(self, now: int) -> None:
         """Let happen what is due: locks end, schedules begin, messages expire."""
@@ -603,7 +613,9 @@ class Queue:
                 and message.state in (ACTIVE, DEFERRED)
             ):
                 self.expire(message, now)
-        if len(expiry) > 2 * len(self.messages) + 1024:
+
+    def _tidy_expiry(self) -> None:
+        if len(self._expiry) > 2 * len(self.messages) + 1024:
             # Most of these were consumed before their time: keep the heap as small as the queue.
             self._expiry = [
                 (m.expires_at, m.sequence_number)

@@ -111,7 +111,6 @@ class Router:
 
     def _fan_out(self, topic: TopicEntity, message: IncomingMessage, now: int, source: str) -> None:
         origin = topic.main.next_number()
-        self._context.journal.numbered.add(topic.main)
         default_ttl = topic.settings.default_ttl
         if default_ttl != NEVER and (message.ttl is None or message.ttl > default_ttl):
             message.ttl = default_ttl
@@ -150,7 +149,6 @@ class Router:
         dead.last_number = subscription.main.next_number() - 1  # dead letters share its numbers
         dead.stage([copy], now, origin=origin)
         dead.last_number = max(highest, dead.last_number)
-        self._context.journal.numbered.add(subscription.main)
 
     # --- moving on --------------------------------------------------------------------------------
 

@@ -62,6 +62,7 @@ class SessionQueue(Queue):
         self.sessions: dict[str, Session] = {}
         self.available: OrderedDict[str, Session] = OrderedDict()
         """Sessions with something to receive that nobody holds, longest waiting first."""
+        self.held_sessions: set[Session] = set()
         self.pending: list[PendingSession] = []
 
     # --- coming in --------------------------------------------------------------------------------
@@ -141,8 +142,9 @@ class SessionQueue(Queue):
         """Lock a free session for a receiver."""
         session.holder = receiver
         session.locked_until = now + self.settings.lock_duration
+        self.held_sessions.add(session)
         self.available.pop(session.session_id, None)
-        self.arm()
+        self.arm_at(session.locked_until)
 
     def held(self, session_id: str, now: int) -> Session:
         """The session of this name, whose lock is alive; else SessionLockLostError."""
@@ -175,6 +177,7 @@ class SessionQueue(Queue):
     def _free(self, session: Session, now: int, *, counted: bool) -> None:
         """Take a session from its holder; what it had locked goes back to its place."""
         holder, session.holder = session.holder, None
+        self.held_sessions.discard(session)
         for message in [m for m in self.locks.values() if m.holder is holder]:
             del self.locks[message.lock_token]
             self.give_back(message, now, counted=counted)
@@ -264,6 +267,7 @@ class SessionQueue(Queue):
         """The entity is deleted: nothing of it is left in memory."""
         super().forget()
         self.sessions.clear()
+        self.held_sessions.clear()
         self.available.clear()
 
     # --- state ------------------------------------------------------------------------------------
@@ -295,11 +299,10 @@ class SessionQueue(Queue):
 
     def due(self) -> int:
         """When a session's lock ends, or something else happens here by itself."""
-        held = [s.locked_until for s in self.sessions.values() if s.holder is not None]
-        return min(super().due(), *held, NEVER)
+        return min(super().due(), *(s.locked_until for s in self.held_sessions), NEVER)
 
     def tick(self, now: int) -> None:
         """Let happen what is due: first of all, locks of sessions end."""
-        for session in list(self.sessions.values()):
+        for session in list(self.held_sessions):
             self._end_if_over(session, now)
         super().tick(now)

@@ -1,0 +1,225 @@
+"""What happens by itself: expiry, schedules, duplicate windows, idleness."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from pairbus.broker.entities.errors import EntityNotFoundError, MessageNotFoundError
+from pairbus.broker.entities.messages import IncomingMessage, Outcome
+from pairbus.broker.entities.model import (
+    QueueDescription,
+    SubscriptionDescription,
+    TopicDescription,
+)
+from tests.broker.entities.kit import Bench, properties_of
+
+BARE = b"\x00\x53\x75\xa0\x01x"
+
+
+def test_an_expired_message_is_dropped():
+    bench = Bench()
+    bench.send(b"1", ttl=1000)
+    bench.send(b"2")
+    bench.pass_time(999)
+    assert bench.ns.runtime("q").active_message_count == 2
+    bench.pass_time(1)
+    assert bench.ns.runtime("q").total_message_count == 1
+    assert [d.message.bare for d in bench.receive(9)] == [b"2"]
+
+
+def test_an_expired_message_is_dead_lettered_where_the_queue_asks_for_it():
+    bench = Bench(dead_lettering_on_message_expiration=True)
+    bench.send(BARE, ttl=1000)
+    bench.pass_time(1000)
+    (dead,) = bench.receive(9, path="q/$DeadLetterQueue")
+    assert properties_of(dead)["DeadLetterReason"] == "TTLExpiredException"
+    bench.pass_time(10_000_000)
+    assert bench.ns.runtime("q").dead_letter_message_count == 1  # dead letters do not expire
+
+
+def test_the_shorter_of_message_and_queue_time_to_live_holds():
+    bench = Bench(default_message_time_to_live=timedelta(seconds=5))
+    bench.send(b"default")
+    bench.send(b"own", ttl=1000)
+    bench.send(b"capped", ttl=60_000)
+    assert [d.message.ttl for d in bench.ns.peek("q", 0, 9)] == [5000, 1000, 5000]
+    bench.pass_time(1000)
+    assert bench.ns.runtime("q").active_message_count == 2
+    bench.pass_time(4000)
+    assert bench.ns.runtime("q").active_message_count == 0
+
+
+def test_a_locked_message_does_not_expire_until_it_is_given_back():
+    bench = Bench()
+    bench.send(b"1", b"2", ttl=1000)
+    one, two = bench.receive(2)
+    bench.pass_time(2000)
+    assert bench.ns.runtime("q").active_message_count == 2
+    assert bench.ns.update_disposition("q", [one.lock_token], Outcome.COMPLETE) == []
+    bench.ns.update_disposition("q", [two.lock_token], Outcome.ABANDON)
+    assert bench.ns.runtime("q").active_message_count == 0
+
+
+def test_a_message_expired_a_moment_ago_is_not_delivered_even_before_the_clock_rings():
+    bench = Bench()
+    bench.send(b"1", ttl=1000)
+    bench.clock.now += 1000
+    assert bench.receive(1) == []
+    assert bench.ns.runtime("q").total_message_count == 0
+
+
+def test_a_deferred_message_expires():
+    bench = Bench(dead_lettering_on_message_expiration=True)
+    bench.send(BARE, ttl=1000)
+    (one,) = bench.receive(1)
+    bench.ns.update_disposition("q", [one.lock_token], Outcome.DEFER)
+    bench.pass_time(1000)
+    with pytest.raises(MessageNotFoundError):
+        bench.ns.receive_deferred("q", [1])
+    assert bench.ns.runtime("q").dead_letter_message_count == 1
+
+
+def test_what_is_no_longer_there_does_not_fill_memory_until_it_would_have_expired():
+    bench = Bench()
+    for _ in range(40):
+        bench.send(*[b"x"] * 100, ttl=3_600_000)
+        bench.receive(100, receive_and_delete=True)
+    assert len(bench.ns.queue_at("q")._expiry) < 2000
+
+
+def test_a_scheduled_message_comes_at_its_time_with_a_new_number():
+    bench = Bench()
+    due = bench.clock.now + 10_000
+    (number,) = bench.ns.schedule("q", [IncomingMessage(b"later", scheduled=due, ttl=5000)])
+    bench.send(b"now")
+    assert [d.message.bare for d in bench.receive(9)] == [b"now"]
+    runtime = bench.ns.runtime("q")
+    assert (runtime.active_message_count, runtime.scheduled_message_count) == (1, 1)
+    _, host = bench.receiver(credit=1)
+    bench.pass_time(10_000)
+    (later,) = host.deliveries
+    assert later.message.bare == b"later"
+    assert later.message.sequence_number > number
+    assert later.message.enqueued_time == bench.clock.now
+    assert later.message.expires_at == bench.clock.now + 5000
+    assert bench.ns.runtime("q").scheduled_message_count == 0
+
+
+def test_a_schedule_in_the_past_is_now():
+    bench = Bench()
+    bench.send(b"1", scheduled=bench.clock.now - 5)
+    assert len(bench.receive(1)) == 1
+
+
+def test_scheduled_messages_can_be_cancelled_all_or_none():
+    bench = Bench()
+    later = bench.clock.now + 1000
+    numbers = bench.ns.schedule(
+        "q", [IncomingMessage(b"1", scheduled=later), IncomingMessage(b"2", scheduled=later)]
+    )
+    with pytest.raises(MessageNotFoundError):
+        bench.ns.cancel_scheduled("q", [*numbers, 99])
+    bench.ns.cancel_scheduled("q", numbers[:1])
+    with pytest.raises(MessageNotFoundError):
+        bench.ns.cancel_scheduled("q", numbers[:1])
+    bench.pass_time(1000)
+    assert [d.message.bare for d in bench.receive(9)] == [b"2"]
+    with pytest.raises(MessageNotFoundError):
+        bench.ns.cancel_scheduled("q", numbers[1:])
+
+
+def test_a_message_scheduled_at_a_topic_reaches_the_subscriptions_at_its_time():
+    bench = Bench()
+    bench.ns.create_topic(TopicDescription("t"))
+    (number,) = bench.ns.schedule("t", [IncomingMessage(b"1", scheduled=bench.clock.now + 1000)])
+    bench.ns.schedule("t", [IncomingMessage(b"2", scheduled=bench.clock.now + 1000)])
+    bench.ns.create_subscription(SubscriptionDescription("t", "s"))
+    assert bench.ns.runtime("t").scheduled_message_count == 2
+    bench.ns.cancel_scheduled("t", [number])
+    bench.pass_time(1000)
+    assert [d.message.bare for d in bench.receive(9, path="t/Subscriptions/S")] == [b"2"]
+    assert bench.ns.runtime("t").scheduled_message_count == 0
+
+
+def test_a_duplicate_within_the_window_is_accepted_and_dropped():
+    bench = Bench(requires_duplicate_detection=True)
+    bench.send(b"1", message_id="a")
+    bench.send(b"2", message_id="a")
+    bench.send(b"3", message_id="b")
+    bench.send(b"4")
+    bench.send(b"5")
+    assert [d.message.bare for d in bench.receive(9)] == [b"1", b"3", b"4", b"5"]
+
+
+def test_a_duplicate_of_a_completed_message_is_still_one_until_the_window_ends():
+    bench = Bench(
+        requires_duplicate_detection=True,
+        duplicate_detection_history_time_window=timedelta(seconds=30),
+    )
+    bench.send(b"1", message_id="a")
+    bench.receive(1, receive_and_delete=True)
+    bench.pass_time(29_999)
+    bench.send(b"2", message_id="a")
+    assert bench.receive(1) == []
+    bench.pass_time(1)
+    bench.send(b"3", message_id="a")
+    assert [d.message.bare for d in bench.receive(9)] == [b"3"]
+    bench.pass_time(60_000)
+    assert bench.ns.entity("q").history.seen == {}
+
+
+def test_in_a_batch_the_second_of_two_equal_ones_is_dropped():
+    bench = Bench(requires_duplicate_detection=True)
+    bench.send(b"1", b"2", message_id="a")
+    assert [d.message.bare for d in bench.receive(9)] == [b"1"]
+
+
+def test_in_a_partitioned_queue_the_partition_key_is_part_of_the_identity():
+    bench = Bench(requires_duplicate_detection=True, enable_partitioning=True)
+    bench.send(b"1", message_id="a", partition_key="x")
+    bench.send(b"2", message_id="a", partition_key="y")
+    bench.send(b"3", message_id="a", partition_key="x")
+    assert [d.message.bare for d in bench.receive(9)] == [b"1", b"2"]
+
+
+def test_an_idle_queue_is_deleted_and_a_used_one_stays():
+    idle = timedelta(minutes=5)
+    bench = Bench()
+    for name in ("left", "sent", "received", "held"):
+        bench.ns.create_queue(QueueDescription(name, auto_delete_on_idle=idle))
+    bench.receiver("held")
+    bench.pass_time(200_000)
+    bench.send(b"1", path="sent")
+    bench.receive(1, path="received")
+    bench.pass_time(100_000)
+    assert [q.name for q in bench.ns.list_queues()] == ["held", "q", "received", "sent"]
+    bench.pass_time(200_000)
+    assert [q.name for q in bench.ns.list_queues()] == ["held", "q"]
+    with pytest.raises(EntityNotFoundError):
+        bench.send(b"1", path="sent")
+
+
+def test_an_idle_subscription_is_deleted_and_its_topic_stays():
+    bench = Bench()
+    bench.ns.create_topic(TopicDescription("t"))
+    bench.ns.create_subscription(
+        SubscriptionDescription("t", "s", auto_delete_on_idle=timedelta(minutes=5))
+    )
+    bench.pass_time(300_000)
+    assert bench.ns.list_subscriptions("t") == []
+    assert bench.ns.get_topic("t").name == "t"
+
+
+def test_idleness_can_be_set_later_and_changed():
+    bench = Bench()
+    for minutes in (10, 5, 10):
+        bench.ns.update_queue(
+            replace(bench.ns.get_queue("q"), auto_delete_on_idle=timedelta(minutes=minutes))
+        )
+    bench.pass_time(599_999)
+    assert bench.ns.exists("q")
+    bench.pass_time(1)
+    assert not bench.ns.exists("q")
