@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusClient
@@ -91,6 +91,9 @@ class SyphonOptions:
         long_poll: How long an idle syphon waits in one receive, in seconds.
         max_messages_per_second: Upper bound on the drain; none if left out.
         max_bytes_per_second: Upper bound on the drain; none if left out.
+        max_messages_per_trigger: Most messages of one backlog queue in one micro-batch.
+        transform: `"package.module:function"`, or a function: from DataFrame to DataFrame, between
+            restore and deliver.
     """
 
     primary: str = field(repr=False)
@@ -106,8 +109,11 @@ class SyphonOptions:
     long_poll: float = 900.0
     max_messages_per_second: float | None = None
     max_bytes_per_second: float | None = None
+    max_messages_per_trigger: int = 5000
+    transform: str | Callable[..., Any] | None = None
 
     def __post_init__(self) -> None:
+        _count(self, "max_messages_per_trigger", 1)
         for name in ("primary", "secondary"):
             value = getattr(self, name)
             if not isinstance(value, str) or not value.strip():

@@ -111,6 +111,9 @@ OPTIONS = (
            "`peekLock` streams: read this many in all, then no more.", _positive),
     Option("enqueuedBefore", "long", None, "read",
            "`peekLock` streams: milliseconds since 1970; what was enqueued later stays.", int),
+    Option("untilEmpty", "boolean", "false", "read",
+           "`peekLock` streams: find out when the queues are empty, and say so in the state directory.",
+           _boolean),
     Option("ledger", "string", None, "both",
            "Ledger to write receipts (the sink, before it settles) and operation counts to."),
     Option("clientId", "string", "spark", "both", "Who acts, in the ledger."),
@@ -233,6 +236,8 @@ def parse(options: Mapping[str, str], use: str) -> ConnectorOptions:
     if problems:
         raise OptionError("servicebus: " + "; ".join(problems))
     assert target is not None
+    for name in ("connectionString", "settleConnectionString"):
+        values[name] = None  # from here on only the targets know them, and they do not show them
     return ConnectorOptions(target, settle, values, frozenset(given))
 
 

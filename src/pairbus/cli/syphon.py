@@ -1,0 +1,378 @@
+"""`pairbus syphon`: bring the backlog home, watch it, pause and resume it."""
+
+import contextlib
+import datetime as dt
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pairbus.cli.config import Pair, pair_options
+from pairbus.cli.output import (
+    Column,
+    ExitCode,
+    Table,
+    cell,
+    duration,
+    emit,
+    fail,
+    is_terminal,
+    json_option,
+    require,
+    say,
+    wants_json,
+)
+
+if TYPE_CHECKING:
+    from pairbus.options import SyphonOptions
+    from pairbus.spark.controls import StateDir
+    from pairbus.spark.syphon import SyphonHandle
+
+checkpoint_option = click.option(
+    "--checkpoint", metavar="FOLDER", help="Where the syphon keeps its checkpoint and controls."
+)
+
+
+@click.group()
+def group() -> None:
+    """Bring the backlog home: run, watch, pause, resume."""
+
+
+@group.command("run")
+@json_option
+@pair_options
+@checkpoint_option
+@click.option("--master", metavar="URL", help="Spark master; local[*] by default.")
+@click.option(
+    "--queues", "count", type=click.IntRange(1), help="How many backlog queues there are."
+)
+@click.option("--until-empty", is_flag=True, help="End when the backlog is empty.")
+@click.option("--max-messages", type=click.IntRange(1), metavar="N", help="End after N messages.")
+@click.option("--snapshot", is_flag=True, help="End when what is there now was forwarded.")
+@click.option("--max-duration", type=float, metavar="SECONDS", help="End after so long.")
+@click.option("--max-messages-per-second", type=float, metavar="N", help="Forward no faster.")
+@click.option("--max-bytes-per-second", type=float, metavar="N", help="Forward no faster.")
+@click.option(
+    "--max-messages-per-trigger",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Most messages of one queue in one micro-batch.",
+)
+@click.option(
+    "--ttl-policy",
+    type=click.Choice(["full", "deduct"]),
+    default="full",
+    show_default=True,
+    help="Restore the time to live in full, or less the time waited.",
+)
+@click.option(
+    "--long-poll",
+    type=float,
+    default=900.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long one receive waits on an empty queue.",
+)
+@click.option(
+    "--transform",
+    metavar="MODULE:FUNCTION",
+    help="A function from DataFrame to DataFrame, between restore and deliver.",
+)
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Touch nothing; say what would go where, and what it would cost.",
+)
+def run(
+    pair: Pair,
+    checkpoint: str | None,
+    count: int | None,
+    dry_run: bool,
+    **settings: Any,
+) -> int:
+    """Forward the backlog to its destinations, until it is stopped or a bound is reached.
+
+    Connection strings are best given as PAIRBUS_PRIMARY and PAIRBUS_SECONDARY: a command line shows
+    secrets. Ctrl-C and SIGTERM finish what is in flight, settle it, and end.
+    """  # fmt: skip
+    require("pyarrow", "spark")
+    require("pyspark", "spark")
+    from pairbus.exceptions import SyphonError
+    from pairbus.spark.session import SparkUnavailableError
+
+    try:
+        if dry_run:
+            return _dry_run(_options(pair, checkpoint, count, settings))
+        return _run(_options(pair, checkpoint, count, settings), settings)
+    except (SyphonError, SparkUnavailableError) as exc:
+        fail(str(exc).splitlines()[0])
+    except ValueError as exc:
+        fail(str(exc).splitlines()[0], code=ExitCode.USAGE)
+
+
+def _options(
+    pair: Pair, checkpoint: str | None, count: int | None, settings: dict[str, Any]
+) -> "SyphonOptions":
+    from pairbus.options import SyphonOptions
+
+    primary, secondary = pair.require_primary(), pair.require_secondary()
+    return SyphonOptions(
+        primary=primary.value if primary.is_connection_string else primary.credential,
+        secondary=secondary.value if secondary.is_connection_string else secondary.credential,
+        primary_host=None if primary.is_connection_string else primary.host,
+        secondary_host=None if secondary.is_connection_string else secondary.host,
+        primary_namespace=pair.primary_namespace,
+        backlog_queue_count=count or pair.backlog_queue_count,
+        checkpoint=checkpoint or pair.checkpoint,
+        ledger=pair.ledger,
+        **{
+            name: settings[name]
+            for name in (
+                "master", "ttl_policy", "long_poll", "transform", "max_messages_per_trigger",
+                "max_messages_per_second", "max_bytes_per_second",
+            )
+            if settings[name] is not None
+        },
+    )  # fmt: skip
+
+
+def _run(options: "SyphonOptions", settings: dict[str, Any]) -> int:
+    from pairbus.spark.syphon import Bounds, start_syphon
+
+    bounds = Bounds(
+        until_empty=settings["until_empty"],
+        max_messages=settings["max_messages"],
+        snapshot=settings["snapshot"],
+        max_duration=settings["max_duration"],
+    )
+    asked = _Signals()
+    with asked.before_spark():
+        say("starting Spark …")
+        handle = start_syphon(options, bounds=bounds)
+    asked.install()  # after Spark, which installs a handler of its own
+    say(f"syphon runs; checkpoint {handle.checkpoint}")
+    with _shown(handle) as show:
+        while not handle.wait(0.25):
+            show()
+            if asked.signal:
+                say("finishing what is in flight …")
+                handle.stop()
+    status = handle.status()
+    if wants_json():
+        emit(status)
+    else:
+        say(_line(status))
+    handle.wait(0)
+    return ExitCode.OK
+
+
+class _Signals:
+    """SIGTERM and Ctrl-C: noted, and acted on where nothing is left half-done."""
+
+    def __init__(self) -> None:
+        self.signal = 0
+
+    def _note(self, number: int, _frame: Any) -> None:
+        if self.signal == signal.SIGINT and number == signal.SIGINT:
+            raise KeyboardInterrupt  # asked twice: at once
+        self.signal = number
+
+    def install(self) -> None:
+        signal.signal(signal.SIGTERM, self._note)
+        signal.signal(signal.SIGINT, self._note)
+
+    @contextlib.contextmanager
+    def before_spark(self) -> Iterator[None]:
+        """While Spark starts there is nothing to finish: SIGTERM ends the process."""
+        old = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGTERM, old)
+
+
+@contextlib.contextmanager
+def _shown(handle: "SyphonHandle") -> Iterator[Callable[[], None]]:
+    """A progress bar on a terminal, a line now and then elsewhere, nothing with --json."""
+    if wants_json():
+        yield lambda: None
+    elif is_terminal():
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+        columns = (
+            TextColumn("{task.description}"), BarColumn(),
+            TextColumn("{task.completed:,.0f} of {task.total:,.0f}"),
+            TextColumn("{task.fields[more]}"), TimeElapsedColumn(),
+        )  # fmt: skip
+        with Progress(*columns, transient=False) as progress:
+            task = progress.add_task("starting", total=1, more="")
+
+            def draw() -> None:
+                status = handle.status()
+                done = status["forwarded"] + sum(status["dead_lettered"].values())
+                total = done + (status["remaining"] or 0)
+                progress.update(
+                    task,
+                    completed=done,
+                    total=max(total, 1),
+                    description=status["stalled"] or status["state"],
+                    more=f"{status['rate']:,.0f}/s, {duration(status['eta'])} to go",
+                )
+
+            yield draw
+    else:
+        said: dict[str, Any] = {"at": 0.0, "line": ""}
+
+        def tell() -> None:
+            now = time.monotonic()
+            if now - said["at"] < 10:
+                return
+            line = _line(handle.status())
+            if line != said["line"]:
+                say(line)
+            said.update(at=now, line=line)
+
+        yield tell
+
+
+def _line(status: dict[str, Any]) -> str:
+    dead = sum(status["dead_lettered"].values())
+    parts = [
+        f"{status['state']}" + (f" ({status['stalled']})" if status["stalled"] else ""),
+        f"{status['forwarded']:,} forwarded",
+    ]
+    if dead:
+        parts.append(f"{dead:,} dead-lettered")
+    if status["remaining"] is not None:
+        parts.append(f"{status['remaining']:,} remaining")
+    if status["waiting"]:
+        parts.append(f"{status['waiting']:,} waiting")
+    if status["rate"]:
+        parts.append(f"{status['rate']:,.0f}/s")
+    return ", ".join(parts)
+
+
+def _dry_run(options: "SyphonOptions") -> int:
+    from pairbus.spark.dryrun import dry_run
+
+    result = dry_run(options)
+    table = Table(
+        *("destination", "verdict", "reason"),
+        *(Column(name, right=True) for name in ("messages", "bytes")),
+        title="What would go where",
+        empty="the backlog is empty",
+    )
+    for row in result["rows"]:
+        table.add(row["destination"], row["verdict"], row["reason"], row["messages"], row["bytes"])
+    costs = result["operations"]
+    line = (
+        f"{result['messages']:,} messages; billable operations: "
+        f"{costs['receive_backlog']:,} to receive, {costs['send_primary']:,} to send, "
+        f"{costs['settle']:,} to settle, {costs['total']:,} in all"
+    )
+    emit(result, [table, line])
+    return ExitCode.OK
+
+
+# ------------------------------------------------------------------ status and controls
+
+
+def _state(pair: Pair, checkpoint: str | None) -> "StateDir":
+    from pairbus.spark.controls import StateDir
+
+    place = checkpoint or pair.checkpoint
+    if not place:
+        from pairbus.spark.setup import default_checkpoint
+
+        place = default_checkpoint(pair.primary_namespace, pair.require_secondary().host)
+    path = Path(place).expanduser()
+    if not path.is_dir():
+        fail(f"there is no syphon at {path}", "--checkpoint FOLDER, as `syphon run` said it")
+    return StateDir(path)
+
+
+def _is_alive(status: dict[str, Any]) -> bool:
+    import socket
+
+    if status.get("host") != socket.gethostname():
+        updated = dt.datetime.fromisoformat(status["updated_at"])
+        return (dt.datetime.now(dt.UTC) - updated).total_seconds() < 120
+    try:
+        os.kill(int(status["pid"]), 0)
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+@group.command("status")
+@json_option
+@pair_options
+@checkpoint_option
+def status_(pair: Pair, checkpoint: str | None) -> int:
+    """Say how the syphon stands, by what it got done."""
+    state = _state(pair, checkpoint)
+    status = state.read("status.json")
+    if not status:
+        fail(f"the syphon at {state.path} has not said anything yet")
+    if status["state"] != "stopped" and not _is_alive(status):
+        status["state"], status["stalled"] = "stopped", "its process is gone"
+    colours = {"running": "green", "idle": "green", "paused": "yellow", "stalled": "red"}
+    table = Table("what", "value", title=f"Syphon {status['id']}")
+    shown = status["state"] + (f": {status['stalled']}" if status["stalled"] else "")
+    table.add("state", cell(shown, colours.get(status["state"], "")))
+    for name in ("primary", "secondary", "forwarded", "remaining", "in_flight"):
+        table.add(name.replace("_", " "), status[name])
+    table.add("oldest", duration(status["oldest_age"]))
+    table.add("rate per second", status["rate"])
+    table.add("time to go", duration(status["eta"]))
+    table.add("last progress", status["last_progress"])
+    for reason, number in status["dead_lettered"].items():
+        table.add(f"dead-lettered: {reason}", cell(number, "red"))
+    for destination, condition in status.get("waiting_for", {}).items():
+        table.add(f"waits: {destination}", cell(condition, "yellow"))
+    queues = Table("queue", Column("active", right=True), Column("dead letters", right=True),
+                   title="Backlog queues")  # fmt: skip
+    for queue in status["queues"]:
+        queues.add(queue["path"], queue["active"], queue["dead_letters"])
+    emit(status, [table, queues])
+    return ExitCode.NEGATIVE if status["state"] == "stalled" else ExitCode.OK
+
+
+@group.command("pause")
+@pair_options
+@checkpoint_option
+def pause(pair: Pair, checkpoint: str | None) -> None:
+    """Read nothing more; finish what is in flight. It stays paused across restarts."""
+    _state(pair, checkpoint).set_control(paused=True)
+    say("paused; `pairbus syphon resume` lets it go on")
+
+
+@group.command("resume")
+@pair_options
+@checkpoint_option
+def resume(pair: Pair, checkpoint: str | None) -> None:
+    """Let a paused syphon go on."""
+    _state(pair, checkpoint).set_control(paused=False)
+    say("resumed")
+
+
+@group.command("limit")
+@pair_options
+@checkpoint_option
+@click.option("--max-messages-per-second", type=float, metavar="N", help="0 takes the limit away.")
+@click.option("--max-bytes-per-second", type=float, metavar="N", help="0 takes the limit away.")
+def limit(pair: Pair, checkpoint: str | None, **limits: float | None) -> None:
+    """Limit the rate of a running syphon, so that a primary that came back is not swamped."""
+    changes = {name: value or None for name, value in limits.items() if value is not None}
+    if not changes:
+        fail("no limit is given", "--max-messages-per-second N", code=ExitCode.USAGE)
+    control = _state(pair, checkpoint).set_control(**changes)
+    say(
+        f"limits: {control.max_messages_per_second or 'no limit of'} messages/s, "
+        f"{control.max_bytes_per_second or 'no limit of'} bytes/s"
+    )

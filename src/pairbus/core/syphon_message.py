@@ -1,0 +1,325 @@
+"""Take an encoded message apart at its sections and put it together again, without decoding it.
+
+An AMQP message (part 3, section 3.2) is a row of described sections, each with its length in
+front. A mover needs four numbers out of the annotations, the aliases out of the application
+properties, and must carry everything else byte for byte: so this walks over the sections, cuts
+out what a broker or an envelope put there, and copies the rest. It costs a few microseconds; a
+decoded message costs ten times that.
+"""
+
+from typing import Any, NamedTuple
+
+from pairbus.amqp.codec import decode, encode
+from pairbus.amqp.types import Symbol, Timestamp, UInt
+
+__all__ = ["ALIAS_NAMES", "Opened", "compose", "join", "open_message", "sections", "skip"]
+
+HEADER, DELIVERY_ANNOTATIONS, ANNOTATIONS, PROPERTIES, APPLICATION = 0x70, 0x71, 0x72, 0x73, 0x74
+
+#: The aliases of the envelope: path, session id, time to live, scheduled time.
+ALIAS_NAMES = (
+    b"x-ms-path",
+    b"x-ms-sessionid",
+    b"x-ms-timetolive",
+    b"x-ms-scheduledenqueuetimeutc",
+)
+_ALIASES = {name: index for index, name in enumerate(ALIAS_NAMES)}
+
+# What a broker says of a message that it delivers, and no sender gives it.
+_SEQUENCE, _ENQUEUED, _LOCKED, _STATE = 0, 1, 2, 3
+_BROKER = {
+    b"x-opt-sequence-number": _SEQUENCE,
+    b"x-opt-enqueued-time": _ENQUEUED,
+    b"x-opt-locked-until": _LOCKED,
+    b"x-opt-message-state": _STATE,
+    b"x-opt-enqueue-sequence-number": 4,
+    b"x-opt-enqueued-sequence-number": 4,
+    b"x-opt-deadletter-source": 5,
+    b"x-opt-lock-token": 6,
+    b"x-opt-via-partition-key": 7,
+}
+
+_SCHEDULED = Symbol("x-opt-scheduled-enqueue-time")
+_FIXED = {4: 1, 5: 2, 6: 3, 7: 5, 8: 9, 9: 17}
+
+
+class Opened(NamedTuple):
+    """A delivered message, taken apart. Times are milliseconds since 1970."""
+
+    message: bytes  # what to send on: without the broker's marks, and without the aliases
+    sequence_number: int | None
+    enqueued_time: int | None
+    locked_until: int | None
+    state: int
+    delivery_count: int
+    path: str | None = None
+    session_id: str | None = None
+    time_to_live: int | None = None
+    scheduled: int | None = None
+    problem: str | None = None
+
+
+def skip(buf: bytes, pos: int) -> int:
+    """The position after the value that begins at `pos`."""
+    code = buf[pos]
+    if code == 0:
+        return skip(buf, skip(buf, pos + 1))
+    kind = code >> 4
+    width = _FIXED.get(kind)
+    if width is not None:
+        return pos + width
+    if kind in (0xA, 0xC, 0xE):
+        return pos + 2 + buf[pos + 1]
+    if kind in (0xB, 0xD, 0xF):
+        return pos + 5 + int.from_bytes(buf[pos + 1 : pos + 5], "big")
+    raise ValueError(f"no AMQP value begins with 0x{code:02x}")
+
+
+def sections(buf: bytes) -> tuple[dict[int, tuple[int, int]], int]:
+    """Where each section before the body begins and ends, and where the body begins."""
+    found: dict[int, tuple[int, int]] = {}
+    pos, length = 0, len(buf)
+    while pos < length:
+        if buf[pos] != 0:
+            raise ValueError("a section is a described value")
+        if buf[pos + 1] == 0x53:
+            code, value = buf[pos + 2], pos + 3
+        else:
+            descriptor, value = decode(buf, pos + 1)
+            code = _BY_NAME.get(str(descriptor), descriptor if isinstance(descriptor, int) else 0)
+        if not HEADER <= code <= APPLICATION:
+            break
+        end = skip(buf, value)
+        found[code] = (value, end)
+        pos = end
+    return found, pos
+
+
+_BY_NAME = {
+    "amqp:header:list": HEADER,
+    "amqp:delivery-annotations:map": DELIVERY_ANNOTATIONS,
+    "amqp:message-annotations:map": ANNOTATIONS,
+    "amqp:properties:list": PROPERTIES,
+    "amqp:application-properties:map": APPLICATION,
+}
+
+# A queue's headers are alike but for the delivery count: the few that there are are kept.
+_headers: dict[bytes, tuple[bytes, int]] = {}
+
+
+def _header(raw: bytes) -> tuple[bytes, int]:
+    """The header section to send on (durable, priority, ttl), and the delivery count."""
+    known = _headers.get(raw)
+    if known is None:
+        fields = [*decode(raw, 0)[0], None, None, None, None, None][:5]
+        sent = [fields[0], fields[1], fields[2]]
+        section = b"" if sent == [None] * 3 else b"\x00\x53\x70" + encode(sent)
+        known = (section, int(fields[4] or 0))
+        if len(_headers) > 1000:
+            _headers.clear()
+        _headers[raw] = known
+    return known
+
+
+def _map_start(buf: bytes, pos: int) -> tuple[int, int]:
+    """The position of a map's first key, and how many values it holds."""
+    if buf[pos] == 0xC1:
+        return pos + 3, buf[pos + 2]
+    if buf[pos] == 0xD1:
+        return pos + 9, int.from_bytes(buf[pos + 5 : pos + 9], "big")
+    raise ValueError("not a map")
+
+
+def _map(section: int, pieces: list[bytes], count: int) -> bytes:
+    if not count:
+        return b""
+    body = b"".join(pieces)
+    if len(body) < 255 and count < 256:
+        return b"\x00\x53%c\xc1%c%c" % (section, len(body) + 1, count) + body
+    return (
+        b"\x00\x53%c\xd1" % section
+        + (len(body) + 4).to_bytes(4, "big")
+        + count.to_bytes(4, "big")
+        + body
+    )
+
+
+def _number(buf: bytes, pos: int) -> int | None:
+    code = buf[pos]
+    if code in (0x81, 0x83):
+        return int.from_bytes(buf[pos + 1 : pos + 9], "big", signed=True)
+    value = decode(buf, pos)[0]
+    return int(value) if isinstance(value, int) else None
+
+
+def open_message(payload: bytes, *, aliases: bool = True) -> Opened:
+    """Take a delivered message apart.
+
+    Args:
+        payload: the message as a broker delivered it.
+        aliases: cut the aliases of the envelope out of it too, and give what they say.
+    """
+    found, body = sections(payload)
+    parts: list[bytes] = []
+    delivery_count = 0
+    if HEADER in found:
+        start, end = found[HEADER]
+        section, delivery_count = _header(payload[start:end])
+        if section:
+            parts.append(section)
+    marks: list[int | None] = [None] * 8
+    if ANNOTATIONS in found:
+        parts.append(_without_marks(payload, *found[ANNOTATIONS], marks))
+    if PROPERTIES in found:
+        start, end = found[PROPERTIES]
+        parts.append(payload[start - 3 : end] if payload[start - 3 : start] == _P else b"")
+        if not parts[-1]:
+            parts[-1] = _P + payload[start:end]
+    values: list[Any] = [None] * 4
+    problem = None
+    if APPLICATION in found:
+        start, end = found[APPLICATION]
+        if aliases and payload.find(b"x-ms-", start, end) >= 0:
+            section, problem = _without_aliases(payload, start, end, values)
+            parts.append(section)
+        else:
+            parts.append(_A + payload[start:end])
+    parts.append(payload[body:])
+    return Opened(
+        b"".join(parts),
+        marks[_SEQUENCE],
+        marks[_ENQUEUED],
+        marks[_LOCKED],
+        marks[_STATE] or 0,
+        delivery_count,
+        values[0],
+        values[1],
+        values[2],
+        values[3],
+        problem,
+    )
+
+
+_P, _A = b"\x00\x53\x73", b"\x00\x53\x74"
+
+
+def _without_marks(buf: bytes, start: int, end: int, marks: list[int | None]) -> bytes:
+    pos, _ = _map_start(buf, start)
+    kept: list[bytes] = []
+    while pos < end:
+        value = skip(buf, pos)
+        after = skip(buf, value)
+        mark = _BROKER.get(buf[pos + 2 : value]) if buf[pos] == 0xA3 else None
+        if mark is None:
+            kept.append(buf[pos:after])
+        elif mark <= _STATE:
+            marks[mark] = _number(buf, value)
+        pos = after
+    return _map(ANNOTATIONS, kept, 2 * len(kept)) if kept else b""
+
+
+def _without_aliases(
+    buf: bytes, start: int, end: int, values: list[Any]
+) -> tuple[bytes, str | None]:
+    pos, _ = _map_start(buf, start)
+    kept: list[bytes] = []
+    problem = None
+    while pos < end:
+        value = skip(buf, pos)
+        after = skip(buf, value)
+        code = buf[pos]
+        key = buf[pos + 2 : value] if code in (0xA1, 0xA3) else buf[pos + 5 : value]
+        alias = _ALIASES.get(key)
+        if alias is None:
+            kept.append(buf[pos:after])
+        else:
+            decoded, right = _alias(buf, value, after, alias)
+            if right:
+                values[alias] = decoded
+            else:
+                problem = f"{key.decode()} is {_describe(decoded)}"
+        pos = after
+    return _map(APPLICATION, kept, 2 * len(kept)), problem
+
+
+def _alias(buf: bytes, value: int, after: int, alias: int) -> tuple[Any, bool]:
+    """An alias's value, and whether it has the type that the envelope gives it."""
+    code = buf[value]
+    if alias < 2:  # a string
+        if code == 0xA1:
+            return buf[value + 2 : after].decode(), True
+        decoded = decode(buf, value)[0]
+        return decoded, type(decoded) is str
+    decoded = decode(buf, value)[0]
+    if alias == 2:  # a long
+        return int(decoded) if code in (0x81, 0x55) else decoded, code in (0x81, 0x55)
+    return int(decoded) if code == 0x83 else decoded, code == 0x83  # a timestamp
+
+
+def _describe(value: Any) -> str:
+    return "null" if value is None else f"of type {type(value).__name__}"
+
+
+def compose(
+    message: bytes,
+    *,
+    session_id: str | None = None,
+    time_to_live: int | None = None,
+    scheduled: int | None = None,
+) -> bytes:
+    """Put session id, time to live and scheduled time (milliseconds) back where they belong."""
+    if session_id is None and time_to_live is None and scheduled is None:
+        return message
+    found, body = sections(message)
+
+    def raw(code: int) -> Any:
+        return decode(message, found[code][0])[0] if code in found else None
+
+    parts: list[bytes] = []
+    header = [*(raw(HEADER) or []), None, None, None][:3]
+    if time_to_live is not None:
+        header[2] = UInt(min(max(time_to_live, 0), 0xFFFFFFFF))
+    if header != [None, None, None]:
+        parts.append(b"\x00\x53\x70" + encode(header))
+    annotations: Any = raw(ANNOTATIONS) or {}
+    if scheduled is not None:
+        annotations = {**dict(annotations), _SCHEDULED: Timestamp(scheduled)}
+    if annotations:
+        parts.append(b"\x00\x53\x72" + encode(annotations))
+    properties = raw(PROPERTIES)
+    if session_id is not None or (time_to_live is not None and properties):
+        properties = _properties(properties, session_id, time_to_live)
+    if properties is not None:
+        parts.append(_P + encode(properties))
+    if APPLICATION in found:
+        start, end = found[APPLICATION]
+        parts.append(_A + message[start:end])
+    parts.append(message[body:])
+    return b"".join(parts)
+
+
+def _properties(fields: Any, session_id: str | None, time_to_live: int | None) -> list[Any]:
+    """The properties with group-id, and absolute-expiry-time where there is a creation time."""
+    full = [*(fields or []), *[None] * 13][:13]
+    if session_id is not None:
+        full[10] = session_id
+    if time_to_live is not None and isinstance(full[9], int):
+        # As the SDK writes a message with a time to live: both, or neither.
+        full[8] = Timestamp(min(int(full[9]) + time_to_live, 253402300799000))
+    while full and full[-1] is None:
+        full.pop()
+    return full
+
+
+def join(messages: list[bytes]) -> bytes:
+    """The body of a batch transfer (format 0x80013700): one data section per message."""
+    parts: list[bytes] = []
+    for message in messages:
+        size = len(message)
+        parts.append(
+            b"\x00\x53\x75\xa0%c" % size
+            if size < 256
+            else b"\x00\x53\x75\xb0" + size.to_bytes(4, "big")
+        )
+        parts.append(message)
+    return b"".join(parts)

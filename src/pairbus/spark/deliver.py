@@ -1,0 +1,468 @@
+"""Deliver: send rows in order, wait for confirmation, write receipts, then settle.
+
+The order of these steps is the guarantee: a crash between any two of them can double a message,
+and never lose it or the proof of it. One instance serves one task.
+
+Order: rows of one destination go in the order in which they come, one batch in flight per
+destination (many destinations at once), so that a batch that is refused half-way never lets a
+later one overtake. A refused batch is split until the offender stands alone.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pairbus.core.pricing import STEP
+from pairbus.core.syphon import Fault, LockBudget, halves, judge, plan
+from pairbus.core.syphon_message import compose
+from pairbus.core.syphon_waiting import EVERYTHING
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Deliverer", "Outcome", "Rows", "Sending", "Settling"]
+
+log = logging.getLogger("pairbus.syphon")
+
+FLUSH_ROWS = 10_000
+FLUSH_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A destination's answer to a batch: accepted, or refused with a condition."""
+
+    condition: str | None = None
+    description: str = ""
+
+    @property
+    def accepted(self) -> bool:
+        """Whether it was taken."""
+        return self.condition is None
+
+
+class Sending(Protocol):
+    """The primary, as the deliverer sees it."""
+
+    def limit(self, destination: str) -> int:
+        """Most bytes of one batch."""
+
+    def send(self, jobs: Sequence[tuple[str, Sequence[bytes]]]) -> list[Outcome]:
+        """Send one batch to each of several destinations at once; an answer for each."""
+
+
+class Settling(Protocol):
+    """The secondary, as the deliverer sees it."""
+
+    def settle(
+        self,
+        queue: str,
+        tokens: Sequence[bytes],
+        how: str,
+        reason: str = "",
+        description: str = "",
+    ) -> int:
+        """Settle by lock token; how many of the locks were lost already."""
+
+
+class Rows:
+    """One Arrow batch of rows to deliver, as Python lists where rows are looked at one by one."""
+
+    def __init__(self, batch: "pa.RecordBatch", destination: str | None) -> None:
+        self.batch = batch
+        self.count = batch.num_rows
+        names = set(batch.schema.names)
+
+        def column(name: str, default: Any = None) -> list[Any]:
+            if name not in names:
+                return [default] * self.count
+            values: list[Any] = batch.column(name).to_pylist()
+            return values
+
+        self.message = column("message")
+        self.destination = column("destination", destination)
+        self.verdict = column("verdict", "deliver")
+        self.session = column("sessionId")
+        self.ttl = column("timeToLive")
+        self.scheduled = _milliseconds(batch, "scheduledEnqueueTime")
+        self.entity = column("entity")
+        self.token = column("lockToken")
+        self.sequence = column("sequenceNumber")
+        self.locked = _seconds(batch, "lockedUntil")
+        self.received = _seconds(batch, "receivedTime")
+        self._reasons: tuple[list[Any], list[Any]] | None = None
+
+    def reason(self, row: int) -> tuple[str, str]:
+        """Why a row is to be dead-lettered."""
+        if self._reasons is None:
+            names = set(self.batch.schema.names)
+            empty = [None] * self.count
+            self._reasons = (
+                self.batch.column("reason").to_pylist() if "reason" in names else empty,
+                self.batch.column("description").to_pylist() if "description" in names else empty,
+            )
+        reasons, descriptions = self._reasons
+        return str(reasons[row] or "Rejected"), str(descriptions[row] or "")
+
+
+def _integers(batch: "pa.RecordBatch", name: str) -> list[int | None]:
+    import pyarrow as pa
+
+    if name not in batch.schema.names:
+        return [None] * batch.num_rows
+    found: list[int | None] = (
+        batch.column(name).cast(pa.timestamp("us", "UTC")).view(pa.int64()).to_pylist()
+    )
+    return found
+
+
+def _milliseconds(batch: "pa.RecordBatch", name: str) -> list[int | None]:
+    if name not in batch.schema.names or batch.column(name).null_count == batch.num_rows:
+        return [None] * batch.num_rows
+    return [None if us is None else us // 1000 for us in _integers(batch, name)]
+
+
+def _seconds(batch: "pa.RecordBatch", name: str) -> list[float | None]:
+    return [None if us is None else us / 1e6 for us in _integers(batch, name)]
+
+
+@dataclass
+class _Settle:
+    """Rows of one Arrow batch that are to be settled in one way, once their receipts are there."""
+
+    rows: Rows
+    indices: list[int]
+    how: str
+    event: str | None
+    reason: str = ""
+    description: str = ""
+
+
+@dataclass
+class Deliverer:
+    """Delivers the rows of one task.
+
+    Args:
+        sending: the primary.
+        settling: the secondary; None where nothing is to be settled (then a refusal raises).
+        receipts: writes an Arrow table of receipts, durable when it returns; None without ledger.
+        report: called with what was done, after each flush.
+        destination: where rows go that do not say it.
+        blocked: destinations that wait, each with the one message (queue, number) that may try.
+        max_bytes: most bytes of a batch.
+        clock: seconds since 1970.
+        pause: sleeps.
+        stopping: whether the syphon is asked to end; what was not sent then is given back.
+    """
+
+    sending: Sending
+    settling: Settling | None
+    receipts: Callable[["pa.Table"], None] | None
+    report: Callable[[dict[str, Any]], None]
+    destination: str | None = None
+    blocked: dict[str, tuple[str, int] | None] = field(default_factory=dict)
+    max_bytes: int = 1_000_000
+    clock: Callable[[], float] = time.time
+    pause: Callable[[float], None] = time.sleep
+    stopping: Callable[[], bool] = bool
+    budget: LockBudget = field(default_factory=LockBudget)
+
+    def __post_init__(self) -> None:
+        self._pending: list[_Settle] = []
+        self._pending_rows = 0
+        self._flushed_at = self.clock()
+        self._held: list[list[Any]] = []
+        self._failed: dict[str, str] = {}
+        self._delivered: set[str] = set()
+        self._operations: dict[tuple[str, str, str], list[int]] = {}
+        self._summary: dict[str, Any] = {"forwarded": 0, "bytes": 0, "dead_lettered": {}}
+        self._primary_down = False
+        self._giving_back = False
+
+    # -- one Arrow batch
+
+    def take(self, batch: "pa.RecordBatch") -> None:
+        """Deliver the rows of one Arrow batch; settle when enough came together."""
+        if not batch.num_rows:
+            return
+        rows = Rows(batch, self.destination)
+        if self.settling is not None and (self._giving_back or self.stopping()):
+            # Nothing newer may overtake what was given back, so all that follows is given back.
+            self._giving_back = True
+            self._settle_later(_Settle(rows, list(range(rows.count)), "abandoned", None))
+            return
+        groups: dict[str, list[int]] = {}
+        others: dict[tuple[str, str, str, str | None], list[int]] = {}
+        for row in range(rows.count):
+            verdict = rows.verdict[row]
+            if verdict == "deliver":
+                groups.setdefault(rows.destination[row] or "", []).append(row)
+            elif verdict == "dead-letter":
+                reason, description = rows.reason(row)
+                key = ("suspended", reason, description, "dead_lettered")
+                others.setdefault(key, []).append(row)
+            elif verdict == "complete":
+                others.setdefault(("completed", "", "", None), []).append(row)
+            else:
+                others.setdefault(("abandoned", "", "", None), []).append(row)
+        for (how, reason, description, event), indices in others.items():
+            self._settle_later(_Settle(rows, indices, how, event, reason, description))
+        self._deliver(rows, groups)
+        if self._pending_rows >= FLUSH_ROWS or self.clock() - self._flushed_at > FLUSH_SECONDS:
+            self.flush()
+
+    def _deliver(self, rows: Rows, groups: dict[str, list[int]]) -> None:
+        """Send group by group: one batch in flight for each destination, all at once."""
+        work = {d: self._plan(rows, d, indices) for d, indices in groups.items()}
+        work = {destination: job for destination, job in work.items() if job}
+        while work:
+            jobs: list[tuple[str, _Job]] = []
+            for destination, queue in list(work.items()):
+                job = self._next(rows, destination, queue)
+                if job is None:
+                    del work[destination]
+                else:
+                    jobs.append((destination, job))
+            if not jobs:
+                return
+            outcomes = self.sending.send(
+                [(destination, [job.messages[i] for i in job.batch]) for destination, job in jobs]
+            )
+            for (destination, job), outcome in zip(jobs, outcomes, strict=True):
+                self._answered(rows, destination, job, outcome, work)
+
+    def _plan(self, rows: Rows, destination: str, indices: list[int]) -> "list[_Job]":
+        probe = self.blocked.get(destination.lower(), _OPEN)
+        if probe is not _OPEN:
+            allowed = [i for i in indices if (rows.entity[i], rows.sequence[i]) == probe]
+            self._hold(rows, [i for i in indices if i not in set(allowed)], destination)
+            indices = allowed
+        if destination.lower() in self._failed or self._primary_down:
+            self._hold(rows, indices, EVERYTHING if self._primary_down else destination)
+            return []
+        if not indices:
+            return []
+        if not destination:
+            self._settle_later(
+                _Settle(rows, indices, "suspended", "dead_lettered", "NoDestination", "")
+            )
+            return []
+        messages = [
+            compose(
+                rows.message[i],
+                session_id=rows.session[i],
+                time_to_live=rows.ttl[i],
+                scheduled=rows.scheduled[i],
+            )
+            for i in indices
+        ]
+        limit = min(self.max_bytes, self.sending.limit(destination))
+        batches = plan([len(m) for m in messages], max_bytes=limit)
+        return [_Job(indices, messages, batch) for batch in batches]
+
+    def _next(self, rows: Rows, destination: str, queue: "list[_Job]") -> "_Job | None":
+        """The next batch for a destination, if it may be sent now; else its rows wait."""
+        if not queue:
+            return None
+        job = queue[0]
+        rest = [i for one in queue for i in one.rows()]
+        if self._primary_down:
+            self._hold(rows, rest, EVERYTHING)
+            return None
+        if destination.lower() in self._failed:
+            self._hold(rows, rest, destination)
+            return None
+        oldest = rows.locked[rest[0]]
+        if oldest is not None:
+            received = rows.received[rest[0]] or 0.0
+            if self._giving_back or not self.budget.allows(self.clock(), received, oldest):
+                # Too little is left of the lock: settle what was sent, give the rest back.
+                self._giving_back = True
+                self._settle_later(_Settle(rows, rest, "abandoned", None))
+                return None
+        queue.pop(0)
+        return job
+
+    def _answered(
+        self,
+        rows: Rows,
+        destination: str,
+        job: "_Job",
+        outcome: Outcome,
+        work: "dict[str, list[_Job]]",
+    ) -> None:
+        if outcome.accepted:
+            self._delivered.add(destination.lower())
+            size = sum(len(job.messages[i]) for i in job.batch)
+            steps = sum(-(-len(job.messages[i]) // STEP) or 1 for i in job.batch)
+            self._count("send_primary", destination, "send", len(job.batch), size, steps)
+            self._settle_later(_Settle(rows, job.rows(), "completed", "forwarded"))
+            return
+        if self.settling is None:
+            raise RuntimeError(
+                f"servicebus: {destination}: {outcome.condition}: {outcome.description}"
+            )
+        judgement = judge(outcome.condition or "")
+        match judgement.fault:
+            case Fault.MESSAGE if len(job.batch) > 1:
+                first, second = halves(job.batch)
+                work.setdefault(destination, [])[:0] = [job.part(first), job.part(second)]
+            case Fault.MESSAGE | Fault.GONE:
+                text = f"{outcome.condition}: {outcome.description}"[:1024]
+                self._settle_later(
+                    _Settle(rows, job.rows(), "suspended", "dead_lettered", judgement.reason, text)
+                )
+            case Fault.DESTINATION:
+                self._failed[destination.lower()] = outcome.condition or ""
+                self._hold(rows, job.rows(), destination)
+            case Fault.PRIMARY:
+                self._primary_down = True
+                self._failed[EVERYTHING] = outcome.condition or ""
+                self._hold(rows, job.rows(), EVERYTHING)
+
+    # -- what is to be settled
+
+    def _hold(self, rows: Rows, indices: Sequence[int], destination: str) -> None:
+        key = destination if destination == EVERYTHING else destination.lower()
+        self._held += [
+            [rows.entity[i], rows.token[i].hex(), rows.sequence[i], key, rows.locked[i]]
+            for i in indices
+            if rows.token[i] is not None
+        ]
+
+    def _settle_later(self, settle: _Settle) -> None:
+        self._pending.append(settle)
+        self._pending_rows += len(settle.indices)
+
+    def flush(self) -> None:
+        """Write the receipts of what was confirmed, and then settle it."""
+        self._flushed_at = self.clock()
+        pending, self._pending, self._pending_rows = self._pending, [], 0
+        if pending and self.settling is not None:
+            self._write_receipts(pending)
+            for settle in pending:
+                self._settle(settle)
+        elif pending:
+            self._write_receipts(pending)
+            for settle in pending:
+                self._add(settle)
+        self._send_report()
+
+    def _write_receipts(self, pending: list[_Settle]) -> None:
+        if self.receipts is None:
+            return
+        tables = [_receipts(s, self.clock()) for s in pending if s.event]
+        if not tables:
+            return
+        import pyarrow as pa
+
+        table = pa.concat_tables(tables)
+        deadline = min((s.rows.locked[i] or 0 for s in pending for i in s.indices[-1:]), default=0)
+        while True:
+            try:
+                self.receipts(table)
+            except Exception as exc:
+                # Sent, and no proof of it: wait for the ledger while the lock lasts. When it ends
+                # the message is given out again: doubled, and not lost.
+                self.report({"stalled": f"ledger: {exc}"})
+                if self.clock() >= deadline - 1:
+                    raise
+                self.pause(1.0)
+            else:
+                return
+
+    def _settle(self, settle: _Settle) -> None:
+        assert self.settling is not None
+        queues: dict[str, list[bytes]] = {}
+        for i in settle.indices:
+            if settle.rows.token[i] is not None:
+                queues.setdefault(settle.rows.entity[i], []).append(settle.rows.token[i])
+        for queue, tokens in queues.items():
+            if settle.how == "abandoned":
+                tokens.reverse()  # newest first: the queue's order is whole at every moment
+            self.settling.settle(queue, tokens, settle.how, settle.reason, settle.description)
+            self._count("settle", queue, settle.how, len(tokens), 0, len(tokens))
+        self._add(settle)
+
+    def _add(self, settle: _Settle) -> None:
+        if settle.event == "forwarded":
+            self._summary["forwarded"] += len(settle.indices)
+            self._summary["bytes"] += sum(len(settle.rows.message[i]) for i in settle.indices)
+        elif settle.event == "dead_lettered":
+            dead = self._summary["dead_lettered"]
+            dead[settle.reason] = dead.get(settle.reason, 0) + len(settle.indices)
+
+    def _count(
+        self, stage: str, entity: str, operation: str, messages: int, size: int, billable: int
+    ) -> None:
+        row = self._operations.setdefault((stage, entity, operation), [0, 0, 0, 0])
+        row[0] += 1
+        row[1] += messages
+        row[2] += size
+        row[3] += billable
+
+    def _send_report(self) -> None:
+        report = {
+            **self._summary,
+            "operations": [[*key, *row] for key, row in self._operations.items()],
+            "held": self._held,
+            "failed": self._failed,
+            "delivered": sorted(self._delivered),
+        }
+        self.report(report)
+        self._summary = {"forwarded": 0, "bytes": 0, "dead_lettered": {}}
+        self._operations, self._held, self._delivered = {}, [], set()
+
+    def finish(self) -> None:
+        """The last row came: receipts, settle, report."""
+        self.flush()
+
+
+_OPEN: Any = object()
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """One batch for one destination: which of its rows."""
+
+    indices: list[int]
+    messages: list[bytes]
+    batch: range
+
+    def rows(self) -> list[int]:
+        return self.indices[self.batch.start : self.batch.stop]
+
+    def part(self, batch: range) -> "_Job":
+        return _Job(self.indices, self.messages, batch)
+
+
+def _receipts(settle: _Settle, now: float) -> "pa.Table":
+    """The receipts of some rows, as the ledger's table of messages wants them."""
+    import pyarrow as pa
+
+    batch = settle.rows.batch
+    if len(settle.indices) < batch.num_rows:
+        batch = batch.take(pa.array(settle.indices))
+    count = batch.num_rows
+    names = set(batch.schema.names)
+    time_type = pa.timestamp("us", tz="UTC")
+
+    def column(name: str, kind: Any) -> Any:
+        return batch.column(name).cast(kind) if name in names else pa.nulls(count, kind)
+
+    return pa.table(
+        {
+            "event": pa.array([settle.event] * count, pa.string()),
+            "at": pa.array([int(now * 1e6)] * count, pa.int64()).view(time_type),
+            "message_id": column("messageId", pa.string()),
+            "destination": column("destination", pa.string()),
+            "session_id": column("sessionId", pa.string()),
+            "backlog_queue": column("entity", pa.string()),
+            "sequence_number": column("sequenceNumber", pa.int64()),
+            "size": column("size", pa.int64()),
+            "enqueued_at": column("enqueuedTime", time_type),
+            "reason": pa.array([settle.reason or None] * count, pa.string()),
+        }
+    )

@@ -1,0 +1,107 @@
+"""The doorbell: one long poll per quiet queue, so that idling costs next to nothing.
+
+A thread per queue holds one receive that lasts up to the long poll. A message that arrives is
+released again, which raises no delivery count, and the bell rings. All threads share one
+connection.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+
+from pairbus.lean.errors import LeanError
+from pairbus.spark.options import Target
+from pairbus.spark.pool import Pool
+
+__all__ = ["Doorbell"]
+
+log = logging.getLogger("pairbus.syphon")
+
+
+class Doorbell:
+    """Listens at queues; see `keeper.Bell`."""
+
+    def __init__(
+        self, target: Target, long_poll: float, *, problem: Callable[[str | None], None]
+    ) -> None:
+        self._pool = Pool(target, "doorbell")
+        self._long_poll = long_poll
+        self._problem = problem
+        self._condition = threading.Condition()
+        self._wanted: set[str] = set()
+        self._armed: set[str] = set()
+        self._rung: set[str] = set()
+        self._polls: dict[str, int] = {}
+        self._threads: dict[str, threading.Thread] = {}
+        self._closed = False
+
+    def listen(self, queues: Sequence[str]) -> None:
+        """Listen at these queues from now on; a poll under way at another one just ends."""
+        with self._condition:
+            self._wanted = set(queues)
+            for queue in queues:
+                if queue not in self._threads:
+                    self._threads[queue] = threading.Thread(
+                        target=self._run, args=(queue,), name=f"pairbus-bell-{queue}", daemon=True
+                    )
+                    self._threads[queue].start()
+            self._condition.notify_all()
+
+    def rung(self) -> set[str]:
+        """The queues where a message arrived; each is told once."""
+        with self._condition:
+            rung, self._rung = self._rung, set()
+            return rung
+
+    def armed(self) -> set[str]:
+        """The queues where a poll is under way: it may hold a message for a moment."""
+        with self._condition:
+            return set(self._armed)
+
+    def polls(self) -> dict[str, int]:
+        """Receives since the last call, by queue."""
+        with self._condition:
+            polls, self._polls = self._polls, {}
+            return polls
+
+    def close(self) -> None:
+        """Stop listening."""
+        with self._condition:
+            self._closed = True
+            self._condition.notify_all()
+        self._pool.drop()
+
+    def _run(self, queue: str) -> None:
+        failures = 0
+        while True:
+            with self._condition:
+                self._condition.wait_for(
+                    lambda: self._closed or (queue in self._wanted and queue not in self._rung)
+                )
+                if self._closed:
+                    return
+                self._armed.add(queue)
+            rang = False
+            try:
+                rang = self._pool.receiver(queue).wait(self._long_poll)
+                failures = 0
+            except LeanError as exc:
+                failures += 1
+                if str(exc.condition) != "amqp:not-found":  # one queue may be missing
+                    self._problem(f"secondary: {exc.condition}: {exc.description}")
+                if failures == 1:
+                    log.warning("%s: %s", queue, exc.condition)
+                self._pool.forget_receiver(queue)
+            else:
+                self._problem(None)
+            with self._condition:
+                self._armed.discard(queue)
+                if not failures:
+                    self._polls[queue] = self._polls.get(queue, 0) + 1
+                if rang:
+                    self._rung.add(queue)
+                    self._wanted.discard(queue)
+                elif failures:
+                    self._condition.wait_for(
+                        lambda: self._closed, timeout=min(30.0, 0.5 * 2**failures)
+                    )

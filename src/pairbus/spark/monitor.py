@@ -1,0 +1,228 @@
+"""Status by progress: what the keeper wrote, what the queues say, and the files that tell it."""
+
+import contextlib
+import os
+import socket
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from pairbus.core.syphon_progress import Progress, state_of
+from pairbus.exceptions import SyphonError
+from pairbus.spark.controls import StateDir
+from pairbus.spark.setup import Setup
+
+if TYPE_CHECKING:
+    from azure.servicebus.management import ServiceBusAdministrationClient
+
+__all__ = ["Monitor"]
+
+ASK_EVERY = 5.0
+WRITE_EVERY = 1.0
+WRITE_IDLE = 30.0
+
+
+class Monitor:
+    """Looks at a syphon from the outside and says how it stands."""
+
+    def __init__(self, setup: Setup, state: StateDir) -> None:
+        self._setup = setup
+        self._state = state
+        self._progress = Progress()
+        self._since = time.time()
+        self._queues: list[dict[str, Any]] = []
+        self._remaining: int | None = None
+        self._asked_at = 0.0
+        self._written_at = 0.0
+        self._written: dict[str, Any] = {}
+        self._admin: ServiceBusAdministrationClient | None = None
+        self._ledger: Any = None
+
+    # -- the queues
+
+    def check(self) -> None:
+        """Find out, before anything starts, whether the secondary can be reached.
+
+        Raises:
+            SyphonError: in one line, why not.
+        """
+        from azure.core.exceptions import (
+            AzureError,
+            ClientAuthenticationError,
+            HttpResponseError,
+        )
+
+        host = self._setup.secondary_host
+        try:
+            self._ask()
+        except ClientAuthenticationError:
+            raise SyphonError(f"secondary {host}: the key or token is refused") from None
+        except HttpResponseError as exc:
+            if exc.status_code in (401, 403):
+                # Without the Manage claim nobody can count; the syphon itself needs no counts.
+                return
+            raise SyphonError(f"secondary {host}: {exc.reason or exc.message}") from None
+        except AzureError as exc:
+            raise SyphonError(f"secondary {host}: cannot be reached ({_short(exc)})") from None
+        if not self._queues:
+            raise SyphonError(
+                f"secondary {host}: there are no backlog queues {self._setup.queues[0]} …; "
+                "pair the namespaces first (`pairbus backlog create`)"
+            )
+
+    def _client(self) -> "ServiceBusAdministrationClient":
+        if self._admin is None:
+            from azure.servicebus.management import ServiceBusAdministrationClient
+
+            target = self._setup.secondary
+            text = target.connection_string()
+            if text is None:
+                self._admin = ServiceBusAdministrationClient(
+                    target.host, target.token_credential(), retry_total=1
+                )
+            elif "usedevelopmentemulator=true" in text.lower():
+                from pairbus.broker.clients import admin_client
+
+                self._admin = admin_client(text, retry_total=1)
+            else:
+                self._admin = ServiceBusAdministrationClient.from_connection_string(
+                    text, retry_total=1
+                )
+        return self._admin
+
+    def _ask(self) -> None:
+        """Count the backlog queues."""
+        from azure.core.exceptions import ResourceNotFoundError
+
+        client = self._client()
+        queues: list[dict[str, Any]] = []
+        for path in self._setup.queues:
+            try:
+                found = client.get_queue_runtime_properties(path)
+            except ResourceNotFoundError:
+                continue
+            queues.append(
+                {
+                    "path": path,
+                    "active": found.active_message_count or 0,
+                    "oldest": None,
+                    "dead_letters": found.dead_letter_message_count or 0,
+                }
+            )
+        self._queues = queues
+        self._remaining = sum(queue["active"] for queue in queues)
+        self._asked_at = time.time()
+
+    def is_empty(self) -> bool:
+        """Whether the queues hold no active message now, locked ones included."""
+        try:
+            self._ask()
+        except Exception:  # noqa: BLE001 - not known is not empty
+            return False
+        return self._remaining == 0
+
+    # -- status
+
+    def status(self, *, active: bool, stopped: bool) -> dict[str, Any]:
+        """How the syphon stands."""
+        now = time.time()
+        told = self._state.read("progress.json")
+        control = self._state.control()
+        progress = self._progress
+        state = state_of(
+            now,
+            stopped=stopped,
+            paused=control.paused,
+            problem=told.get("problem"),
+            remaining=self._remaining,
+            waiting=told.get("waiting", 0),
+            active=active,
+            since=self._since,
+            last_progress=progress.last_progress,
+        )
+        setup = self._setup
+        return {
+            "kind": "syphon",
+            "version": 1,
+            "id": setup.client_id,
+            "host": socket.gethostname(),
+            "pid": os.getpid(),
+            "primary": setup.primary_name,
+            "secondary": setup.secondary_host,
+            "updated_at": _iso(now),
+            "state": state.word,
+            "stalled": state.stalled,
+            "forwarded": told.get("forwarded", 0),
+            "bytes": told.get("bytes", 0),
+            "remaining": self._remaining,
+            "in_flight": (told.get("in_flight", 0) if active else 0) + told.get("waiting", 0),
+            "waiting": told.get("waiting", 0),
+            "waiting_for": told.get("waiting_for", {}),
+            "dead_lettered": told.get("dead_lettered", {}),
+            "oldest_age": None,
+            "rate": round(progress.rate, 1),
+            "eta": progress.eta(self._remaining),
+            "last_progress": _iso(progress.last_progress) if progress.last_progress else None,
+            "limits": {
+                "max_messages_per_second": control.max_messages_per_second,
+                "max_bytes_per_second": control.max_bytes_per_second,
+            },
+            "queues": self._queues,
+            "checkpoint": str(setup.checkpoint),
+        }
+
+    def tick(self, *, active: bool, stopped: bool = False) -> None:
+        """Look again, and write the status down when it changed or is old."""
+        now = time.time()
+        told = self._state.read("progress.json")
+        if now - (self._progress.sampled_at or 0) >= 1:
+            self._progress = self._progress.sample(
+                now,
+                forwarded=told.get("forwarded", 0),
+                size=told.get("bytes", 0),
+                dead_lettered=told.get("dead_lettered", {}),
+            )
+        busy = active or bool(self._remaining) or bool(told.get("waiting"))
+        if busy and now - self._asked_at >= ASK_EVERY:
+            with contextlib.suppress(Exception):  # the status goes on without counts
+                self._ask()
+        self._write(now, active=active, stopped=stopped)
+
+    def _write(self, now: float, *, active: bool, stopped: bool) -> None:
+        if now - self._written_at < WRITE_EVERY and not stopped:
+            return
+        status = self.status(active=active, stopped=stopped)
+        same = {**status, "updated_at": None} == {**self._written, "updated_at": None}
+        if same and now - self._written_at < WRITE_IDLE:
+            return
+        self._written, self._written_at = status, now
+        with contextlib.suppress(OSError):
+            self._state.write("status.json", status)
+        if self._setup.ledger:
+            self._write_to_ledger(status)
+
+    def _write_to_ledger(self, status: dict[str, Any]) -> None:
+        import json
+
+        from pairbus.ledger.writer import LedgerWriter
+
+        if self._ledger is None:
+            self._ledger = LedgerWriter(self._setup.ledger or "", client_id=self._setup.client_id)
+        with contextlib.suppress(Exception):  # the ledger's state is told by the status itself
+            self._ledger.write_status(f"{self._setup.client_id}.json", json.dumps(status).encode())
+
+    def close(self) -> None:
+        """Write the last status."""
+        self.tick(active=False, stopped=True)
+        if self._admin is not None:
+            with contextlib.suppress(Exception):
+                self._admin.close()
+
+
+def _iso(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat()
+
+
+def _short(exc: BaseException) -> str:
+    text = " ".join(str(exc).split())
+    return text[:120]

@@ -1,0 +1,63 @@
+"""Put a keeper together: its connections, its doorbell, its ledger."""
+
+from collections.abc import Callable
+from typing import Any
+
+from pairbus.spark.controls import StateDir
+from pairbus.spark.doorbell import Doorbell
+from pairbus.spark.keeper import Keeper
+from pairbus.spark.options import ConnectorOptions
+from pairbus.spark.wire import BacklogSide, namespace_of
+
+__all__ = ["open_keeper"]
+
+
+def open_keeper(options: ConnectorOptions) -> Keeper:
+    """A keeper for the stream with these options."""
+    location = options["stateLocation"]
+    if location is None:  # receive and delete: nothing to keep but the doorbell
+        import tempfile
+
+        location = tempfile.mkdtemp(prefix="pairbus-")
+    ledger, namespace = options["ledger"], namespace_of(options.target)
+    count: Callable[..., None] = lambda *_row: None  # noqa: E731 - replaced where there is a ledger
+    flush: Callable[[], bool] = lambda: True  # noqa: E731
+    probe: Callable[[], str | None] = lambda: None  # noqa: E731
+    if ledger:
+        from pairbus.ledger import receipts
+        from pairbus.ledger.writer import LedgerWriter
+
+        writer = LedgerWriter(ledger, client_id=options["clientId"])
+        flush = writer.flush
+
+        def count(*row: Any) -> None:
+            stage, entity, operation, calls, messages, size, billable = row
+            name = "primary" if stage == "send_primary" else namespace
+            writer.count(
+                name, entity, stage, operation,
+                messages=messages, size=size, billable=billable, calls=calls,
+            )  # fmt: skip
+
+        def probe() -> str | None:
+            return receipts.probe(ledger)
+
+    problems: dict[str, str | None] = {"secondary": None}
+
+    def problem(text: str | None) -> None:
+        problems["secondary"] = text
+
+    bell = Doorbell(options.target, options["longPoll"], problem=problem)
+    return Keeper(
+        options.entities(),
+        StateDir(location),
+        BacklogSide(options.target),
+        bell,
+        count=count,
+        flush=flush,
+        probe_ledger=probe,
+        connection_problem=lambda: problems["secondary"],
+        per_queue=options["maxMessagesPerTrigger"],
+        bytes_per_queue=options["maxBytesPerTrigger"],
+        max_messages=options["maxMessages"],
+        until_empty=options["untilEmpty"],
+    )

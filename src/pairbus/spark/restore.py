@@ -1,0 +1,60 @@
+"""Restore: a pure DataFrame function from backlog rows to messages for their destinations.
+
+In: what the source reads with `aliases=true`. Out: the same rows with the originals back in their
+columns, and a verdict: `deliver`, or `dead-letter` with reason and description. Nothing here talks
+to anything; a transform of the user comes after it and may change any of these columns.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["DEAD_LETTER", "DELIVER", "VERDICTS", "restore"]
+
+DELIVER = "deliver"
+DEAD_LETTER = "dead-letter"
+#: What a row's `verdict` may say, and what the sink does.
+VERDICTS = {
+    DELIVER: "send it to `destination`; complete it when that confirmed it",
+    DEAD_LETTER: "to the backlog queue's dead-letter queue, with `reason` and `description`",
+    "complete": "settle it without sending it: it is gone",
+    "abandon": "give it back to the backlog queue at once",
+}
+
+
+def restore(backlog: "DataFrame", *, ttl_policy: str = "full") -> "DataFrame":
+    """Turn the aliases back and say what is to happen with each row.
+
+    Args:
+        backlog: rows of the source, with its alias columns.
+        ttl_policy: `full` restores the time to live as it was, `deduct` takes off the time that
+            the message spent in the backlog and dead-letters what has expired.
+    """
+    from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
+
+    ttl = F.col("aliasTimeToLive")
+    if ttl_policy == "deduct":
+        spent = F.unix_millis("receivedTime") - F.unix_millis("enqueuedTime")
+        ttl = ttl - F.greatest(spent, F.lit(0))
+    reason = (
+        F.when(F.col("aliasProblem").isNotNull(), "WrongAliasType")
+        .when(F.coalesce(F.trim("aliasPath"), F.lit("")) == "", "NoDestination")
+        .when(ttl <= 0, "ExpiredInBacklog")
+    )
+    description = (
+        F.when(F.col("aliasProblem").isNotNull(), F.col("aliasProblem"))
+        .when(F.coalesce(F.trim("aliasPath"), F.lit("")) == "", F.lit("there is no x-ms-path"))
+        .when(ttl <= 0, F.lit("its time to live ran out while it was in the backlog"))
+    )
+    return (
+        backlog.withColumn("reason", reason)
+        .withColumn("description", description)
+        .withColumn("verdict", F.when(reason.isNull(), DELIVER).otherwise(DEAD_LETTER))
+        .withColumn("destination", F.trim("aliasPath"))
+        .withColumn("sessionId", F.col("aliasSessionId"))
+        .withColumn("timeToLive", ttl)
+        .withColumn("scheduledEnqueueTime", F.col("aliasScheduledEnqueueTime"))
+        .drop("aliasPath", "aliasSessionId", "aliasTimeToLive")
+        .drop("aliasScheduledEnqueueTime", "aliasProblem")
+    )

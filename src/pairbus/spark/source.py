@@ -1,0 +1,303 @@
+"""`format("servicebus")`: the data source class, and its readers.
+
+The class only parses options and builds readers. `read()` runs on executors: it takes connections
+from the pool of its process, receives what is there now up to a cap, and never waits for more.
+
+A queue cannot rewind. The offset of a stream that receives is therefore a counter of micro-batches,
+and `read()` means one more bounded receive; a stream that peeks has sequence numbers as offsets and
+can be replayed.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.types import StructType
+
+from pairbus.core.syphon_limits import Grant
+from pairbus.core.syphon_message import open_message
+from pairbus.spark.controls import StateDir
+from pairbus.spark.journal import Journal
+from pairbus.spark.options import ConnectorOptions, OptionError, parse
+from pairbus.spark.rows import RowMaker
+from pairbus.spark.schema import select, spark_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pairbus.spark.keeper import Keeper
+
+__all__ = ["ServiceBusSource"]
+
+
+class ServiceBusSource(DataSource):
+    """Queues, topics and subscriptions of Azure Service Bus as a Spark data source."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The format's short name."""
+        return "servicebus"
+
+    def schema(self) -> StructType:
+        """The columns that were asked for."""
+        options = parse(self.options, "read")
+        found: StructType = spark_schema(_columns(options))
+        return found
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A bounded read of what is there now."""
+        return BatchReader(parse(self.options, "read"))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
+        """A stream: replayable when it peeks, bounded receives else."""
+        options = parse(self.options, "read")
+        if options["mode"] == "peek":
+            return PeekStream(options)
+        if options["mode"] == "peekLock" and not options["stateLocation"]:
+            raise OptionError("servicebus: stateLocation: is missing (a peekLock stream needs it)")
+        return ReceiveStream(options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """Send the rows of a DataFrame."""
+        from pairbus.spark.sink import BatchWriter
+
+        return BatchWriter(parse(self.options, "write"), schema)
+
+    def streamWriter(  # noqa: N802 - Spark's name
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamArrowWriter:
+        """Send the rows of a stream."""
+        from pairbus.spark.sink import StreamWriter
+
+        return StreamWriter(parse(self.options, "write"), schema)
+
+
+def _columns(options: ConnectorOptions) -> Any:
+    return select(options["columns"], aliases=options["aliases"])
+
+
+def _maker(options: ConnectorOptions) -> RowMaker:
+    return RowMaker(_columns(options), aliases=options["aliases"])
+
+
+@dataclass(frozen=True)
+class PeekPartition(InputPartition):
+    """Browse one entity: from this number on, before that one."""
+
+    entity: str
+    start: int
+    end: int | None
+    most: int | None
+
+
+@dataclass(frozen=True)
+class ReceivePartition(InputPartition):
+    """Receive from some queues, one after the other."""
+
+    epoch: int
+    grants: tuple[Grant, ...]
+
+
+class BatchReader(DataSourceReader):
+    """Reads what is there now, once."""
+
+    def __init__(self, options: ConnectorOptions) -> None:
+        self._options = options
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """One for each entity."""
+        options = self._options
+        given = "maxMessagesPerTrigger" in options.given
+        most = options["maxMessagesPerTrigger"] if given else None
+        if options["mode"] == "peek":
+            first = options["fromSequenceNumber"]
+            return [PeekPartition(e, first, None, most) for e in options.entities()]
+        size = options["maxBytesPerTrigger"] if "maxBytesPerTrigger" in options.given else 1 << 62
+        return [
+            ReceivePartition(-1, (Grant(e, most or 1 << 62, size),)) for e in options.entities()
+        ]
+
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        """Arrow batches of messages."""
+        if isinstance(partition, PeekPartition):
+            return peek(self._options, partition)
+        assert isinstance(partition, ReceivePartition)
+        return receive(self._options, partition)
+
+
+class PeekStream(DataSourceStreamReader):
+    """Browses; offsets are the sequence numbers that come next."""
+
+    def __init__(self, options: ConnectorOptions) -> None:
+        self._options = options
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
+        """Where to begin."""
+        return dict.fromkeys(self._options.entities(), self._options["fromSequenceNumber"])
+
+    def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:  # noqa: N802
+        """What is there now, up to the cap."""
+        from pairbus.spark.wire import Browser
+
+        browser = Browser(self._options.target, "doorbell")
+        end = dict(start)
+        for entity in self._options.entities():
+            first, left = start.get(entity, 0), self._options["maxMessagesPerTrigger"]
+            while left > 0:
+                found = browser.peek(entity, first, min(left, 250))
+                if not found:
+                    break
+                first = 1 + max(open_message(m, aliases=False).sequence_number or 0 for m in found)
+                left -= len(found)
+            end[entity] = first
+        return end
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        """One for each entity that has something new."""
+        return [
+            PeekPartition(entity, start.get(entity, 0), last, None)
+            for entity, last in end.items()
+            if last > start.get(entity, 0)
+        ]
+
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        """Arrow batches of messages."""
+        assert isinstance(partition, PeekPartition)
+        return peek(self._options, partition)
+
+
+class ReceiveStream(DataSourceStreamReader):
+    """Receives; the offset counts micro-batches. The keeper says what each may read."""
+
+    def __init__(self, options: ConnectorOptions) -> None:
+        self._options = options
+        self._keeper: Keeper | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_options": self._options, "_keeper": None}
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
+        """Nothing was received yet."""
+        return {"epoch": 0}
+
+    def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:  # noqa: N802
+        """One more micro-batch if there is something to do now, else none."""
+        epoch = int(start["epoch"])
+        return {"epoch": epoch + 1} if self._kept().plan(epoch) else {"epoch": epoch}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        """The queues that have something, shared among at most `maxPartitions` tasks."""
+        epoch = int(end["epoch"])
+        grants = self._kept().grants(epoch)
+        count = min(len(grants), self._options["maxPartitions"])
+        return [ReceivePartition(epoch, tuple(grants[number::count])) for number in range(count)]
+
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        """Arrow batches of messages."""
+        assert isinstance(partition, ReceivePartition)
+        return receive(self._options, partition)
+
+    def stop(self) -> None:
+        """The process ends (Spark calls this only when it was killed itself)."""
+        if self._keeper is not None:
+            self._keeper.close()
+
+    def _kept(self) -> "Keeper":
+        if self._keeper is None:
+            from pairbus.spark.office import open_keeper
+
+            self._keeper = open_keeper(self._options)
+            self._keeper.start()
+        return self._keeper
+
+
+def peek(options: ConnectorOptions, partition: PeekPartition) -> "Iterator[pa.RecordBatch]":
+    """Browse an entity."""
+    from pairbus.spark.wire import Browser
+
+    browser, maker = Browser(options.target, "reader"), _maker(options)
+    first, left = partition.start, partition.most if partition.most is not None else 1 << 62
+    while left > 0 and (partition.end is None or first < partition.end):
+        found = browser.peek(partition.entity, first, min(left, 250))
+        pairs = [(m, open_message(m, aliases=options["aliases"])) for m in found]
+        if partition.end is not None:
+            pairs = [p for p in pairs if (p[1].sequence_number or 0) < partition.end]
+        if not pairs:
+            return
+        first = 1 + max(opened.sequence_number or 0 for _, opened in pairs)
+        left -= len(pairs)
+        now = time.time_ns() // 1000
+        yield maker.batch_of(
+            partition.entity, now, [(None, m) for m, _ in pairs], [o for _, o in pairs]
+        )
+
+
+def receive(options: ConnectorOptions, partition: ReceivePartition) -> "Iterator[pa.RecordBatch]":
+    """Receive what is there now, queue by queue, up to each queue's cap.
+
+    Tokens are in the journal before their rows go on. A retry of the same epoch gives back what
+    the journal has, newest first, before it receives.
+    """
+    from pairbus.spark.wire import Receiving
+
+    taking = options["mode"] == "receiveAndDelete"
+    location = options["stateLocation"]
+    state = StateDir(location) if location else None
+    journal = Journal(location) if location and not taking and partition.epoch >= 0 else None
+    wire, maker = Receiving(options.target, taking), _maker(options)
+    latest = options["enqueuedBefore"]
+    report: dict[str, Any] = {"read": {}, "operations": []}
+    for grant in partition.grants:
+        queue = grant.queue
+        left, room, count, size, steps = grant.messages, grant.size, 0, 0, 0
+        more, done, lock = True, False, None
+        page = None
+        if journal is not None:
+            tokens = journal.earlier(partition.epoch, queue)
+            if tokens:
+                wire.give_back(queue, tokens)
+                journal.forget(partition.epoch, queue)
+            page = journal.page(partition.epoch, queue)
+        while left > 0 and room > 0 and not done and not (state and state.stopping):
+            got = wire.receive(queue, min(left, options["arrowBatchSize"]), room)
+            if not got:
+                more = False
+                break
+            now = time.time_ns() // 1000
+            if page is not None:
+                page.note([token for token, _ in got if token is not None])
+            opened = [open_message(payload, aliases=options["aliases"]) for _, payload in got]
+            if latest is not None:
+                keep = sum((o.enqueued_time or 0) <= latest for o in opened)
+                if keep < len(got):
+                    wire.give_back(queue, [t for t, _ in reversed(got[keep:]) if t is not None])
+                    got, opened, done = got[:keep], opened[:keep], True
+            if not got:
+                break
+            if lock is None and opened[0].locked_until is not None:
+                lock = opened[0].locked_until / 1000 - now / 1e6
+            used = [len(payload) for _, payload in got]
+            count += len(got)
+            size += sum(used)
+            steps += sum(-(-n // 65536) or 1 for n in used)
+            left -= len(got)
+            room -= sum(used)
+            yield maker.batch_of(queue, now, got, opened)
+        if page is not None:
+            page.close()
+        report["read"][queue] = {
+            "messages": count, "bytes": size, "more": more and not done, "done": done, "lock": lock,
+        }  # fmt: skip
+        stage = "receive_backlog" if count else "idle_poll"
+        report["operations"].append([stage, queue, "receive", 1, count, size, steps or 1])
+    if state is not None:
+        state.report(report)

@@ -1,0 +1,274 @@
+"""The syphon: backlog → restore → deliver, as a Structured Streaming query.
+
+`start_syphon` is the one way in: the command line, `enable_syphon` and the demo all use it.
+"""
+
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+from pairbus.exceptions import SyphonError
+from pairbus.options import SyphonOptions
+from pairbus.spark.controls import StateDir
+from pairbus.spark.monitor import Monitor
+from pairbus.spark.restore import restore
+from pairbus.spark.setup import Bounds, Setup
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+__all__ = ["Bounds", "SyphonHandle", "SyphonOptions", "backlog", "deliver", "start_syphon"]
+
+ARROW_ROWS = 2000
+
+
+def start_syphon(
+    options: SyphonOptions,
+    *,
+    spark: "SparkSession | None" = None,
+    bounds: Bounds | None = None,
+) -> "SyphonHandle":
+    """Bring the backlog home, until it is stopped or its bounds are reached.
+
+    Args:
+        options: the two namespaces, the place of checkpoint and ledger, limits.
+        spark: the session to run on; one of its own, on `options.master`, if left out.
+        bounds: when it ends by itself; never, if left out.
+
+    Raises:
+        SyphonError: what is wrong, in one line.
+        SparkUnavailableError: there is no Spark or no Java.
+    """
+    bounds = bounds or Bounds()
+    setup = Setup.of(options)
+    state = StateDir(setup.checkpoint).create()
+    state.clear_stop()
+    for name in ("max_messages_per_second", "max_bytes_per_second"):
+        if getattr(options, name) is not None:
+            state.set_control(**{name: getattr(options, name)})
+    monitor = Monitor(setup, state)
+    monitor.check()  # a wrong key or a missing namespace is told before Spark is started
+    session, own = (spark, False) if spark is not None else (open_session(options.master), True)
+    session = prepare_session(session)
+    rows = backlog(session, setup, bounds)
+    messages = restore(rows, ttl_policy=setup.ttl_policy)
+    if setup.transform is not None:
+        messages = setup.transform(messages)
+    query = deliver(messages, setup)
+    return SyphonHandle(setup, state, monitor, query, bounds, session if own else None)
+
+
+def backlog(session: "SparkSession", setup: Setup, bounds: Bounds) -> "DataFrame":
+    """All backlog queues of the pair, as one stream of locked messages."""
+    options = setup.source_options(
+        bounds, partitions=session.sparkContext.defaultParallelism, now=time.time()
+    )
+    return session.readStream.format("servicebus").options(**options).load()
+
+
+def deliver(messages: "DataFrame", setup: Setup) -> "StreamingQuery":
+    """Send to the destinations, write receipts, settle: for ever, one micro-batch after another."""
+    return (
+        messages.writeStream.format("servicebus")
+        .options(**setup.sink_options())
+        .option("checkpointLocation", str(setup.checkpoint / "spark"))
+        .queryName(setup.client_id)
+        .trigger(processingTime="1 second")
+        .outputMode("append")
+        .start()
+    )
+
+
+def open_session(master: str | None) -> "SparkSession":
+    """A Spark session of our own, on this master."""
+    from pairbus.spark.session import get_session
+
+    master = master or "local[*]"
+    if master.startswith("local[") and "," not in master:
+        master = master[:-1] + ",4]"  # a task that dies is tried again, as on a cluster
+    elif master == "local":
+        master = "local[1,4]"
+    try:
+        return get_session(
+            master=master, app_name="pairbus syphon", config={"spark.speculation": "false"}
+        )
+    except Exception as exc:
+        if type(exc).__name__ in ("SparkUnavailableError", "SyphonError"):
+            raise
+        raise SyphonError(f"Spark at {master} cannot be reached: {_first_line(exc)}") from exc
+
+
+def _first_line(exc: BaseException) -> str:
+    return (str(exc).splitlines() or [type(exc).__name__])[0][:300]
+
+
+def prepare_session(session: "SparkSession") -> "SparkSession":
+    """A session of our own on the same Spark, so that our settings disturb nobody."""
+    from pairbus.spark.source import ServiceBusSource
+
+    own = session.newSession()
+    own.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(ARROW_ROWS))
+    own.conf.set("spark.sql.session.timeZone", "UTC")
+    own.dataSource.register(ServiceBusSource)
+    return own
+
+
+class SyphonHandle:
+    """A running syphon."""
+
+    def __init__(
+        self,
+        setup: Setup,
+        state: StateDir,
+        monitor: Monitor,
+        query: "StreamingQuery",
+        bounds: Bounds,
+        session: "SparkSession | None",
+    ) -> None:
+        self._setup = setup
+        self._state = state
+        self._monitor = monitor
+        self._query = query
+        self._bounds = bounds
+        self._session = session
+        self._started = time.monotonic()
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._stop_asked = threading.Event()
+        self.error: SyphonError | None = None
+        self._thread = threading.Thread(target=self._watch, name="pairbus-syphon", daemon=True)
+        self._thread.start()
+
+    def __repr__(self) -> str:
+        return f"<SyphonHandle {self._setup.primary_name} {self.status()['state']}>"
+
+    @property
+    def checkpoint(self) -> str:
+        """Where checkpoint, controls and status are."""
+        return str(self._setup.checkpoint)
+
+    def status(self) -> dict[str, Any]:
+        """How it stands, by progress."""
+        return self._monitor.status(active=self._active(), stopped=self._ended.is_set())
+
+    def pause(self) -> None:
+        """Read nothing more; what is in flight is finished. It survives a restart."""
+        self._state.set_control(paused=True)
+
+    def resume(self) -> None:
+        """Go on."""
+        self._state.set_control(paused=False)
+
+    def limit(
+        self,
+        *,
+        max_messages_per_second: float | None = None,
+        max_bytes_per_second: float | None = None,
+    ) -> None:
+        """Limit the rate; None takes a limit away. It survives a restart."""
+        self._state.set_control(
+            max_messages_per_second=max_messages_per_second,
+            max_bytes_per_second=max_bytes_per_second,
+        )
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it ended: by its bounds, by `stop`, or by a failure, which is raised."""
+        ended = self._ended.wait(timeout)
+        if ended and self.error is not None:
+            raise self.error
+        return ended
+
+    def wait_until_empty(self, timeout: float | None = None) -> bool:
+        """Wait until nothing is left in the backlog queues, and nothing is in flight."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not self._ended.wait(0.2):
+            if self._idle() and self._monitor.is_empty():
+                return True
+            if deadline is not None and time.monotonic() > deadline:
+                return False
+        if self.error is not None:
+            raise self.error
+        return self._monitor.is_empty()
+
+    def stop(self, timeout: float = 30.0) -> None:
+        """Finish what is in flight, settle it, and end. Twice is fine."""
+        self._stop_asked.set()
+        self._ended.wait(timeout + 10)
+        self._thread.join(timeout=5)
+
+    # -- the watching thread
+
+    def _active(self) -> bool:
+        try:
+            status = self._query.status
+        except Exception:  # noqa: BLE001 - Spark is going down: then it is not active
+            return False
+        return bool(status["isTriggerActive"] and status["isDataAvailable"])
+
+    def _idle(self) -> bool:
+        progress = self._state.read("progress.json")
+        return not self._active() and not progress.get("waiting") and not self._reports_wait()
+
+    def _reports_wait(self) -> bool:
+        return any(True for _ in self._state.reports())
+
+    def _watch(self) -> None:
+        try:
+            while not self._stop_asked.wait(0.25):
+                if not self._query.isActive:
+                    self._failed()
+                    return
+                self._monitor.tick(active=self._active())
+                if self._reached():
+                    break
+            self._finish()
+        except Exception as exc:  # noqa: BLE001 - told to whoever waits
+            self.error = SyphonError(_first_line(exc))
+        finally:
+            self._monitor.close()
+            self._end_session()
+            self._ended.set()
+
+    def _reached(self) -> bool:
+        """Whether the bounds are reached."""
+        bounds = self._bounds
+        if not bounds.bounded:
+            return False
+        elapsed = time.monotonic() - self._started
+        if bounds.max_duration is not None and elapsed >= bounds.max_duration:
+            return True
+        progress = self._state.read("progress.json")
+        if bounds.until_empty and progress.get("empty"):
+            return True
+        return bool(progress.get("drained")) and self._idle()
+
+    def _finish(self) -> None:
+        """Ask everybody to finish, wait for them, and end the query."""
+        self._state.ask_to_stop()
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline and self._query.isActive:
+            released = self._state.read("progress.json").get("released")
+            if released and not self._active() and not self._reports_wait():
+                break
+            time.sleep(0.1)
+        self._query.stop()
+
+    def _failed(self) -> None:
+        exc = self._query.exception()
+        if exc is not None and not self._stop_asked.is_set():
+            self.error = SyphonError(f"the query ended: {_cause(exc)}")
+
+    def _end_session(self) -> None:
+        if self._session is not None:
+            self._session.stop()
+
+
+def _cause(exc: Any) -> str:
+    """The line of a Spark error that says what happened."""
+    text = str(getattr(exc, "desc", None) or exc)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    for line in reversed(lines):
+        if "Error: " in line and not line.startswith(("at ", "Caused by", "org.", "===")):
+            return line[:300]
+    return lines[0][:300] if lines else type(exc).__name__

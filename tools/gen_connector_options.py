@@ -1,0 +1,97 @@
+"""Generate docs/reference/connector.md from the connector's own tables."""
+
+# ruff: noqa: E501  (tables in Markdown have long lines)
+
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "src"))
+
+from pairbus.core.syphon import REASONS  # noqa: E402 - src comes first
+from pairbus.spark.options import OPTIONS  # noqa: E402
+from pairbus.spark.restore import VERDICTS  # noqa: E402
+from pairbus.spark.schema import ALIASES, COLUMNS  # noqa: E402
+
+INTRO = """\
+# Spark connector
+
+`format("servicebus")` reads and writes queues, topics and subscriptions of Azure Service Bus from
+PySpark. Where pairbus is installed, Spark finds it by itself; else
+`spark.dataSource.register(pairbus.spark.source.ServiceBusSource)`. It speaks AMQP by itself and
+does not use the SDK for data.
+
+```python
+messages = (
+    spark.read.format("servicebus")
+    .option("connectionString", "env:CONTOSO")  # never the secret itself, if you can help it
+    .option("queue", "orders")
+    .load()
+)
+messages.groupBy("subject").count().show()
+```
+
+| | read | write |
+|---|---|---|
+| batch | what is there now: browse, lock, or take | send the rows |
+| stream | `peek`: replayable, by sequence number; `peekLock`: the sink settles; `receiveAndDelete` | send the rows, and settle them if they came locked |
+
+Secrets: `env:NAME` and `file:PATH` are looked up where a connection is made, in the driver's
+helper process and in every worker. A connection string given itself travels inside Spark's own
+serialised plan; wherever Spark shows options it replaces the value, because it contains
+`AccessKey` (`spark.redaction.regex`). A shared access signature would not be replaced, and is
+refused in that form.
+
+This page is generated from the code.
+"""
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    lines += ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _options(use: str) -> str:
+    rows = [
+        [f"`{o.name}`", o.type, f"`{o.default}`" if o.default is not None else "", o.meaning]
+        for o in OPTIONS
+        if o.use == use
+    ]
+    return _table(["option", "type", "default", "meaning"], rows)
+
+
+def outputs() -> dict[Path, str]:
+    """The page."""
+    columns = [[f"`{c.name}`", f"`{c.type}`", c.meaning] for c in COLUMNS]
+    aliases = [[f"`{c.name}`", f"`{c.type}`", c.meaning] for c in ALIASES]
+    text = "\n".join(
+        [
+            INTRO,
+            (
+                "## Options\n\nNames are case-insensitive. A missing, unknown or wrong option is named"
+                " in the error.\n\n### For both\n"
+            ),
+            _options("both"),
+            "### To read\n",
+            _options("read"),
+            "### To write\n",
+            _options("write"),
+            (
+                "## Columns\n\nThe reader gives these; `columns` chooses. The writer takes `message`"
+                " as it is, or makes it from `body` and the properties; `destination` says where each"
+                " row goes, where no queue or topic is given.\n"
+            ),
+            _table(["column", "type", "holds"], columns),
+            "With `aliases`, also:\n",
+            _table(["column", "type", "holds"], aliases),
+            "## Verdicts\n\nWith `settle`, the column `verdict` says what happens with a row.\n",
+            _table(["verdict", "what the sink does"], [[f"`{k}`", v] for k, v in VERDICTS.items()]),
+            (
+                "## Reasons\n\nWith which the sink dead-letters; the description has the destination's"
+                " own words.\n"
+            ),
+            _table(["reason", "meaning"], [[f"`{k}`", v] for k, v in REASONS.items()]),
+        ]
+    )
+    return {Path("docs/reference/connector.md"): text.rstrip() + "\n"}
