@@ -304,6 +304,8 @@ def _array(buf: bytes, pos: int, end: int, count: int, depth: int) -> Array:
     code = buf[pos]
     pos += 1
     decoder = DECODERS[code]
+    if decoder is _unknown:
+        raise decode_error(f"unknown format code 0x{code:02x}")
     if code in EMPTY_CODES:
         if count > MAX_EMPTY_ELEMENTS:
             raise decode_error(f"an array of {count} elements without content")

@@ -1,0 +1,38 @@
+"""Measure: `python -m benchmarks [names…]` prints one line `name value unit` per figure.
+
+A benchmark is a module of this folder with `run()`, which yields such lines (or prints them). Names
+choose modules, by their start: `python -m benchmarks amqp broker_sdk`.
+"""
+
+import importlib
+import sys
+import traceback
+from pathlib import Path
+
+
+def modules(wanted):
+    names = sorted(path.stem for path in Path(__file__).parent.glob("[a-z]*.py"))
+    chosen = [name for name in names if not wanted or any(name.startswith(w) for w in wanted)]
+    if not chosen:
+        sys.exit(f"no such benchmark; there are: {', '.join(names)}")
+    return chosen
+
+
+def main() -> int:
+    failed = 0
+    for name in modules(sys.argv[1:]):
+        run = getattr(importlib.import_module(f"benchmarks.{name}"), "run", None)
+        if run is None:
+            continue
+        try:
+            for line in run() or ():
+                print(line, flush=True)
+        except Exception:
+            failed += 1
+            print(f"{name} failed:", file=sys.stderr)
+            traceback.print_exc()
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
