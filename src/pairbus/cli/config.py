@@ -70,6 +70,11 @@ class Endpoint:
         return "endpoint=" in self.value.lower()
 
     @property
+    def is_emulator(self) -> bool:
+        """Whether this is an emulator: the embedded broker, say. The SDK takes `true` alone."""
+        return bool(re.search(r"(^|;)\s*UseDevelopmentEmulator=true\s*(;|$)", self.value))
+
+    @property
     def host(self) -> str:
         """Host name, with its port where one is said."""
         match = re.search(r"endpoint=\w+://([^/;]+)", self.value, re.IGNORECASE)
@@ -98,6 +103,10 @@ class Endpoint:
         """An azure-servicebus administration client of this namespace."""
         from azure.servicebus.management import ServiceBusAdministrationClient
 
+        if self.is_emulator:
+            from pairbus.broker.clients import admin_client
+
+            return admin_client(self.value, **options)
         if self.is_connection_string:
             return ServiceBusAdministrationClient.from_connection_string(self.value, **options)
         return ServiceBusAdministrationClient(self.host, self.load_credential(), **options)

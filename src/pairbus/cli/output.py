@@ -324,8 +324,10 @@ _HINTS: list[tuple[set[str], str]] = [
         "check the key or token; administration needs the Manage claim",
     ),
     ({"MessagingEntityNotFoundError", "ResourceNotFoundError"}, "check the entity's name"),
+    ({"LedgerError", "PriceError"}, "check the path; --help says what is expected"),
     (
         {
+            "ConnectionLostError",
             "ServiceBusConnectionError",
             "ServiceBusCommunicationError",
             "OperationTimeoutError",
@@ -335,7 +337,7 @@ _HINTS: list[tuple[set[str], str]] = [
         "check that the namespace can be reached from here",
     ),
     (
-        {"ServiceBusError", "AzureError", "PairingError", "BrokerError"},
+        {"ServiceBusError", "AzureError", "PairingError", "BrokerError", "AmqpError"},
         "run again with --debug for the details",
     ),
 ]

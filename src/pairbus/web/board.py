@@ -28,7 +28,7 @@ from pairbus.web.sources import (
 
 log = logging.getLogger("pairbus.web")
 
-RATE_WINDOW = 5.0
+RATE_WINDOW = 12.0  # clients write their status every five seconds
 HISTORY = 900  # samples: half an hour at two seconds
 
 

@@ -151,7 +151,7 @@ def queue_number(path: str) -> tuple[int, str]:
 
 def broker_health(endpoint: Endpoint, timeout: float = 2.0) -> Row | None:
     """How one of our own brokers is; None where the namespace is not one of ours."""
-    if "usedevelopmentemulator=true" not in endpoint.value.lower():
+    if not endpoint.is_emulator:
         return None
     row: Row = {"host": endpoint.host, "is_up": False, "detail": ""}
     try:

@@ -1,0 +1,123 @@
+"""`pairbus pair`: make two namespaces a pair, and show how it is."""
+
+import click
+
+from pairbus.cli import queues
+from pairbus.cli.config import Pair, pair_options
+from pairbus.cli.output import (
+    Column,
+    ExitCode,
+    Table,
+    cell,
+    doing,
+    duration,
+    emit,
+    fail,
+    json_option,
+)
+
+COLOURS = {"failed_over": "bold red", "suspect": "yellow", "healthy": "green"}
+STATES = {"running": "green", "idle": "green", "paused": "yellow", "stopped": "dim"}
+
+
+@click.group("pair")
+def group() -> None:
+    """Pair two namespaces, and show how they are."""
+
+
+@group.command("create")
+@json_option
+@pair_options
+@click.option("--count", type=click.IntRange(1, 1000), help="Backlog queues (default: the pair's).")
+def create(pair: Pair, count: int | None) -> None:
+    """Prepare the secondary for a primary: create its backlog queues, and check them.
+
+    Safe to repeat. It needs the Manage claim on the secondary; applications that pair afterwards
+    need only Send there if they find all queues in place.
+
+    \b
+    Example:
+      pairbus pair create --pair orders
+    """
+    primary, secondary = pair.require_primary(), pair.require_secondary()
+    if primary.host.lower() == secondary.host.lower():
+        fail(
+            f"primary and secondary are the same namespace, {primary.host}",
+            "a namespace in another region as the secondary",
+            code=ExitCode.USAGE,
+        )
+    created, found = queues.create_missing(pair, count or pair.backlog_queue_count)
+    different = queues.differences(pair, found)
+    table = Table("queue", "was", "note", title=f"{pair.primary_namespace} → {secondary.host}")
+    for path in created:
+        table.add(path, cell("created", "green"), "")
+    for path in found:
+        table.add(path, "there", cell("; ".join(different.get(path, ())), "yellow"))
+    emit({"created": created, "found": found, "differences": different}, table)
+
+
+@group.command("status")
+@json_option
+@pair_options
+def status(pair: Pair) -> None:
+    """Show entities, backlog and syphon of a pair, as its clients and the secondary tell them.
+
+    Clients and syphons tell it through the ledger: give the paired client the option `ledger`.
+
+    \b
+    Example:
+      pairbus pair status --pair orders --json
+    """
+    if not (pair.ledger or pair.secondary):
+        pair.require_ledger()
+    from pairbus.web.board import Board
+
+    board = Board(pair)
+    with doing("reading the pair's status"):
+        try:
+            snapshot = board.refresh()
+        finally:
+            board.close()
+    entities = Table(
+        "entity", "state", "since", "why", "next ping", Column("to primary", right=True),
+        Column("to backlog", right=True), title="Entities", empty="no client has reported",
+    )  # fmt: skip
+    for e in snapshot["entities"]:
+        waits = e["next_ping_in"]
+        entities.add(
+            e["entity"],
+            cell(e["phase"].replace("_", " "), COLOURS.get(e["phase"], "")),
+            duration(e["seconds"]),
+            e["last_error"] if e["phase"] != "healthy" else None,
+            "-" if waits is None else f"in {duration(waits)}",
+            e["counts"].get("sent_primary", 0),
+            e["counts"].get("sent_backlog", 0),
+        )
+    backlog = Table(
+        "queue", Column("messages", right=True), Column("oldest", right=True),
+        Column("dead letters", right=True), "rotation", title="Backlog", empty="no backlog queues",
+    )  # fmt: skip
+    for q in snapshot["backlog"]["queues"]:
+        out = q["in_rotation"] is False
+        backlog.add(
+            q["path"],
+            cell(q["active"], "yellow" if q["active"] else ""),
+            duration(q["oldest_age"]),
+            cell(q["dead_letters"], "bold red" if q["dead_letters"] else ""),
+            cell(f"out: {q['reason']}", "yellow") if out else "in" if q["in_rotation"] else "-",
+        )
+    syphons = Table(
+        "syphon", "state", Column("forwarded", right=True), Column("remaining", right=True),
+        Column("per second", right=True), "done in", title="Syphon", empty="no syphon has reported",
+    )  # fmt: skip
+    for s in snapshot["syphons"]:
+        syphons.add(
+            s["id"],
+            cell(s["state"], STATES.get(s["state"], "bold red")),
+            s["forwarded"],
+            s["remaining"],
+            s["rate"],
+            duration(s["eta"]) if isinstance(s["eta"], int | float) else "-",
+        )
+    lines = [snapshot["headline"], *[f"! {problem}" for problem in snapshot["problems"]]]
+    emit(snapshot, ["\n".join(lines), entities, backlog, syphons])

@@ -1,0 +1,182 @@
+"""The demo's own books: what was sent, what arrived, and the verdict.
+
+They know nothing of the ledger, so that the two can be held against each other.
+"""
+
+import dataclasses
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from typing import Any
+
+
+@dataclasses.dataclass
+class Sent:
+    """One message that a send call took."""
+
+    number: int  # the order of the send, within its sender
+    entity: str
+    session: str | None
+    backlog_queue: str | None = None  # where it waited, if it did
+
+
+class Account:
+    """What senders sent and readers got; safe for threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.sent: dict[str, Sent] = {}
+        self.backlogged: dict[str, str] = {}
+        self.arrived: dict[tuple[str, str], list[int]] = defaultdict(list)  # (entity, id): numbers
+        self.arrivals: dict[str, list[str]] = defaultdict(list)  # entity: ids, by first arrival
+        self.retries: Counter[str] = Counter()
+        self.redelivered = 0
+
+    def took(self, message_id: str, entity: str, session: str | None, number: int) -> None:
+        """A send call returned without an error."""
+        with self._lock:
+            self.sent[message_id] = Sent(number, entity, session)
+
+    def refused(self, entity: str) -> None:
+        """A send call raised; the sender tries again."""
+        with self._lock:
+            self.retries[entity] += 1
+
+    def put_aside(self, message_ids: tuple[str, ...], queue: str) -> None:
+        """Messages went to a backlog queue (from the library's event)."""
+        with self._lock:
+            for message_id in message_ids:
+                self.backlogged[message_id] = queue
+
+    def got(self, entity: str, message_id: str, sequence_number: int) -> None:
+        """A reader received a message and settled it."""
+        with self._lock:
+            numbers = self.arrived[entity, message_id]
+            if not numbers:
+                self.arrivals[entity].append(message_id)
+            if sequence_number in numbers:
+                self.redelivered += 1  # the same copy again: its settlement was lost in the crash
+            else:
+                numbers.append(sequence_number)
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        """By entity: sent, through the backlog, arrived."""
+        with self._lock:
+            rows: dict[str, dict[str, int]] = defaultdict(
+                lambda: {"sent": 0, "backlog": 0, "arrived": 0, "retries": 0}
+            )
+            for message_id, sent in self.sent.items():
+                rows[sent.entity]["sent"] += 1
+                rows[sent.entity]["backlog"] += message_id in self.backlogged
+            for entity, ids in self.arrivals.items():
+                rows[entity]["arrived"] = len(ids)
+            for entity, number in self.retries.items():
+                rows[entity]["retries"] = number
+            return {entity: rows[entity] for entity in sorted(rows)}
+
+    def missing(self) -> int:
+        """How many sent messages have not arrived."""
+        with self._lock:
+            return sum((sent.entity, mid) not in self.arrived for mid, sent in self.sent.items())
+
+
+@dataclasses.dataclass(frozen=True)
+class Verdict:
+    """How it went; `ok` is the exit code."""
+
+    ok: bool
+    sent: int
+    delivered: int
+    through_backlog: int
+    lost: int
+    duplicates: int
+    duplicates_where_detected: int
+    redelivered: int
+    order_kept: bool
+    out_of_order: int
+    retries: int
+    books_balance: bool
+    books: str
+    cost: Mapping[str, Any]
+    seconds: Mapping[str, float]
+    problems: tuple[str, ...]
+
+
+def out_of_order(account: Account) -> list[str]:
+    """Messages that broke the promised order.
+
+    Promised: per destination and session, the order in which messages entered one backlog queue.
+    The demo gives each sender its own sessions, so a session's messages entered in the order of
+    their numbers.
+    """
+    newest: dict[tuple[str, str, str], int] = {}
+    broken = []
+    for entity, ids in account.arrivals.items():
+        for message_id in ids:
+            sent = account.sent.get(message_id)
+            queue = account.backlogged.get(message_id)
+            if sent is None or queue is None or sent.session is None:
+                continue
+            key = (entity, sent.session, queue)
+            if sent.number < newest.get(key, -1):
+                broken.append(message_id)
+            newest[key] = max(sent.number, newest.get(key, -1))
+    return broken
+
+
+def judge(
+    account: Account,
+    *,
+    detecting: set[str],
+    balanced: bool,
+    books: str,
+    cost: Mapping[str, Any],
+    seconds: Mapping[str, float],
+    problems: tuple[str, ...] = (),
+) -> Verdict:
+    """Put the verdict together.
+
+    Args:
+        account: the demo's books.
+        detecting: entities that detect duplicates: there every message must arrive once.
+        balanced: whether the ledger's own reconciliation balances.
+        books: what it says in one line.
+        cost: the bill.
+        seconds: how long the acts took.
+        problems: what else went wrong.
+    """
+    lost = account.missing()
+    copies = {key: len(n) - 1 for key, n in account.arrived.items() if len(n) > 1}
+    bad_copies = sum(n for (entity, _), n in copies.items() if entity in detecting)
+    broken = out_of_order(account)
+    found = list(problems)
+    if not account.sent:
+        found.append("nothing was sent")
+    if not account.backlogged:
+        found.append("nothing went through the backlog")
+    if lost:
+        found.append(f"{lost} lost")
+    if bad_copies:
+        found.append(f"{bad_copies} arrived twice where duplicates are detected")
+    if broken:
+        found.append(f"{len(broken)} out of order")
+    if not balanced:
+        found.append("the ledger does not balance")
+    return Verdict(
+        ok=not found,
+        sent=len(account.sent),
+        delivered=sum((s.entity, mid) in account.arrived for mid, s in account.sent.items()),
+        through_backlog=sum(mid in account.backlogged for mid in account.sent),
+        lost=lost,
+        duplicates=sum(copies.values()),
+        duplicates_where_detected=bad_copies,
+        redelivered=account.redelivered,
+        order_kept=not broken,
+        out_of_order=len(broken),
+        retries=sum(account.retries.values()),
+        books_balance=balanced,
+        books=books,
+        cost=cost,
+        seconds=seconds,
+        problems=tuple(found),
+    )

@@ -1,0 +1,106 @@
+"""A broker as a process of its own, that can be killed and started again."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import IO
+
+START_TIMEOUT = 60.0
+
+
+class BrokerProcess:
+    """One namespace: `pairbus broker run`, with its data in a folder.
+
+    Args:
+        namespace: its name.
+        folder: where its data and its log go.
+        entities: a file of entities to create, in the form of the official emulator's.
+    """
+
+    def __init__(self, namespace: str, folder: Path, entities: Path | None = None) -> None:
+        self.namespace = namespace
+        self._folder = folder
+        self._entities = entities
+        self._port = 0
+        self._process: subprocess.Popen[str] | None = None
+        self._log: IO[str] | None = None
+        self.connection_string = ""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the process lives."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """The process's number; 0 if it does not run."""
+        return self._process.pid if self._process else 0
+
+    def start(self) -> None:
+        """Start it, on the same port as before, and wait until it is ready."""
+        command = [
+            sys.executable, "-m", "pairbus", "broker", "run", "--namespace", self.namespace,
+            "--port", str(self._port), "--data", str(self._folder / "data"), "--json",
+        ]  # fmt: skip
+        if self._entities and not self._port:
+            command += ["--entities", str(self._entities)]
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._log = (self._folder / "broker.log").open("a")
+        self._process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+            start_new_session=True,  # Ctrl-C is for the demo, which ends the brokers itself
+        )
+        ready = self._first_line()
+        self.connection_string = ready["connection_string"]
+        self._port = int(ready["port"])
+
+    def _first_line(self) -> dict[str, str]:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        # A broker that hangs must not hang the demo: then the kill ends the readline.
+        watchdog = threading.Timer(START_TIMEOUT, self._process.kill)
+        watchdog.start()
+        try:
+            line = self._process.stdout.readline()
+        finally:
+            watchdog.cancel()
+        if not line:
+            log = (self._folder / "broker.log").read_text().strip().splitlines()
+            why = log[-1] if log else "it gave no reason"
+            raise RuntimeError(f"the broker {self.namespace} did not start: {why}")
+        found: dict[str, str] = json.loads(line)
+        return found
+
+    def kill(self) -> None:
+        """kill -9: no warning, no goodbye."""
+        if self._process is not None:
+            self._process.kill()
+            self._reap()
+
+    def stop(self) -> None:
+        """End it in good order."""
+        if self._process is not None:
+            self._process.terminate()
+            try:
+                self._process.wait(10)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+            self._reap()
+
+    def _reap(self) -> None:
+        if self._process is not None:
+            self._process.wait()
+            if self._process.stdout:
+                self._process.stdout.close()
+            self._process = None
+        if self._log:
+            self._log.close()
+            self._log = None

@@ -1,0 +1,180 @@
+"""`pairbus backlog` and `pairbus pair` against real namespaces."""
+
+import json
+
+import pytest
+from azure.servicebus import ServiceBusClient, ServiceBusMessage
+
+from pairbus.cli.output import ExitCode
+
+pytestmark = [pytest.mark.sdk, pytest.mark.slow]
+
+
+def put(secondary, path, *bodies, **properties):
+    with (
+        ServiceBusClient.from_connection_string(secondary.connection_string) as client,
+        client.get_queue_sender(path) as sender,
+    ):
+        sender.send_messages(
+            [
+                ServiceBusMessage(
+                    body,
+                    message_id=f"m-{body}",
+                    application_properties={"x-ms-path": "orders", **properties},
+                )
+                for body in bodies
+            ]
+        )
+
+
+def bury(secondary, path):
+    """Move all messages of a queue to its dead letters."""
+    with (
+        ServiceBusClient.from_connection_string(secondary.connection_string) as client,
+        client.get_queue_receiver(path) as receiver,
+    ):
+        for message in receiver.receive_messages(max_message_count=10, max_wait_time=1):
+            receiver.dead_letter_message(message, reason="gone", error_description="no such queue")
+
+
+def test_create_makes_what_is_missing_and_leaves_what_is_there(run):
+    first = json.loads(run("backlog", "create", "--count", "2", "--json").output)
+    assert first == {"created": [run.path(0), run.path(1)], "found": []}
+    again = json.loads(run("pair", "create", "--count", "3", "--json").output)
+    assert again["created"] == [run.path(2)]
+    assert again["found"] == [run.path(0), run.path(1)]
+    assert again["differences"] == {}
+
+
+def test_pair_create_says_what_differs_in_a_queue_that_was_there(run, namespaces):
+    _, secondary = namespaces
+    secondary.create_queue(run.path(0), max_delivery_count=3)
+    result = json.loads(run("pair", "create", "--count", "1", "--json").output)
+    (text, *_) = result["differences"][run.path(0)]
+    assert "max_delivery_count is 3, not 2147483647" in " ".join(result["differences"][run.path(0)])
+    assert text
+
+
+def test_pair_create_refuses_one_namespace_for_both(run, namespaces, monkeypatch):
+    primary, _ = namespaces
+    monkeypatch.setenv("PAIRBUS_SECONDARY", primary.connection_string)
+    result = run("pair", "create")
+    assert result.exit_code == ExitCode.USAGE
+    assert "same namespace" in result.stderr
+
+
+def test_list_shows_depth_dead_letters_and_unused_queues(run, namespaces):
+    run("backlog", "create", "--count", "11")
+    put(namespaces[1], run.path(1), "a", "b")
+    rows = json.loads(run("backlog", "list", "--json").output)
+    assert [row["path"] for row in rows] == [run.path(n) for n in range(11)]
+    assert rows[1]["messages"] == 2
+    assert [row["is_used"] for row in rows] == [True] * 10 + [False]
+    table = run("backlog", "list").output
+    assert run.path(10) in table
+    assert "used" in table.splitlines()[0]
+
+
+def test_list_of_nothing_says_what_to_do(run):
+    assert "pairbus backlog create" in run("backlog", "list").output
+
+
+def test_delete_removes_only_what_is_named(run):
+    run("backlog", "create", "--count", "3")
+    result = run("backlog", "delete", "2", "--yes")
+    assert result.exit_code == 0
+    assert result.output == f"deleted {run.path(2)}\n"
+    rows = json.loads(run("backlog", "list", "--json").output)
+    assert [row["path"] for row in rows] == [run.path(0), run.path(1)]
+
+
+def test_delete_refuses_a_queue_that_holds_messages(run, namespaces):
+    run("backlog", "create", "--count", "1")
+    put(namespaces[1], run.path(0), "a")
+    result = run("backlog", "delete", "0", "--yes")
+    assert result.exit_code == ExitCode.ERROR
+    assert "holds 1 messages" in result.stderr
+    assert run("backlog", "delete", "0", "--yes", "--with-messages").exit_code == 0
+
+
+def test_delete_asks_first_and_takes_no_for_an_answer(run):
+    run("backlog", "create", "--count", "1")
+    result = run("backlog", "delete", "0", input="n\n")
+    assert result.exit_code == ExitCode.INTERRUPTED
+    assert len(json.loads(run("backlog", "list", "--json").output)) == 1
+
+
+@pytest.mark.parametrize("name", ["orders", "other/x-servicebus-transfer/0", "../0"])
+def test_delete_touches_nothing_but_backlog_queues_of_the_pair(run, name):
+    result = run("backlog", "delete", name, "--yes")
+    assert result.exit_code == ExitCode.USAGE
+    assert "is not a backlog queue" in result.stderr
+
+
+def test_peek_shows_where_messages_go_and_takes_nothing(run, namespaces):
+    run("backlog", "create", "--count", "1")
+    put(namespaces[1], run.path(0), "a", "b", **{"x-ms-sessionid": "s1"})
+    rows = json.loads(run("backlog", "peek", "0", "--json", "--body").output)
+    assert [(r["message_id"], r["destination"], r["session_id"], r["body"]) for r in rows] == [
+        ("m-a", "orders", "s1", "a"),
+        ("m-b", "orders", "s1", "b"),
+    ]
+    again = run("backlog", "peek", run.path(0))
+    assert "m-b" in again.output
+    assert "body" not in again.output.splitlines()[0]
+
+
+def test_dead_letters_are_peeked_with_their_reason_and_resubmitted_as_they_were(run, namespaces):
+    secondary = namespaces[1]
+    run("backlog", "create", "--count", "1")
+    put(secondary, run.path(0), "a", "b", "c")
+    bury(secondary, run.path(0))
+    rows = json.loads(run("backlog", "peek", "0", "--dead-letters", "--json").output)
+    assert [(r["message_id"], r["reason"]) for r in rows] == [
+        ("m-a", "gone"),
+        ("m-b", "gone"),
+        ("m-c", "gone"),
+    ]
+    number = rows[1]["sequence_number"]
+    result = run("backlog", "resubmit", "0", "--sequence", str(number), "--json")
+    assert json.loads(result.output)["resubmitted"] == [number]
+    (back,) = json.loads(run("backlog", "peek", "0", "--json").output)
+    assert back["message_id"] == "m-b"
+    assert back["destination"] == "orders"
+    assert "reason" not in back
+    result = run("backlog", "resubmit", "0", "--all")
+    assert f"2 back in {run.path(0)}" in result.output
+    assert json.loads(run("backlog", "peek", "0", "--dead-letters", "--json").output) == []
+
+
+def test_resubmit_wants_to_know_which(run):
+    result = run("backlog", "resubmit", "0")
+    assert result.exit_code == ExitCode.USAGE
+    assert "--all" in result.stderr
+
+
+def test_secondary_that_is_down_is_told_in_one_line(run, monkeypatch):
+    monkeypatch.setenv(
+        "PAIRBUS_SECONDARY",
+        "Endpoint=sb://127.0.0.1:1;SharedAccessKeyName=k;SharedAccessKey=s3cr3t;"
+        "UseDevelopmentEmulator=true",
+    )
+    monkeypatch.setattr(
+        "pairbus.cli.config.Endpoint.admin",
+        lambda self: __import__("pairbus.broker.clients", fromlist=["x"]).admin_client(
+            self.value, retry_total=0
+        ),
+    )
+    result = run("backlog", "list")
+    assert result.exit_code == ExitCode.ERROR
+    assert result.stderr.count("\n") == 1
+    assert "listing the backlog queues of 127.0.0.1:1" in result.stderr
+    assert "s3cr3t" not in result.output
+
+
+def test_wrong_key_is_told_with_what_to_try(run, namespaces, monkeypatch):
+    good = namespaces[1].connection_string
+    monkeypatch.setenv("PAIRBUS_SECONDARY", good.replace("SAS_KEY_VALUE", "d3JvbmcgaXQgaXM="))
+    result = run("backlog", "list")
+    assert result.exit_code == ExitCode.ERROR
+    assert "check the key" in result.stderr
