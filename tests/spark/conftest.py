@@ -2,11 +2,18 @@
 
 import pytest
 
+# The tests' data is tiny: compiling each query would take longer than running it.
+SETTINGS = {
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+
 
 @pytest.fixture(scope="session")
 def spark():
     from pairbus.spark.session import get_session
 
-    session = get_session("local[2]", "pairbus-tests", config={"spark.sql.shuffle.partitions": "2"})
+    session = get_session("local[2,4]", "pairbus-tests", config=SETTINGS)
     yield session
     session.stop()

@@ -112,6 +112,26 @@ class Tier:
         return total
 
 
+def hourly_prices(
+    operations: Mapping[dt.datetime, int], tier: Tier, *, after: int
+) -> dict[dt.datetime, Decimal]:
+    """Return the mean price of one operation in each hour, by the month's price steps.
+
+    Args:
+        operations: operations of each hour (its start, in UTC).
+        tier: whose steps hold.
+        after: operations that each month has seen before these.
+    """
+    each: dict[dt.datetime, Decimal] = {}
+    used: dict[tuple[int, int], int] = {}
+    for hour in sorted(operations):
+        month, count = (hour.year, hour.month), operations[hour]
+        before = used.get(month, after)
+        each[hour] = tier.cost(count, after=before) / count if count else Decimal(0)
+        used[month] = before + count
+    return each
+
+
 @dataclass(frozen=True, slots=True)
 class PriceList:
     """Prices of one date."""

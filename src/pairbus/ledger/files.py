@@ -16,6 +16,8 @@ from .schema import TABLES, arrow_schema
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from .store import Store
+
 RANGES = b"pairbus.ranges"
 
 Ranges = dict[str, list[tuple[int, int]]]
@@ -68,3 +70,22 @@ def merge(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
         else:
             joined.append((first, last))
     return joined
+
+
+def ranges_of(rows: pa.Table) -> Ranges:
+    """Return which rows of which writer a table holds."""
+    import pyarrow.compute as pc
+
+    found: Ranges = {}
+    for writer in pc.unique(rows["writer"]).to_pylist():
+        numbers = rows.filter(pc.equal(rows["writer"], writer))["sequence"]
+        found[writer] = merge((n, n) for n in numbers.to_pylist())
+    return found
+
+
+def read_rows(store: Store, name: str) -> pa.Table:
+    """Read one file whole."""
+    import pyarrow.parquet as pq
+
+    with store.filesystem.open_input_file(store.path(name)) as stream:
+        return pq.read_table(stream)

@@ -11,19 +11,34 @@ operations cost after those of the hours before it, and every row of the hour ha
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import datetime as dt
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 (the name that Spark users know)
 
-from ..core.pricing import GB, MILLION, SEND_STAGES, STEP, TRANSFER_STAGES, PriceList, Rules, Tier
+from ..core.pricing import (
+    GB,
+    MILLION,
+    SEND_STAGES,
+    STEP,
+    TRANSFER_STAGES,
+    PriceList,
+    Rules,
+    Tier,
+    hourly_prices,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 MONEY = "decimal(38,12)"
+# Spark cuts the decimals off a product or quotient whose digits could exceed 38, so factors are no
+# wider than they need be: counts and bytes to 10^15, the price of one below 100.
+COUNT = "decimal(15,0)"
+EACH = "decimal(22,20)"
 
 
 def billed(operations: DataFrame, rules: Rules) -> DataFrame:
@@ -115,22 +130,46 @@ def between(rows: DataFrame, start: object = None, end: object = None) -> DataFr
 
 def priced(rows: DataFrame, prices: PriceList, rules: Rules) -> DataFrame:
     """Add `hour`, `money`, `money_low`, `transfer_bytes` and `transfer_money` to every row."""
-    tier = prices.tier(rules.tier)
-    rows = rows.withColumn("hour", F.date_trunc("hour", "minute"))
-    hours = hour_prices(rows, tier, rules)
+    return with_prices(rows, hour_prices(rows, prices.tier(rules.tier), rules), prices, rules)
+
+
+def with_prices(rows: DataFrame, hours: DataFrame, prices: PriceList, rules: Rules) -> DataFrame:
+    """Add money to every row, by the prices of the hours that `hour_prices` gave."""
     crossing = F.col("stage").isin(*TRANSFER_STAGES) & F.lit(not rules.one_region)
-    moved = F.when(crossing, F.col("bytes")).otherwise(F.lit(0))
-    per_byte = (prices.transfer_per_gb / GB).quantize(Decimal("1e-20"))
+    moved = F.when(crossing, F.col("bytes")).otherwise(F.lit(0)).cast("bigint")
     return (
-        rows.join(F.broadcast(hours), "hour", "left")
-        .withColumn("money", (F.col("operations_billed") * F.col("each")).cast(MONEY))
-        .withColumn("money_low", (F.col("operations_low") * F.col("each_low")).cast(MONEY))
-        .withColumn("transfer_bytes", moved.cast("bigint"))
-        .withColumn(
-            "transfer_money",
-            (F.col("transfer_bytes").cast("decimal(18,0)") * F.lit(per_byte)).cast(MONEY),
+        rows.withColumns({"hour": F.date_trunc("hour", "minute"), "transfer_bytes": moved})
+        .join(F.broadcast(hours), "hour", "left")
+        .withColumns(
+            {
+                "money": _times("operations_billed", "each"),
+                "money_low": _times("operations_low", "each_low"),
+                "transfer_money": _transfer("transfer_bytes", prices),
+            }
         )
         .drop("each", "each_low")
+    )
+
+
+def hour_prices(rows: DataFrame, tier: Tier, rules: Rules) -> DataFrame:
+    """Return the mean price of an operation in each hour, by the month's price steps.
+
+    The sums of the hours come to the driver, a few thousand at most, and go through the same
+    arithmetic as an estimate.
+    """
+    sums = (
+        rows.groupBy(F.date_trunc("hour", "minute").alias("hour"))
+        .agg(F.sum("operations_billed").alias("high"), F.sum("operations_low").alias("low"))
+        .collect()
+    )
+    # Spark collects times in the zone of the process
+    high = {row["hour"].astimezone(dt.UTC): int(row["high"] or 0) for row in sums}
+    low = {row["hour"].astimezone(dt.UTC): int(row["low"] or 0) for row in sums}
+    dear = hourly_prices(high, tier, after=rules.month_operations)
+    cheap = hourly_prices(low, tier, after=rules.month_operations)
+    return rows.sparkSession.createDataFrame(
+        [(hour, _fit(dear[hour]), _fit(cheap[hour])) for hour in sorted(dear)],
+        f"hour timestamp, each {EACH}, each_low {EACH}",
     )
 
 
@@ -144,40 +183,34 @@ def condensed(rows: DataFrame, *keys: str) -> DataFrame:
     )
 
 
-def hour_prices(rows: DataFrame, tier: Tier, rules: Rules) -> DataFrame:
-    """Return the mean price of an operation in each hour, by the month's price steps."""
-    hours = rows.groupBy("hour").agg(
-        F.sum("operations_billed").alias("high"), F.sum("operations_low").alias("low")
-    )
-    before = (
-        Window.partitionBy(F.date_trunc("month", "hour"))
-        .orderBy("hour")
-        .rowsBetween(Window.unboundedPreceding, -1)
-    )
-    for name in ("high", "low"):
-        used = F.coalesce(F.sum(name).over(before), F.lit(0)) + F.lit(rules.month_operations)
-        hours = hours.withColumn(f"{name}_used", used.cast("decimal(20,0)"))
-    for name, alias in (("high", "each"), ("low", "each_low")):
-        used_, count = F.col(f"{name}_used"), F.col(name).cast("decimal(18,0)")
-        spent = _step_cost(used_ + count, tier) - _step_cost(used_, tier)
-        each = F.when(count > 0, spent / count).otherwise(F.lit(Decimal(0)))
-        hours = hours.withColumn(alias, each.cast("decimal(38,18)"))
-    return hours.select("hour", "each", "each_low")
-
-
 def totals(rows: DataFrame, *keys: str) -> DataFrame:
     """Sum priced rows up by any of their columns; with none, in all."""
-    return rows.groupBy(*keys).agg(
-        F.sum("count").alias("calls"),
-        F.sum("messages").alias("messages"),
-        F.sum("bytes").alias("bytes"),
-        F.sum("operations_billed").alias("operations"),
-        F.sum("operations_low").alias("operations_low"),
-        F.sum("money").cast(MONEY).alias("money"),
-        F.sum("money_low").cast(MONEY).alias("money_low"),
-        F.sum("transfer_bytes").alias("transfer_bytes"),
-        F.sum("transfer_money").cast(MONEY).alias("transfer_money"),
-        F.count(F.lit(1)).alias("rows"),
+    return rows.groupBy(*keys).agg(*_sums())
+
+
+def overview(rows: DataFrame, *groups: Sequence[str], top: int) -> DataFrame:
+    """Sum priced rows up by several groups of columns in one pass.
+
+    `group` says which one a row belongs to, by its place among `groups`; the columns of the others
+    are null. Of each group the `top` dearest are kept, so that the result stays a report's size.
+    """
+    names = sorted({name for group in groups for name in group})
+    summed = rows.groupingSets([list(group) for group in groups], *names).agg(
+        F.grouping_id().alias("grouping"), *_sums()
+    )
+    number = F.lit(-1)
+    for place, group in enumerate(groups):
+        # one bit for each column that is not grouped by, the first column the highest
+        bits = sum(
+            1 << (len(names) - 1 - index) for index, name in enumerate(names) if name not in group
+        )
+        number = F.when(F.col("grouping") == bits, F.lit(place)).otherwise(number)
+    dearest = Window.partitionBy("group").orderBy(F.desc("money"), *names)
+    return (
+        summed.withColumn("group", number)
+        .withColumn("rank", F.row_number().over(dearest))
+        .where(F.col("rank") <= top)
+        .drop("grouping", "rank")
     )
 
 
@@ -215,8 +248,7 @@ def live(operations: DataFrame, prices: PriceList, rules: Rules) -> DataFrame:
     `rules.month_operations` names.
     """
     tier = prices.tier(rules.tier)
-    each = tier.cost(MILLION, after=rules.month_operations) / MILLION
-    per_byte = (prices.transfer_per_gb / GB).quantize(Decimal("1e-20"))
+    each = _fit(tier.cost(MILLION, after=rules.month_operations) / MILLION)
     crossing = F.col("stage").isin(*TRANSFER_STAGES) & F.lit(not rules.one_region)
     rows = billed(operations, rules).withColumn(
         "crossed", F.when(crossing, F.col("bytes")).otherwise(F.lit(0))
@@ -228,18 +260,36 @@ def live(operations: DataFrame, prices: PriceList, rules: Rules) -> DataFrame:
     )
     return sums.select(
         F.col("span.start").alias("hour"), "entity", "stage", "messages", "operations",
-        (F.col("operations") * F.lit(each)).cast(MONEY).alias("money"),
-        (F.col("transfer_bytes").cast("decimal(18,0)") * F.lit(per_byte))
-        .cast(MONEY).alias("transfer_money"),
+        (F.col("operations").cast(COUNT) * F.lit(each)).cast(MONEY).alias("money"),
+        _transfer("transfer_bytes", prices).alias("transfer_money"),
     )  # fmt: skip
 
 
-def _step_cost(used: Column, tier: Tier) -> Column:
-    """Return what the first `used` operations of a month cost, as an expression."""
-    total = F.lit(Decimal(0)).cast("decimal(38,12)")
-    for step, following in zip(tier.steps, (*tier.steps[1:], None), strict=True):
-        end = used if following is None else F.least(used, F.lit(Decimal(following.start)))
-        within = F.greatest(end - F.lit(Decimal(step.start)), F.lit(Decimal(0)))
-        price = (step.per_million / MILLION).quantize(Decimal("1e-12"))
-        total = (total + (within.cast("decimal(20,0)") * F.lit(price)).cast(MONEY)).cast(MONEY)
-    return total
+def _times(count: str, each: str) -> Column:
+    """Return a column of counts times a column of prices, as money."""
+    return (F.col(count).cast(COUNT) * F.col(each)).cast(MONEY)
+
+
+def _transfer(size: str, prices: PriceList) -> Column:
+    """Return what it costs that a column of bytes leave a region, as money."""
+    per_gb = F.lit(prices.transfer_per_gb).cast("decimal(10,6)")
+    return (F.col(size).cast(COUNT) * per_gb / F.lit(Decimal(GB))).cast(MONEY)
+
+
+def _fit(price: Decimal) -> Decimal:
+    return price.quantize(Decimal("1e-20"))
+
+
+def _sums() -> list[Column]:
+    return [
+        F.sum("count").alias("calls"),
+        F.sum("messages").alias("messages"),
+        F.sum("bytes").alias("bytes"),
+        F.sum("operations_billed").alias("operations"),
+        F.sum("operations_low").alias("operations_low"),
+        F.sum("money").cast(MONEY).alias("money"),
+        F.sum("money_low").cast(MONEY).alias("money_low"),
+        F.sum("transfer_bytes").alias("transfer_bytes"),
+        F.sum("transfer_money").cast(MONEY).alias("transfer_money"),
+        F.count(F.lit(1)).alias("rows"),
+    ]

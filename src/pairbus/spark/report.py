@@ -24,6 +24,18 @@ TOP = 200
 POINTS = 2000
 """Points of a timeline that a report shows at most; longer ones go by the hour."""
 
+LINES = 20_000
+"""Lines of one group that leave Spark at most."""
+
+GROUPS = (
+    ("stage", "derived", "extra"),
+    ("hour",),
+    ("namespace", "entity"),
+    ("time", "stage", "derived"),
+)
+
+TIMELINE = ("send_primary", "send_backlog", "receive_backlog", "ping")
+
 
 @dataclass(frozen=True, slots=True)
 class Line:
@@ -95,9 +107,44 @@ def cost_report(
         rows, "minute", "namespace", "entity", "stage", "derived", "extra"
     ).persist()
     try:
-        return _assemble(spark, locations, rows, small, prices, rules, notes, start, end)
+        hours = cost.hour_prices(small, prices.tier(rules.tier), rules)
+        money = cost.with_prices(small, hours, prices, rules)
+        unit = "minute" if _span(small) <= POINTS else "hour"
+        money = money.withColumn("time", F.date_trunc(unit, "minute"))
+        found = cost.overview(money, *GROUPS, top=LINES).collect()
     finally:
         small.unpersist()
+    clients = cost.condensed(
+        rows.withColumn("minute", F.date_trunc("hour", "minute")), "minute", "client_id", "stage"
+    )
+    by_client = cost.overview(
+        cost.with_prices(clients, hours, prices, rules), ["client_id"], top=TOP
+    ).collect()
+    groups: list[list[Line]] = [[] for _ in GROUPS]
+    for row in sorted(found, key=lambda r: r["group"]):
+        groups[row["group"]].append(_line(GROUPS[row["group"]], row))
+    by_stage = sorted(groups[0], key=lambda line: (STAGES.index(line.name[0]), line.name[1:]))
+    by_hour = sorted(groups[1], key=lambda line: line.name)
+    return CostReport(
+        locations=(locations,) if isinstance(locations, str) else tuple(locations),
+        start=start if start or not by_hour else dt.datetime.fromisoformat(by_hour[0].name[0]),
+        end=end if end or not by_hour else _hour_after(by_hour[-1].name[0]),
+        currency=prices.currency,
+        prices_of=prices.date.isoformat(),
+        prices_file=prices.name,
+        rules=rules,
+        total=_add("total", by_stage),
+        anyway=_add("anyway", [line for line in by_stage if not line.name[2]]),
+        extra=_add("extra", [line for line in by_stage if line.name[2]]),
+        derived=_add("derived", [line for line in by_stage if line.name[1]]),
+        by_stage=tuple(by_stage),
+        by_entity=tuple(sorted(groups[2], key=lambda line: (-line.spent, line.name))[:TOP]),
+        by_hour=tuple(by_hour),
+        by_client=tuple(_line(("client_id",), row) for row in by_client),
+        timeline_unit=unit,
+        timeline=_timeline(groups[3]),
+        notes=tuple(notes),
+    )
 
 
 def cost_rows(
@@ -130,100 +177,39 @@ def plan_notes(plan: Plan) -> list[str]:
     return notes
 
 
-def _assemble(
-    spark: SparkSession,
-    locations: str | Sequence[str],
-    rows: DataFrame,
-    small: DataFrame,
-    prices: PriceList,
-    rules: Rules,
-    notes: list[str],
-    start: dt.datetime | None,
-    end: dt.datetime | None,
-) -> CostReport:
-    money = cost.priced(small, prices, rules).persist()
-    try:
-        by_stage = _lines(cost.totals(money, "stage", "derived", "extra"), "stage")
-        flagged = cost.totals(money, "extra", "derived").collect()
-        by_hour = _lines(cost.totals(money, "hour").orderBy("hour").limit(10_000), "hour")
-        by_entity = _lines(
-            cost.totals(money, "namespace", "entity").orderBy(F.desc("money")).limit(TOP),
-            "namespace", "entity",
-        )  # fmt: skip
-        unit = "minute" if money.select("minute").distinct().count() <= POINTS else "hour"
-        timeline = cost.timeline(money, unit).limit(POINTS).collect()
-        hours = cost.condensed(
-            rows.withColumn("minute", F.date_trunc("hour", "minute")),
-            "minute",
-            "client_id",
-            "stage",
-        )
-        # prices of the hours come from all rows, so that a client's share adds up with the others'
-        by_client = _lines(
-            cost.totals(cost.priced(hours, prices, rules), "client_id")
-            .orderBy(F.desc("money"), "client_id")
-            .limit(TOP),
-            "client_id",
-        )
-    finally:
-        money.unpersist()
-    lines = [(r["extra"], r["derived"], _line((), r)) for r in flagged]
-    return CostReport(
-        locations=(locations,) if isinstance(locations, str) else tuple(locations),
-        start=start if start or not by_hour else dt.datetime.fromisoformat(by_hour[0].name[0]),
-        end=end if end or not by_hour else _hour_after(by_hour[-1].name[0]),
-        currency=prices.currency,
-        prices_of=prices.date.isoformat(),
-        prices_file=prices.name,
-        rules=rules,
-        total=_add("total", [line for _, _, line in lines]),
-        anyway=_add("anyway", [line for extra, _, line in lines if not extra]),
-        extra=_add("extra", [line for extra, _, line in lines if extra]),
-        derived=_add("derived", [line for _, derived, line in lines if derived]),
-        by_stage=tuple(_stage_lines(by_stage)),
-        by_entity=tuple(by_entity),
-        by_hour=tuple(by_hour),
-        by_client=tuple(by_client),
-        timeline_unit=unit,
-        timeline=tuple(
-            (
-                r["time"].astimezone(dt.UTC), r["sent_primary"], r["sent_backlog"], r["drained"],
-                r["pings"],
-            )
-            for r in timeline
-        ),
-        notes=tuple(notes),
-    )  # fmt: skip
+def _span(rows: DataFrame) -> int:
+    """Return how many minutes lie between the first row and the last."""
+    first, last = rows.agg(F.min("minute"), F.max("minute")).collect()[0]
+    return 0 if first is None else int((last - first).total_seconds() // 60)
 
 
-def _stage_lines(lines: list[Line]) -> list[Line]:
-    return sorted(lines, key=lambda line: (STAGES.index(line.name[0]), line.name[1:]))
+def _timeline(lines: list[Line]) -> tuple[tuple[dt.datetime, int, int, int, int], ...]:
+    points: dict[str, list[int]] = {}
+    for line in lines:
+        time, stage, derived = line.name
+        if stage in TIMELINE and not derived:
+            points.setdefault(time, [0, 0, 0, 0])[TIMELINE.index(stage)] += line.messages
+    return tuple(
+        (dt.datetime.fromisoformat(time), p[0], p[1], p[2], p[3])
+        for time, p in sorted(points.items())
+    )
 
 
 def _hour_after(text: str) -> dt.datetime:
     return dt.datetime.fromisoformat(text) + dt.timedelta(hours=1)
 
 
-def _lines(frame: DataFrame, *keys: str) -> list[Line]:
-    extra = [name for name in ("derived", "extra") if name in frame.columns and "stage" in keys]
-    lines = []
-    for row in frame.collect():
-        name = [_text(row[key]) for key in keys]
-        if extra:
-            name += ["derived" if row["derived"] else "", "extra" if row["extra"] else ""]
-        lines.append(_line(tuple(name), row))
-    return lines
-
-
-def _text(value: Any) -> str:
+def _text(value: Any, key: str) -> str:
+    if isinstance(value, bool):
+        return key if value else ""
     if isinstance(value, dt.datetime):
         return value.astimezone(dt.UTC).isoformat()
     return str(value)
 
 
-def _line(name: tuple[str, ...], row: Any) -> Line:
+def _line(keys: Sequence[str], row: Any) -> Line:
     return Line(
-        name=name,
+        name=tuple(_text(row[key], key) for key in keys),
         calls=int(row["calls"] or 0),
         messages=int(row["messages"] or 0),
         bytes=int(row["bytes"] or 0),

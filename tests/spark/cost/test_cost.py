@@ -1,0 +1,250 @@
+"""The cost job: what rows count as, and what they cost."""
+
+import datetime as dt
+import shutil
+from decimal import Decimal
+
+import pytest
+
+from pairbus.core.pricing import GB, Rules
+from pairbus.ledger import LedgerWriter, write_receipts
+from pairbus.ledger.prices import load_prices
+from pairbus.spark import cost
+from pairbus.spark.report import cost_report, cost_rows
+from pairbus.spark.tables import read_table, stream_table
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.timeout(300),
+    pytest.mark.xdist_group("spark"),
+]
+
+START = dt.datetime(2026, 3, 1, 12, 0, tzinfo=dt.UTC)
+
+
+class Ledger:
+    """A ledger written as the parts of pairbus write it, at a time of the test's choosing."""
+
+    def __init__(self, place):
+        self.place = str(place)
+        self.now = START.timestamp()
+        self.writer = LedgerWriter(self.place, client_id="app-1", clock=lambda: self.now)
+
+    def minutes(self, count):
+        self.now += 60 * count
+
+    def through_the_backlog(self, count, size, steps, destination="orders"):
+        """Count what a message's way through the backlog costs, as sender and syphon do."""
+        path = "contoso/x-servicebus-transfer/0"
+        rows = [
+            {
+                "message_id": f"{destination}-{self.now}-{n}",
+                "destination": destination,
+                "backlog_queue": path,
+                "size": size,
+            }
+            for n in range(count)
+        ]
+        for stage, namespace, entity, operation in (
+            ("send_backlog", "contoso-dr", path, "send"),
+            ("receive_backlog", "contoso-dr", path, "receive"),
+            ("send_primary", "contoso", destination, "send"),
+        ):
+            self.writer.count(
+                namespace, entity, stage, operation,
+                messages=count, size=size * count, billable=steps * count,
+            )  # fmt: skip
+        self.writer.count("contoso-dr", path, "settle", "complete", messages=count, billable=count)
+        self.writer.backlogged(rows)
+        at = dt.datetime.fromtimestamp(self.now, dt.UTC)
+        write_receipts(self.place, [{**r, "event": "forwarded", "at": at} for r in rows])
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    book = Ledger(tmp_path / "ledger")
+    yield book
+    book.writer.close()
+
+
+def by_name(lines):
+    return {line.name[0] if len(line.name) == 1 else line.name: line for line in lines}
+
+
+def test_a_small_and_a_large_message_are_charged_by_stage_and_size(spark, ledger):
+    # 1 KB is 1 operation in each of the four stages, 200 KB are 4; each is settled twice
+    ledger.through_the_backlog(1, 1024, 1)
+    ledger.through_the_backlog(1, 200 * 1024, 4, "invoices")
+    ledger.writer.close()
+    report = cost_report(spark, ledger.place, load_prices())
+    stages = by_name(report.by_stage)
+    operations = {name: line.operations for name, line in stages.items()}
+    assert operations == {
+        ("send_primary", "", ""): 5,
+        ("send_backlog", "", "extra"): 5,
+        ("receive_backlog", "", "extra"): 5,
+        ("receive_primary", "derived", ""): 5,
+        ("settle", "", "extra"): 2,
+        ("settle", "derived", ""): 2,
+    }
+    assert report.total.operations == 24
+    # small: 6 operations against 3 without an outage; large: 18 against 9
+    assert report.extra.operations == 12
+    assert report.anyway.operations == 12
+    assert report.derived.operations == 7
+    assert report.total.money == Decimal("0.0000192")  # 24 at 0.80 per million
+    assert report.total.transfer_bytes == 2 * 201 * 1024
+
+
+def test_each_subscription_of_a_topic_receives_its_copy(spark, ledger):
+    ledger.through_the_backlog(3, 1024, 1, "Events")
+    ledger.writer.close()
+    report = cost_report(spark, ledger.place, load_prices(), subscriptions={"events": 4})
+    stages = by_name(report.by_stage)
+    assert stages["receive_primary", "derived", ""].operations == 12
+    assert stages["settle", "derived", ""].operations == 12
+
+
+def test_prices_go_down_in_steps_through_the_month(spark, ledger):
+    """99.5 million are used: half a million at 0.80, then 0.50; both hours share the steps."""
+    for _ in range(2):
+        ledger.writer.count(
+            "n", "e", "send_primary", "send", messages=400_000, billable=400_000, calls=400_000
+        )
+        ledger.minutes(60)
+    ledger.writer.close()
+    rules = Rules(month_operations=99_500_000)
+    prices = load_prices()
+    report = cost_report(spark, ledger.place, prices, rules)
+    assert [line.money for line in report.by_hour] == [
+        Decimal("0.32"),
+        Decimal("0.08") + Decimal("0.15"),
+    ]
+    assert report.total.money == prices.tier("standard").cost(800_000, after=99_500_000)
+    # a new month begins at the bottom again
+    free = cost_report(spark, ledger.place, prices, Rules(month_operations=0))
+    assert free.total.money == 0
+    assert cost_report(spark, ledger.place, prices, Rules(tier="premium")).total.money == 0
+    assert cost_report(spark, ledger.place, prices, Rules(tier="basic")).total.money == Decimal(
+        "0.04"
+    )
+
+
+def test_uncertain_rules_are_switches_and_both_ends_are_told(spark, ledger):
+    ledger.writer.count("n", "q", "idle_poll", "receive", messages=0)
+    ledger.writer.count("n", "q", "send_backlog", "send", messages=50, size=50_000, billable=50)
+    ledger.writer.close()
+    dear = cost_report(spark, ledger.place, load_prices(), Rules())
+    cheap = cost_report(spark, ledger.place, load_prices(), Rules().cheapest())
+    assert (dear.total.operations, dear.total.operations_low) == (51, 1)
+    assert cheap.total.operations == 1
+    assert cheap.total.money == dear.total.money_low
+
+
+def test_data_transfer_is_by_bytes_and_free_in_one_region(spark, ledger):
+    ledger.writer.count("n", "q", "receive_backlog", "receive", messages=1, size=GB, billable=1)
+    ledger.writer.count("n", "q", "send_primary", "send", messages=1, size=GB, billable=1)
+    ledger.writer.close()
+    report = cost_report(spark, ledger.place, load_prices())
+    assert report.total.transfer_money == Decimal("0.02")
+    near = cost_report(spark, ledger.place, load_prices(), Rules(one_region=True))
+    assert near.total.transfer_money == 0
+    assert near.total.transfer_bytes == 0
+
+
+def test_every_total_can_list_the_rows_it_came_from(spark, ledger):
+    ledger.through_the_backlog(2, 1024, 1)
+    ledger.minutes(1)
+    ledger.through_the_backlog(3, 1024, 1)
+    ledger.writer.close()
+    rules = Rules()
+    rows, _ = cost_rows(spark, ledger.place, rules)
+    rows = cost.priced(rows, load_prices(), rules)
+    for total in cost.totals(rows, "entity", "stage", "derived").collect():
+        keys = {name: total[name] for name in ("entity", "stage", "derived")}
+        listed = cost.sources(rows, **keys).collect()
+        assert len(listed) == total["rows"]
+        assert sum(r["money"] for r in listed) == total["money"]
+        assert all(r["writer"] is not None for r in listed) != total["derived"]
+
+
+def test_a_copied_ledger_costs_nothing_twice(spark, ledger, tmp_path):
+    ledger.through_the_backlog(2, 1024, 1)
+    ledger.writer.close()
+    copy = tmp_path / "copy"
+    shutil.copytree(ledger.place, copy)
+    once = cost_report(spark, ledger.place, load_prices())
+    twice = cost_report(spark, [ledger.place, str(copy)], load_prices())
+    assert twice.total == once.total
+    assert any("repeat" in note for note in twice.notes)
+
+
+def test_a_report_is_cut_by_its_dates(spark, ledger):
+    for _ in range(3):
+        ledger.writer.count("n", "e", "ping", "send")
+        ledger.minutes(60)
+    ledger.writer.close()
+    report = cost_report(
+        spark, ledger.place, load_prices(),
+        start=START + dt.timedelta(hours=1), end=START + dt.timedelta(hours=2),
+    )  # fmt: skip
+    assert report.total.operations == 1
+    assert [line.name for line in report.by_hour] == [("2026-03-01T13:00:00+00:00",)]
+
+
+def test_the_timeline_shows_the_turn_to_the_backlog_and_home(spark, ledger):
+    ledger.writer.count("contoso", "orders", "send_primary", "send", messages=7, billable=7)
+    ledger.minutes(1)
+    ledger.writer.count("contoso-dr", "b/0", "send_backlog", "send", messages=5, billable=5)
+    ledger.writer.count("contoso", "orders", "ping", "send")
+    ledger.minutes(1)
+    ledger.writer.count("contoso-dr", "b/0", "receive_backlog", "receive", messages=5, billable=5)
+    ledger.writer.close()
+    report = cost_report(spark, ledger.place, load_prices())
+    assert [point[1:] for point in report.timeline] == [(7, 0, 0, 0), (0, 5, 0, 1), (0, 0, 5, 0)]
+    assert report.timeline[0][0] == START
+    assert [line.name[0] for line in report.by_client] == ["app-1"]
+
+
+def test_an_empty_ledger_costs_nothing(spark, ledger):
+    ledger.writer._opened()
+    report = cost_report(spark, ledger.place, load_prices())
+    assert report.total.operations == 0
+    assert report.timeline == ()
+
+
+def test_a_stream_keeps_up_with_the_ledger_and_drops_repeats(spark, ledger, tmp_path):
+    ledger.through_the_backlog(2, 1024, 1)
+    ledger.writer.flush()
+    rules, prices = Rules(), load_prices()
+    query = (
+        cost.live(stream_table(spark, ledger.place, "operations"), prices, rules)
+        .writeStream.format("memory").queryName("live_cost").outputMode("update")
+        .option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    )  # fmt: skip
+    try:
+        query.processAllAvailable()
+        file = next((tmp_path / "ledger" / "operations").glob("*.parquet"))
+        shutil.copy(file, file.with_name("copied.parquet"))
+        ledger.minutes(1)
+        ledger.through_the_backlog(1, 1024, 1)
+        ledger.writer.flush()
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    latest = {}
+    for row in spark.sql("select * from live_cost").collect():
+        key = (row["hour"], row["entity"], row["stage"])
+        latest[key] = max(latest.get(key, (0, 0)), (row["operations"], row["money"]))
+    batch = cost.totals(
+        cost.priced(
+            cost.billed(read_table(spark, ledger.place, "operations")[0], rules), prices, rules
+        ),
+        "hour", "entity", "stage",
+    )  # fmt: skip
+    expected = {
+        (row["hour"], row["entity"], row["stage"]): (row["operations"], row["money"])
+        for row in batch.collect()
+    }
+    assert latest == expected
