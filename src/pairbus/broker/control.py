@@ -54,6 +54,8 @@ class ControlApi:
             self._authorize(request)
         except UnauthorizedError as error:
             return _json(error.http_status, {"error": error.description})
+        if "origin" in request.headers:  # a page in a browser has no business here
+            return _json(403, {"error": "the control API does not answer web pages"})
         path = request.target.partition("?")[0].removeprefix(PREFIX).strip("/")
         name, _, rest = path.partition("/")
         match request.method, name:
