@@ -60,6 +60,7 @@ class FrontDoor:
         self._tasks: set[asyncio.Task[None]] = set()
         self._transports: set[asyncio.Transport] = set()
         self._silent: set[asyncio.Transport] = set()
+        self._speaks_http: set[asyncio.Transport] = set()
         self.address: tuple[str, int] = ("", 0)
 
     @property
@@ -101,13 +102,13 @@ class FrontDoor:
         """Whether the port accepts connections."""
         return self._listener is not None
 
-    def reset_all(self) -> None:
-        """Reset every connection."""
+    def reset_all(self, *, but_http: bool = False) -> None:
+        """Reset every connection; or leave those that speak HTTP, and may have asked for it."""
         for sock in list(self._sniffing):
             self._forget(sock)
             _linger_zero(sock)
             sock.close()
-        for transport in list(self._transports):
+        for transport in self._transports - (self._speaks_http if but_http else set()):
             abort_with_reset(transport)
 
     def drop_silent(self) -> None:
@@ -143,6 +144,7 @@ class FrontDoor:
         if transport is not None:
             self._transports.discard(transport)
             self._silent.discard(transport)
+            self._speaks_http.discard(transport)
 
     # -- accepting -------------------------------------------------------------------------------
 
@@ -239,7 +241,10 @@ class FrontDoor:
             abort_with_reset(transport)
             return Silent(self)
         lost = partial(self.lost, transport)
-        return self._http(lost) if is_http else self._amqp(lost)
+        if is_http:
+            self._speaks_http.add(transport)
+            return self._http(lost)
+        return self._amqp(lost)
 
 
 class _Choice(asyncio.Protocol):

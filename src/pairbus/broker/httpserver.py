@@ -132,7 +132,9 @@ class HttpProtocol(asyncio.Protocol):
             response = await self._handler(request)
         except asyncio.CancelledError:
             raise
-        except ConnectionAbortedError:  # a fault: the connection is gone or stays silent
+        except ConnectionAbortedError:  # a fault that was asked for
+            if self._transport is not None:
+                self._transport.abort()
             return
         except Exception:  # noqa: BLE001 (one bad request must not end the broker)
             _log.exception("%s %s failed", request.method, request.target.partition("?")[0])

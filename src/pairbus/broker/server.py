@@ -54,6 +54,7 @@ class Broker:
         self._store: Store | None = None
         self._door: FrontDoor | None = None
         self._control_door: FrontDoor | None = None
+        self._fault_news = asyncio.Event()
         self._fault_timer: asyncio.TimerHandle | None = None
         self._certificate: Path | None = None
         self._certificate_folder: tempfile.TemporaryDirectory[str] | None = None
@@ -271,10 +272,10 @@ class Broker:
     async def _handle(self, request: Request) -> Response:
         if request.target.startswith(PREFIX):
             return self._control.handle(request)
-        fault = self.faults.connection_fault()
-        if fault == "silent":
-            await asyncio.Event().wait()
-        if fault is not None:
+        if (fault := self.faults.connection_fault()) is not None:
+            while fault == "silent":
+                await self._fault_news.wait()
+                fault = self.faults.connection_fault()
             raise ConnectionAbortedError
         return await self._handle_always(request)
 
@@ -323,15 +324,17 @@ class Broker:
         """Put the faults that concern whole connections in force."""
         if not self.is_running or self._door is None:
             return
+        self._fault_news.set()
+        self._fault_news = asyncio.Event()
         fault = self.faults.connection_fault()
         door = self._door
         if fault == "refuse":
             door.shut()
-            door.reset_all()
+            door.reset_all(but_http=True)
         elif not door.is_open:
             self._bind(door, self._port)
         if fault == "reset":
-            door.reset_all()
+            door.reset_all(but_http=True)
         for connection in list(self.connections):
             if fault == "silent":
                 connection.is_silent = True
