@@ -22,7 +22,7 @@ class AioBus:
         self.ns = ns
         self.client = ServiceBusClient.from_connection_string(ns.connection_string, retry_total=0)
         self.stack = AsyncExitStack()
-        self._open = []
+        self._open: list = []
 
     def queue(self, **properties) -> str:
         name = f"q-{uuid.uuid4().hex[:12]}"
@@ -44,7 +44,7 @@ class AioBus:
         await self.client.close()
 
     async def take(self, receiver, count: int = 1):
-        found = []
+        found: list = []
         while len(found) < count:
             more = await receiver.receive_messages(count - len(found), max_wait_time=5)
             assert more, f"{len(found)} messages came, {count} were expected"

@@ -136,8 +136,6 @@ def test_a_key_of_an_entity_opens_that_entity_with_its_claims_only(bus, queue) -
 def test_a_token_that_expires_detaches_its_link(bus, queue) -> None:
     import time
 
-    from azure.core.credentials import AzureSasCredential
-
     from pairbus.broker.sas import make_token
 
     host = f"127.0.0.1:{bus.ns.port}"
@@ -148,7 +146,6 @@ def test_a_token_that_expires_detaches_its_link(bus, queue) -> None:
         expires_at=time.time() + 2,
     )
     text = f"Endpoint=sb://{host};SharedAccessSignature={token};UseDevelopmentEmulator=true"
-    assert AzureSasCredential(token)
     with ServiceBusClient.from_connection_string(text, retry_total=0) as client:
         sender = bus.keep(client.get_queue_sender(queue))
         sender.send_messages(ServiceBusMessage("in time"))
