@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from pairbus.amqp.codec import decode, encode
+from pairbus.amqp.errors import ProtocolError
 from pairbus.amqp.message import Message, Properties
 from pairbus.amqp.types import Symbol
 
@@ -30,16 +31,25 @@ _PARTITION_KEY = Symbol("x-opt-partition-key")
 
 
 def set_properties(bare: bytes, properties: Mapping[str, object]) -> bytes:
-    """The bare message with these application properties set; the others keep their bytes."""
-    message = Message.parse(bare)
-    merged = dict(message.application_properties or {})
-    merged.update(properties)
-    return message.replace(application_properties=merged).bare
+    """The bare message with these application properties set; the others keep their bytes.
+
+    What a sender wrote badly stays as it is: nobody could read the properties anyway.
+    """
+    try:
+        message = Message.parse(bare)
+        merged = dict(message.application_properties or {})
+        merged.update(properties)
+        return message.replace(application_properties=merged).bare
+    except ProtocolError:
+        return bare
 
 
 def message_id_of(bare: bytes) -> str | None:
     """The message identifier inside a bare message, as text."""
-    properties = Message.parse(bare).properties
+    try:
+        properties = Message.parse(bare).properties
+    except ProtocolError:
+        return None
     if properties is None or properties.message_id is None:
         return None
     return str(properties.message_id)

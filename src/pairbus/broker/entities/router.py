@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from pairbus.amqp.errors import ProtocolError
+
 from .contents import View, message_id_of, set_properties
 from .context import Context
 from .entity import Entity, QueueEntity, TopicEntity
@@ -118,7 +120,7 @@ class Router:
         for subscription in topic.subscriptions.values():
             try:
                 copies = subscription.rules.copies(message, view)
-            except FilterError as error:
+            except (FilterError, ProtocolError) as error:
                 if subscription.settings.dead_letter_on_filter_error:
                     self._dead_on_arrival(subscription, message, str(error), origin, now)
                 continue

@@ -1,0 +1,82 @@
+"""A process to be killed: it sends and completes without end, and says what was acknowledged.
+
+Usage: ``writer.py DIRECTORY STATEMENT SEED``. With STATEMENT > 0 it kills itself before that SQL
+statement of the store; else it waits to be killed. Each line is a letter and a number: ``s`` about
+to send, ``S`` sent and acknowledged, ``c`` about to complete, ``C`` completed and acknowledged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import sys
+from functools import partial
+
+from pairbus.broker.entities.messages import IncomingMessage, Outcome
+from pairbus.broker.entities.model import QueueDescription
+from pairbus.broker.namespace import Namespace
+from pairbus.broker.store import Store
+
+
+def say(letter: str, numbers: list[int]) -> None:
+    os.write(1, "".join(f"{letter}{n}\n" for n in numbers).encode())
+
+
+def sent(batch: list[int], error: Exception | None) -> None:
+    assert error is None
+    say("S", batch)
+
+
+class Receiving:
+    def __init__(self, namespace: Namespace, rng: random.Random) -> None:
+        self.namespace = namespace
+        self.rng = rng
+        self.receiver = namespace.open_receiver("q", self)
+
+    def deliver(self, deliveries):
+        done = [d for d in deliveries if self.rng.random() < 0.7]
+        rest = [d for d in deliveries if d not in done]
+        numbers = [int(d.message.bare) for d in done]
+        say("c", numbers)
+        assert not self.receiver.settle_many([d.lock_token for d in done], Outcome.COMPLETE)
+        assert not self.receiver.settle_many([d.lock_token for d in rest], Outcome.RELEASE)
+        self.namespace.after_commit(lambda error: say("C", numbers))
+
+    def drained(self): ...
+
+    def closed(self, error): ...
+
+
+async def main(directory: str, statement: int, seed: int) -> None:
+    rng = random.Random(seed)
+    store = Store(directory)
+    namespace = Namespace("crash", store)
+    if not namespace.exists("q"):
+        namespace.create_queue(QueueDescription("q", max_delivery_count=2**31 - 1))
+    namespace.start(asyncio.get_running_loop())
+    if statement:
+        left = statement
+
+        def before(sql: str) -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        store._write.set_trace_callback(before)
+    receiving = Receiving(namespace, rng)
+    number = seed * 1_000_000
+    while True:
+        batch = list(range(number, number + rng.choice([1, 3, 40])))
+        number += len(batch)
+        say("s", batch)
+        namespace.send("q", [IncomingMessage(b"%d" % n) for n in batch])
+        namespace.after_commit(partial(sent, batch))
+        receiving.receiver.grant(rng.choice([1, 5, 50]), drain=True)
+        await asyncio.sleep(0)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))
