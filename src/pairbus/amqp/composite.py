@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from typing import Any, ClassVar, Self, TypeVar
 
 from pairbus.amqp.decoder import decode
@@ -63,37 +63,40 @@ class Composite:
         if not isinstance(values, list):
             raise decode_error(f"{cls.NAME} is no list")
         plan = _plan(cls)
-        if len(values) > len(plan.checks):
+        checks = plan.checks
+        if len(values) > len(checks):
             raise decode_error(f"{cls.NAME} has {len(values)} fields")
-        arguments: dict[str, Any] = {}
-        for value, (name, check, _) in zip(values, plan.checks, strict=False):
-            if value is not None:
-                try:
-                    arguments[name] = check(value)
-                except (TypeError, ValueError) as exc:
-                    raise ProtocolError(
-                        INVALID_FIELD, f"{cls.NAME}.{name} has a wrong type"
-                    ) from exc
-        for name, _, mandatory in plan.checks:
-            if mandatory and name not in arguments:
-                raise ProtocolError(INVALID_FIELD, f"{cls.NAME}.{name} is missing")
-        return cls(**arguments)
+        arguments = plan.defaults.copy()
+        index = 0
+        try:
+            for index, value in enumerate(values):
+                if value is not None:
+                    arguments[index] = checks[index](value)
+        except (TypeError, ValueError) as exc:
+            raise ProtocolError(
+                INVALID_FIELD, f"{cls.NAME}.{plan.names[index]} has a wrong type"
+            ) from exc
+        for index in plan.mandatory:
+            if index >= len(values) or values[index] is None:
+                raise ProtocolError(INVALID_FIELD, f"{cls.NAME}.{plan.names[index]} is missing")
+        return cls(*arguments)
 
 
 class _Plan:
-    __slots__ = ("checks", "encoders", "prefix")
+    """What `Composite` needs to know of one class, worked out once."""
+
+    __slots__ = ("checks", "defaults", "encoders", "mandatory", "names", "prefix")
 
     def __init__(self, kind: type[Composite]) -> None:
-        names = [field.name for field in fields(kind)]
         wires = kind.WIRE.split()
+        self.names = [field.name for field in fields(kind)]
         self.prefix = b"\x00" + encode_ulong(kind.CODE)
         self.encoders = [
-            (name, _ENCODE[wire.rstrip("!")]) for name, wire in zip(names, wires, strict=True)
+            (name, _ENCODE[wire.rstrip("!")]) for name, wire in zip(self.names, wires, strict=True)
         ]
-        self.checks = [
-            (name, _CHECK[wire.rstrip("!")], wire.endswith("!"))
-            for name, wire in zip(names, wires, strict=True)
-        ]
+        self.checks = [_CHECK[wire.rstrip("!")] for wire in wires]
+        self.mandatory = [index for index, wire in enumerate(wires) if wire.endswith("!")]
+        self.defaults = [None if f.default is MISSING else f.default for f in fields(kind)]
 
 
 _plans: dict[type[Composite], _Plan] = {}

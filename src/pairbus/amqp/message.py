@@ -7,100 +7,38 @@ values that are new: a value taken over from the message keeps its very bytes.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
+from pairbus.amqp.batches import BATCH_FORMAT, BATCH_OVERHEAD, join_batch, split_batch
 from pairbus.amqp.composite import Composite
-from pairbus.amqp.decoder import MALFORMED, decode, skip, skip_plain
+from pairbus.amqp.decoder import decode
 from pairbus.amqp.encoder import encode, encode_binary, encode_compound
-from pairbus.amqp.errors import ProtocolError, decode_error
-from pairbus.amqp.types import Described, Symbol
+from pairbus.amqp.errors import decode_error
+from pairbus.amqp.rendering import encode_entries, header_head, render
+from pairbus.amqp.sections import (
+    APPLICATION_PROPERTIES,
+    DATA,
+    DELIVERY_ANNOTATIONS,
+    FOOTER,
+    HEADER,
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+    SEQUENCE,
+    VALUE,
+    Header,
+    Properties,
+    raw_entries,
+    section_at,
+)
+from pairbus.amqp.types import Symbol
 
-BATCH_FORMAT: Final = 0x80013700
-"""The message-format of a batch: a body of Data sections, each a whole message."""
-
-HEADER, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS = 0x70, 0x71, 0x72
-PROPERTIES, APPLICATION_PROPERTIES = 0x73, 0x74
-DATA, SEQUENCE, VALUE, FOOTER = 0x75, 0x76, 0x77, 0x78
-
-_SECTION_NAMES = {
-    "amqp:header:list": HEADER,
-    "amqp:delivery-annotations:map": DELIVERY_ANNOTATIONS,
-    "amqp:message-annotations:map": MESSAGE_ANNOTATIONS,
-    "amqp:properties:list": PROPERTIES,
-    "amqp:application-properties:map": APPLICATION_PROPERTIES,
-    "amqp:data:binary": DATA,
-    "amqp:amqp-sequence:list": SEQUENCE,
-    "amqp:amqp-value:*": VALUE,
-    "amqp:footer:map": FOOTER,
-}
-_u32 = struct.Struct(">I").unpack_from
-_pack_u32 = struct.Struct(">I").pack
-
-
-@dataclass(slots=True)
-class Header(Composite):
-    """Part 3, section 3.2.1."""
-
-    CODE: ClassVar[int] = HEADER
-    NAME: ClassVar[str] = "amqp:header:list"
-    WIRE: ClassVar[str] = "boolean ubyte uint boolean uint"
-    durable: bool | None = None
-    priority: int | None = None
-    ttl: int | None = None
-    first_acquirer: bool | None = None
-    delivery_count: int | None = None
-
-
-@dataclass(slots=True)
-class Properties(Composite):
-    """Part 3, section 3.2.4."""
-
-    CODE: ClassVar[int] = PROPERTIES
-    NAME: ClassVar[str] = "amqp:properties:list"
-    WIRE: ClassVar[str] = (
-        "id binary any string any id symbol symbol timestamp timestamp string uint string"
-    )
-    message_id: Any = None
-    user_id: bytes | None = None
-    to: Any = None
-    subject: str | None = None
-    reply_to: Any = None
-    correlation_id: Any = None
-    content_type: str | None = None
-    content_encoding: str | None = None
-    absolute_expiry_time: int | None = None
-    creation_time: int | None = None
-    group_id: str | None = None
-    group_sequence: int | None = None
-    reply_to_group_id: str | None = None
-
-
-def section_at(buf: bytes, pos: int) -> tuple[int, int, int]:
-    """The section at `pos`: its code, where its value starts, and where it ends.
-
-    Raises:
-        ProtocolError: there is no message section.
-    """
-    try:
-        if buf[pos] == 0:
-            if buf[pos + 1] == 0x53:
-                code = buf[pos + 2]
-                start = pos + 3
-            else:
-                descriptor, start = decode(buf, pos + 1)
-                if isinstance(descriptor, str):
-                    descriptor = _SECTION_NAMES.get(descriptor, 0)
-                code = descriptor if isinstance(descriptor, int) else 0
-            if HEADER <= code <= FOOTER:
-                if buf[start] == 0:
-                    return code, start, skip(buf, start)
-                return code, start, skip_plain(buf, start, buf[start])
-    except MALFORMED as exc:
-        raise decode_error("the message is cut short") from exc
-    raise decode_error("no message section")
+__all__ = [
+    "APPLICATION_PROPERTIES", "BATCH_FORMAT", "BATCH_OVERHEAD", "DATA", "DELIVERY_ANNOTATIONS",
+    "FOOTER", "HEADER", "MESSAGE_ANNOTATIONS", "PROPERTIES", "SEQUENCE", "VALUE", "Header",
+    "Message", "Properties", "encode_entries", "header_head", "join_batch", "raw_entries",
+    "render", "section_at", "split_batch",
+]  # fmt: skip
 
 
 class _Keep:
@@ -385,178 +323,3 @@ def _encode_map_section(
             parts.append(encode(key) + encode(value))
     body = b"".join(parts)
     return b"\x00\x53" + bytes((code,)) + encode_compound(0xC1, 0xD1, 2 * len(parts), body)
-
-
-def raw_entries(section: bytes) -> dict[Any, bytes]:
-    """The entries of a map section: each key, with the bytes of key and value together."""
-    _, start, end = section_at(section, 0)
-    return raw_map_entries(section, start, end)
-
-
-def raw_map_entries(buf: bytes, start: int, end: int) -> dict[Any, bytes]:
-    """The entries of the map at `start`: each key, with the bytes of key and value together."""
-    try:
-        kind = buf[start]
-        if kind == 0xC1:
-            count, pos = buf[start + 2], start + 3
-        elif kind == 0xD1:
-            count, pos = _u32(buf, start + 5)[0], start + 9
-        else:
-            raise decode_error("a message section is no map")
-        entries = {}
-        for _ in range(count // 2):
-            key, after = decode(buf, pos)
-            stop = skip(buf, after)
-            entries[key] = buf[pos:stop]
-            pos = stop
-    except (*MALFORMED, TypeError) as exc:
-        raise decode_error("a map section is cut short or malformed") from exc
-    if pos != end:
-        raise decode_error("size and content of a map disagree")
-    return entries
-
-
-# -- batches ---------------------------------------------------------------------------------
-
-
-def split_batch(payload: bytes) -> list[bytes]:
-    """The messages in a delivery of format `BATCH_FORMAT`, each encoded.
-
-    Raises:
-        ProtocolError: the body is no row of Data sections.
-    """
-    messages: list[bytes] = []
-    append = messages.append
-    pos = 0
-    total = len(payload)
-    try:
-        while pos < total:
-            if payload[pos : pos + 4] == b"\x00\x53\x75\xb0":
-                start = pos + 8
-                pos = start + _u32(payload, pos + 4)[0]
-                append(payload[start:pos])
-            elif payload[pos : pos + 4] == b"\x00\x53\x75\xa0":
-                start = pos + 5
-                pos = start + payload[pos + 4]
-                append(payload[start:pos])
-            else:
-                code, start, end = section_at(payload, pos)
-                if code == DATA:
-                    value, _ = decode(payload, start)
-                    if type(value) is not bytes:
-                        raise decode_error("a data section is no binary")
-                    append(value)
-                elif code in (SEQUENCE, VALUE):
-                    raise decode_error("a batch is made of data sections")
-                pos = end
-    except MALFORMED as exc:
-        raise decode_error("the batch is cut short") from exc
-    if pos != total:
-        raise decode_error("the batch is cut short")
-    return messages
-
-
-def join_batch(messages: Iterable[bytes], head: bytes = b"") -> bytes:
-    """The payload of a delivery of format `BATCH_FORMAT`; `head` are sections to go before."""
-    parts = [head]
-    append = parts.append
-    for message in messages:
-        append(b"\x00\x53\x75\xb0" + _pack_u32(len(message)))
-        append(message)
-    return b"".join(parts)
-
-
-BATCH_OVERHEAD: Final = 8
-"""Bytes that a batch adds to each message."""
-
-
-# -- delivering ------------------------------------------------------------------------------
-
-_pack_tail = struct.Struct(">BIB").pack
-
-
-def header_head(header: Header | None) -> bytes:
-    """A header up to its delivery count, for `render`."""
-    if header is None:
-        return b"\x00\x53\x70\xc0\x0a\x05\x40\x40\x40\x40"
-    durable, priority, ttl, first = (
-        header.durable, header.priority, header.ttl, header.first_acquirer,
-    )  # fmt: skip
-    body = b"".join((
-        b"\x40" if durable is None else b"\x41" if durable else b"\x42",
-        b"\x40" if priority is None else bytes((0x50, priority)),
-        b"\x40" if ttl is None else b"\x70" + _pack_u32(ttl),
-        b"\x40" if first is None else b"\x41" if first else b"\x42",
-    ))  # fmt: skip
-    return b"\x00\x53\x70\xc0" + bytes((len(body) + 6, 5)) + body
-
-
-def encode_entries(annotations: Mapping[Any, Any]) -> tuple[bytes, int]:
-    """Annotations as the inside of a map, for `render`: the bytes, and how many entries."""
-    parts = []
-    for key, value in annotations.items():
-        parts.append(encode(Symbol(key) if type(key) is str else key))
-        parts.append(encode(value))
-    return b"".join(parts), len(parts) // 2
-
-
-_LOCK_TOKEN_SECTION = b"\x00\x53\x71\xc1\x24\x02" + encode(Symbol("x-opt-lock-token")) + b"\x98"
-_LOCKED_UNTIL = encode(Symbol("x-opt-locked-until")) + b"\x83"
-_pack_i64 = struct.Struct(">q").pack
-
-
-def render(
-    head: bytes,
-    delivery_count: int,
-    entries: bytes,
-    entry_count: int,
-    bare: bytes,
-    *,
-    lock_token: bytes | None = None,
-    locked_until: int | None = None,
-) -> bytes:
-    """A message as a broker delivers it.
-
-    Args:
-        head: the header up to its delivery count, from `header_head`.
-        delivery_count: how often it was delivered before.
-        entries: the message annotations, from `encode_entries`.
-        entry_count: how many there are in `entries`.
-        bare: everything from the properties on.
-        lock_token: 16 bytes (in the order of `UUID.bytes`), for `x-opt-lock-token`.
-        locked_until: milliseconds since 1970, for `x-opt-locked-until`.
-    """
-    parts = [head, b"\x70", _pack_u32(delivery_count)]
-    if lock_token is not None:
-        parts.append(_LOCK_TOKEN_SECTION)
-        parts.append(lock_token)
-    if locked_until is not None:
-        entries = entries + _LOCKED_UNTIL + _pack_i64(locked_until)
-        entry_count += 1
-    if entry_count:
-        size = len(entries)
-        if size < 255 and entry_count < 128:
-            parts.append(b"\x00\x53\x72\xc1" + bytes((size + 1, 2 * entry_count)))
-        else:
-            parts.append(b"\x00\x53\x72\xd1" + _pack_u32(size + 4) + _pack_u32(2 * entry_count))
-        parts.append(entries)
-    parts.append(bare)
-    return b"".join(parts)
-
-
-__all__ = [
-    "BATCH_FORMAT",
-    "BATCH_OVERHEAD",
-    "Described",
-    "Header",
-    "Message",
-    "Properties",
-    "ProtocolError",
-    "encode_entries",
-    "header_head",
-    "join_batch",
-    "raw_entries",
-    "render",
-    "section_at",
-    "split_batch",
-]
