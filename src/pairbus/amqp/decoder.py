@@ -248,8 +248,13 @@ def _elements(buf: bytes, pos: int, end: int, count: int, depth: int) -> list[An
     values: list[Any] = []
     append = values.append
     for _ in range(count):
-        value, pos = table[buf[pos]](buf, pos + 1, depth)
-        append(value)
+        code = buf[pos]
+        pos += 1
+        if code == 0x40:  # most fields of most lists are null
+            append(None)
+        else:
+            value, pos = table[code](buf, pos, depth)
+            append(value)
     if pos != end:
         raise decode_error("size and content of a compound value disagree")
     return values

@@ -166,17 +166,25 @@ class Message:
         cache = self._cache
         if code in cache:
             return cache[code]
-        raw = self._section(code)
         value: Any = None
-        if raw is not None:
-            _, start, _ = section_at(raw, 0)
-            value, _ = decode(raw, start)
-            if code == HEADER:
-                value = Header.from_list(value)
-            elif code == PROPERTIES:
-                value = Properties.from_list(value)
-            elif not isinstance(value, dict):
-                raise decode_error("a message section is no map")
+        if (
+            code == PROPERTIES
+            and self._rest is None
+            and self._bare is not None
+            and self._bare[:3] == b"\x00\x53\x73"
+        ):
+            value, _ = decode(self._bare, 3)  # the usual case, without looking at the rest
+            value = Properties.from_list(value)
+        else:
+            raw = self._section(code)
+            if raw is not None:
+                value, _ = decode(raw, 3 if raw[1] == 0x53 else section_at(raw, 0)[1])
+                if code == HEADER:
+                    value = Header.from_list(value)
+                elif code == PROPERTIES:
+                    value = Properties.from_list(value)
+                elif not isinstance(value, dict):
+                    raise decode_error("a message section is no map")
         cache[code] = value
         return value
 
