@@ -5,11 +5,10 @@ from __future__ import annotations
 import uuid
 from typing import Any
 
-from pairbus.amqp.decoder import DECODERS, MALFORMED, decode, skip
-from pairbus.amqp.errors import decode_error
 from pairbus.amqp.message import MESSAGE_ANNOTATIONS, Message, section_at
+from pairbus.amqp.summary import find_entries
 
-_WANTED = {
+_NAMES = {
     b"x-opt-sequence-number": "sequence_number",
     b"x-opt-enqueued-time": "enqueued_time",
     b"x-opt-locked-until": "locked_until",
@@ -17,6 +16,7 @@ _WANTED = {
     b"x-opt-message-state": "state",
     b"x-opt-deadletter-source": "dead_letter_source",
 }
+_WANTED = frozenset(_NAMES)
 
 
 def broker_facts(payload: bytes) -> dict[str, Any]:
@@ -25,40 +25,16 @@ def broker_facts(payload: bytes) -> dict[str, Any]:
     Raises:
         ProtocolError: the message cannot be read.
     """
-    facts: dict[str, Any] = {}
     pos, total = 0, len(payload)
     while pos < total:
         code, start, end = section_at(payload, pos)
-        if code >= MESSAGE_ANNOTATIONS:
-            if code == MESSAGE_ANNOTATIONS:
-                _walk(payload, start, facts)
+        if code == MESSAGE_ANNOTATIONS:
+            found = find_entries(payload, start, _WANTED)
+            return {_NAMES[key]: value for key, value in found.items()}
+        if code > MESSAGE_ANNOTATIONS:
             break
         pos = end
-    return facts
-
-
-def _walk(buf: bytes, start: int, facts: dict[str, Any]) -> None:
-    """Read the wanted entries of the map at `start`, and skip the others undecoded."""
-    try:
-        if buf[start] == 0xC1:
-            count, pos = buf[start + 2], start + 3
-        elif buf[start] == 0xD1:
-            count, pos = int.from_bytes(buf[start + 5 : start + 9], "big"), start + 9
-        else:
-            raise decode_error("the message annotations are no map")
-        for _ in range(count // 2):
-            if buf[pos] == 0xA3:
-                after = pos + 2 + buf[pos + 1]
-                name = _WANTED.get(buf[pos + 2 : after])
-            else:
-                key, after = decode(buf, pos)
-                name = _WANTED.get(key.encode()) if isinstance(key, str) else None
-            if name is not None:
-                facts[name], pos = DECODERS[buf[after]](buf, after + 1, 0)
-            else:
-                pos = skip(buf, after)
-    except MALFORMED as exc:
-        raise decode_error("the message annotations are cut short") from exc
+    return {}
 
 
 class Received:

@@ -1,0 +1,176 @@
+"""What a broker must know of a message, read in one pass and without objects for the rest.
+
+The same as asking `Message` for its header, annotations and properties, at a third of the cost;
+for the path that every incoming message takes.
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any, NamedTuple
+
+from pairbus.amqp.decoder import DECODERS, MALFORMED, decode, skip
+from pairbus.amqp.errors import INVALID_FIELD, ProtocolError, decode_error
+from pairbus.amqp.sections import (
+    HEADER,
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+    section_at,
+)
+from pairbus.amqp.types import Symbol, Timestamp, UByte, UInt, ULong
+
+
+class Summary(NamedTuple):
+    """The parts of a message that decide what happens to it; None where it does not say."""
+
+    durable: bool | None
+    priority: int | None
+    ttl: int | None
+    annotations: bytes
+    """The message annotations as an encoded map; empty if there are none."""
+    message_id: Any
+    content_type: str | None
+    absolute_expiry_time: int | None
+    creation_time: int | None
+    group_id: str | None
+    bare: bytes
+
+
+_Head = tuple[bool | None, int | None, int | None]
+_heads: dict[bytes, _Head] = {}  # a client writes the same header again and again
+_MAX_HEADS = 256
+
+
+def _read_header(raw: bytes) -> _Head:
+    """Durable, priority and ttl of an encoded header's list."""
+    values, _ = DECODERS[raw[0]](raw, 1, 0)
+    if type(values) is not list or len(values) > 5:
+        raise decode_error("the header is no list of 5 fields")
+    values += [None] * (3 - len(values))
+    durable, priority, ttl = values[:3]
+    if (
+        (durable is not None and type(durable) is not bool)
+        or (priority is not None and type(priority) is not UByte)
+        or (ttl is not None and type(ttl) is not UInt)
+    ):
+        raise ProtocolError(INVALID_FIELD, "a field of the header has a wrong type")
+    head = (
+        durable, None if priority is None else int(priority), None if ttl is None else int(ttl)
+    )  # fmt: skip
+    if len(_heads) < _MAX_HEADS:
+        _heads[raw] = head
+    return head
+
+
+# The fields of the properties that are wanted, and the types that they may have.
+_PROPERTY_TYPES: dict[int, tuple[type, ...]] = {
+    0: (str, uuid.UUID, ULong, bytes), 6: (Symbol,), 8: (Timestamp,), 9: (Timestamp,), 10: (str,),
+}  # fmt: skip
+
+
+def _read_properties(buf: bytes, start: int, end: int) -> list[Any]:
+    """The wanted fields of the properties, by their index in the list; others are skipped."""
+    found: list[Any] = [None] * 13
+    kind = buf[start]
+    if kind == 0x45:
+        return found
+    if kind == 0xC0:
+        count, pos = buf[start + 2], start + 3
+    elif kind == 0xD0:
+        count, pos = int.from_bytes(buf[start + 5 : start + 9], "big"), start + 9
+    else:
+        raise decode_error("the properties are no list")
+    if count > 13:
+        raise decode_error("the properties have more than 13 fields")
+    for index in range(count):
+        code = buf[pos]
+        if code == 0x40:
+            pos += 1
+            continue
+        types = _PROPERTY_TYPES.get(index)
+        if types is None:
+            pos = skip(buf, pos)
+            continue
+        value, pos = DECODERS[code](buf, pos + 1, 0)
+        if type(value) not in types:
+            raise ProtocolError(INVALID_FIELD, "a field of the properties has a wrong type")
+        found[index] = value
+    if pos != end:
+        raise decode_error("size and content of the properties disagree")
+    return found
+
+
+_NOTHING: list[Any] = [None] * 13
+
+
+def summarize(payload: bytes) -> Summary:
+    """Read a message's summary.
+
+    Raises:
+        ProtocolError: the message cannot be read.
+    """
+    durable = priority = ttl = None
+    annotations = b""
+    properties = _NOTHING
+    pos = last = 0
+    total = len(payload)
+    try:
+        while pos < total:
+            code, start, end = section_at(payload, pos)
+            if code <= last:
+                raise decode_error("message sections out of order")
+            last = code
+            if code >= PROPERTIES:
+                if code == PROPERTIES:
+                    properties = _read_properties(payload, start, end)
+                break
+            if code == HEADER:
+                raw = payload[start:end]
+                durable, priority, ttl = _heads.get(raw) or _read_header(raw)
+            elif code == MESSAGE_ANNOTATIONS:
+                annotations = payload[start:end]
+            pos = end
+    except MALFORMED as exc:
+        raise decode_error("the message is cut short or malformed") from exc
+    return Summary(
+        durable, priority, ttl, annotations, properties[0], properties[6], properties[8],
+        properties[9], properties[10], payload[pos:] if pos else payload,
+    )  # fmt: skip
+
+
+def find_entries(buf: bytes, start: int, wanted: frozenset[bytes]) -> dict[bytes, Any]:
+    """The wanted entries of the map at `start`, decoded; all others are skipped undecoded.
+
+    Keys are compared as the bytes of their names, whether symbols or strings.
+
+    Raises:
+        ProtocolError: there is no map, or it cannot be read.
+    """
+    found: dict[bytes, Any] = {}
+    try:
+        kind = buf[start]
+        if kind == 0xC1:
+            end, count, pos = start + 2 + buf[start + 1], buf[start + 2], start + 3
+        elif kind == 0xD1:
+            end = start + 5 + int.from_bytes(buf[start + 1 : start + 5], "big")
+            count, pos = int.from_bytes(buf[start + 5 : start + 9], "big"), start + 9
+        else:
+            raise decode_error("the annotations are no map")
+        if end > len(buf) or count % 2 or count > end - pos:
+            raise decode_error("the annotations are cut short")
+        for _ in range(count // 2):
+            if buf[pos] == 0xA3:
+                after = pos + 2 + buf[pos + 1]
+                name = buf[pos + 2 : after]
+            else:
+                key, after = decode(buf, pos)
+                name = key.encode() if isinstance(key, str) else b""
+            if name in wanted:
+                found[name], pos = DECODERS[buf[after]](buf, after + 1, 0)
+            else:
+                pos = skip(buf, after)
+    except MALFORMED as exc:
+        raise decode_error("the annotations are cut short") from exc
+    if pos != end:
+        raise decode_error("size and content of the annotations disagree")
+    return found
