@@ -26,8 +26,11 @@ T = TypeVar("T")
 logger = logging.getLogger("pairbus.tasks")
 
 
-def _too_late(what: str) -> OperationTimeoutError:
-    return OperationTimeoutError(message=f"{what} did not end within its deadline.")
+class AbandonedError(OperationTimeoutError):
+    """Something did not end within its deadline, and was left behind."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(message=f"{what} did not end within its deadline.")
 
 
 # -- spawn: run in the background, log what it raises
@@ -103,11 +106,20 @@ async def aabandonable(
     *args: object,
     what: str,
     give_up: Callable[[], object] | None = None,
+    late: Callable[[], Awaitable[object]] | None = None,
 ) -> T:
     """What `call` returns or raises, if it does so within `seconds`.
 
+    Args:
+        seconds: The deadline.
+        call: What to do, with `args`.
+        args: What `call` takes.
+        what: What to call it in errors.
+        give_up: Called at the deadline, so that it comes to an end.
+        late: Called when it has come to an end after all.
+
     Raises:
-        OperationTimeoutError: at the deadline. The task is cancelled and left behind.
+        AbandonedError: at the deadline. The task is cancelled and left behind.
     """
 
     async def run() -> T:
@@ -117,26 +129,27 @@ async def aabandonable(
     try:
         await asyncio.wait({task}, timeout=max(0.0, seconds))
     except BaseException:
-        _leave(task)
+        _leave(task, late)
         raise
     if task.done():
         return task.result()
-    _leave(task)
+    _leave(task, late)
     if give_up is not None:
         give_up()
-    raise _too_late(what)
+    raise AbandonedError(what)
 
 
-def _leave(task: asyncio.Task[Any]) -> None:
+def _leave(task: asyncio.Task[Any], late: Callable[[], Awaitable[object]] | None) -> None:
     task.cancel()
-    _tasks.add(task)
 
-    def done(task: asyncio.Task[Any]) -> None:
-        _tasks.discard(task)
+    async def see_off() -> None:
+        await asyncio.wait({task})
         if not task.cancelled() and task.exception() is not None:
             logger.debug("%s failed after its deadline: %r", task.get_name(), task.exception())
+        if late is not None:
+            await late()
 
-    task.add_done_callback(done)
+    aspawn(see_off, name=f"{task.get_name()}, left behind")
 
 
 def abandonable(
@@ -145,29 +158,49 @@ def abandonable(
     *args: object,
     what: str,
     give_up: Callable[[], object] | None = None,
+    late: Callable[[], object] | None = None,
 ) -> T:
     """What `call` returns or raises, if it does so within `seconds`.
 
+    Args:
+        seconds: The deadline.
+        call: What to do, with `args`.
+        args: What `call` takes.
+        what: What to call it in errors.
+        give_up: Called at the deadline, so that it comes to an end.
+        late: Called when it has come to an end after all.
+
     Raises:
-        OperationTimeoutError: at the deadline. The thread is left behind; `give_up` tells it.
+        AbandonedError: at the deadline. The thread is left behind.
     """
     result: list[T] = []
     failure: list[BaseException] = []
     finished = threading.Event()
+    is_left = threading.Event()
+    turn = threading.Lock()
 
     def run() -> None:
         try:
             result.append(call(*args))
         except BaseException as error:  # noqa: BLE001  # carried to the caller's thread
             failure.append(error)
-        finally:
+        with turn:
             finished.set()
+        if is_left.is_set() and late is not None:
+            try:
+                late()
+            except Exception as error:  # noqa: BLE001  # nobody waits for it any more
+                logger.debug("%s, left behind: %r", what, error)
 
     threading.Thread(target=run, name=what, daemon=True).start()
     if not finished.wait(max(0.0, seconds)):
-        if give_up is not None:
-            give_up()
-        raise _too_late(what)
+        with turn:
+            if not finished.is_set():
+                is_left.set()
+        if is_left.is_set():
+            if give_up is not None:
+                give_up()
+            raise AbandonedError(what)
     if failure:
         raise failure[0]
     return result[0]

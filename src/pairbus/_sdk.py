@@ -65,15 +65,34 @@ def is_ready(sender: Any) -> bool:
         return False
 
 
-def hang_up(sender: Any) -> None:
-    """Cut the connection below `sender`, so that a thread stuck in it comes back."""
+def wire_of(sender: Any) -> Any:
+    """The socket below `sender`, in the async SDK its stream writer; None if there is none."""
     try:
         transport = sender._handler._connection._transport  # noqa: SLF001
-        sock = transport.sock
-        # Only the real socket: a TLS socket would first say goodbye to a peer that is deaf.
-        socket.socket.shutdown(getattr(sock, "sock", sock), socket.SHUT_RDWR)
-    except (AttributeError, TypeError, OSError, ValueError):
-        logger.debug("no connection to cut")
+    except AttributeError:
+        return None
+    return getattr(transport, "writer", None) or getattr(transport, "sock", None)
+
+
+def cut(wire: Any) -> None:
+    """Cut a connection at once, and let go of it: the SDK forgets to in some of its failures."""
+    if wire is None:
+        return
+    try:
+        if isinstance(wire, socket.socket):
+            # As a plain socket: a TLS socket would first say goodbye, to a peer that is deaf.
+            socket.socket.shutdown(wire, socket.SHUT_RDWR)
+    except (OSError, ValueError):
+        logger.debug("the connection was gone already")
+    try:
+        wire.close()
+    except Exception as error:  # noqa: BLE001  # a web socket raises its own; it is gone anyway
+        logger.debug("letting go of a connection: %r", error)
+
+
+def hang_up(sender: Any) -> None:
+    """Cut the connection below `sender`, so that a thread stuck in it comes back."""
+    cut(wire_of(sender))
 
 
 def is_shut_down(sender: Any) -> bool:
@@ -111,8 +130,35 @@ def make_batch(payloads: Sequence[bytes], max_size_in_bytes: int) -> ServiceBusM
     batch = ServiceBusMessageBatch(max_size_in_bytes=max_size_in_bytes)
     batch._message[_BATCH_BODY].extend(payloads)  # noqa: SLF001
     batch._count = len(payloads)  # noqa: SLF001
+    # Where the SDK would build the batch anew, from no messages, it must fail and not send nothing.
+    batch._messages = [_Encoded()] * len(payloads)  # type: ignore[list-item]  # noqa: SLF001
     batch._size += sum(batch_cost(payload) for payload in payloads)  # noqa: SLF001
     return batch
+
+
+class _Encoded:
+    """Stands for a message of which there are only the encoded bytes."""
+
+
+def adopt(batch: ServiceBusMessageBatch, sender: Any) -> None:
+    """Make `batch` one of `sender`'s own, so that the SDK sends it as it is.
+
+    The async SDK builds a batch anew, from objects that may have changed since they were added,
+    unless it made the batch itself. Both transports write the very same bytes.
+    """
+    transport = getattr(sender, "_amqp_transport", None)
+    if transport is not None and batch._amqp_transport is not transport:  # noqa: SLF001
+        batch._amqp_transport = transport  # noqa: SLF001
+
+
+def check_transport(client: Any) -> None:
+    """Refuse a client on the retired uAMQP transport.
+
+    Raises:
+        ValueError: if it is.
+    """
+    if getattr(getattr(client, "_amqp_transport", None), "KIND", "pyamqp") != "pyamqp":
+        raise ValueError("A client with uamqp_transport=True cannot be paired.")
 
 
 def batch_cost(payload: bytes) -> int:

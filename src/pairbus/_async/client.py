@@ -292,8 +292,9 @@ class PairedClient(ServiceBusClient):
         syphon, self._syphon = self._syphon, None
         if syphon is not None:
             await ablocking(syphon.stop)
-        for sender in list(self._senders):
-            await sender.close()
+        closing = [aspawn(sender.close, name="pairbus close") for sender in list(self._senders)]
+        for task in closing:
+            await task.join(10.0)
         await _close_sdk(self._primary)
         registry.leave(self._primary, self._secondary_sdk)
         if self._status_file is not None:
@@ -415,6 +416,8 @@ async def pair_namespace(
                 f"{name} must be a {wanted.__module__.split('._')[0]}.{wanted.__name__}, "
                 f"got {type(value).__module__}.{type(value).__name__}"
             )
+    _sdk.check_transport(primary)
+    _sdk.check_transport(secondary)
     assert isinstance(secondary, ServiceBusClient)
     assert isinstance(admin, ServiceBusAdministrationClient)
     namespace = registry.namespace_of(primary, options.primary_namespace)

@@ -14,11 +14,12 @@ from functools import partial
 from time import monotonic
 from typing import Any, TypeVar
 
+from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.aio import ServiceBusSender
 from azure.servicebus.exceptions import OperationTimeoutError
 
 from pairbus import _sdk
-from pairbus._compat import ALock, AWatch, aabandonable, aspawn
+from pairbus._compat import AbandonedError, ALock, AWatch, aabandonable, aspawn
 
 T = TypeVar("T")
 logger = logging.getLogger("pairbus.link")
@@ -39,6 +40,7 @@ class Link:
         self._lock = ALock()
         self._watch = AWatch()
         self._sender: ServiceBusSender | None = None
+        self._wire: Any = None
 
     @property
     def is_open(self) -> bool:
@@ -66,6 +68,8 @@ class Link:
             else:
                 sender = await self._opened(deadline)
                 left = deadline - monotonic()
+                if isinstance(what, ServiceBusMessageBatch):
+                    _sdk.adopt(what, sender)
                 if left > 0 and not _sdk.is_ready(sender):
                     # The SDK would first have to renew its token, or looks other than we know it.
                     await self._left_behind(
@@ -74,6 +78,8 @@ class Link:
                     return
             if left <= 0:
                 raise self._late()
+            if isinstance(what, ServiceBusMessageBatch):
+                _sdk.adopt(what, sender)
             try:
                 async with self._watch.within(left, sender):
                     await sender.send_messages(what, timeout=left)
@@ -104,16 +110,13 @@ class Link:
         """Close the link; the next use would open it again."""
         sender, self._sender = self._sender, None
         if sender is not None:
-            try:
-                await aabandonable(5.0, sender.close, what=f"closing {self.name}")
-            except Exception as error:  # noqa: BLE001  # a link that is gone is closed
-                logger.debug("closing %s: %r", self.name, error)
+            await _close_quietly(sender, self._wire)
 
     def discard(self) -> None:
         """Forget the SDK's sender, and close it in the background."""
         sender, self._sender = self._sender, None
         if sender is not None:
-            aspawn(_close_quietly, sender, name=f"pairbus close {self.name}")
+            aspawn(_close_quietly, sender, self._wire, name=f"pairbus close {self.name}")
 
     # -- below here the caller has the turn
 
@@ -135,8 +138,9 @@ class Link:
             raise self._late()
         sender = self._make()
         _sdk.no_retries(sender)
-        self._sender = sender
+        self._sender, self._wire = sender, None
         await self._left_behind(sender, deadline, sender.__aenter__)
+        self._wire = _sdk.wire_of(sender)
         batch = await sender.create_message_batch()
         self.batch_limit = batch.max_size_in_bytes
         return sender
@@ -148,8 +152,9 @@ class Link:
             return await aabandonable(
                 deadline - monotonic(),
                 call,
-                what=f"{self.name}",
+                what=self.name,
                 give_up=partial(_sdk.hang_up, sender),
+                late=partial(_close_quietly, sender, self._wire),
             )
         except BaseException as error:
             self._failed(sender, error, deadline)
@@ -165,22 +170,20 @@ class Link:
         if self._sender is sender:
             self._sender = None
         is_late = monotonic() >= deadline
-        if is_late:
-            _sdk.hang_up(sender)
-        aspawn(_close_quietly, sender, name=f"pairbus close {self.name}")
-        if (
-            is_late
-            and isinstance(error, Exception)
-            and not isinstance(error, OperationTimeoutError)
-        ):
+        if not isinstance(error, AbandonedError):  # what is left behind cleans up after itself
+            if is_late:
+                _sdk.cut(self._wire)
+            aspawn(_close_quietly, sender, self._wire, name=f"pairbus close {self.name}")
+        if is_late and isinstance(error, Exception):
             raise self._late() from error
 
     def _late(self) -> OperationTimeoutError:
         return OperationTimeoutError(message=f"{self.name} did not answer within the deadline.")
 
 
-async def _close_quietly(sender: ServiceBusSender) -> None:
+async def _close_quietly(sender: ServiceBusSender, wire: Any) -> None:
     try:
-        await aabandonable(30.0, sender.close, what="closing a failed sender")
-    except Exception as error:  # noqa: BLE001  # it failed before; this is no news
-        logger.debug("closing a failed sender: %r", error)
+        await aabandonable(10.0, sender.close, what="closing a sender")
+    except Exception as error:  # noqa: BLE001  # it may have failed before; this is no news
+        logger.debug("closing a sender: %r", error)
+    _sdk.cut(wire)

@@ -15,11 +15,12 @@ from functools import partial
 from time import monotonic
 from typing import Any, TypeVar
 
+from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus import ServiceBusSender
 from azure.servicebus.exceptions import OperationTimeoutError
 
 from pairbus import _sdk
-from pairbus._compat import Lock, Watch, abandonable, spawn
+from pairbus._compat import AbandonedError, Lock, Watch, abandonable, spawn
 
 T = TypeVar("T")
 logger = logging.getLogger("pairbus.link")
@@ -40,6 +41,7 @@ class Link:
         self._lock = Lock()
         self._watch = Watch()
         self._sender: ServiceBusSender | None = None
+        self._wire: Any = None
 
     @property
     def is_open(self) -> bool:
@@ -67,6 +69,8 @@ class Link:
             else:
                 sender = self._opened(deadline)
                 left = deadline - monotonic()
+                if isinstance(what, ServiceBusMessageBatch):
+                    _sdk.adopt(what, sender)
                 if left > 0 and not _sdk.is_ready(sender):
                     # The SDK would first have to renew its token, or looks other than we know it.
                     self._left_behind(
@@ -75,6 +79,8 @@ class Link:
                     return
             if left <= 0:
                 raise self._late()
+            if isinstance(what, ServiceBusMessageBatch):
+                _sdk.adopt(what, sender)
             try:
                 with self._watch.within(left, sender):
                     sender.send_messages(what, timeout=left)
@@ -105,16 +111,13 @@ class Link:
         """Close the link; the next use would open it again."""
         sender, self._sender = self._sender, None
         if sender is not None:
-            try:
-                abandonable(5.0, sender.close, what=f"closing {self.name}")
-            except Exception as error:  # noqa: BLE001  # a link that is gone is closed
-                logger.debug("closing %s: %r", self.name, error)
+            _close_quietly(sender, self._wire)
 
     def discard(self) -> None:
         """Forget the SDK's sender, and close it in the background."""
         sender, self._sender = self._sender, None
         if sender is not None:
-            spawn(_close_quietly, sender, name=f"pairbus close {self.name}")
+            spawn(_close_quietly, sender, self._wire, name=f"pairbus close {self.name}")
 
     # -- below here the caller has the turn
 
@@ -136,8 +139,9 @@ class Link:
             raise self._late()
         sender = self._make()
         _sdk.no_retries(sender)
-        self._sender = sender
+        self._sender, self._wire = sender, None
         self._left_behind(sender, deadline, sender.__enter__)
+        self._wire = _sdk.wire_of(sender)
         batch = sender.create_message_batch()
         self.batch_limit = batch.max_size_in_bytes
         return sender
@@ -149,8 +153,9 @@ class Link:
             return abandonable(
                 deadline - monotonic(),
                 call,
-                what=f"{self.name}",
+                what=self.name,
                 give_up=partial(_sdk.hang_up, sender),
+                late=partial(_close_quietly, sender, self._wire),
             )
         except BaseException as error:
             self._failed(sender, error, deadline)
@@ -166,22 +171,20 @@ class Link:
         if self._sender is sender:
             self._sender = None
         is_late = monotonic() >= deadline
-        if is_late:
-            _sdk.hang_up(sender)
-        spawn(_close_quietly, sender, name=f"pairbus close {self.name}")
-        if (
-            is_late
-            and isinstance(error, Exception)
-            and not isinstance(error, OperationTimeoutError)
-        ):
+        if not isinstance(error, AbandonedError):  # what is left behind cleans up after itself
+            if is_late:
+                _sdk.cut(self._wire)
+            spawn(_close_quietly, sender, self._wire, name=f"pairbus close {self.name}")
+        if is_late and isinstance(error, Exception):
             raise self._late() from error
 
     def _late(self) -> OperationTimeoutError:
         return OperationTimeoutError(message=f"{self.name} did not answer within the deadline.")
 
 
-def _close_quietly(sender: ServiceBusSender) -> None:
+def _close_quietly(sender: ServiceBusSender, wire: Any) -> None:
     try:
-        abandonable(30.0, sender.close, what="closing a failed sender")
-    except Exception as error:  # noqa: BLE001  # it failed before; this is no news
-        logger.debug("closing a failed sender: %r", error)
+        abandonable(10.0, sender.close, what="closing a sender")
+    except Exception as error:  # noqa: BLE001  # it may have failed before; this is no news
+        logger.debug("closing a sender: %r", error)
+    _sdk.cut(wire)
