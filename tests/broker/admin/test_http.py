@@ -142,23 +142,23 @@ def test_sdk_raises_what_its_user_knows(ns):
 
 
 @pytest.mark.sdk
-def test_sdk_works_over_https_with_the_certificate(ns, name):
-    client = ServiceBusAdministrationClient.from_connection_string(
-        ns.connection_string, connection_verify=str(ns.certificate)
-    )
+def test_sdk_works_over_https_with_the_certificate(ns, name, monkeypatch):
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(ns.certificate))
+    client = ServiceBusAdministrationClient.from_connection_string(ns.connection_string)
     with client:
         client.create_queue(name)
         assert client.get_queue(name).name == name
 
 
 @pytest.mark.sdk
-def test_shared_access_signature_in_the_connection_string_works(ns, raw, name):
+def test_shared_access_signature_in_the_connection_string_works(ns, raw, name, monkeypatch):
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(ns.certificate))
     token = raw.token(f"https://127.0.0.1:{ns.port}")
     connection_string = (
         f"Endpoint=sb://127.0.0.1:{ns.port};SharedAccessSignature={token};"
         "UseDevelopmentEmulator=true"
     )
-    with admin_client(connection_string) as client:
+    with ServiceBusAdministrationClient.from_connection_string(connection_string) as client:
         assert client.create_queue(name).name == name
 
 
