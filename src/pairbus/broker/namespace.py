@@ -33,7 +33,6 @@ from .entities.errors import (
 from .entities.journal import Journal
 from .entities.messages import (
     NEVER,
-    PING_CONTENT_TYPE,
     AfterCommit,
     Delivery,
     IncomingMessage,
@@ -158,17 +157,32 @@ class Namespace(Catalog):
             return
         self._is_flushing = True
         try:
+            if self._store is None:
+                self._forget_journal()
+                return
             while self.context.journal:
                 group = self.context.journal.take()
                 error: Exception | None = None
-                if self._store is not None:
-                    try:
-                        self._store.commit(group)
-                    except Exception as problem:  # noqa: BLE001 - whatever it is, senders must know
-                        error = problem
+                try:
+                    self._store.commit(group)
+                except Exception as problem:  # noqa: BLE001 - whatever it is, senders must know
+                    error = problem
                 self._finish(group, error)
         finally:
             self._is_flushing = False
+
+    def _forget_journal(self) -> None:
+        """Without a store there is nothing to keep: publish, call back, and forget the rest."""
+        journal = self.context.journal
+        while journal.arrivals or journal.callbacks:
+            arrivals, callbacks = journal.take_arrivals()
+            if arrivals:
+                now = self.now()
+                for queue, staged in arrivals:
+                    queue.publish(staged, now)
+            for callback in callbacks:
+                callback(None)
+        journal.clear()
 
     def _changed(self) -> None:
         """Something may be staged: see to it that it is committed."""
@@ -289,20 +303,7 @@ class Namespace(Catalog):
             raise NotAllowedError(f"'{path}' is a subscription: send to its topic.")
         if "$" in path:
             raise NotAllowedError(f"'{path}' takes no messages from senders.")
-        kept = self.router.accept(entity, messages, self.now())
-        size = units = pings = ping_size = 0
-        for message in messages:
-            if message.content_type == PING_CONTENT_TYPE:
-                pings += 1
-                ping_size += message.size
-            else:
-                size += message.size
-                units += billable(message.size)
-        operations = self.context.operations
-        if pings:
-            operations.add(entity.path, "ping", 1, pings, ping_size, pings)
-        if pings < len(messages):
-            operations.add(entity.path, kind, 1, len(messages) - pings, size, units)
+        kept = self.router.accept(entity, messages, self.now(), kind)
         self._changed()
         return kept
 

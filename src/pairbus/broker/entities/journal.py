@@ -83,6 +83,23 @@ class Journal:
             or self.numbers
         )
 
+    def take_arrivals(
+        self,
+    ) -> tuple[list[tuple[Queue, list[StoredMessage]]], list[Callable[[Exception | None], None]]]:
+        """Hand over only what is to be published and called back."""
+        taken = self.arrivals, self.callbacks
+        self.arrivals, self.callbacks = [], []
+        return taken
+
+    def clear(self) -> None:
+        """Forget all rows."""
+        if self.inserts:
+            self.inserts.clear()
+        if self.deletes:
+            self.deletes.clear()
+        if self.updates or self.bodies or self.entities or self.purges or self.numbers:
+            self.take()
+
     def take(self) -> Journal:
         """Hand over what is staged and start anew."""
         taken = Journal()

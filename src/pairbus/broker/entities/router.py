@@ -8,6 +8,7 @@ from pairbus.amqp.errors import ProtocolError
 
 from .contents import View, message_id_of, set_properties
 from .context import Context
+from .counters import STEP, Kind, billable
 from .entity import Entity, QueueEntity, TopicEntity
 from .errors import (
     ArgumentError,
@@ -45,24 +46,40 @@ class Router:
     # --- arrival ----------------------------------------------------------------------------------
 
     def accept(
-        self, entity: Entity, incoming: Sequence[IncomingMessage], now: int
+        self, entity: Entity, incoming: Sequence[IncomingMessage], now: int, kind: Kind = "send"
     ) -> list[StoredMessage]:
         """Take messages for an entity, all or none; returns those that it keeps itself.
 
         Raises:
             BrokerError: the entity is disabled or full, or a message does not fit it.
         """
-        pings = self.check(entity, incoming)
+        pings, size, units = self.check(entity, incoming)
         entity.main.accessed = now
+        count = len(incoming)
         if pings:
-            incoming = [m for m in incoming if m.content_type != PING_CONTENT_TYPE]
+            is_ping = [m.content_type == PING_CONTENT_TYPE for m in incoming]
+            ping_size = sum(m.size for m, ping in zip(incoming, is_ping, strict=True) if ping)
+            ping_units = sum(
+                billable(m.size) for m, ping in zip(incoming, is_ping, strict=True) if ping
+            )
+            incoming = [m for m, ping in zip(incoming, is_ping, strict=True) if not ping]
+            self._context.operations.add(entity.path, "ping", 1, pings, ping_size, ping_units)
+            count -= pings
+            size -= ping_size
+            units -= ping_units
+        if count:
+            self._context.operations.add(entity.path, kind, 1, count, size, units)
         if entity.history is not None:
             is_new = entity.history.is_new
             incoming = [m for m in incoming if is_new(m, now)]
         return self._place(entity, incoming, now)
 
-    def check(self, entity: Entity, incoming: Sequence[IncomingMessage]) -> int:
-        """Refuse what the entity cannot take; returns how many of the messages are pings."""
+    def check(self, entity: Entity, incoming: Sequence[IncomingMessage]) -> tuple[int, int, int]:
+        """Refuse what the entity cannot take.
+
+        Returns:
+            How many of the messages are pings, bytes of all, and billable operations of all.
+        """
         settings = entity.settings
         if not settings.can_send:
             raise EntityDisabledError(
@@ -70,33 +87,43 @@ class Router:
             )
         limit = settings.max_message_size
         needs_session = settings.requires_session
-        size = pings = 0
+        total = pings = 0
+        units = len(incoming)
         for message in incoming:
-            size += message.size
-            if message.size > limit:
-                raise MessageSizeExceededError(
-                    f"The message of {message.size} bytes exceeds the limit of {limit} bytes of "
-                    f"'{entity.path}'."
-                )
-            if needs_session and not message.session_id:
+            size = message.size
+            total += size
+            if size > STEP:
+                units += billable(size) - 1
+                if size > limit:
+                    raise MessageSizeExceededError(
+                        f"The message of {size} bytes exceeds the limit of {limit} bytes of "
+                        f"'{entity.path}'."
+                    )
+            session_id = message.session_id
+            if needs_session and not session_id:
                 raise NotAllowedError(
                     f"The SessionId was not set on a message, and it cannot be sent to '"
                     f"{entity.path}': entities that require sessions take only messages with one."
                 )
             if message.content_type == PING_CONTENT_TYPE:
                 pings += 1
-            for name in (message.message_id, message.session_id, message.partition_key):
-                if name is not None and len(name) > MAX_ID_LENGTH:
-                    raise ArgumentError(
-                        "MessageId, SessionId and PartitionKey have at most "
-                        f"{MAX_ID_LENGTH} characters."
-                    )
-        if settings.max_size != NEVER and entity.size + size > settings.max_size:
+            message_id = message.message_id
+            partition_key = message.partition_key
+            if (
+                (message_id is not None and len(message_id) > MAX_ID_LENGTH)
+                or (session_id is not None and len(session_id) > MAX_ID_LENGTH)
+                or (partition_key is not None and len(partition_key) > MAX_ID_LENGTH)
+            ):
+                raise ArgumentError(
+                    "MessageId, SessionId and PartitionKey have at most "
+                    f"{MAX_ID_LENGTH} characters."
+                )
+        if settings.max_size != NEVER and entity.size + total > settings.max_size:
             raise QuotaExceededError(
                 f"The maximum entity size of '{entity.path}' has been reached or exceeded: "
                 f"{entity.size} of {settings.max_size} bytes."
             )
-        return pings
+        return pings, total, units
 
     def _place(
         self, entity: Entity, incoming: Sequence[IncomingMessage], now: int, source: str = ""
