@@ -87,7 +87,8 @@ def show(verdict: "Verdict") -> None:
         title=f"What it cost (prices of {cost.get('prices_of', '?')})",
     )  # fmt: skip
     for row in cost.get("stages", ()):
-        bill.add(row["stage"], row["messages"], row["operations"], f"{float(row['cost']):.6f}")
+        stage = row["stage"].replace("_", " ") + (", derived" if row.get("is_derived") else "")
+        bill.add(stage, row["messages"], row["operations"], f"{float(row['cost']):.6f}")
     bill.add("total", "", cost.get("operations"), f"{float(cost.get('total', 0)):.6f}")
     line = (
         f"VERDICT: nothing lost. {verdict.sent:,} sent, {verdict.delivered:,} delivered, "

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import importlib
 import json
 import logging
 import os
@@ -11,6 +10,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,7 @@ from pairbus import (
 )
 from pairbus.broker.clients import admin_client, aio_admin_client
 from pairbus.cli.config import Endpoint, Pair
-from pairbus.cli.output import one_line, to_plain
+from pairbus.cli.output import to_plain
 from pairbus.demo.account import Account, Verdict, judge
 from pairbus.demo.picture import Picture, Scene
 from pairbus.demo.processes import BrokerProcess
@@ -74,8 +74,9 @@ class Story:
         self._stack = contextlib.ExitStack()
         self._stop = threading.Event()
         self._clients: list[Any] = []
-        self._spark: SparkSession | None = None
-        self._spark_problem: Exception | None = None
+        # Spark's active session belongs to a thread: all that is Spark is done by this one.
+        self._spark_thread = ThreadPoolExecutor(1, thread_name_prefix="demo-spark")
+        self._spark_started: Future[SparkSession] = Future()
         self._handle: Any = None
         self.primary = BrokerProcess(PRIMARY, self.folder / PRIMARY, self._entities())
         self.secondary = BrokerProcess(SECONDARY, self.folder / SECONDARY)
@@ -97,9 +98,7 @@ class Story:
     def _set_up(self) -> None:
         with self._act("two brokers, a pair, senders, readers"):
             # Spark takes its time to start, so it starts now, beside everything else.
-            starter = threading.Thread(target=self._start_spark, name="demo-spark", daemon=True)
-            starter.start()
-            self._spark_starter = starter
+            self._spark_started = self._spark_thread.submit(start_spark)
             for broker in (self.primary, self.secondary):
                 broker.start()
                 self._stack.callback(broker.stop)
@@ -124,6 +123,7 @@ class Story:
         with self._act("the primary starts again; pings find it"):
             self.primary.start()
             self.picture.update(primary="up")
+            starting = self._spark_thread.submit(self._start_syphon)
             self._wait_for(
                 lambda: set(self._phase_of().values()) == {"healthy"},
                 60,
@@ -131,33 +131,34 @@ class Story:
             )
             self._wait(self.tempo.after)
             self.load.stop_sending()
+            self._syphon_starting = starting
 
     def _drain(self) -> None:
         with self._act("the syphon, on Spark, brings the backlog home"):
-            self._spark_starter.join(180)
-            if self._spark is None:
-                why = one_line(self._spark_problem) if self._spark_problem else "it takes too long"
-                raise RuntimeError(f"Spark did not start: {why}")
-            start_syphon = importlib.import_module("pairbus.spark.syphon").start_syphon
-            options = SyphonOptions(
-                primary=self.primary.connection_string,
-                secondary=self.secondary.connection_string,
-                primary_namespace=PRIMARY,
-                backlog_queue_count=self.tempo.queues,
-                checkpoint=str(self.folder / "checkpoint"),
-                ledger=str(self.ledger),
-            )
             self.picture.update(to_drain=len(self.account.backlogged))
-            self._handle = start_syphon(options, spark=self._spark)
-            self._wait_for(lambda: self.account.missing() == 0, 150, "some messages did not arrive")
-            self._handle.stop(30)
+            self._handle = self._syphon_starting.result(180)
+            self._wait_for(lambda: self.account.missing() == 0, 300, "some messages did not arrive")
+            self._handle.stop(60)
+
+    def _start_syphon(self) -> Any:
+        from pairbus.spark.syphon import start_syphon
+
+        options = SyphonOptions(
+            primary=self.primary.connection_string,
+            secondary=self.secondary.connection_string,
+            primary_namespace=PRIMARY,
+            backlog_queue_count=self.tempo.queues,
+            checkpoint=str(self.folder / "checkpoint"),
+            ledger=str(self.ledger),
+        )
+        return start_syphon(options, spark=self._spark_started.result(180))
 
     def _settle_accounts(self) -> Verdict:
         with self._act("the ledger is reconciled and priced, on Spark"):
             self.load.stop_reading()
             self._stop.set()
             self._close_clients()
-            balanced, books, cost = self._books()
+            balanced, books, cost = self._spark_thread.submit(self._books).result(400)
         return judge(
             self.account,
             detecting=DETECTING,
@@ -274,30 +275,19 @@ class Story:
         self.picture.update(page=page.link)
         self.picture.say(f"live page: {page.link}")
 
-    def _start_spark(self) -> None:
-        try:
-            from pairbus.spark.session import get_session
-
-            spark = get_session(master="local[2]", app_name="pairbus demo")
-            spark.range(1).count()  # warm: the first job is the slow one
-            self._spark = spark
-            self._stack.callback(spark.stop)
-        except Exception as exc:  # noqa: BLE001 - told when Spark is needed
-            self._spark_problem = exc
-
     def _close_clients(self) -> None:
         """Close the paired clients, so that their ledgers are complete."""
         self._clients[0].close()  # the aio client closed with its senders
 
     def _books(self) -> tuple[bool, str, dict[str, Any]]:
-        assert self._spark is not None
+        spark = self._spark_started.result()
         from pairbus.ledger.prices import load_prices
         from pairbus.spark.books import balance
         from pairbus.spark.report import cost_report
 
-        books = balance(self._spark, str(self.ledger))
+        books = balance(spark, str(self.ledger))
         prices = load_prices()
-        report = cost_report(self._spark, str(self.ledger), prices, subscriptions={NEWS: 1})
+        report = cost_report(spark, str(self.ledger), prices, subscriptions={NEWS: 1})
         cost = {
             "currency": report.currency,
             "prices_of": report.prices_of,
@@ -307,6 +297,7 @@ class Story:
             "stages": [
                 {
                     "stage": line.name[0],
+                    "is_derived": "derived" in line.name,
                     "messages": line.messages,
                     "operations": line.operations,
                     "cost": line.spent,
@@ -396,8 +387,20 @@ class Story:
         self._stop.set()
         self.load.stop_sending(5)
         self.load.stop_reading(5)
+        if self._spark_started.done() and not self._spark_started.exception():
+            self._spark_started.result().stop()
+        self._spark_thread.shutdown(wait=False, cancel_futures=True)
         self._stack.close()
         shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def start_spark() -> "SparkSession":
+    """A warm session: the first job, and the first Python worker, are the slow ones."""
+    from pairbus.spark.session import get_session
+
+    spark = get_session(master="local[2]", app_name="pairbus demo")
+    spark.sparkContext.parallelize(range(2), 2).map(str).count()
+    return spark
 
 
 def quiet_logs() -> None:

@@ -1,0 +1,126 @@
+"""The demo, whole: real processes, a kill -9, Spark, and a verdict."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pairbus.demo.account import Account, judge, out_of_order
+from pairbus.demo.picture import Picture, Scene
+
+COST = {"currency": "USD", "stages": [], "operations": 0, "total": "0"}
+
+
+def verdict(account, **changes):
+    facts = {"detecting": {"orders"}, "balanced": True, "books": "", "cost": COST, "seconds": {}}
+    return judge(account, **{**facts, **changes})
+
+
+def sent_and_arrived():
+    account = Account()
+    for number, name in enumerate("abc"):
+        account.took(name, "orders", "s1", number)
+    account.put_aside(("b", "c"), "q0")
+    for number, name in enumerate("abc"):
+        account.got("orders", name, number + 1)
+    return account
+
+
+def test_all_arrived_once_in_order_is_a_good_verdict():
+    found = verdict(sent_and_arrived())
+    assert found.ok
+    assert (found.sent, found.delivered, found.through_backlog, found.lost) == (3, 3, 2, 0)
+
+
+def test_lost_message_is_a_bad_verdict():
+    account = sent_and_arrived()
+    account.took("d", "orders", "s1", 3)
+    found = verdict(account)
+    assert not found.ok
+    assert found.lost == 1
+    assert "1 lost" in found.problems
+
+
+def test_second_copy_is_bad_only_where_duplicates_are_detected():
+    account = sent_and_arrived()
+    account.got("orders", "b", 77)
+    assert not verdict(account).ok
+    assert verdict(account, detecting=set()).ok
+    assert verdict(account, detecting=set()).duplicates == 1
+
+
+def test_same_copy_again_is_a_redelivery_and_no_duplicate():
+    account = sent_and_arrived()
+    account.got("orders", "b", 2)
+    found = verdict(account)
+    assert found.ok
+    assert (found.duplicates, found.redelivered) == (0, 1)
+
+
+def test_order_is_judged_within_one_session_and_one_backlog_queue():
+    account = Account()
+    for number, name in enumerate("abcd"):
+        account.took(name, "orders", "s1", number)
+    account.put_aside(("a", "c"), "q0")
+    account.put_aside(("b",), "q1")
+    for name in "cabd":  # a after c, in the same queue: broken; b came by another queue: fine
+        account.got("orders", name, ord(name))
+    assert out_of_order(account) == ["a"]
+    assert not verdict(account).order_kept
+
+
+def test_demo_that_saw_no_outage_has_proved_nothing():
+    account = Account()
+    account.took("a", "orders", None, 0)
+    account.got("orders", "a", 1)
+    assert "nothing went through the backlog" in verdict(account).problems
+
+
+def test_picture_is_plain_lines_in_a_pipe_and_drawn_on_a_terminal(capsys):
+    picture = Picture(Scene(["one", "two"]))
+    with picture:
+        picture.act("first")
+        picture.update(
+            counts={"orders": {"sent": 1, "backlog": 2, "arrived": 3, "retries": 0}}, to_drain=4
+        )
+    lines = capsys.readouterr().out
+    assert "== one: first" in lines
+    assert "orders sent 1 arrived 3" in lines
+    from rich.console import Console
+
+    drawn = io.StringIO()
+    Console(width=100, file=drawn).print(picture.render())
+    assert "pairbus demo" in drawn.getvalue()
+    assert "drain" in drawn.getvalue()
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.xdist_group("spark")
+@pytest.mark.timeout(420)
+def test_demo_survives_the_outage_and_loses_nothing(tmp_path):
+    log = tmp_path / "out"
+    with log.open("w") as out:
+        done = subprocess.run(
+            [sys.executable, "-m", "pairbus", "--debug", "demo", "--fast", "--json"],
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            timeout=400,
+            env={**os.environ, "TMPDIR": str(tmp_path)},
+        )
+    text = log.read_text()
+    found = json.loads(text.strip().splitlines()[-1])
+    assert done.returncode == 0, text
+    assert found["ok"]
+    assert found["lost"] == 0
+    assert found["sent"] == found["delivered"] > found["through_backlog"] > 0
+    assert found["order_kept"]
+    assert found["duplicates_where_detected"] == 0
+    stages = {row["stage"] for row in found["cost"]["stages"]}
+    assert {"send_primary", "send_backlog", "receive_backlog", "ping"} <= stages
+    # It cleans up after itself.
+    assert not list(Path(tmp_path).glob("pairbus-demo-*"))
