@@ -82,7 +82,7 @@ def test_refuse_resets_what_is_open_and_refuses_what_is_new(proxy: FaultProxy) -
 
 def test_reset_accepts_and_resets(proxy: FaultProxy) -> None:
     proxy.mode = "reset"
-    with connect(proxy) as client, pytest.raises(ConnectionResetError):
+    with pytest.raises(ConnectionResetError), connect(proxy) as client:  # then, or even before
         client.recv(1)
 
 
