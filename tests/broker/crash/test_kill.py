@@ -1,0 +1,135 @@
+"""The broker process is killed with SIGKILL under load, many times; its promises hold.
+
+A message whose send was acknowledged is there at the next start. A message whose completion was
+acknowledged never comes back. Only what was in flight at the moment of the kill may go either way.
+"""
+
+import contextlib
+import json
+import random
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from pairbus.amqp.message import Message
+from pairbus.lean import LeanConnection, LeanError
+
+pytestmark = [pytest.mark.crash, pytest.mark.slow, pytest.mark.timeout(300)]
+KILLS = 10
+
+
+class Process:
+    """A broker process on one data folder."""
+
+    def __init__(self, data: Path, *options: str) -> None:
+        self._command = [
+            sys.executable, "-m", "pairbus", "broker", "run", "--port", "0", "--json",
+            "--data", str(data), *options,
+        ]  # fmt: skip
+
+    def __enter__(self) -> str:
+        self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, text=True)
+        line = self._process.stdout.readline()
+        assert line, "the broker did not start"
+        return json.loads(line)["connection_string"]
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+        self._process.stdout.close()
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+
+class Account:
+    """What the clients were promised."""
+
+    def __init__(self) -> None:
+        self.sent: set[int] = set()
+        self.completing: set[int] = set()
+        self.completed: set[int] = set()
+        self.next_id = 0
+        self.came_back: list[int] = []
+
+    def note_delivery(self, number: int) -> None:
+        if number in self.completed:
+            self.came_back.append(number)
+
+
+def send_until_killed(text: str, account: Account, stop: threading.Event) -> None:
+    with contextlib.suppress(LeanError, OSError), LeanConnection(text) as connection:
+        sender = connection.sender("q")
+        while not stop.is_set():
+            numbers = range(account.next_id, account.next_id + random.choice((1, 3, 20)))
+            account.next_id = numbers.stop
+            payloads = [Message.build(data=str(n).encode()).encode() for n in numbers]
+            outcomes = sender.send_batch(payloads)
+            if all(outcome.is_accepted for outcome in outcomes):
+                account.sent.update(numbers)
+
+
+def receive_until_killed(text: str, account: Account, stop: threading.Event) -> None:
+    with contextlib.suppress(LeanError, OSError), LeanConnection(text) as connection:
+        receiver = connection.receiver("q")
+        while not stop.is_set():
+            received = receiver.receive_now(10)
+            if not received:
+                receiver.wait(0.2)
+                continue
+            numbers = [int(one.message.body) for one in received]
+            for number in numbers:
+                account.note_delivery(number)
+            account.completing.update(numbers)
+            receiver.complete(received)
+            account.completed.update(numbers)
+
+
+@pytest.mark.parametrize("durability", ["normal", "full"])
+def test_acknowledged_messages_survive_and_completed_ones_never_return(
+    tmp_path: Path, durability: str
+) -> None:
+    random.seed(7)
+    account = Account()
+    broker = Process(tmp_path / "data", "--durability", durability)
+    entities = tmp_path / "entities.json"
+    entities.write_text(json.dumps({"Namespaces": [{"Name": "n", "Queues": [{"Name": "q"}]}]}))
+    broker._command += ["--entities", str(entities)]
+    kills = KILLS if durability == "normal" else 3
+    for _ in range(kills):
+        with broker as text:
+            stop = threading.Event()
+            threads = [
+                threading.Thread(target=work, args=(text, account, stop))
+                for work in (send_until_killed, receive_until_killed)
+            ]
+            before = len(account.sent)
+            for thread in threads:
+                thread.start()
+            deadline = time.monotonic() + 20
+            while len(account.sent) < before + 50 and time.monotonic() < deadline:
+                time.sleep(0.01)
+            time.sleep(random.uniform(0.0, 0.3))  # any moment will do
+            broker.kill()
+            stop.set()
+            for thread in threads:
+                thread.join()
+    with broker as text, LeanConnection(text) as connection:
+        receiver = connection.receiver("q")
+        left: set[int] = set()
+        while received := receiver.receive_now(500):
+            for one in received:
+                number = int(one.message.body)
+                account.note_delivery(number)
+                assert number not in left, "a message is there twice"
+                left.add(number)
+            receiver.complete(received)
+    assert len(account.sent) >= 50 * kills
+    assert account.completed
+    assert account.came_back == []
+    lost = account.sent - left - account.completing
+    assert lost == set()
