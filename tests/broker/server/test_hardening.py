@@ -152,10 +152,9 @@ def test_too_many_links_end_the_connection(ns, client) -> None:
 def test_too_many_connections_are_refused_and_the_others_live(ns) -> None:
     with contextlib.closing(RawClient(ns.port)) as first:
         first.until(Opened)
-        crowd = []
+        address = ("127.0.0.1", ns.port)
+        crowd = [socket.create_connection(address, timeout=10) for _ in range(40)]
         try:
-            for _ in range(40):
-                crowd.append(socket.create_connection(("127.0.0.1", ns.port), timeout=10))
             assert ends(crowd[-1])
             first.engine.attach_receiver(
                 first.session, "cbs", source=Source(address="$cbs"), target=Target("me")
