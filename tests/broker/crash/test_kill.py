@@ -33,14 +33,17 @@ class Process:
 
     def __enter__(self) -> str:
         self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, text=True)
-        line = self._process.stdout.readline()
+        self._out = self._process.stdout
+        assert self._out is not None
+        line = self._out.readline()
         assert line, "the broker did not start"
         return json.loads(line)["connection_string"]
 
     def kill(self) -> None:
         self._process.kill()
         self._process.wait()
-        self._process.stdout.close()
+        assert self._out is not None
+        self._out.close()
 
     def __exit__(self, *_: object) -> None:
         self.kill()

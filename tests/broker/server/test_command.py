@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
@@ -14,7 +15,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 pytestmark = pytest.mark.slow
 
 
-def start(*arguments: str) -> subprocess.Popen:
+def start(*arguments: str) -> Any:
     return subprocess.Popen(
         [sys.executable, "-m", "pairbus", "broker", "run", *arguments],
         stdout=subprocess.PIPE,
