@@ -1,8 +1,9 @@
 """The SDK's administration clients for a broker, without certificates.
 
-The SDK's administration client always speaks HTTPS. Its transport is public API, so a transport
-that says `http` instead reaches the same port of the broker with no certificate to trust. Only the
-scheme is changed, and only for connection strings that are for development.
+The SDK's administration client always speaks HTTPS. Its pipeline is made of policies, and the one
+that sets headers may be replaced by the caller: ours also says `http`, so that the same port of the
+broker is reached with no certificate to trust. (A transport of one's own would do as well, but
+azure-servicebus 7.14.3 ignores it.)
 """
 
 from __future__ import annotations
@@ -18,27 +19,27 @@ if TYPE_CHECKING:
 
 def admin_client(connection_string: str, **options: Any) -> ServiceBusAdministrationClient:
     """Return an administration client for an embedded broker's connection string."""
-    from azure.core.pipeline.transport import RequestsTransport
     from azure.servicebus.management import ServiceBusAdministrationClient
 
-    class PlainHttpTransport(RequestsTransport):  # type: ignore[misc]  # exported untyped
-        def send(self, request: Any, **kwargs: Any) -> Any:
-            request.url = request.url.replace("https://", "http://", 1)
-            return super().send(request, **kwargs)
-
-    options.setdefault("transport", PlainHttpTransport())
+    options.setdefault("headers_policy", _plain_http())
     return ServiceBusAdministrationClient.from_connection_string(connection_string, **options)
 
 
 def aio_admin_client(connection_string: str, **options: Any) -> AioAdministrationClient:
     """Return an asynchronous administration client for an embedded broker's connection string."""
-    from azure.core.pipeline.transport import AioHttpTransport
     from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
-    class PlainHttpTransport(AioHttpTransport):  # type: ignore[misc]  # exported untyped
-        async def send(self, request: Any, **kwargs: Any) -> Any:
-            request.url = request.url.replace("https://", "http://", 1)
-            return await super().send(request, **kwargs)
-
-    options.setdefault("transport", PlainHttpTransport())
+    options.setdefault("headers_policy", _plain_http())
     return ServiceBusAdministrationClient.from_connection_string(connection_string, **options)
+
+
+def _plain_http() -> Any:
+    from azure.core.pipeline.policies import HeadersPolicy
+
+    class PlainHttpPolicy(HeadersPolicy):
+        def on_request(self, request: Any) -> None:
+            super().on_request(request)
+            url: str = request.http_request.url
+            request.http_request.url = url.replace("https://", "http://", 1)
+
+    return PlainHttpPolicy()

@@ -18,6 +18,7 @@ from azure.servicebus import (
     ServiceBusReceiver,
     ServiceBusSender,
 )
+from azure.servicebus import __version__ as azure_servicebus_version
 
 from pairbus.broker import RunningNamespace, run
 
@@ -29,11 +30,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
 
 
+#: Since 7.15.0 the SDK waits for the outcome of a settlement, so that it can tell of a lost lock.
+WAITS_FOR_OUTCOME = tuple(map(int, azure_servicebus_version.split(".")[:2])) >= (7, 15)
+
+
 class Bus:
     """A namespace with an SDK client; what it opens is closed at the end of the module."""
 
     def __init__(self, ns: RunningNamespace) -> None:
         self.ns = ns
+        self.waits_for_outcome = WAITS_FOR_OUTCOME
         self.client = ServiceBusClient.from_connection_string(ns.connection_string, retry_total=0)
         self._open: list[Any] = []
         self._senders: dict[str, ServiceBusSender] = {}

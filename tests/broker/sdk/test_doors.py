@@ -47,10 +47,9 @@ def test_amqp_over_websocket(bus) -> None:
     assert exchange(client, queue) == "hello"
 
 
-def test_administration_over_https_with_the_certificate(bus) -> None:
-    with ServiceBusAdministrationClient.from_connection_string(
-        bus.ns.connection_string, connection_verify=str(bus.ns.certificate)
-    ) as admin:
+def test_administration_over_https_with_the_certificate(bus, monkeypatch) -> None:
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(bus.ns.certificate))
+    with ServiceBusAdministrationClient.from_connection_string(bus.ns.connection_string) as admin:
         admin.create_queue("over-https")
         assert admin.get_queue("over-https").name == "over-https"
 

@@ -133,13 +133,14 @@ def test_management_and_settlement_fail_on_demand(bus) -> None:
     bus.sender(queue).send_messages(ServiceBusMessage("x"))
     receiver = bus.receiver(queue)
     [message] = bus.take(receiver)
-    with (
-        bus.ns.faults.inject(
-            "reject", on="settle", entity=queue, condition="amqp:not-allowed", times=1
-        ),
-        pytest.raises(ServiceBusError, match="a fault was injected"),
-    ):
-        receiver.complete_message(message)
+    if bus.waits_for_outcome:
+        with (
+            bus.ns.faults.inject(
+                "reject", on="settle", entity=queue, condition="amqp:not-allowed", times=1
+            ),
+            pytest.raises(ServiceBusError, match="a fault was injected"),
+        ):
+            receiver.complete_message(message)
     with (
         bus.ns.faults.inject("throttle", on="management", entity=queue),
         pytest.raises(ServiceBusServerBusyError),

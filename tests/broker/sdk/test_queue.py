@@ -286,9 +286,10 @@ def test_settling_twice_is_refused_by_the_sdk_and_a_lost_lock_by_the_broker(bus)
     token = y.lock_token.bytes_le
     bus.ns.do(lambda ns: ns.update_disposition(queue, [token], Outcome.ABANDON))
     with pytest.raises(MessageLockLostError):
-        receiver.complete_message(y)
-    with pytest.raises(MessageLockLostError):
         receiver.renew_message_lock(y)
+    if bus.waits_for_outcome:
+        with pytest.raises(MessageLockLostError):
+            receiver.complete_message(y)
     [y] = bus.take(receiver)
     assert y.delivery_count == 1
     receiver.complete_message(y)

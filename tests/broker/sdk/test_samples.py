@@ -15,8 +15,8 @@ from azure.servicebus.management import SqlRuleFilter
 
 
 def samples() -> list[str]:
-    text = importlib.metadata.metadata("azure-servicebus").get_payload()
-    assert isinstance(text, str)
+    text = importlib.metadata.distribution("azure-servicebus").read_text("METADATA")
+    assert text is not None
     return re.findall(r"```[Pp]ython\n(.*?)```", text, re.DOTALL)
 
 

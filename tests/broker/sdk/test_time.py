@@ -88,8 +88,9 @@ def test_a_lock_that_ends_gives_the_message_back(bus, clock) -> None:
     receiver = bus.receiver(queue)
     [message] = bus.take(receiver)
     clock.advance(31)
-    with pytest.raises(MessageLockLostError):
-        receiver.complete_message(message)
+    if bus.waits_for_outcome:
+        with pytest.raises(MessageLockLostError):
+            receiver.complete_message(message)
     [message] = bus.take(receiver)
     assert message.delivery_count == 1
 
@@ -100,8 +101,9 @@ def test_a_session_lock_that_ends_detaches_its_receiver(bus, clock) -> None:
     receiver = bus.receiver(queue, session_id="s")
     [message] = bus.take(receiver)
     clock.advance(31)
-    with pytest.raises((SessionLockLostError, ServiceBusError)):
-        receiver.complete_message(message)
+    if bus.waits_for_outcome:
+        with pytest.raises((SessionLockLostError, ServiceBusError)):
+            receiver.complete_message(message)
     other = bus.receiver(queue, session_id="s")
     [message] = bus.take(other)
     assert message.delivery_count == 1
