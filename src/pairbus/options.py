@@ -92,6 +92,8 @@ class SyphonOptions:
         max_messages_per_second: Upper bound on the drain; none if left out.
         max_bytes_per_second: Upper bound on the drain; none if left out.
         max_messages_per_trigger: Most messages of one backlog queue in one micro-batch.
+        retry_after: First wait for a destination that cannot take messages, in seconds; it
+            doubles up to five minutes.
         transform: `"package.module:function"`, or a function: from DataFrame to DataFrame, between
             restore and deliver.
     """
@@ -110,6 +112,7 @@ class SyphonOptions:
     max_messages_per_second: float | None = None
     max_bytes_per_second: float | None = None
     max_messages_per_trigger: int = 5000
+    retry_after: float = 10.0
     transform: str | Callable[..., Any] | None = None
 
     def __post_init__(self) -> None:
@@ -129,6 +132,7 @@ class SyphonOptions:
         _count(self, "backlog_queue_count", 1)
         _choice(self, "ttl_policy", ("full", "deduct"))
         _seconds(self, "long_poll", 0.1, 3600)
+        _seconds(self, "retry_after", 0.1, 300)
         for name in ("checkpoint", "ledger"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, os.fspath(getattr(self, name)))

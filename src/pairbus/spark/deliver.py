@@ -154,6 +154,8 @@ class Deliverer:
         max_bytes: most bytes of a batch.
         clock: seconds since 1970.
         pause: sleeps.
+        names: of the namespaces sent to and settled in, for the ledger.
+        probe: None, or in one line why no receipt could be written now: then nothing is sent.
         stopping: whether the syphon is asked to end; what was not sent then is given back.
     """
 
@@ -167,6 +169,8 @@ class Deliverer:
     clock: Callable[[], float] = time.time
     pause: Callable[[float], None] = time.sleep
     stopping: Callable[[], bool] = bool
+    names: tuple[str, str] = ("primary", "secondary")
+    probe: Callable[[], str | None] = lambda: None
     budget: LockBudget = field(default_factory=LockBudget)
 
     def __post_init__(self) -> None:
@@ -176,10 +180,16 @@ class Deliverer:
         self._held: list[list[Any]] = []
         self._failed: dict[str, str] = {}
         self._delivered: set[str] = set()
-        self._operations: dict[tuple[str, str, str], list[int]] = {}
+        self._operations: dict[tuple[str, str, str, str], list[int]] = {}
         self._summary: dict[str, Any] = {"forwarded": 0, "bytes": 0, "dead_lettered": {}}
         self._primary_down = False
         self._giving_back = False
+        problem = self.probe()
+        if problem and self.settling is not None:
+            self.report({"stalled": f"ledger: {problem}"})
+            self._giving_back = True
+        elif problem:
+            raise RuntimeError(f"servicebus: ledger: {problem}")
 
     # -- one Arrow batch
 
@@ -297,7 +307,8 @@ class Deliverer:
             self._delivered.add(destination.lower())
             size = sum(len(job.messages[i]) for i in job.batch)
             steps = sum(-(-len(job.messages[i]) // STEP) or 1 for i in job.batch)
-            self._count("send_primary", destination, "send", len(job.batch), size, steps)
+            row = ("send_primary", destination, "send", len(job.batch), size, steps)
+            self._count(self.names[0], *row)
             self._settle_later(_Settle(rows, job.rows(), "completed", "forwarded"))
             return
         if self.settling is None:
@@ -383,7 +394,8 @@ class Deliverer:
             if settle.how == "abandoned":
                 tokens.reverse()  # newest first: the queue's order is whole at every moment
             self.settling.settle(queue, tokens, settle.how, settle.reason, settle.description)
-            self._count("settle", queue, settle.how, len(tokens), 0, len(tokens))
+            row = ("settle", queue, settle.how, len(tokens), 0, len(tokens))
+            self._count(self.names[1], *row)
         self._add(settle)
 
     def _add(self, settle: _Settle) -> None:
@@ -395,9 +407,17 @@ class Deliverer:
             dead[settle.reason] = dead.get(settle.reason, 0) + len(settle.indices)
 
     def _count(
-        self, stage: str, entity: str, operation: str, messages: int, size: int, billable: int
+        self,
+        namespace: str,
+        stage: str,
+        entity: str,
+        operation: str,
+        messages: int,
+        size: int,
+        billable: int,
     ) -> None:
-        row = self._operations.setdefault((stage, entity, operation), [0, 0, 0, 0])
+        key = (namespace, stage, entity, operation)
+        row = self._operations.setdefault(key, [0, 0, 0, 0])
         row[0] += 1
         row[1] += messages
         row[2] += size

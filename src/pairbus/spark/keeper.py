@@ -63,8 +63,9 @@ class Keeper:
         state: the state directory.
         backlog: the secondary.
         bell: the doorbell.
-        count: notes an operation in the ledger: stage, entity, operation, calls, messages, bytes,
-            billable; `flush` makes the notes durable.
+        namespace: the secondary's name in the ledger.
+        count: notes an operation in the ledger: namespace, stage, entity, operation, calls,
+            messages, bytes, billable; `flush` makes the notes durable.
         probe_ledger: None, or in one line why no receipt could be written now.
         connection_problem: None, or in one line why the secondary cannot be reached.
         per_queue: cap of messages of one queue in one micro-batch.
@@ -80,6 +81,7 @@ class Keeper:
         backlog: Backlog,
         bell: Bell,
         *,
+        namespace: str = "secondary",
         count: Callable[..., None] = lambda *_a: None,
         flush: Callable[[], bool] = lambda: True,
         probe_ledger: Callable[[], str | None] = lambda: None,
@@ -96,6 +98,7 @@ class Keeper:
         self._journal = Journal(state.path)
         self._backlog = backlog
         self._bell = bell
+        self._namespace = namespace
         self._count = count
         self._flush = flush
         self._probe_ledger = probe_ledger
@@ -115,6 +118,7 @@ class Keeper:
         self._lock_seconds = 60.0
         self._problem: str | None = None
         self._problem_checked = 0.0
+        self._oldest: dict[str, int | None] = {}  # as last seen, where there was more
         self._empty_since: float | None = None
         self._empty_checked = 0.0
         self._saved_at = 0.0
@@ -192,11 +196,15 @@ class Keeper:
             path.unlink(missing_ok=True)
             self._counted = True
         for queue, polls in self._bell.polls().items():
-            self._count("idle_poll", queue, "receive", polls, 0, 0, polls)
+            self._note("idle_poll", queue, "receive", polls, 0, 0, polls)
             self._counted = True
         if self._counted and (now - self._flushed_at >= FLUSH_EVERY or self._state.stopping):
             self._flush()
             self._counted, self._flushed_at = False, now
+
+    def _note(self, stage: str, entity: str, operation: str, *numbers: int) -> None:
+        """Count what the keeper did itself."""
+        self._count(self._namespace, stage, entity, operation, *numbers)
 
     def _use(self, report: dict[str, Any], now: float) -> None:
         progress = self.progress
@@ -204,10 +212,8 @@ class Keeper:
         progress["bytes"] += report.get("bytes", 0)
         for reason, number in report.get("dead_lettered", {}).items():
             progress["dead_lettered"][reason] = progress["dead_lettered"].get(reason, 0) + number
-        for stage, entity, operation, calls, messages, size, billable in report.get(
-            "operations", []
-        ):
-            self._count(stage, entity, operation, calls, messages, size, billable)
+        for row in report.get("operations", []):
+            self._count(*row)
         for queue, read in report.get("read", {}).items():
             progress["received"] += read["messages"]
             self._read_total += read["messages"]
@@ -217,6 +223,7 @@ class Keeper:
                 self._lock_seconds = float(read["lock"])
             if not read["more"]:
                 self._warm.discard(queue)
+            self._oldest[queue] = read.get("oldest") if read["more"] else None
             if read.get("done"):
                 self._done.add(queue)
         if report.get("forwarded"):
@@ -247,7 +254,7 @@ class Keeper:
     def _renew(self, now: float) -> None:
         for queue, tokens in self._room.renewals(now, lock=self._lock_seconds).items():
             until = self._backlog.renew(queue, [bytes.fromhex(t) for t in tokens])
-            self._count("management", queue, "renew", 1, len(tokens), 0, len(tokens))
+            self._note("management", queue, "renew", 1, len(tokens), 0, len(tokens))
             ends: dict[float, list[str]] = {}
             for token, end in until.items():
                 ends.setdefault(end, []).append(token.hex())
@@ -265,7 +272,7 @@ class Keeper:
             self._write_blocked()  # who may try must be known before the message can be read
         for queue, tokens in queues.items():
             self._backlog.give_back(queue, tokens)
-            self._count("settle", queue, "abandoned", 1, len(tokens), 0, len(tokens))
+            self._note("settle", queue, "abandoned", 1, len(tokens), 0, len(tokens))
             self._warm.add(queue)
             self._room_changed = True
 
@@ -289,7 +296,7 @@ class Keeper:
             return
         self._empty_checked = now
         for queue in self._queues:
-            self._count("management", queue, "peek", 1, 0, 0, 1)
+            self._note("management", queue, "peek", 1, 0, 0, 1)
             if not self._backlog.is_empty(queue):
                 return
         self.progress["empty"] = True
@@ -373,6 +380,7 @@ class Keeper:
         waiting_for = dict(self._room.reasons())
         self.progress["waiting"] = len(self._room)
         self.progress["waiting_for"] = waiting_for
+        self.progress["oldest"] = min((o for o in self._oldest.values() if o), default=None)
         self.progress["problem"] = (
             self._problem
             or self._connection_problem()

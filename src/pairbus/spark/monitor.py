@@ -159,7 +159,7 @@ class Monitor:
             "waiting": told.get("waiting", 0),
             "waiting_for": told.get("waiting_for", {}),
             "dead_lettered": told.get("dead_lettered", {}),
-            "oldest_age": None,
+            "oldest_age": max(0.0, now - told["oldest"] / 1000) if told.get("oldest") else None,
             "rate": round(progress.rate, 1),
             "eta": progress.eta(self._remaining),
             "last_progress": _iso(progress.last_progress) if progress.last_progress else None,

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+from pairbus.core.syphon import Backoff
+from pairbus.core.syphon_waiting import WaitingRoom
 from pairbus.spark.controls import StateDir
 from pairbus.spark.doorbell import Doorbell
 from pairbus.spark.keeper import Keeper
@@ -19,7 +21,7 @@ def open_keeper(options: ConnectorOptions) -> Keeper:
         import tempfile
 
         location = tempfile.mkdtemp(prefix="pairbus-")
-    ledger, namespace = options["ledger"], namespace_of(options.target)
+    ledger = options["ledger"]
     count: Callable[..., None] = lambda *_row: None  # noqa: E731 - replaced where there is a ledger
     flush: Callable[[], bool] = lambda: True  # noqa: E731
     probe: Callable[[], str | None] = lambda: None  # noqa: E731
@@ -31,10 +33,9 @@ def open_keeper(options: ConnectorOptions) -> Keeper:
         flush = writer.flush
 
         def count(*row: Any) -> None:
-            stage, entity, operation, calls, messages, size, billable = row
-            name = "primary" if stage == "send_primary" else namespace
+            namespace, stage, entity, operation, calls, messages, size, billable = row
             writer.count(
-                name, entity, stage, operation,
+                namespace, entity, stage, operation,
                 messages=messages, size=size, billable=billable, calls=calls,
             )  # fmt: skip
 
@@ -53,6 +54,8 @@ def open_keeper(options: ConnectorOptions) -> Keeper:
         BacklogSide(options.target),
         bell,
         count=count,
+        namespace=options["namespaceName"] or namespace_of(options.target),
+        room=WaitingRoom(destination=Backoff(first=options["retryAfter"])),
         flush=flush,
         probe_ledger=probe,
         connection_problem=lambda: problems["secondary"],

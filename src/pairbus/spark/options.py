@@ -117,6 +117,12 @@ OPTIONS = (
     Option("ledger", "string", None, "both",
            "Ledger to write receipts (the sink, before it settles) and operation counts to."),
     Option("clientId", "string", "spark", "both", "Who acts, in the ledger."),
+    Option("namespaceName", "string", None, "both",
+           "The namespace's name in the ledger; the first label of its host unless given."),
+    Option("settleNamespaceName", "string", None, "write", "Likewise, of the one that rows came from."),
+    Option("retryAfter", "seconds", "10", "read",
+           "`peekLock` streams: the first wait for a destination that cannot take messages; it doubles "
+           "up to five minutes.", _seconds),
     Option("settle", "boolean", "false", "write",
            "Settle each row by its `entity` and `lockToken` once it was sent: complete what the "
            "destination took, dead-letter what it refuses.", _boolean),

@@ -70,6 +70,7 @@ class Setup:
     long_poll: float
     transform: "Callable[[DataFrame], DataFrame] | None"
     per_trigger: int
+    retry_after: float
 
     @classmethod
     def of(cls, options: SyphonOptions) -> "Setup":
@@ -110,12 +111,19 @@ class Setup:
             long_poll=options.long_poll,
             transform=_load(transform) if isinstance(transform, str) else transform,
             per_trigger=options.max_messages_per_trigger,
+            retry_after=options.retry_after,
         )
 
     @property
     def primary_name(self) -> str:
         """The primary's name, as in the paths of the backlog queues."""
         return self.queues[0].partition("/")[0]
+
+    @property
+    def secondary_name(self) -> str:
+        """The secondary's name: the first label of its host, or the host where it is an address."""
+        label = self.secondary_host.partition(":")[0].partition(".")[0]
+        return self.secondary_host if label.isdigit() or label == "localhost" else label
 
     def source_options(self, bounds: Bounds, *, partitions: int, now: float) -> dict[str, str]:
         """Options of the source over all backlog queues."""
@@ -130,6 +138,8 @@ class Setup:
             "maxPartitions": str(partitions),
             "maxMessagesPerTrigger": str(self.per_trigger),
             "clientId": self.client_id,
+            "namespaceName": self.secondary_name,
+            "retryAfter": str(self.retry_after),
             "untilEmpty": "true" if bounds.until_empty else "false",
         }
         if bounds.max_messages:
@@ -148,6 +158,8 @@ class Setup:
             "settle": "true",
             "stateLocation": str(self.checkpoint),
             "clientId": self.client_id,
+            "namespaceName": self.primary_name,
+            "settleNamespaceName": self.secondary_name,
         }
         if self.ledger:
             options["ledger"] = self.ledger

@@ -4,7 +4,7 @@ What a task does is in `deliver`; here are Spark's classes around it, and the ro
 no encoded message but columns.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -92,18 +92,22 @@ def open_deliverer(options: ConnectorOptions) -> "Deliverer":
     """A deliverer on this process's connections."""
     from pairbus.spark.controls import StateDir
     from pairbus.spark.deliver import Deliverer
-    from pairbus.spark.wire import Sends, Settles
+    from pairbus.spark.wire import Sends, Settles, namespace_of
 
     location = options["stateLocation"]
     state = StateDir(location) if location else None
     waiting: dict[str, Any] = state.read("waiting.json") if state else {}
     ledger, client = options["ledger"], options["clientId"]
-    receipts = None
+    receipts: Callable[[pa.Table], None] | None = None
+    probe: Callable[[], str | None] = lambda: None  # noqa: E731 - replaced where there is a ledger
     if ledger:
-        from pairbus.ledger.receipts import write_receipts
+        from pairbus.ledger import receipts as ledger_receipts
 
         def receipts(table: "pa.Table") -> None:
-            write_receipts(ledger, table, client_id=client)
+            ledger_receipts.write_receipts(ledger, table, client_id=client)
+
+        def probe() -> str | None:
+            return ledger_receipts.probe(ledger)
 
     return Deliverer(
         sending=Sends(options.target, options["sendTimeout"]),
@@ -116,5 +120,10 @@ def open_deliverer(options: ConnectorOptions) -> "Deliverer":
             for name, probe in waiting.get("blocked", {}).items()
         },
         max_bytes=options["maxBatchBytes"],
+        names=(
+            options["namespaceName"] or namespace_of(options.target),
+            options["settleNamespaceName"] or namespace_of(options.settle_target or options.target),
+        ),
+        probe=probe,
         stopping=(lambda: state.stopping) if state else bool,
     )

@@ -197,6 +197,8 @@ class ReceiveStream(DataSourceStreamReader):
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         """The queues that have something, shared among at most `maxPartitions` tasks."""
         epoch = int(end["epoch"])
+        if epoch == int(start["epoch"]):
+            return []  # Spark's very first batch, which it runs whether there is something or not
         grants = self._kept().grants(epoch)
         count = min(len(grants), self._options["maxPartitions"])
         return [ReceivePartition(epoch, tuple(grants[number::count])) for number in range(count)]
@@ -254,12 +256,13 @@ def receive(options: ConnectorOptions, partition: ReceivePartition) -> "Iterator
     state = StateDir(location) if location else None
     journal = Journal(location) if location and not taking and partition.epoch >= 0 else None
     wire, maker = Receiving(options.target, taking), _maker(options)
+    wire.namespace = options["namespaceName"] or wire.namespace
     latest = options["enqueuedBefore"]
     report: dict[str, Any] = {"read": {}, "operations": []}
     for grant in partition.grants:
         queue = grant.queue
         left, room, count, size, steps = grant.messages, grant.size, 0, 0, 0
-        more, done, lock = True, False, None
+        more, done, lock, oldest = True, False, None, None
         page = None
         if journal is not None:
             tokens = journal.earlier(partition.epoch, queue)
@@ -283,6 +286,7 @@ def receive(options: ConnectorOptions, partition: ReceivePartition) -> "Iterator
                     got, opened, done = got[:keep], opened[:keep], True
             if not got:
                 break
+            oldest = opened[0].enqueued_time or oldest
             if lock is None and opened[0].locked_until is not None:
                 lock = opened[0].locked_until / 1000 - now / 1e6
             used = [len(payload) for _, payload in got]
@@ -296,8 +300,10 @@ def receive(options: ConnectorOptions, partition: ReceivePartition) -> "Iterator
             page.close()
         report["read"][queue] = {
             "messages": count, "bytes": size, "more": more and not done, "done": done, "lock": lock,
+            "oldest": oldest,
         }  # fmt: skip
         stage = "receive_backlog" if count else "idle_poll"
-        report["operations"].append([stage, queue, "receive", 1, count, size, steps or 1])
+        row = [wire.namespace, stage, queue, "receive", 1, count, size, steps or 1]
+        report["operations"].append(row)
     if state is not None:
         state.report(report)

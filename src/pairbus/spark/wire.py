@@ -72,6 +72,7 @@ class Receiving:
         self._pool = Pool(target, "reader")
         self._mode = Mode.RECEIVE_AND_DELETE if delete else Mode.PEEK_LOCK
         self._backlog = BacklogSide(target, "reader")
+        self.namespace = namespace_of(target)
 
     def receive(self, queue: str, count: int, size: int) -> list[tuple[bytes | None, bytes]]:
         """What is there now; nothing where the queue cannot be read."""

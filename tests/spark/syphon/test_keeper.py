@@ -191,7 +191,7 @@ def test_a_ledger_that_takes_no_receipt_stalls_until_it_does(tmp_path):
 
 
 def test_totals_are_added_up_and_operations_counted(office, tmp_path):
-    row = ["send_primary", "orders", "send", 1, 3, 30, 3]
+    row = ["contoso", "send_primary", "orders", "send", 1, 3, 30, 3]
     for _ in range(2):
         office.state.report(
             {"forwarded": 3, "bytes": 30, "dead_lettered": {"Rejected": 1}, "operations": [row]}
