@@ -239,6 +239,8 @@ class Namespace(Catalog):
         if error is not None and not isinstance(error, StoreError):
             log.error("the store could not commit a group: %s", error)
             error = StoreError("The broker could not store the request.")
+        if error is not None:
+            self._undo(group)
         now = self.now()
         for queue, staged in group.arrivals:
             if error is None:
@@ -247,6 +249,18 @@ class Namespace(Catalog):
                 queue.withdraw(staged)
         for callback in group.callbacks:
             callback(error)
+
+    def _undo(self, group: Journal) -> None:
+        """Forget what must not be remembered of a group that was not stored."""
+        histories = {
+            entity.entity_id: entity.history
+            for entity in self.entities_by_key.values()
+            if entity.history is not None
+        }
+        for kind, row in group.entities:
+            if kind == "remember" and row[0] in histories:
+                histories[row[0]].forget(row[1])
+        self.context.journal.numbers += group.numbers  # reserved in memory: so keep them yet
 
     def _rearm(self) -> None:
         """Set the loop's timer to the next deadline."""

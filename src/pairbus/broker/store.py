@@ -260,7 +260,7 @@ class Store:
         for first, last in runs([base + number for number in numbers]):
             for row in self._read.execute(
                 "SELECT id, annotations, bare FROM message WHERE id BETWEEN ? AND ?", (first, last)
-            ):
+            ).fetchall():
                 yield row[0] & NUMBER_MASK, row[1], row[2]
 
     def entities(self) -> list[tuple[Any, ...]]:

@@ -72,12 +72,13 @@ def test_what_is_given_back_returns_to_its_place_in_order(outcome, count):
     assert [d.message.delivery_count for d in again] == [count, count, 0]
 
 
-def test_an_abandoned_message_goes_to_who_waits():
+@pytest.mark.parametrize("outcome", [Outcome.ABANDON, Outcome.RELEASE])
+def test_what_is_given_back_goes_to_who_waits(outcome):
     bench = Bench()
     bench.send(b"1")
     receiver, host = bench.receiver(credit=1)
     _, other = bench.receiver(credit=1)
-    receiver.settle(host.tokens[0], Outcome.ABANDON)
+    receiver.settle(host.tokens[0], outcome)
     assert other.bodies == [b"1"]
 
 

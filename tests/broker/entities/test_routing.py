@@ -187,8 +187,10 @@ def test_messages_are_forwarded_along_a_chain():
     bench.ns.create_queue(QueueDescription("middle", forward_to="q"))
     bench.ns.create_queue(QueueDescription("first", forward_to="middle"))
     _, host = bench.receiver(credit=9)
+    bench.send(b"0")
     bench.send(b"1", b"2", path="first")
-    assert host.bodies == [b"1", b"2"]
+    assert host.bodies == [b"0", b"1", b"2"]
+    assert [d.message.enqueued_sequence_number for d in host.deliveries] == [1, 1, 2]
     assert bench.ns.runtime("first").total_message_count == 0
     with pytest.raises(NotAllowedError):
         bench.receiver("first")

@@ -227,6 +227,16 @@ def test_a_group_that_cannot_be_stored_is_refused_and_leaves_nothing(restart, tm
     assert [d.message.bare for d in bench.receive(5)] == [b"three"]
 
 
+def test_what_could_not_be_stored_is_no_duplicate_of_what_comes_next(restart):
+    bench = restart(requires_duplicate_detection=True)
+    bench.ns.context.journal.inserts.append((1, "no number", 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0))
+    bench.send(b"lost", message_id="a")
+    assert bench.ns.runtime("q").total_message_count == 0
+    bench.send(b"again", message_id="a")
+    bench = restart(bench.clock)
+    assert [d.message.bare for d in bench.receive(5)] == [b"again"]
+
+
 def test_runs_joins_what_follows_on():
     assert runs([5, 3, 4, 9, 1]) == [(1, 1), (3, 5), (9, 9)]
     assert runs([]) == []

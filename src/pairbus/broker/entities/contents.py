@@ -139,6 +139,7 @@ def changed_copy(message: IncomingMessage, view: View, changes: Changes) -> Inco
         priority=message.priority,
     )
     copy.hops = message.hops
+    copy.origin = message.origin
     return copy
 
 

@@ -39,6 +39,10 @@ class History:
         self.arm()
         return True
 
+    def forget(self, key: str) -> None:
+        """The message of this identifier could not be stored: another one may come."""
+        self.seen.pop(key, None)
+
     def restore(self, key: str, taken: int) -> None:
         """Take over one identifier from the store; oldest first."""
         self.seen[key] = taken

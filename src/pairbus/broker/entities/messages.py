@@ -74,6 +74,7 @@ class IncomingMessage:
         "durable",
         "hops",
         "message_id",
+        "origin",
         "partition_key",
         "priority",
         "scheduled",
@@ -109,6 +110,7 @@ class IncomingMessage:
         self.durable = durable
         self.priority = priority
         self.hops = 0  # how often it was forwarded
+        self.origin = 0  # its number at the entity that took it first, if not the next one
 
     def __repr__(self) -> str:
         return f"<IncomingMessage {self.size} bytes>"

@@ -94,14 +94,13 @@ class Queue:
         return number
 
     def stage(
-        self, incoming: Iterable[IncomingMessage], now: int, *, origin: int = 0, source: str = ""
+        self, incoming: Iterable[IncomingMessage], now: int, *, source: str = ""
     ) -> list[StoredMessage]:
         """Number these messages and note them for the store; nobody sees them yet.
 
         Args:
             incoming: in order.
             now: the time.
-            origin: the sequence number at the entity that took the message first, if not this one.
             source: the path where the message was dead-lettered, if it comes from there.
         """
         default_ttl = self.settings.default_ttl
@@ -124,7 +123,7 @@ class Queue:
                 due = NEVER if ttl is None else now + ttl
                 enqueued = now
             stored.sequence_number = number
-            stored.enqueued_sequence_number = first = origin or number
+            stored.enqueued_sequence_number = first = message.origin or number
             stored.enqueued_time = enqueued
             stored.expires_at = due
             stored.ttl = ttl
@@ -338,6 +337,7 @@ class Queue:
             return True
         if outcome is Outcome.RELEASE:
             self.give_back(message, now, counted=False)
+            self.dispatch(now)
             return True
         if properties:
             self.change(message, properties)

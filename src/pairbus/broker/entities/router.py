@@ -131,37 +131,48 @@ class Router:
         if isinstance(entity, QueueEntity):
             return entity.main.stage(incoming, now, source=source)
         kept: list[StoredMessage] = []
+        copies: dict[QueueEntity, list[IncomingMessage]] = {}
         for message in incoming:
             if message.scheduled is not None and message.scheduled > now:
                 kept += entity.main.stage([message], now, source=source)
             else:
-                self._fan_out(entity, message, now, source)
+                self._fan_out(entity, message, now, copies)
+        for subscription, messages in copies.items():
+            subscription.main.stage(messages, now, source=source)
         return kept
 
-    def _fan_out(self, topic: TopicEntity, message: IncomingMessage, now: int, source: str) -> None:
-        origin = topic.main.next_number()
+    def _fan_out(
+        self,
+        topic: TopicEntity,
+        message: IncomingMessage,
+        now: int,
+        copies: dict[QueueEntity, list[IncomingMessage]],
+    ) -> None:
+        """Add the copies of a message that each subscription gets."""
+        number = topic.main.next_number()
+        if not message.origin:
+            message.origin = number
         default_ttl = topic.settings.default_ttl
         if default_ttl != NEVER and (message.ttl is None or message.ttl > default_ttl):
             message.ttl = default_ttl
-        view = View(message, now, origin)
+        view = View(message, now, number)
         for subscription in topic.subscriptions.values():
             try:
-                copies = subscription.rules.copies(message, view)
+                found = subscription.rules.copies(message, view)
             except (FilterError, ProtocolError) as error:
                 if subscription.settings.dead_letter_on_filter_error:
-                    self._dead_on_arrival(subscription, message, str(error), origin, now)
+                    self._dead_on_arrival(subscription, message, str(error), now)
                 continue
             if subscription.settings.requires_session:
-                copies = [copy for copy in copies if copy.session_id]
-            if copies:
-                subscription.main.stage(copies, now, origin=origin, source=source)
+                found = [copy for copy in found if copy.session_id]
+            if found:
+                copies.setdefault(subscription, []).extend(found)
 
     def _dead_on_arrival(
         self,
         subscription: QueueEntity,
         message: IncomingMessage,
         problem: str,
-        origin: int,
         now: int,
     ) -> None:
         """A rule of the subscription failed on this message: it becomes a dead letter there."""
@@ -176,7 +187,7 @@ class Router:
         dead = subscription.dead
         highest = dead.last_number
         dead.last_number = subscription.main.next_number() - 1  # dead letters share its numbers
-        dead.stage([copy], now, origin=origin)
+        dead.stage([copy], now)
         dead.last_number = max(highest, dead.last_number)
 
     # --- moving on --------------------------------------------------------------------------------
@@ -232,6 +243,7 @@ class Router:
     ) -> None:
         copy = _as_sent(message)
         copy.hops = message.hops + 1
+        copy.origin = message.enqueued_sequence_number
         problem: tuple[str, str] | None = None
         if target is None:
             problem = (
