@@ -48,9 +48,11 @@ class Event:
         return type(self).__name__
 
     def as_dict(self) -> dict[str, Any]:
-        """The event as plain data that JSON can carry: `event` is its name, `at` ISO UTC."""
-        data = asdict(self)
-        data["at"] = self.at.isoformat()
+        """The event as plain data that JSON can carry: `event` is its name, times are ISO UTC."""
+        data = {
+            name: value.isoformat() if isinstance(value, datetime) else value
+            for name, value in asdict(self).items()
+        }
         return {"event": self.name, **data}
 
 

@@ -1,0 +1,125 @@
+"""Closed and faulted: states of ours, since the SDK's clients have none."""
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+
+from pairbus import events
+from pairbus._async import client as shell
+from pairbus.exceptions import ClientClosedError, ClientFaultedError
+
+pytestmark = [pytest.mark.sdk, pytest.mark.slow]
+
+
+class Syphon:
+    """Stands for the syphon that runs in this process: here only its being there matters."""
+
+    def __init__(self):
+        self.stopped = False
+
+    def stop(self):
+        self.stopped = True
+
+
+async def test_sdk_client_closed_behind_our_back_is_noticed_at_the_next_use(world):
+    primary = world.primary_client()
+    client = await world.pair(primary)
+    sender = world.keep(client.get_queue_sender("orders"))
+    await sender.send_messages(ServiceBusMessage("a"))
+
+    await primary.close()
+
+    for _ in range(2):
+        with pytest.raises(ClientClosedError, match="SDK client below it was closed"):
+            await sender.send_messages(ServiceBusMessage("b"))
+    assert client.status().state == "closed"
+    assert world.backlog() == []
+
+
+async def test_secondary_closed_behind_our_back_is_noticed_by_a_redirected_send(world):
+    secondary = world.secondary_client()
+    client = await world.pair(secondary=secondary)
+    await client.force_failover("orders")
+    sender = world.keep(client.get_queue_sender("orders"))
+    await sender.send_messages(ServiceBusMessage("a"))
+
+    await secondary.close()
+
+    with pytest.raises(ClientClosedError, match="secondary client is closed"):
+        await sender.send_messages(ServiceBusMessage("b"))
+    assert client.status().state == "open"
+    await client.force_primary("orders")
+    await sender.send_messages(ServiceBusMessage("c"))
+    assert world.bodies(world.primary, "orders") == [b"c"]
+
+
+async def test_where_the_syphon_runs_the_one_still_open_is_faulted(world, monkeypatch):
+    monkeypatch.setattr(shell, "FAULT_AFTER", 0.2)
+    client = await world.pair()
+    client._syphon = Syphon()
+    sender = world.keep(client.get_queue_sender("orders"))
+    await sender.send_messages(ServiceBusMessage("a"))
+    receiver = client.get_queue_receiver("orders", max_wait_time=1)
+
+    await client.secondary.close()
+    faulted = await world.seen.wait(events.ClientFaulted)
+
+    assert faulted.side == "paired"
+    assert client.status().state == "faulted"
+    for _ in range(2):
+        with pytest.raises(ClientFaultedError, match="secondary client is down") as caught:
+            await sender.send_messages(ServiceBusMessage("b"))
+        assert "not closed within" in caught.value.reason
+        with pytest.raises(ClientFaultedError):
+            await receiver.receive_messages()
+    with pytest.raises(ClientFaultedError):
+        client.get_queue_sender("orders")
+
+
+async def test_secondary_is_faulted_where_the_primary_is_down(world, monkeypatch):
+    monkeypatch.setattr(shell, "FAULT_AFTER", 0.2)
+    primary = world.primary_client()
+    client = await world.pair(primary)
+    client._syphon = Syphon()
+    sender = world.keep(client.get_queue_sender("orders"))
+    await sender.send_messages(ServiceBusMessage("a"))
+    receiver = client.secondary.get_queue_receiver("contoso/x-servicebus-transfer/0")
+
+    await primary.close()
+    with pytest.raises(ClientClosedError):
+        await sender.send_messages(ServiceBusMessage("b"))
+    faulted = await world.seen.wait(events.ClientFaulted)
+
+    assert faulted.side == "secondary"
+    with pytest.raises(ClientFaultedError, match="paired client is down"):
+        client.secondary.get_queue_sender("x")
+    with pytest.raises(ClientFaultedError):
+        await receiver.receive_messages()
+
+
+async def test_closing_both_in_time_faults_none_and_stops_the_syphon(world, monkeypatch):
+    monkeypatch.setattr(shell, "FAULT_AFTER", 0.3)
+    client = await world.pair()
+    syphon = client._syphon = Syphon()
+
+    await client.secondary.close()
+    await client.close()
+    await world.close()
+
+    assert syphon.stopped
+    assert world.seen.of(events.ClientFaulted) == []
+    assert client.status().state == "closed"
+
+
+async def test_without_a_syphon_the_other_stays_open(world, monkeypatch):
+    monkeypatch.setattr(shell, "FAULT_AFTER", 0.0)
+    client = await world.pair()
+    sender = world.keep(client.get_queue_sender("orders"))
+
+    await client.secondary.close()
+    await client.secondary.close()
+    await sender.send_messages(ServiceBusMessage("a"))
+
+    assert world.bodies(world.primary, "orders") == [b"a"]
+    await client.force_failover("orders")
+    with pytest.raises(ClientClosedError, match="secondary"):
+        await sender.send_messages(ServiceBusMessage("b"))

@@ -1,0 +1,112 @@
+# generated from tests/_async/test_deadlines.py by tools/gen_unasync.py; edit that one
+"""Every attempt ends: through a proxy that refuses, resets, stalls, goes deaf, slows and cuts."""
+
+import socket
+from time import monotonic
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.exceptions import OperationTimeoutError
+
+from pairbus import events
+from pairbus._compat import spawn
+from pairbus.exceptions import PairUnavailableError
+from pairbus.testing import FaultProxy
+
+pytestmark = [pytest.mark.sdk, pytest.mark.slow]
+
+
+@pytest.fixture
+def proxy(world):
+    with FaultProxy(world.primary.connection_string) as made:
+        yield made
+
+
+def ids(messages):
+    return {message.properties.message_id for message in messages}
+
+
+@pytest.mark.parametrize("is_open", [True, False], ids=["open-link", "new-link"])
+@pytest.mark.parametrize("mode", ["refuse", "reset", "stall", "deaf", "cut"])
+def test_send_survives_what_the_network_does(world, proxy, mode, is_open):
+    """With a client at the SDK's own defaults: no timeout anywhere but ours."""
+    primary = world.primary_client(proxy.connection_string, retry_total=3)
+    client = world.pair(primary, send_timeout=2.5)
+    sender = world.keep(client.get_queue_sender("orders"))
+    if is_open:
+        sender.send_messages(ServiceBusMessage("opens", message_id="0"))
+    proxy.mode = mode
+
+    started = monotonic()
+    sender.send_messages(ServiceBusMessage("a", message_id="1"))
+    sender.send_messages([ServiceBusMessage("b", message_id="2")])
+    took = monotonic() - started
+
+    assert took < 12, "one deadline on the primary, then the backlog"
+    assert {"1", "2"} <= ids(world.backlog()) | ids(world.messages(world.primary, "orders"))
+    assert "2" in ids(world.backlog())
+    assert client.status().entity("orders").phase == "failed_over"
+
+    proxy.mode = "pass"
+    world.seen.wait(events.Restored)
+    sender.send_messages(ServiceBusMessage("c", message_id="3"))
+    assert "3" in ids(world.messages(world.primary, "orders"))
+
+
+def test_slow_primary_is_no_outage(world, proxy):
+    primary = world.primary_client(proxy.connection_string)
+    client = world.pair(primary)
+    sender = world.keep(client.get_queue_sender("orders"))
+    proxy.latency = 0.1
+    proxy.mode = "slow"
+
+    sender.send_messages(ServiceBusMessage("a"))
+
+    assert client.status().entity("orders").phase == "healthy"
+    assert world.bodies(world.primary, "orders") == [b"a"]
+
+
+def test_peer_that_accepts_and_says_nothing_does_not_hold_anyone(world):
+    """The sync SDK's handshake reads with no timeout: the bare SDK would stay here for ever."""
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        port = deaf.getsockname()[1]
+        text = world.primary.connection_string.replace(f":{world.primary.port}", f":{port}")
+        client = world.pair(
+            world.primary_client(text, retry_total=3), failover_interval=3600, send_timeout=1
+        )
+        sender = world.keep(client.get_queue_sender("orders"))
+        done = []
+
+        def send():
+            with pytest.raises(OperationTimeoutError):
+                sender.send_messages(ServiceBusMessage("a"))
+            done.append(1)
+
+        tasks = [spawn(send) for _ in range(3)]
+        assert all([task.join(10) for task in tasks])
+        assert len(done) == 3
+        assert client.status().entity("orders").phase == "suspect"
+        started = monotonic()
+        with client.get_queue_sender("orders") as other:
+            client.force_failover("orders")
+            other.send_messages(ServiceBusMessage("b"))
+        assert monotonic() - started < 5
+        assert [m.body for m in world.backlog()] == [b"b"]
+
+
+def test_both_deaf_is_told_within_the_deadlines(world):
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        port = deaf.getsockname()[1]
+        text = world.secondary.connection_string.replace(f":{world.secondary.port}", f":{port}")
+        client = world.pair(
+            secondary=world.secondary_client(text), send_timeout=1, backlog_queue_count=5
+        )
+        sender = world.keep(client.get_queue_sender("orders"))
+        world.primary.kill()
+
+        started = monotonic()
+        with pytest.raises(PairUnavailableError) as caught:
+            sender.send_messages(ServiceBusMessage("a"))
+
+        assert monotonic() - started < 6, "two queues had their full deadline, no more"
+        assert isinstance(caught.value.secondary, OperationTimeoutError)
