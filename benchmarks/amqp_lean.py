@@ -93,10 +93,9 @@ def scenario(name, options, count):
         yield from meter.measure("settle_by_token", settle, count)
 
         def send_single():
-            for start in range(0, count, 500):
-                posted = [sender.post([one]) for one in messages[start : start + 500]]
-                for one in posted:
-                    assert one.wait()[0].is_accepted
+            for start in range(0, count, 1000):
+                outcomes = sender.send_each(messages[start : start + 1000])
+                assert all(outcome.is_accepted for outcome in outcomes)
 
         yield from meter.measure("send_single_pipelined", send_single, count)
 

@@ -235,6 +235,13 @@ def test_message_that_is_too_large_is_refused_alone(connection, queue):
     assert outcomes[1].error.condition == "amqp:link:message-size-exceeded"
 
 
+def test_messages_sent_each_by_itself_have_an_outcome_each(connection, queue):
+    sender = connection.sender(queue)
+    outcomes = sender.send_each([message(n) for n in range(1500)])  # more than one grant of credit
+    assert [o.is_accepted for o in outcomes] == [True] * 1500
+    assert ids(connection.receiver(queue).receive_now(2000)) == [str(n) for n in range(1500)]
+
+
 def test_many_senders_are_in_flight_side_by_side(ns, connection, queue):
     senders = [connection.sender(queue) for _ in range(3)]
     posted = [sender.post([message(n)]) for n, sender in enumerate(senders)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pairbus.amqp.errors import INTERNAL_ERROR, MESSAGE_SIZE_EXCEEDED, AmqpError
@@ -71,16 +71,20 @@ class BatchOutcome:
 class Posted:
     """Batches on their way."""
 
-    __slots__ = ("_sender", "outcomes")
+    __slots__ = ("_known", "_sender", "outcomes")
 
     def __init__(self, sender: LeanSender, outcomes: list[BatchOutcome]) -> None:
         self._sender = sender
+        self._known = 0  # outcomes before this one are known
         self.outcomes = outcomes
 
     @property
     def is_done(self) -> bool:
         """All outcomes are known."""
-        return all(outcome.is_done for outcome in self.outcomes)
+        outcomes = self.outcomes
+        while self._known < len(outcomes) and outcomes[self._known].is_done:
+            self._known += 1
+        return self._known == len(outcomes)
 
     def wait(self, timeout: float | None = None) -> list[BatchOutcome]:
         """Wait for all outcomes; what time or connection cut short says so in its error."""
@@ -160,8 +164,17 @@ class LeanSender(LinkUser):
         """
         return self.post(messages).wait(timeout)
 
+    def send_each(
+        self, messages: Sequence[bytes], timeout: float | None = None
+    ) -> list[BatchOutcome]:
+        """Send encoded messages each by itself, all in flight at once: an outcome for each."""
+        return self._post(messages, [(index, 1) for index in range(len(messages))]).wait(timeout)
+
     def post(self, messages: Sequence[bytes]) -> Posted:
         """Like `send_batch`, without waiting: for many senders side by side."""
+        return self._post(messages, self.pack(messages))
+
+    def _post(self, messages: Sequence[bytes], parts: Iterable[tuple[int, int]]) -> Posted:
         connection = self.connection
         outcomes: list[BatchOutcome] = []
         with connection.lock:
@@ -171,7 +184,7 @@ class LeanSender(LinkUser):
                 outcome = BatchOutcome(0, len(messages))
                 outcome.conclude(exc)
                 return Posted(self, [outcome])
-            for start, count in self.pack(messages):
+            for start, count in parts:
                 outcome = BatchOutcome(start, count)
                 outcomes.append(outcome)
                 if count == 1:
