@@ -3,7 +3,8 @@
 Everything here runs on one thread, the event loop's. A call decides in memory and stages what must
 be kept; :meth:`Namespace.after_commit` says when it is. The staged changes of one turn of the loop
 (and of all turns while the writer is busy) go to the store as one transaction. What was sent
-becomes visible to receivers when its group is durable. Without a store everything happens at once.
+becomes visible to receivers when its group is durable; without a store, at the end of the turn
+(and without a loop, at once).
 
 Times are milliseconds since the Unix epoch. Lock tokens are the 16 bytes of the delivery tag.
 Every method may raise a :class:`~pairbus.broker.entities.errors.BrokerError`, and then has changed
@@ -133,7 +134,7 @@ class Namespace(Catalog):
         """Have *callback* called on the loop once everything staged so far is durable.
 
         It is called with None, or with the StoreError that kept the group from being stored.
-        In memory mode, and where nothing is staged or on its way, it is called at once.
+        Where nothing is staged or on its way it is called at once.
         """
         journal = self.context.journal
         if self._in_flight is None and not journal and not self._is_flushing:
@@ -188,7 +189,7 @@ class Namespace(Catalog):
         """Something may be staged: see to it that it is committed."""
         if self._is_flushing or self._is_scheduled or self._in_flight is not None:
             return
-        if self._store is None or self._loop is None:
+        if self._loop is None:
             self.flush()
             self._rearm()
         else:
@@ -198,12 +199,13 @@ class Namespace(Catalog):
     def _turn(self) -> None:
         """Once per turn of the loop: hand what is staged to the writer."""
         self._is_scheduled = False
-        self._rearm()
-        if self._in_flight is not None or self._store is None or not self.context.journal:
-            return
         loop = self._loop
-        if loop is None:
+        if self._store is None or loop is None:
             self.flush()
+            self._rearm()
+            return
+        self._rearm()
+        if self._in_flight is not None or not self.context.journal:
             return
         group = self.context.journal.take()
         if self._store.is_light(group):
