@@ -74,6 +74,10 @@ def rule(key_name="reader", rights=(AccessRights.LISTEN,)):
     )
 
 
+@pytest.mark.covers(
+    "QueueProperties.availability_status",
+    "QueueProperties.status",
+)
 def test_queue_without_options_has_the_defaults_of_the_service(client, name):
     assert shown(client.create_queue(name)) == {
         "name": name,
@@ -106,6 +110,29 @@ def test_option_of_a_queue_comes_back(client, name, option):
     assert shown(client.get_queue(name)) == shown(created)
 
 
+@pytest.mark.covers(
+    "ServiceBusAdministrationClient.create_queue",
+    "aio.ServiceBusAdministrationClient.create_queue",
+    "ServiceBusAdministrationClient.get_queue",
+    "aio.ServiceBusAdministrationClient.get_queue",
+    "ServiceBusAdministrationClient.list_queues",
+    "aio.ServiceBusAdministrationClient.list_queues",
+    "QueueProperties.name",
+    "QueueProperties.auto_delete_on_idle",
+    "QueueProperties.dead_lettering_on_message_expiration",
+    "QueueProperties.default_message_time_to_live",
+    "QueueProperties.duplicate_detection_history_time_window",
+    "QueueProperties.enable_batched_operations",
+    "QueueProperties.enable_express",
+    "QueueProperties.enable_partitioning",
+    "QueueProperties.lock_duration",
+    "QueueProperties.max_delivery_count",
+    "QueueProperties.max_size_in_megabytes",
+    "QueueProperties.requires_duplicate_detection",
+    "QueueProperties.requires_session",
+    "QueueProperties.user_metadata",
+    "QueueProperties.max_message_size_in_kilobytes",
+)
 def test_all_options_of_a_queue_come_back_together(client, name):
     created = shown(client.create_queue(name, **QUEUE))
     assert {key: created[key] for key in QUEUE} == QUEUE
@@ -132,6 +159,12 @@ def test_backlog_queue_is_created_exactly(client, name):
     assert {key: queue[key] for key in wanted} == wanted
 
 
+@pytest.mark.covers(
+    "TopicProperties.availability_status",
+    "TopicProperties.size_in_bytes",
+    "TopicProperties.status",
+    "TopicProperties.filtering_messages_before_publishing",
+)
 def test_topic_without_options_has_the_defaults_of_the_service(client, name):
     assert shown(client.create_topic(name)) == {
         "name": name,
@@ -161,12 +194,36 @@ def test_option_of_a_topic_comes_back(client, name, option):
     assert shown(client.get_topic(name)) == shown(created)
 
 
+@pytest.mark.covers(
+    "ServiceBusAdministrationClient.create_topic",
+    "aio.ServiceBusAdministrationClient.create_topic",
+    "ServiceBusAdministrationClient.get_topic",
+    "aio.ServiceBusAdministrationClient.get_topic",
+    "ServiceBusAdministrationClient.list_topics",
+    "aio.ServiceBusAdministrationClient.list_topics",
+    "TopicProperties.name",
+    "TopicProperties.default_message_time_to_live",
+    "TopicProperties.max_size_in_megabytes",
+    "TopicProperties.requires_duplicate_detection",
+    "TopicProperties.duplicate_detection_history_time_window",
+    "TopicProperties.enable_batched_operations",
+    "TopicProperties.support_ordering",
+    "TopicProperties.auto_delete_on_idle",
+    "TopicProperties.enable_partitioning",
+    "TopicProperties.enable_express",
+    "TopicProperties.user_metadata",
+    "TopicProperties.max_message_size_in_kilobytes",
+)
 def test_all_options_of_a_topic_come_back_together(client, name):
     created = shown(client.create_topic(name, **TOPIC))
     assert {key: created[key] for key in TOPIC} == TOPIC
     assert created in [shown(topic) for topic in client.list_topics()]
 
 
+@pytest.mark.covers(
+    "SubscriptionProperties.availability_status",
+    "SubscriptionProperties.status",
+)
 def test_subscription_without_options_has_the_defaults_of_the_service(client, topic):
     assert shown(client.create_subscription(topic, "s")) == {
         "name": "s",
@@ -194,12 +251,36 @@ def test_option_of_a_subscription_comes_back(client, topic, option):
     assert shown(client.get_subscription(topic, "s")) == shown(created)
 
 
+@pytest.mark.covers(
+    "ServiceBusAdministrationClient.create_subscription",
+    "aio.ServiceBusAdministrationClient.create_subscription",
+    "ServiceBusAdministrationClient.get_subscription",
+    "aio.ServiceBusAdministrationClient.get_subscription",
+    "ServiceBusAdministrationClient.list_subscriptions",
+    "aio.ServiceBusAdministrationClient.list_subscriptions",
+    "SubscriptionProperties.name",
+    "SubscriptionProperties.lock_duration",
+    "SubscriptionProperties.requires_session",
+    "SubscriptionProperties.default_message_time_to_live",
+    "SubscriptionProperties.dead_lettering_on_message_expiration",
+    "SubscriptionProperties.dead_lettering_on_filter_evaluation_exceptions",
+    "SubscriptionProperties.max_delivery_count",
+    "SubscriptionProperties.enable_batched_operations",
+    "SubscriptionProperties.user_metadata",
+    "SubscriptionProperties.auto_delete_on_idle",
+)
 def test_all_options_of_a_subscription_come_back_together(client, topic):
     created = shown(client.create_subscription(topic, "s", **SUBSCRIPTION))
     assert {key: created[key] for key in SUBSCRIPTION} == SUBSCRIPTION
     assert [shown(s) for s in client.list_subscriptions(topic)] == [created]
 
 
+@pytest.mark.covers(
+    "QueueProperties.forward_to",
+    "QueueProperties.forward_dead_lettered_messages_to",
+    "SubscriptionProperties.forward_to",
+    "SubscriptionProperties.forward_dead_lettered_messages_to",
+)
 @pytest.mark.parametrize("option", ["forward_to", "forward_dead_lettered_messages_to"])
 def test_forwarding_comes_back_as_an_address_and_can_be_updated(client, ns, name, option):
     client.create_queue(name + "-target")
@@ -219,6 +300,10 @@ def test_forwarding_comes_back_as_an_address_and_can_be_updated(client, ns, name
     assert subscription[option] == address
 
 
+@pytest.mark.covers(
+    "QueueProperties.authorization_rules",
+    "TopicProperties.authorization_rules",
+)
 @pytest.mark.parametrize("kind", ["queue", "topic"])
 def test_authorization_rules_come_back(client, name, kind):
     rules = [rule(), rule("all", (AccessRights.MANAGE, AccessRights.SEND, AccessRights.LISTEN))]
@@ -242,6 +327,20 @@ def test_keys_of_an_authorization_rule_are_made_when_none_are_given(client, name
     assert kept.primary_key == made.primary_key
 
 
+@pytest.mark.covers(
+    "ServiceBusAdministrationClient.get_queue_runtime_properties",
+    "aio.ServiceBusAdministrationClient.get_queue_runtime_properties",
+    "ServiceBusAdministrationClient.get_topic_runtime_properties",
+    "aio.ServiceBusAdministrationClient.get_topic_runtime_properties",
+    "ServiceBusAdministrationClient.get_subscription_runtime_properties",
+    "aio.ServiceBusAdministrationClient.get_subscription_runtime_properties",
+    "ServiceBusAdministrationClient.list_queues_runtime_properties",
+    "aio.ServiceBusAdministrationClient.list_queues_runtime_properties",
+    "ServiceBusAdministrationClient.list_topics_runtime_properties",
+    "aio.ServiceBusAdministrationClient.list_topics_runtime_properties",
+    "ServiceBusAdministrationClient.list_subscriptions_runtime_properties",
+    "aio.ServiceBusAdministrationClient.list_subscriptions_runtime_properties",
+)
 def test_runtime_properties_of_new_entities(client, name):
     client.create_queue(name)
     client.create_topic(name + "-t")
@@ -267,6 +366,10 @@ def test_runtime_properties_of_new_entities(client, name):
     assert [r.name for r in client.list_subscriptions_runtime_properties(name + "-t")] == ["s"]
 
 
+@pytest.mark.covers(
+    "ServiceBusAdministrationClient.get_namespace_properties",
+    "aio.ServiceBusAdministrationClient.get_namespace_properties",
+)
 def test_namespace_properties(client):
     properties = client.get_namespace_properties()
     assert properties.name == "contoso"
@@ -275,6 +378,10 @@ def test_namespace_properties(client):
     assert properties.created_at_utc <= datetime.now(UTC)
 
 
+@pytest.mark.covers(
+    "ServiceBusAdministrationClient.delete_subscription",
+    "aio.ServiceBusAdministrationClient.delete_subscription",
+)
 def test_missing_entities_are_not_found(client, topic):
     client.create_subscription(topic, "s")
     for call in (
@@ -314,6 +421,10 @@ def test_names_are_taken_once_whatever_their_case(client, topic):
             call()
 
 
+@pytest.mark.covers(
+    "ServiceBusAdministrationClient.delete_queue",
+    "aio.ServiceBusAdministrationClient.delete_queue",
+)
 def test_names_are_found_whatever_their_case(client, name):
     client.create_queue(name)
     assert client.get_queue(name.upper())["lock_duration"] == timedelta(minutes=1)
@@ -322,6 +433,10 @@ def test_names_are_found_whatever_their_case(client, name):
         client.get_queue(name)
 
 
+@pytest.mark.covers(
+    "ServiceBusAdministrationClient.delete_topic",
+    "aio.ServiceBusAdministrationClient.delete_topic",
+)
 def test_deleted_topic_takes_its_subscriptions_along(client, topic):
     client.create_subscription(topic, "s")
     client.create_rule(topic, "s", "extra")
@@ -332,6 +447,10 @@ def test_deleted_topic_takes_its_subscriptions_along(client, topic):
     assert [rule.name for rule in client.list_rules(topic, "s")] == ["$Default"]
 
 
+@pytest.mark.covers(
+    "ServiceBusAdministrationClient.update_queue",
+    "aio.ServiceBusAdministrationClient.update_queue",
+)
 def test_update_changes_what_may_change(client, name):
     client.create_queue(name + "-target")
     queue = client.create_queue(name)
@@ -369,6 +488,12 @@ def test_longest_durations_survive_an_update(client, name):
     assert found.auto_delete_on_idle == LONGEST
 
 
+@pytest.mark.covers(
+    "ServiceBusAdministrationClient.update_topic",
+    "aio.ServiceBusAdministrationClient.update_topic",
+    "ServiceBusAdministrationClient.update_subscription",
+    "aio.ServiceBusAdministrationClient.update_subscription",
+)
 def test_update_of_topic_and_subscription(client, topic):
     properties = client.get_topic(topic)
     properties.user_metadata = "new"

@@ -43,6 +43,16 @@ def content(part):
     return shown
 
 
+@pytest.mark.covers(
+    "ServiceBusAdministrationClient.create_rule",
+    "aio.ServiceBusAdministrationClient.create_rule",
+    "ServiceBusAdministrationClient.get_rule",
+    "aio.ServiceBusAdministrationClient.get_rule",
+    "RuleProperties.name",
+    "RuleProperties.filter",
+    "RuleProperties.action",
+    "RuleProperties.created_at_utc",
+)
 @pytest.mark.parametrize(
     "part",
     [
@@ -89,6 +99,10 @@ def test_rule_without_a_filter_takes_everything(client, subscription):
     assert isinstance(client.get_rule(*subscription, "r").filter, TrueRuleFilter)
 
 
+@pytest.mark.covers(
+    "ServiceBusAdministrationClient.update_rule",
+    "aio.ServiceBusAdministrationClient.update_rule",
+)
 def test_rule_can_be_updated(client, subscription):
     rule = client.create_rule(*subscription, "r", filter=SqlRuleFilter("a = 1"))
     created_at = rule.created_at_utc
@@ -106,6 +120,12 @@ def test_rule_can_be_updated(client, subscription):
     assert (last.filter.sql_expression, last.action) == ("b = 1", None)
 
 
+@pytest.mark.covers(
+    "ServiceBusAdministrationClient.list_rules",
+    "aio.ServiceBusAdministrationClient.list_rules",
+    "ServiceBusAdministrationClient.delete_rule",
+    "aio.ServiceBusAdministrationClient.delete_rule",
+)
 def test_rules_are_listed_and_deleted(client, subscription):
     for n in range(3):
         client.create_rule(*subscription, f"r{n}", filter=SqlRuleFilter(f"n = {n}"))
