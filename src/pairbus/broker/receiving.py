@@ -227,6 +227,9 @@ class ReceiveLink(LinkHandler):
             return
         good: list[int] = []
         echo: Composite = ACCEPTED
+        if len(deliveries) > 1 and isinstance(state, Accepted) and self.receiver is not None:
+            good = self._complete(self.receiver, deliveries, settled)
+            deliveries = []
         for delivery in deliveries:
             try:
                 echo = self._settle(delivery.tag, state)
@@ -237,6 +240,14 @@ class ReceiveLink(LinkHandler):
             return
         delay = fault.delay if fault is not None and fault.kind == "delay" else 0.0
         self.broker.namespace.after_commit(lambda error: self._committed(good, echo, error, delay))
+
+    def _complete(self, receiver: Receiver, deliveries: list[Outgoing], settled: bool) -> list[int]:
+        """Complete many at once, answer those whose lock is lost, return the others' numbers."""
+        lost = set(receiver.settle_many([one.tag for one in deliveries], Outcome.COMPLETE))
+        for one in deliveries if lost else ():
+            if one.tag in lost:
+                self._answer([one.id], rejected(receiver.lock_lost()), settled)
+        return [one.id for one in deliveries if one.tag not in lost]
 
     def _settle(self, token: bytes, state: Composite | None) -> Composite:
         """Settle one message; return the outcome to echo."""

@@ -21,11 +21,13 @@ class Host:
 
     def __init__(self) -> None:
         self.deliveries: list[Delivery] = []
+        self.rendered: list[bytes | None] = []
         self.drains = 0
         self.error: Exception | None = None
 
     def deliver(self, deliveries: list[Delivery]) -> None:
         self.deliveries += deliveries
+        self.rendered += [d.message.bare for d in deliveries]
 
     def drained(self) -> None:
         self.drains += 1

@@ -250,11 +250,28 @@ def test_bodies_beyond_the_budget_are_read_from_the_store(restart):
     held = sum(m.bare is not None for m in bench.ns.queue_at("q").messages.values())
     assert held <= 11
     assert [d.message.bare for d in bench.ns.peek("q", 50, 2)] == bodies[49:51]
-    got = []
-    while deliveries := bench.receive(7):
-        got += [d.message.bare for d in deliveries]
-        assert bench.ns.update_disposition(
-            "q", [d.lock_token for d in deliveries], Outcome.COMPLETE
-        ) == []  # fmt: skip
-    assert got == bodies
+    receiver, host = bench.receiver()
+    while len(host.rendered) < 100:
+        receiver.grant(7)
+        assert receiver.settle_many([d.lock_token for d in host.take()], Outcome.COMPLETE) == []
+    assert host.rendered == bodies
     assert bench.ns.context.budget.used == 0
+
+
+def test_locked_messages_do_not_fill_memory_either(restart):
+    bench = restart()
+    bench.ns.context.budget.limit = 10_000
+    bodies = [b"%04d" % n * 250 for n in range(100)]
+    bench.send(*bodies)
+    receiver, host = bench.receiver()
+    for _ in range(10):
+        receiver.grant(10)
+        seen = [d.message for d in host.deliveries if d.message.bare is not None]
+        assert len(seen) <= 30
+    assert len(host.deliveries) == 100
+    first, second = host.tokens[:2]
+    receiver.settle(first, Outcome.ABANDON)
+    receiver.settle(second, Outcome.DEAD_LETTER, reason="none")
+    assert bench.receive(5)[0].message.sequence_number == 1
+    (dead,) = bench.ns.peek("q/$DeadLetterQueue", 0, 1)
+    assert dead.message.bare == bodies[1]  # no message at all, so nothing to add a reason to

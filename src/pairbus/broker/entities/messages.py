@@ -198,7 +198,10 @@ class ReceiverHost(Protocol):
     """What a link offers the broker: the way back to the client. All calls come on the loop."""
 
     def deliver(self, deliveries: list[Delivery]) -> None:
-        """Send these messages to the client; they count against the credit already."""
+        """Send these messages to the client; they count against the credit already.
+
+        Their bytes are only sure to be there until this returns: render them at once.
+        """
 
     def drained(self) -> None:
         """The drain that was asked for is over: no credit is left and all deliveries were made."""

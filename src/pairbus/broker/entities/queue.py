@@ -65,6 +65,8 @@ class Queue:
         self.settings = settings
         self.messages: dict[int, StoredMessage] = {}
         self.locks: dict[bytes, StoredMessage] = {}
+        self.changed: set[int] = set()
+        """Numbers of messages whose bytes the store may not have in their last form yet."""
         self.lane = Lane()
         self.waiting: deque[Receiver] = deque()
         self.receivers: set[Receiver] = set()
@@ -310,6 +312,14 @@ class Queue:
                     missing.append(message)
         self.context.load(self, missing)
 
+    def drop_bytes(self, deliveries: list[Delivery]) -> None:
+        """Leave the bytes of what was just delivered to the store: memory is short of room."""
+        for delivery in deliveries:
+            message = delivery.message
+            if message.bare is not None and message.sequence_number not in self.changed:
+                message.bare = message.annotations = None
+                self.context.budget.released(message.size)
+
     # --- settling ---------------------------------------------------------------------------------
 
     def settle(
@@ -410,6 +420,7 @@ class Queue:
         message.size += growth
         self.size += growth
         self.context.budget.grew(growth)
+        self.changed.add(message.sequence_number)
         self.context.journal.bodies.append(
             (changed, message.size, self.base + message.sequence_number)
         )
@@ -436,6 +447,8 @@ class Queue:
         self.context.journal.deletes.append(self.base + number)
         if message.bare is not None:
             self.context.budget.released(message.size)
+        if self.changed:
+            self.changed.discard(number)
 
     def expire(self, message: StoredMessage, now: int) -> None:
         """The message outlived its time to live: dead-letter or drop it."""
@@ -637,6 +650,7 @@ class Queue:
                 self.context.budget.released(message.size)
         self.messages.clear()
         self.locks.clear()
+        self.changed.clear()
         self.lane = Lane()
         self.size = 0
         self._schedule.clear()

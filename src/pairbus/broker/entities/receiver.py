@@ -97,6 +97,8 @@ class Receiver:
             )
         else:
             self.host.deliver(deliveries)
+            if context.budget.used > context.budget.limit:
+                self.queue.drop_bytes(deliveries)
 
     def settle(
         self,
