@@ -457,3 +457,46 @@ def test_idle_connection_is_kept_alive_by_its_thread(ns, queue):
         assert lean._keeper.is_alive()
     lean._keeper.join(10)
     assert not lean._keeper.is_alive()
+
+
+def test_detached_link_is_told_and_others_go_on(ns, connection, queue):
+    sender = connection.sender(queue)
+    other = connection.receiver(queue)
+    with ns.faults.detach("com.microsoft:entity-disabled", entity=queue):
+        (outcome,) = sender.send_batch([message(1)])
+    assert isinstance(outcome.error, LinkDetachedError)
+    assert outcome.error.condition == "com.microsoft:entity-disabled"
+    assert sender.is_detached
+    (outcome,) = sender.send_batch([message(1)])
+    assert isinstance(outcome.error, LinkDetachedError)
+    assert other.receive_now(1) == []
+    assert connection.sender(queue).send_batch([message(1)])[0].is_accepted
+
+
+def test_closed_connection_carries_the_peers_condition(ns, queue):
+    with LeanConnection(ns.connection_string, timeout=10) as lean:
+        sender = lean.sender(queue)
+        with ns.faults.close("amqp:internal-error", entity=queue):
+            (outcome,) = sender.send_batch([message(1)])
+        assert isinstance(outcome.error, ConnectionLostError)
+        assert outcome.error.condition == "amqp:internal-error"
+
+
+def test_link_that_is_closed_cannot_be_used(connection, queue):
+    receiver = connection.receiver(queue)
+    receiver.close()
+    receiver.close()
+    with pytest.raises(LinkDetachedError):
+        receiver.receive_now(1)
+    management = connection.management(queue)
+    management.peek()
+    management.close()
+    assert connection.management(queue) is not management
+    assert connection.management(queue).peek() == []
+
+
+def test_delayed_answers_overlap(ns, connection, queue):
+    senders = [connection.sender(queue) for _ in range(3)]
+    with ns.faults.delay(0.05, entity=queue):
+        posted = [sender.post([message(1)]) for sender in senders]
+        assert all(p.wait()[0].is_accepted for p in posted)
