@@ -103,6 +103,48 @@ def test_matching_rules_without_action_make_one_copy_and_each_action_one_more(be
     assert copies == [{"color": "red"}, {"seen": "yes"}]
 
 
+@pytest.mark.parametrize(
+    "expression",
+    [
+        "sys.MessageId = 'm' AND sys.SessionId = 's' AND sys.PartitionKey = 's'",
+        "sys.Size > 3 AND sys.DeliveryCount = 0 AND sys.SequenceNumber = 1",
+        "sys.EnqueuedTimeUtc IS NOT NULL AND sys.ExpiresAtUtc > sys.EnqueuedTimeUtc",
+        "sys.TimeToLive IS NOT NULL AND sys.ScheduledEnqueueTimeUtc IS NULL",
+        "sys.DeadLetterSource IS NULL AND sys.To IS NULL",
+    ],
+)
+def test_a_filter_sees_system_properties(bench, expression):
+    subscribe(bench, "s", RuleDescription("r", SqlFilter(expression)))
+    message = Message.build(properties=Properties(message_id="m", group_id="s"), data=b"x").bare
+    bench.send(message, path="t", message_id="m", session_id="s", partition_key="s", ttl=5000)
+    assert len(received(bench, "s")) == 1
+
+
+def test_an_action_can_set_what_decides_about_the_copy(bench):
+    subscribe(
+        bench,
+        "s",
+        RuleDescription(
+            "r",
+            TrueFilter(),
+            SqlAction("SET sys.SessionId = 'new'; SET sys.PartitionKey = 'new'"),
+        ),
+        requires_session=True,
+    )
+    bench.send(bare(a=1), path="t")
+    assert bench.ns.list_sessions("t/Subscriptions/s") == ["new"]
+    (one,) = bench.ns.peek("t/Subscriptions/s", 0, 9)
+    assert b"x-opt-partition-key" in (one.message.annotations or b"")
+
+
+def test_a_body_that_cannot_be_read_disturbs_nobody(bench):
+    subscribe(bench, "plain")
+    subscribe(bench, "filter", RuleDescription("r", SqlFilter("a = 1")))
+    bench.send(b"rubbish", path="t")
+    assert len(received(bench, "plain")) == 1
+    assert bench.ns.runtime("t/Subscriptions/filter").dead_letter_message_count == 1
+
+
 def test_an_action_can_set_system_properties(bench):
     subscribe(
         bench, "s", RuleDescription("r", TrueFilter(), SqlAction("SET sys.Label = 'changed'"))
@@ -220,6 +262,54 @@ def test_a_destination_that_is_disabled_or_full_is_waited_for():
     bench.ns.update_queue(replace(bench.ns.get_queue("q"), status=EntityStatus.ACTIVE))
     bench.pass_time(1000)
     assert [d.message.bare for d in bench.receive(9)] == [b"1", b"2"]
+
+
+def test_however_much_waits_for_a_destination_one_timer_watches_it():
+    bench = Bench()
+    bench.ns.create_queue(QueueDescription("source", forward_to="q"))
+    bench.ns.update_queue(replace(bench.ns.get_queue("q"), status=EntityStatus.SEND_DISABLED))
+    for n in range(50):
+        bench.send(b"%d" % n, path="source")
+        bench.pass_time(100)
+    assert len(bench.ns.context._timers) < 5
+    bench.ns.update_queue(replace(bench.ns.get_queue("q"), status=EntityStatus.ACTIVE))
+    bench.pass_time(1000)
+    assert [int(d.message.bare or b"") for d in bench.receive(99)] == list(range(50))
+
+
+def test_dead_letters_whose_destination_is_gone_wait_where_they_are():
+    bench = Bench()
+    bench.ns.create_queue(QueueDescription("morgue"))
+    bench.ns.update_queue(
+        replace(bench.ns.get_queue("q"), forward_dead_lettered_messages_to="morgue")
+    )
+    bench.ns.delete_queue("morgue")
+    bench.send(bare(a=1))
+    (one,) = bench.receive(1)
+    bench.ns.update_disposition("q", [one.lock_token], Outcome.DEAD_LETTER)
+    bench.pass_time(5000)
+    assert bench.ns.runtime("q").dead_letter_message_count == 1
+    bench.ns.create_queue(QueueDescription("morgue"))
+    bench.pass_time(1000)
+    assert len(bench.receive(1, path="morgue")) == 1
+
+
+def test_what_does_not_fit_the_destination_is_dead_lettered_at_the_source():
+    bench = Bench(requires_session=True)
+    bench.ns.create_queue(QueueDescription("source", forward_to="q"))
+    bench.send(bare(a=1), path="source")
+    assert bench.ns.runtime("source").transfer_dead_letter_message_count == 1
+
+
+def test_an_expired_message_is_not_forwarded():
+    bench = Bench()
+    bench.ns.create_queue(QueueDescription("source", forward_to="q"))
+    bench.ns.update_queue(replace(bench.ns.get_queue("q"), status=EntityStatus.SEND_DISABLED))
+    bench.send(b"1", path="source", ttl=500)
+    bench.clock.now += 1000
+    bench.ns.update_queue(replace(bench.ns.get_queue("q"), status=EntityStatus.ACTIVE))
+    bench.pass_time(1000)
+    assert bench.receive(1) == []
 
 
 def test_a_destination_that_is_gone_sends_messages_to_the_transfer_dead_letters():

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pairbus.broker.entities.errors import (
+    ArgumentError,
+    EntityDisabledError,
     EntityNotFoundError,
     NotAllowedError,
     SessionCannotBeLockedError,
     SessionLockLostError,
 )
 from pairbus.broker.entities.messages import Outcome
+from pairbus.broker.entities.model import EntityStatus
 from pairbus.broker.entities.receiver import Receiver
 from tests.broker.entities.kit import Bench, Host
 
@@ -167,6 +172,41 @@ def test_deferred_messages_of_a_session_need_its_lock(bench):
     receiver.close()
     with pytest.raises(SessionLockLostError):
         bench.ns.receive_deferred("q", [1], session_id="a")
+
+
+def test_an_expired_session_is_not_the_next_one(bench):
+    bench.send(b"1", session_id="a", ttl=1000)
+    bench.send(b"2", session_id="b")
+    bench.clock.now += 1000
+    _, (receiver,), _ = accept_next(bench)
+    assert receiver.session_id == "b"
+
+
+def test_a_session_whose_last_message_is_taken_by_number_is_not_the_next_one(bench):
+    bench.send(b"1", session_id="a", ttl=500)
+    bench.pass_time(500)
+    _, accepted, _ = accept_next(bench)
+    assert accepted == []
+
+
+def test_a_disabled_session_queue_serves_nobody(bench):
+    bench.send(b"1", session_id="a")
+    receiver, host = bench.receiver(session_id="a")
+    _, _, waiting = accept_next(bench)
+    status = EntityStatus.RECEIVE_DISABLED
+    bench.ns.update_queue(replace(bench.ns.get_queue("q"), status=status))
+    assert isinstance(host.error, EntityDisabledError)
+    assert isinstance(waiting.error, EntityDisabledError)
+    receiver.grant(5)
+    bench.send(b"2", session_id="a")
+    assert host.bodies == []
+
+
+def test_message_locks_of_a_session_are_renewed_with_it_and_not_alone(bench):
+    bench.send(b"1", session_id="a")
+    _, host = bench.receiver(credit=1, session_id="a")
+    with pytest.raises(ArgumentError):
+        bench.ns.renew_lock("q", host.tokens)
 
 
 def test_peek_can_look_at_one_session(bench):

@@ -76,6 +76,7 @@ class Queue:
         self.scheduled_count = 0
         self.next_due = NEVER
         self.accessed = 0
+        self.is_retrying = False  # a forward that was refused is tried again in a while
         self.owner: QueueEntity | TopicEntity | None = None
         self._schedule: list[tuple[int, int]] = []
         self._expiry: list[tuple[int, int]] = []

@@ -227,11 +227,16 @@ class Router:
                 # The destination may recover: keep the order, and come back.
                 for waiting in moved[index:]:
                     queue.put_back(waiting)
-                _Retry(self._context, queue, now + RETRY)
+                self._try_again(queue, now + RETRY)
                 break
         else:
             if queue.lane:
-                _Retry(self._context, queue, now)
+                self._try_again(queue, now)
+
+    def _try_again(self, queue: Queue, due: int) -> None:
+        if not queue.is_retrying:
+            queue.is_retrying = True
+            _Retry(self._context, queue, due)
 
     def _forward(
         self,
@@ -324,6 +329,7 @@ class _Retry:
     def tick(self, now: int) -> None:
         """Try again."""
         self.next_due = NEVER
+        self._queue.is_retrying = False
         self._queue.dispatch(now)
 
 

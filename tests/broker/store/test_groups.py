@@ -1,0 +1,188 @@
+"""On an event loop: what one turn staged is one group, and is acknowledged when it is durable."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+
+import pytest
+
+from pairbus.broker.entities.errors import StoreError
+from pairbus.broker.entities.messages import IncomingMessage, Outcome
+from pairbus.broker.entities.model import QueueDescription
+from pairbus.broker.namespace import Namespace
+from pairbus.broker.store import DATABASE, Store
+from tests.broker.entities.kit import Host
+
+
+@pytest.fixture(params=["normal", "full"])
+def store(tmp_path, request):
+    store = Store(tmp_path, request.param)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+async def ns(store):
+    namespace = Namespace("test", store)
+    namespace.create_queue(QueueDescription("q"))
+    namespace.start(asyncio.get_running_loop())
+    yield namespace
+    namespace.close()
+
+
+async def committed(namespace: Namespace) -> None:
+    done = asyncio.get_running_loop().create_future()
+    namespace.after_commit(lambda e: done.set_exception(e) if e else done.set_result(None))
+    await done
+
+
+def messages(count: int, size: int = 1) -> list[IncomingMessage]:
+    return [IncomingMessage(b"x" * size) for _ in range(count)]
+
+
+async def test_an_acknowledgement_comes_after_the_commit_and_in_order(ns, tmp_path):
+    rows = sqlite3.connect(tmp_path / DATABASE)
+    seen: list[tuple[int, int]] = []
+
+    def acknowledged(n: int) -> None:
+        (count,) = rows.execute("SELECT count(*) FROM message").fetchone()
+        seen.append((n, count))
+
+    total = 0
+    for n in range(30):
+        batch = messages(1 if n % 3 else 20)
+        total += len(batch)
+        ns.send("q", batch)
+        ns.after_commit(lambda error, n=n: acknowledged(n))
+        if n % 4 == 0:
+            await asyncio.sleep(0)
+    await committed(ns)
+    assert [n for n, _ in seen] == list(range(30))
+    so_far = 0
+    for n, count in seen:
+        so_far += 1 if n % 3 else 20
+        assert count >= so_far
+    assert seen[-1][1] == total
+    rows.close()
+
+
+async def test_what_one_turn_stages_is_one_transaction(ns, store):
+    groups = []
+    real = store._apply
+    store._apply = lambda group: (groups.append(len(group.inserts)), real(group))
+    for _ in range(10):
+        ns.send("q", messages(5))
+    await committed(ns)
+    assert groups == [50]
+
+
+async def test_a_message_is_visible_only_when_it_is_durable(ns):
+    host = Host()
+    receiver = ns.open_receiver("q", host)
+    receiver.grant(100)
+    ns.send("q", messages(50))
+    assert host.deliveries == []
+    await committed(ns)
+    assert len(host.deliveries) == 50
+    receiver.settle_many(host.tokens, Outcome.COMPLETE)
+    await committed(ns)
+    assert ns.runtime("q").total_message_count == 0
+
+
+async def test_receive_and_delete_delivers_after_the_removal_is_durable(ns, tmp_path):
+    ns.send("q", messages(20))
+    await committed(ns)
+    rows = sqlite3.connect(tmp_path / DATABASE)
+    left: list[int] = []
+
+    class Counting(Host):
+        def deliver(self, deliveries):
+            super().deliver(deliveries)
+            left.append(rows.execute("SELECT count(*) FROM message").fetchone()[0])
+
+        def drained(self):
+            left.append(-1)
+
+    host = Counting()
+    ns.open_receiver("q", host, receive_and_delete=True).grant(30, drain=True)
+    assert host.deliveries == []
+    await committed(ns)
+    assert len(host.deliveries) == 20
+    assert left == [0, -1]
+    rows.close()
+
+
+async def test_a_group_that_fails_is_told_to_all_who_wait_and_the_next_one_works(ns, store):
+    real = store._apply
+
+    def broken(group):
+        raise sqlite3.OperationalError("database or disk is full")
+
+    store._apply = broken
+    ns.send("q", messages(40))
+    with pytest.raises(StoreError):
+        await committed(ns)
+    ns.send("q", messages(1))
+    with pytest.raises(StoreError):
+        await committed(ns)
+    store._apply = real
+    ns.send("q", messages(3))
+    await committed(ns)
+    assert ns.runtime("q").active_message_count == 3
+    assert ns.runtime("q").size_in_bytes == 3
+
+
+async def test_while_the_writer_is_busy_the_next_group_grows(ns, store):
+    gate = threading.Event()
+    groups = []
+    real = store._apply
+
+    def slow(group):
+        groups.append(len(group.inserts))
+        if len(groups) == 1:
+            gate.wait(10)
+        real(group)
+
+    store._apply = slow
+    ns.send("q", messages(50))
+    await asyncio.sleep(0)
+    for _ in range(10):
+        ns.send("q", messages(2))
+        await asyncio.sleep(0)
+    gate.set()
+    await committed(ns)
+    assert groups == [50, 20]
+
+
+async def test_a_lock_ends_by_itself_on_the_loop(ns):
+    from dataclasses import replace
+    from datetime import timedelta
+
+    ns.update_queue(replace(ns.get_queue("q"), lock_duration=timedelta(milliseconds=50)))
+    arrived = asyncio.Event()
+
+    class Second(Host):
+        def deliver(self, deliveries):
+            super().deliver(deliveries)
+            arrived.set()
+
+    ns.send("q", messages(1))
+    await committed(ns)
+    first, second = Host(), Second()
+    ns.open_receiver("q", first).grant(1)
+    ns.open_receiver("q", second).grant(1)
+    assert len(first.deliveries) == 1
+    await asyncio.wait_for(arrived.wait(), 10)
+    assert second.deliveries[0].message.delivery_count == 1
+
+
+async def test_the_log_is_moved_into_the_file_when_it_has_grown(ns, store, tmp_path, monkeypatch):
+    monkeypatch.setattr("pairbus.broker.store.CHECKPOINT", 50)
+    for _ in range(40):
+        ns.send("q", messages(10, 4000))
+        await committed(ns)
+    size = (tmp_path / f"{DATABASE}-wal").stat().st_size
+    assert size < 1_600_000 * 0.9
+    assert store._pages < 60
