@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 from pairbus.amqp.codec import decode, encode
 from pairbus.amqp.errors import ProtocolError
 from pairbus.amqp.message import Message, Properties
-from pairbus.amqp.types import Symbol
+from pairbus.amqp.types import Symbol, Timestamp
 
 from .messages import IncomingMessage
 from .sqlfilter_action import Changes
@@ -155,5 +155,6 @@ def _text(value: object) -> str | None:
     return None if value is None else str(value)
 
 
-def _moment(milliseconds: int) -> datetime:
-    return datetime.fromtimestamp(milliseconds / 1000, UTC)
+def _moment(milliseconds: int) -> Timestamp:
+    """A time as AMQP has it: what a client sent may be no time that Python knows."""
+    return Timestamp(milliseconds)

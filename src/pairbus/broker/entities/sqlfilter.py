@@ -133,13 +133,18 @@ def check_rule(rule: RuleDescription) -> RuleDescription:
 # --- properties -----------------------------------------------------------------------------------
 
 
+def is_named(key: object, folded: str) -> bool:
+    """Whether a key, of whatever type a client put there, is this name in lower case."""
+    return isinstance(key, str) and key.lower() == folded
+
+
 def find_property(properties: Mapping[str, Any], name: str) -> tuple[bool, Any]:
     """Whether there is a property of that name, and its value. Names do not differ by case."""
     if name in properties:
         return True, properties[name]
     folded = name.lower()
     for key, value in properties.items():
-        if key.lower() == folded:
+        if is_named(key, folded):
             return True, value
     return False, None
 
@@ -188,16 +193,15 @@ def _correlation(description: CorrelationFilter) -> Filter:
     user = [(key, value.value) for key, value in description.properties]
 
     def matches(view: MessageView) -> bool:
-        for name, value in system:
-            if system_value(view, name.replace("_", "")) != value:
+        try:
+            if any(system_value(view, name.replace("_", "")) != value for name, value in system):
                 return False
-        for key, expected in user:
-            found, raw = find_property(view.properties, key)
-            try:
+            for key, expected in user:
+                found, raw = find_property(view.properties, key)
                 if not found or not is_same(read(raw), expected):
                     return False
-            except FilterError:  # a list or a map equals nothing that a rule can name
-                return False
+        except FilterError:  # a list or a map equals nothing that a rule can name
+            return False
         return True
 
     return matches

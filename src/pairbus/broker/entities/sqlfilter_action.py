@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -16,6 +17,7 @@ from .sqlfilter import (
     TEXT_PROPERTIES,
     MessageView,
     find_property,
+    is_named,
     value_of,
 )
 from .sqlfilter_ast import Property, Remove, Set
@@ -27,6 +29,7 @@ SETTABLE = frozenset(
     | {"reply_to_session_id", "content_type", "partition_key"}
     | {"time_to_live", "scheduled_enqueue_time_utc"}
 )
+_FLOAT_MAX = 3.4028234663852886e38
 _SIZED = (Byte, Short, Int, Long, UByte, UShort, UInt, ULong)
 
 
@@ -122,7 +125,7 @@ def _store(draft: _Draft, name: str, value: Value) -> None:
 def _put(draft: _Draft, name: str, raw: Any) -> None:
     properties = draft.own()
     for key in properties:
-        if key.lower() == name.lower():
+        if is_named(key, name.lower()):
             name = key
             break
     properties[name] = raw
@@ -135,8 +138,10 @@ def _like_existing(existing: Any, value: Value) -> Any:
             return type(existing)(value)
         except ValueError:
             return write(value)
-    if isinstance(existing, float) and type(value) in (int, float):
-        return type(existing)(value) if isinstance(existing, Float) else float(value)  # type: ignore[arg-type]
+    if isinstance(existing, float) and (type(value) is int or type(value) is float):
+        number = float(value)
+        fits = not math.isfinite(number) or abs(number) <= _FLOAT_MAX
+        return Float(number) if isinstance(existing, Float) and fits else number
     if type(existing) is str and value is not None and not isinstance(value, bytes):
         return text_of(value)
     return write(value)
@@ -177,7 +182,7 @@ def _remove(statement: Remove) -> _Step:
 
     def remove(draft: _Draft) -> None:
         for key in list(draft.properties):
-            if key.lower() == folded:
+            if is_named(key, folded):
                 del draft.own()[key]
 
     return remove

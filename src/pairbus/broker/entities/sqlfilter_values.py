@@ -14,7 +14,7 @@ import uuid
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
 
-from pairbus.amqp.types import Described, Symbol, Timestamp
+from pairbus.amqp.types import Described, Symbol, Timestamp, ULong
 
 from .errors import ArgumentError
 
@@ -76,6 +76,8 @@ def write(value: Value) -> Any:
     if isinstance(value, timedelta):
         ticks = value // timedelta(microseconds=1) * 10
         return Described(Symbol("com.microsoft:timespan"), ticks)
+    if type(value) is int and value >= 1 << 63:
+        return ULong(value)
     return value
 
 
