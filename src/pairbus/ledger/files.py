@@ -74,12 +74,18 @@ def merge(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 def ranges_of(rows: pa.Table) -> Ranges:
     """Return which rows of which writer a table holds."""
-    import pyarrow.compute as pc
-
-    found: Ranges = {}
-    for writer in pc.unique(rows["writer"]).to_pylist():
-        numbers = rows.filter(pc.equal(rows["writer"], writer))["sequence"]
-        found[writer] = merge((n, n) for n in numbers.to_pylist())
+    found: dict[str, list[tuple[int, int]]] = {}
+    ordered = rows.select(["writer", "sequence"]).sort_by(
+        [("writer", "ascending"), ("sequence", "ascending")]
+    )
+    for batch in ordered.to_batches():
+        writers, numbers = batch.column(0).to_pylist(), batch.column(1).to_pylist()
+        for writer, number in zip(writers, numbers, strict=True):
+            spans = found.setdefault(writer, [])
+            if spans and number <= spans[-1][1] + 1:
+                spans[-1] = (spans[-1][0], max(number, spans[-1][1]))
+            else:
+                spans.append((number, number))
     return found
 
 

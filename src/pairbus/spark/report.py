@@ -240,3 +240,48 @@ def _add(name: str, lines: list[Line]) -> Line:
         transfer_money=total("transfer_money"),
         rows=int(total("rows")),
     )
+
+
+def write_rows(
+    spark: SparkSession,
+    file: str,
+    locations: str | Sequence[str],
+    prices: PriceList,
+    rules: Rules,
+    *,
+    start: dt.datetime | None = None,
+    end: dt.datetime | None = None,
+    subscriptions: Mapping[str, int] | None = None,
+) -> int:
+    """Write every row that the totals of a report came from, with its money, as one Parquet file.
+
+    Returns:
+        How many there are.
+    """
+    import pyarrow.parquet as pq
+
+    rows, _ = cost_rows(spark, locations, rules, start=start, end=end, subscriptions=subscriptions)
+    money = cost.priced(rows, prices, rules)
+    schema = money.limit(0).toArrow().schema
+    written = 0
+    with pq.ParquetWriter(file, schema, compression="zstd") as writer:
+        # partition by partition: the driver never holds the whole ledger
+        batch: list[dict[str, Any]] = []
+        for row in money.toLocalIterator():
+            batch.append(row.asDict())
+            if len(batch) == 10_000:
+                written += _append(writer, batch, schema)
+                batch = []
+        written += _append(writer, batch, schema)
+    return written
+
+
+def _append(writer: Any, rows: list[dict[str, Any]], schema: Any) -> int:
+    import pyarrow as pa
+
+    plain = [
+        {k: v.astimezone(dt.UTC) if isinstance(v, dt.datetime) else v for k, v in row.items()}
+        for row in rows
+    ]
+    writer.write_table(pa.Table.from_pylist(plain, schema))
+    return len(rows)

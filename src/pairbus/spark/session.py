@@ -78,6 +78,10 @@ def _defaults(master: str, quiet: bool) -> dict[str, str]:
     values = {
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
+        # A ledger is many small files: look at them from the driver, not by a task each, and
+        # read many in one task.
+        "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
+        "spark.sql.files.openCostInBytes": "131072",
     }
     if quiet:
         values["spark.ui.showConsoleProgress"] = "false"

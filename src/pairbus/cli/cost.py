@@ -1,0 +1,394 @@
+"""`pairbus cost`: what pairing will cost, and what it did cost."""
+
+import datetime as dt
+import re
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from pairbus.cli.config import resolve_pair
+from pairbus.cli.output import (
+    Column,
+    ExitCode,
+    Table,
+    UserError,
+    emit,
+    fail,
+    json_option,
+    say,
+)
+from pairbus.cli.progress import spark_progress
+
+if TYPE_CHECKING:
+    from pairbus.core.estimate import Charge, Estimate
+    from pairbus.core.pricing import Rules
+    from pairbus.spark.report import CostReport, Line
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+WORDS = {
+    "send_primary": "send to primary",
+    "send_backlog": "send to backlog",
+    "receive_backlog": "receive from backlog",
+    "receive_primary": "receive from primary",
+    "settle": "settle",
+    "ping": "ping",
+    "idle_poll": "idle poll",
+    "management": "management",
+}
+
+
+@click.group()
+def group() -> None:
+    """Estimate and report what pairing costs."""
+
+
+# ------------------------------------------------------------------ values on the command line
+
+
+class Scaled(click.ParamType):  # type: ignore[type-arg] # generic in newer versions of Click only
+    """A number with a unit, such as 2KB, 2h or 50/s."""
+
+    def __init__(self, name: str, units: dict[str, float], default: str) -> None:
+        self.name = name
+        self._units = units
+        self._default = default
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float:
+        """Read the number and multiply it by its unit."""
+        if isinstance(value, int | float):
+            return float(value)
+        match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z/]*)", value.strip())
+        unit = (match[2] or self._default).lower() if match else ""
+        if match is None or unit not in self._units:
+            known = ", ".join(self._units)
+            self.fail(f"{value!r} is not a {self.name}: a number and one of {known}", param, ctx)
+        return float(match[1]) * self._units[unit]
+
+
+SIZE = Scaled("size", {"b": 1, "kb": 1024, "mb": 1024**2}, "b")
+SPAN = Scaled("duration", {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}, "s")
+RATE = Scaled("rate", {"/s": 1, "/m": 1 / 60, "/min": 1 / 60, "/h": 1 / 3600}, "/s")
+AMOUNT = Scaled("number", {"": 1, "k": 1e3, "m": 1e6}, "")
+
+
+class Moment(click.ParamType):  # type: ignore[type-arg]
+    """A date or time, in UTC unless it says otherwise."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> dt.datetime:
+        """Read an ISO date or time."""
+        if isinstance(value, dt.datetime):
+            return value
+        try:
+            moment = dt.datetime.fromisoformat(value)
+        except ValueError:
+            self.fail(f"{value!r} is no date or time: 2026-03-01 or 2026-03-01T12:00", param, ctx)
+        return moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
+
+
+def rule_options(command: F) -> F:
+    """Give a command the prices and the switches of the cost model."""
+    for option in (
+        click.option("--prices", metavar="FILE", help="Price list, TOML; the newest that ships."),
+        click.option("--tier", default="standard", show_default=True, help="Tier of both sides."),
+        click.option("--month-operations", type=AMOUNT, default="13M", show_default=True,
+                     help="Operations the subscription uses in a month anyway: the price step."),
+        click.option("--one-region", is_flag=True, help="All in one region: transfer is free."),
+        click.option("--empty-polls/--no-empty-polls", default=True, show_default=True,
+                     help="Uncertain: whether a receive that ends empty is charged."),
+        click.option("--batches", type=click.Choice(["message", "batch"]), default="message",
+                     show_default=True, help="Uncertain: what a sent batch is counted by."),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+def read_rules(values: dict[str, Any]) -> "Rules":
+    """Take the switches out of a command's options."""
+    from pairbus.core.pricing import Rules
+
+    return Rules(
+        tier=values["tier"].lower(),
+        month_operations=int(values["month_operations"]),
+        one_region=values["one_region"],
+        empty_polls=values["empty_polls"],
+        batches=values["batches"],
+    )
+
+
+# ------------------------------------------------------------------ estimate
+
+
+@group.command("estimate")
+@click.option(
+    "--clients",
+    type=click.IntRange(1),
+    default=10,
+    show_default=True,
+    help="Paired clients: processes of the application.",
+)
+@click.option(
+    "--entities",
+    type=click.IntRange(1),
+    default=5,
+    show_default=True,
+    help="Queues and topics that each client sends to.",
+)
+@click.option(
+    "--rate",
+    type=RATE,
+    default="10/s",
+    show_default=True,
+    help="Messages of all clients together: 50/s, 3000/min.",
+)
+@click.option("--size", type=SIZE, default="1KB", show_default=True, help="A message's bytes.")
+@click.option("--outage", type=SPAN, default="1h", show_default=True, help="How long: 90m, 2h.")
+@click.option(
+    "--queues", type=click.IntRange(1), default=10, show_default=True, help="Backlog queues."
+)
+@click.option(
+    "--subscriptions",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Copies of a message that are received: 1 for a queue.",
+)
+@click.option(
+    "--batch",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Messages in a batch that is sent.",
+)
+@click.option(
+    "--ping",
+    "ping_interval",
+    type=SPAN,
+    default="60s",
+    show_default=True,
+    help="Between two pings of one entity and client.",
+)
+@click.option(
+    "--poll",
+    type=SPAN,
+    default="15m",
+    show_default=True,
+    help="How long an idle syphon's poll lasts.",
+)
+@click.option(
+    "--syphons", type=click.IntRange(1), default=1, show_default=True, help="Syphons side by side."
+)
+@rule_options
+@json_option
+def estimate_(**values: Any) -> None:  # fmt: skip
+    """Say what an outage would cost, and what waiting for one costs.
+
+    Every option has a default: `pairbus cost estimate --queues 10` answers. Uncertain rules of the
+    service are switches; `low` is what it would be if they are read the cheaper way.
+    """
+    from pairbus.core.estimate import Workload, estimate
+    from pairbus.core.pricing import PriceError
+    from pairbus.ledger.prices import load_prices
+
+    try:
+        workload = Workload(
+            clients=values["clients"], entities=values["entities"], rate=values["rate"],
+            size=int(values["size"]), outage=values["outage"], queues=values["queues"],
+            subscriptions=values["subscriptions"], batch=values["batch"],
+            ping_interval=values["ping_interval"], poll=values["poll"], syphons=values["syphons"],
+        )  # fmt: skip
+        result = estimate(workload, load_prices(values["prices"]), read_rules(values))
+    except PriceError as exc:
+        raise UserError(str(exc)) from exc
+    except ValueError as exc:
+        raise UserError(str(exc), code=ExitCode.USAGE) from exc
+    emit(result, _estimate_tables(result))
+
+
+def _estimate_tables(result: "Estimate") -> list[Table | str]:
+    stages = Table(
+        "stage", "where", Column("operations", right=True), Column("low", right=True),
+        Column(result.currency, right=True), Column("low", right=True),
+        Column("transfer", right=True), "note",
+        title=f"An outage of {result.workload.outage / 60:g} minutes, {result.messages:,} messages",
+    )  # fmt: skip
+    for charge in result.stages:
+        note = "derived" if charge.derived else ""
+        stages.add(*_charge_cells(WORDS[charge.stage], charge, note))
+    for name, charge in (
+        ("total", result.total),
+        ("spent anyway", result.anyway),
+        ("the outage adds", result.extra),
+    ):
+        stages.add(*_charge_cells(name, charge, ""))
+    idle = Table(
+        "idle syphon", Column("receives", right=True), Column("low", right=True),
+        Column(result.currency, right=True), title="While nothing happens",
+    )  # fmt: skip
+    for span, charge in result.idle.items():
+        idle.add(f"per {span}" if span != "30 days" else "in 30 days", charge.operations,
+                 charge.operations_low, money(charge.money))  # fmt: skip
+    idle.add("pairing, once", result.setup.operations, result.setup.operations_low,
+             money(result.setup.money))  # fmt: skip
+    return [stages, idle, "", "Assumed:", *[f"  - {line}" for line in result.assumptions]]
+
+
+def _charge_cells(name: str, charge: "Charge", note: str) -> tuple[Any, ...]:
+    where = "" if charge.where == "both" else charge.where
+    return (
+        name, where, charge.operations, charge.operations_low, money(charge.money),
+        money(charge.money_low), money(charge.transfer_money), note,
+    )  # fmt: skip
+
+
+# ------------------------------------------------------------------ report
+
+
+@group.command("report")
+@click.argument("ledgers", metavar="[LEDGER]...", nargs=-1)
+@click.option("--pair", "pair_name", metavar="NAME", help="A pair of the configuration file.")
+@click.option("--from", "start", type=Moment(), metavar="TIME", help="First minute, UTC.")
+@click.option("--to", "end", type=Moment(), metavar="TIME", help="End, not included, UTC.")
+@click.option(
+    "--subscriptions",
+    "topics",
+    multiple=True,
+    metavar="TOPIC=N",
+    help="How many subscriptions a topic has; may be repeated.",
+)
+@click.option(
+    "--html",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Write one self-contained page with plots.",
+)
+@click.option(
+    "--rows",
+    type=click.Path(dir_okay=False),
+    metavar="FILE",
+    help="Write every row that the totals came from, with its money, as Parquet.",
+)
+@click.option("--master", metavar="URL", help="Where Spark runs; local[*] by default.")
+@rule_options
+@json_option
+def report_(**values: Any) -> None:  # fmt: skip
+    """Say what was spent: LEDGER is a folder or URL; several may overlap."""
+    from pairbus.core.pricing import PriceError
+    from pairbus.ledger.prices import load_prices
+    from pairbus.ledger.store import LedgerError
+
+    start, end = values["start"], values["end"]
+    if start and end and start >= end:
+        fail(f"--from {start} is not before --to {end}", code=ExitCode.USAGE)
+    locations = list(values["ledgers"]) or [resolve_pair(values["pair_name"]).require_ledger()]
+    topics = dict(_topic(text) for text in values["topics"])
+    rules = read_rules(values)
+    try:
+        prices = load_prices(values["prices"])
+        prices.tier(rules.tier)
+        from pairbus.ledger import Store
+
+        for location in locations:  # before Spark starts: a wrong folder is said at once
+            Store(location).require_ledger()
+        with spark_progress("cost", values["master"]) as spark:
+            from pairbus.spark.report import cost_report
+
+            report = cost_report(
+                spark, locations, prices, rules, start=start, end=end, subscriptions=topics
+            )
+            if values["rows"]:
+                from pairbus.spark.report import write_rows
+
+                count = write_rows(
+                    spark, values["rows"], locations, prices, rules,
+                    start=start, end=end, subscriptions=topics,
+                )  # fmt: skip
+    except (PriceError, LedgerError) as exc:
+        raise UserError(str(exc)) from exc
+    if values["html"]:
+        from pairbus.ledger.page import render
+
+        Path(values["html"]).write_text(render(report), encoding="utf-8")
+    emit(report, _report_tables(report))
+    if values["html"]:
+        say(f"page: {values['html']}")
+    if values["rows"]:
+        say(f"rows: {count:,} in {values['rows']}")
+
+
+def _topic(text: str) -> tuple[str, int]:
+    name, _, number = text.rpartition("=")
+    if not name or not number.isdigit():
+        fail(f"--subscriptions {text!r} is not TOPIC=NUMBER", code=ExitCode.USAGE)
+    return name, int(number)
+
+
+def _report_tables(report: "CostReport") -> list[Table | str]:
+    span = f"{_when(report.start)} to {_when(report.end)}"
+    head = (
+        f"{span}: {report.total.operations:,} operations, "
+        f"{money(report.total.spent)} {report.currency}; the outage added "
+        f"{report.extra.operations:,} operations, {money(report.extra.spent)} {report.currency}"
+    )
+    stages = _line_table("stage", report, title="By stage")
+    for line in report.by_stage:
+        words = WORDS[line.name[0]] + (" (derived)" if line.name[1] else "")
+        stages.add(*_line_cells(words, line, "extra" if line.name[2] else ""))
+    for name, line in (
+        ("total", report.total),
+        ("spent anyway", report.anyway),
+        ("the outage added", report.extra),
+    ):
+        stages.add(*_line_cells(name, line, ""))
+    entities = _line_table("entity", report, title="By entity")
+    for line in report.by_entity[:20]:
+        entities.add(*_line_cells("/".join(line.name), line, ""))
+    hours = _line_table("hour", report, title="By hour")
+    for line in report.by_hour[-48:]:
+        hours.add(*_line_cells(line.name[0][:16].replace("T", " "), line, ""))
+    clients = _line_table("client", report, title="By client")
+    for line in report.by_client[:20]:
+        clients.add(*_line_cells(line.name[0], line, ""))
+    uncertain = (
+        f"Uncertain rules read the cheaper way: {report.total.operations_low:,} operations, "
+        f"{money(report.total.money_low + report.total.transfer_money)} {report.currency}. "
+        f"Prices of {report.prices_of}, {report.rules.tier} tier. "
+        "Derived: what the application does on the primary by itself."
+    )
+    notes = [f"note: {note}" for note in report.notes]
+    return [head, stages, entities, hours, clients, uncertain, *notes]
+
+
+def _line_table(name: str, report: "CostReport", *, title: str) -> Table:
+    return Table(
+        name, Column("messages", right=True), Column("operations", right=True),
+        Column("low", right=True), Column(report.currency, right=True),
+        Column("transfer", right=True), "note", title=title,
+    )  # fmt: skip
+
+
+def _line_cells(name: str, line: "Line", note: str) -> tuple[Any, ...]:
+    return (
+        name, line.messages, line.operations, line.operations_low, money(line.money),
+        money(line.transfer_money), note,
+    )  # fmt: skip
+
+
+def _when(moment: dt.datetime | None) -> str:
+    return moment.astimezone(dt.UTC).strftime("%Y-%m-%d %H:%MZ") if moment else "the start"
+
+
+def money(amount: Decimal) -> str:
+    """Round money for people: two digits, or as many as show something of a small amount."""
+    if amount == 0:
+        return "0.00"
+    if amount >= Decimal("0.1"):
+        return f"{amount:,.2f}"
+    if amount < Decimal("0.000001"):
+        return "<0.000001"
+    return f"{amount:.6f}".rstrip("0")

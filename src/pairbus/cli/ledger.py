@@ -1,0 +1,117 @@
+"""`pairbus ledger`: look after the ledger's files."""
+
+from typing import Any
+
+import click
+
+from pairbus.cli.config import resolve_pair
+from pairbus.cli.output import Column, Table, UserError, emit, is_terminal, json_option, require
+
+
+@click.group()
+def group() -> None:
+    """Look after the ledger: compact it, show it."""
+
+
+def _location(ledger: str | None, pair_name: str | None) -> str:
+    require("pyarrow", "ledger")
+    return ledger or resolve_pair(pair_name).require_ledger()
+
+
+@group.command("compact")
+@click.argument("ledger", required=False)
+@click.option("--pair", "pair_name", metavar="NAME", help="A pair of the configuration file.")
+@click.option(
+    "--rows",
+    "target",
+    type=click.IntRange(2),
+    default=1_000_000,
+    show_default=True,
+    help="Rows of a file that is large enough.",
+)
+@json_option
+def compact_(ledger: str | None, pair_name: str | None, target: int) -> None:  # fmt: skip
+    """Make few large files of many small ones.
+
+    It can run at any time, while clients and syphons write. If it is killed, nothing is lost or
+    counted twice; run it again.
+    """
+    from pairbus.ledger.compact import compact
+    from pairbus.ledger.store import LedgerError
+
+    location = _location(ledger, pair_name)
+    try:
+        with _progress() as told:
+            done = compact(location, target_rows=target, progress=told)
+    except LedgerError as exc:
+        raise UserError(str(exc)) from exc
+    table = Table(
+        "table", Column("files before", right=True), Column("files after", right=True),
+        Column("rows", right=True), Column("repeats dropped", right=True),
+    )  # fmt: skip
+    for one in done:
+        table.add(one.table, one.files_before, one.files_after, one.rows, one.repeats_dropped)
+    notes = [f"note: not a whole Parquet file: {name}" for one in done for name in one.unreadable]
+    emit(done, [table, *notes])
+
+
+@group.command("show")
+@click.argument("ledger", required=False)
+@click.option("--pair", "pair_name", metavar="NAME", help="A pair of the configuration file.")
+@json_option
+def show_(ledger: str | None, pair_name: str | None) -> None:
+    """Say what a ledger holds: files, rows, times, writers, what repeats and what is missing."""
+    from pairbus.ledger import LedgerError, Store
+    from pairbus.ledger.plan import plan
+
+    store = Store(_location(ledger, pair_name))
+    try:
+        store.require_ledger()
+    except LedgerError as exc:
+        raise UserError(str(exc)) from exc
+    table = Table(
+        "table", Column("files", right=True), Column("rows", right=True),
+        Column("writers", right=True), "from", "to", Column("repeating files", right=True),
+        Column("gaps", right=True),
+    )  # fmt: skip
+    data: list[dict[str, Any]] = []
+    notes: list[str] = []
+    for name in ("operations", "messages"):
+        found = plan(store, name)
+        kept = [*found.single, *found.overlapping]
+        times = [t for f in kept for t in (f.earliest, f.latest) if t is not None]
+        row = {
+            "table": name,
+            "files": len(kept),
+            "rows": found.rows,
+            "writers": len({w for f in kept for w in (f.ranges or {})}),
+            "from": min(times, default=None),
+            "to": max(times, default=None),
+            "repeating_files": len(found.repeats),
+            "gaps": [str(gap) for gap in found.gaps],
+            "unreadable": list(found.unreadable),
+        }
+        data.append(row)
+        table.add(name, row["files"], row["rows"], row["writers"], row["from"], row["to"],
+                  row["repeating_files"], len(found.gaps))  # fmt: skip
+        notes += [f"note: missing: {gap}" for gap in found.gaps[:20]]
+        notes += [f"note: not a whole Parquet file: {file}" for file in found.unreadable[:20]]
+    emit(data, [table, *notes])
+
+
+class _progress:  # noqa: N801 (used like a function)
+    """A progress bar where a person looks; else nothing."""
+
+    def __enter__(self) -> Any:
+        if not is_terminal():
+            return None
+        from rich.progress import Progress
+
+        self._bar = Progress(transient=True)
+        self._bar.start()
+        task = self._bar.add_task("compacting")
+        return lambda done, total: self._bar.update(task, completed=done, total=total)
+
+    def __exit__(self, *exc: object) -> None:
+        if hasattr(self, "_bar"):
+            self._bar.stop()

@@ -1,0 +1,184 @@
+"""`pairbus reconcile`: account for every message that went through the backlog."""
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pairbus.cli.config import Pair, resolve_pair
+from pairbus.cli.output import (
+    Column,
+    ExitCode,
+    Table,
+    UserError,
+    cell,
+    doing,
+    emit,
+    fail,
+    json_option,
+)
+from pairbus.cli.progress import spark_progress
+
+if TYPE_CHECKING:
+    from pairbus.lean import LeanConnection
+    from pairbus.spark.books import Books
+
+COLUMNS = (
+    ("expected", "messages"), ("once", "once"), ("more_than_once", "more than once"),
+    ("dead_lettered", "dead-lettered"), ("expired", "expired"), ("waiting", "waiting"),
+    ("lost", "lost"), ("unrecorded", "unrecorded"), ("out_of_order", "out of order"),
+)  # fmt: skip
+
+
+@click.command("reconcile")
+@click.argument("ledgers", metavar="[LEDGER]...", nargs=-1)
+@click.option("--pair", "pair_name", metavar="NAME", help="A pair of the configuration file.")
+@click.option("--primary", metavar="CS|VAR", help="Primary: names the backlog queues.")
+@click.option("--secondary", metavar="CS|VAR", help="Secondary: its backlog queues are peeked.")
+@click.option("--primary-namespace", metavar="NAME", help="The primary's name, for addresses.")
+@click.option("--no-peek", is_flag=True, help="Do not look into the backlog queues.")
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 10_000),
+    default=20,
+    show_default=True,
+    help="Messages that are named for each finding.",
+)
+@click.option("--master", metavar="URL", help="Where Spark runs; local[*] by default.")
+@json_option
+def command(
+    ledgers: tuple[str, ...],
+    pair_name: str | None,
+    primary: str | None,
+    secondary: str | None,
+    primary_namespace: str | None,
+    no_peek: bool,
+    limit: int,
+    master: str | None,
+) -> None:
+    """Say of every message that took the backlog what became of it.
+
+    LEDGER is a folder or URL; several may overlap. With a secondary, what still waits in its
+    backlog queues is looked at (peeked, not touched); without one it counts as lost. The exit code
+    is 0 when the books balance, 1 when something was lost or delivered more than once.
+    """
+    from pairbus.ledger import LedgerError, Store
+
+    pair = resolve_pair(
+        pair_name, primary=primary, secondary=secondary, primary_namespace=primary_namespace
+    )
+    locations = list(ledgers) or [pair.require_ledger()]
+    try:
+        for location in locations:  # before Spark starts: a wrong folder is said at once
+            Store(location).require_ledger()
+        with tempfile.TemporaryDirectory(prefix="pairbus-") as folder:
+            peeked = None
+            if pair.secondary is not None and not no_peek:
+                peeked = str(Path(folder) / "waiting.parquet")
+                _peek(pair, peeked, locations[0])
+            with spark_progress("reconcile", master) as spark:
+                from pairbus.spark.books import balance
+
+                waiting = spark.read.parquet(f"file://{peeked}") if peeked else None
+                books = balance(spark, locations, waiting, limit=limit)
+    except LedgerError as exc:
+        raise UserError(str(exc)) from exc
+    emit(books, _tables(books))
+    if not books.balanced:
+        raise click.exceptions.Exit(ExitCode.NEGATIVE)
+
+
+def _peek(pair: Pair, file: str, ledger: str) -> None:
+    from pairbus.cli.queues import find
+    from pairbus.ledger import LedgerWriter
+    from pairbus.ledger.peek import peek_backlog, save_peeked
+
+    endpoint = pair.require_secondary()
+    paths = [queue.path for queue in find(pair)]
+    if not paths:
+        fail(
+            f"{endpoint.host} has no backlog queues of {pair.primary_namespace}",
+            "--primary-namespace, or --no-peek to leave out what waits there",
+        )
+    what = f"looking into the backlog queues of {endpoint.host}"
+    writer = LedgerWriter(ledger, client_id="reconcile")
+    with doing(what), _connected(pair) as connection:
+        rows = peek_backlog(
+            connection,
+            paths,
+            count=lambda entity: writer.count(
+                endpoint.host, entity, "management", "peek", messages=0
+            ),
+        )
+        save_peeked(rows, file)
+    writer.close()
+
+
+@contextlib.contextmanager
+def _connected(pair: Pair) -> Iterator["LeanConnection"]:
+    from pairbus.lean import LeanConnection
+
+    endpoint = pair.require_secondary()
+    if endpoint.is_connection_string:
+        connection = LeanConnection(endpoint.value)
+    else:
+        connection = LeanConnection(host=endpoint.host, credential=endpoint.load_credential())
+    with connection:
+        yield connection
+
+
+def _tables(books: "Books") -> list[Table | str]:
+    parts: list[Table | str] = [books.verdict]
+    table = Table(
+        "destination", *[Column(words, right=True) for _, words in COLUMNS], title="By destination"
+    )
+    for row in (*books.by_destination, {"destination": "in all", **books.totals}):
+        table.add(row["destination"] or "(none)", *[_count_cell(row, n) for n, _ in COLUMNS])
+    parts.append(table)
+    for title, rows in (
+        ("Lost", books.lost),
+        ("Delivered more than once", books.more_than_once),
+        ("Unrecorded by their sender (no loss)", books.unrecorded),
+    ):
+        if rows:
+            parts.append(_message_table(title, rows))
+    if books.out_of_order:
+        found = Table("destination", "session", "message", "number", "after", title="Out of order")
+        for row in books.out_of_order:
+            found.add(row["destination"], row["session_id"], row["message_id"],
+                      str(row["sequence_number"]), str(row["after"]))  # fmt: skip
+        parts.append(found)
+    parts.extend(
+        f"note: {row['minute']:%Y-%m-%d %H:%MZ}: {row['writer']} counted {row['counted']:,} "
+        f"backlogged message(s) and noted {row['noted']:,}"
+        for row in books.missed_minutes
+    )
+    parts.extend(f"note: {note}" for note in books.notes)
+    if books.totals["unsettled"]:
+        parts.append(
+            f"note: {books.totals['unsettled']:,} message(s) still wait in the backlog that were "
+            "forwarded: a syphon may send them again"
+        )
+    return parts
+
+
+def _count_cell(row: Any, name: str) -> Any:
+    value = row[name]
+    bad = value and name in ("lost", "more_than_once")
+    return cell(value, "bold red" if bad else "yellow" if value and name == "out_of_order" else "")
+
+
+def _message_table(title: str, rows: Any) -> Table:
+    table = Table(
+        "destination", "message", "session", "backlog queue", "first seen", "last seen", "client",
+        title=title,
+    )  # fmt: skip
+    for row in rows:
+        table.add(
+            row["destination"], row["message_id"], row["session_id"], row["backlog_queue"],
+            row["first_seen"], row["last_seen"], row["client_id"],
+        )  # fmt: skip
+    return table

@@ -1,0 +1,144 @@
+"""Compaction: many small files become few large ones, and a crash in between harms nothing.
+
+Thousands of clients write a file a minute each. A compaction reads files that are settled (not
+written to any more: no file ever is), drops repeats, writes a new file whole, and only then removes
+the old ones. If it dies in between, rows are in two files, which readers notice and drop. Two
+compactions side by side do no more harm than that.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from . import files
+from .plan import FileFacts, plan
+from .schema import arrow_schema
+from .store import Store
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+TARGET_ROWS = 1_000_000
+"""Rows of a file that is large enough to be left alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """What a compaction of one table did."""
+
+    table: str
+    files_before: int
+    files_after: int
+    rows: int
+    repeats_dropped: int
+    unreadable: tuple[str, ...] = ()
+
+
+def compact(
+    location: str | Store,
+    *,
+    target_rows: int = TARGET_ROWS,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Compaction]:
+    """Compact both tables of a ledger.
+
+    Args:
+        location: the ledger.
+        target_rows: files of at least half as many rows are left alone.
+        progress: is told how many files of how many are done.
+
+    Raises:
+        LedgerError: it is not a ledger.
+    """
+    store = location if isinstance(location, Store) else Store(location)
+    store.require_ledger()
+    return [_compact(store, table, target_rows, progress) for table in ("operations", "messages")]
+
+
+def _compact(
+    store: Store, table: str, target_rows: int, progress: Callable[[int, int], None] | None
+) -> Compaction:
+    found = plan(store, table)
+    before = [*found.single, *found.overlapping, *found.repeats]
+    # What repeats others in whole needs no reading. Files that overlap are rewritten together,
+    # whatever their size, so that what they share ends up in one place.
+    small = [f for f in found.single if f.rows < target_rows // 2]
+    groups = _groups(small, target_rows)
+    if found.overlapping:
+        groups.insert(0, list(found.overlapping))
+    groups = [group for group in groups if len(group) > 1]
+    dropped = sum(f.rows for f in found.repeats)
+    written = done = 0
+    total = sum(len(group) for group in groups)
+    for group in groups:
+        dropped += _rewrite(store, table, group)
+        written += 1
+        done += len(group)
+        if progress is not None:
+            progress(done, total)
+    _remove(store, table, found.repeats)
+    gone = total + len(found.repeats)
+    return Compaction(
+        table=table,
+        files_before=len(before),
+        files_after=len(before) - gone + written,
+        rows=sum(f.rows for f in before) - dropped,
+        repeats_dropped=dropped,
+        unreadable=found.unreadable,
+    )
+
+
+def _groups(small: list[FileFacts], target_rows: int) -> list[list[FileFacts]]:
+    groups: list[list[FileFacts]] = []
+    room = 0
+    for file in sorted(small, key=lambda f: (str(f.earliest), f.name)):
+        if not groups or file.rows > room:
+            groups.append([])
+            room = target_rows
+        groups[-1].append(file)
+        room -= file.rows
+    return groups
+
+
+def _rewrite(store: Store, table: str, group: list[FileFacts]) -> int:
+    """Write the rows of some files as one, then remove them; return how many were repeats."""
+    import pyarrow as pa
+
+    schema = arrow_schema(table)
+    parts = [files.read_rows(store, _name(table, f)).select(schema.names) for f in group]
+    rows = pa.concat_tables([part.cast(schema) for part in parts])
+    # numbered and sorted by writer, so that the first of each number can be kept
+    rows = rows.sort_by([("writer", "ascending"), ("sequence", "ascending")])
+    kept = _first_of_each(rows)
+    name = f"{table}/compact-{uuid.uuid4().hex}-{kept.num_rows}.parquet"
+    store.write_whole(name, files.encode(kept, files.ranges_of(kept)))
+    _remove(store, table, group)
+    return int(rows.num_rows - kept.num_rows)
+
+
+def _first_of_each(rows: pa.Table) -> pa.Table:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if rows.num_rows < 2:
+        return rows
+    rows = rows.combine_chunks()
+    writer, sequence = rows["writer"], rows["sequence"]
+    same = pc.and_(
+        pc.equal(writer.slice(1), writer.slice(0, rows.num_rows - 1)),
+        pc.equal(sequence.slice(1), sequence.slice(0, rows.num_rows - 1)),
+    )
+    keep = pa.concat_arrays([pa.array([True]), *pc.invert(same).chunks])
+    return rows.filter(keep)
+
+
+def _remove(store: Store, table: str, group: list[FileFacts] | tuple[FileFacts, ...]) -> None:
+    for file in group:
+        store.delete(_name(table, file))
+
+
+def _name(table: str, file: FileFacts) -> str:
+    return f"{table}/{file.name.rsplit('/', 1)[-1]}"
