@@ -111,6 +111,7 @@ class Keeper:
         self._lock = threading.RLock()
         self._room = room or WaitingRoom()
         self._warm: set[str] = set()
+        self._listens = True
         self._done: set[str] = set()  # a bounded drain has all of these queues
         self._grants: dict[int, list[Grant]] = {}
         self._messages, self._bytes = Bucket(), Bucket()
@@ -156,6 +157,12 @@ class Keeper:
         self._write_blocked()
         self._thread = threading.Thread(target=self._run, name="pairbus-keeper", daemon=True)
         self._thread.start()
+
+    def empty_once(self) -> None:
+        """Read every queue until it is found empty, and do not listen for more."""
+        with self._lock:
+            self._warm = set(self._queues)
+            self._listens = False
 
     def close(self) -> None:
         """Stop keeping."""
@@ -313,9 +320,10 @@ class Keeper:
             self._messages = self._messages.limit(control.max_messages_per_second).refill(now)
             self._bytes = self._bytes.limit(control.max_bytes_per_second).refill(now)
             idle = self._state.stopping or control.paused
+            silent = idle or not self._listens
             quiet = [q for q in self._queues if q not in self._warm and q not in self._done]
-            self._bell.listen([] if idle else quiet)
-            self.progress["listening"] = not idle
+            self._bell.listen([] if silent else quiet)
+            self.progress["listening"] = not silent
             if idle or self._problem or now < self._room.paused_until():
                 return []
             allowed = self._messages.available()

@@ -21,6 +21,7 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
     InputPartition,
 )
+from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from pairbus.core.syphon_limits import Grant
@@ -134,11 +135,16 @@ class BatchReader(DataSourceReader):
         return receive(self._options, partition)
 
 
-class PeekStream(DataSourceStreamReader):
+class PeekStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Browses; offsets are the sequence numbers that come next."""
 
     def __init__(self, options: ConnectorOptions) -> None:
         self._options = options
+        self._target: dict[str, int] | None = None
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Read what is there now, and nothing that comes later."""
+        self._target = self._look(self.initialOffset(), 1 << 62)
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
         """Where to begin."""
@@ -146,12 +152,18 @@ class PeekStream(DataSourceStreamReader):
 
     def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:  # noqa: N802
         """What is there now, up to the cap."""
+        end = self._look(start, self._options["maxMessagesPerTrigger"])
+        if self._target is not None:
+            return {e: max(start.get(e, 0), min(n, self._target[e])) for e, n in end.items()}
+        return end
+
+    def _look(self, start: dict[str, int], most: int) -> dict[str, int]:
         from pairbus.spark.wire import Browser
 
         browser = Browser(self._options.target, "doorbell")
         end = dict(start)
         for entity in self._options.entities():
-            first, left = start.get(entity, 0), self._options["maxMessagesPerTrigger"]
+            first, left = start.get(entity, 0), most
             while left > 0:
                 found = browser.peek(entity, first, min(left, 250))
                 if not found:
@@ -175,7 +187,7 @@ class PeekStream(DataSourceStreamReader):
         return peek(self._options, partition)
 
 
-class ReceiveStream(DataSourceStreamReader):
+class ReceiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Receives; the offset counts micro-batches. The keeper says what each may read."""
 
     def __init__(self, options: ConnectorOptions) -> None:
@@ -184,6 +196,10 @@ class ReceiveStream(DataSourceStreamReader):
 
     def __getstate__(self) -> dict[str, Any]:
         return {"_options": self._options, "_keeper": None}
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Read until each queue was found empty once, and listen at none."""
+        self._kept().empty_once()
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
         """Nothing was received yet."""
