@@ -64,6 +64,7 @@ async def aio(namespace) -> AsyncIterator[AioBus]:
 @pytest.mark.covers("aio.ServiceBusSender.create_message_batch")
 @pytest.mark.covers("aio.ServiceBusClient.get_queue_sender")
 @pytest.mark.covers("aio.ServiceBusClient.get_queue_receiver")
+@pytest.mark.covers("aio.ServiceBusClient.from_connection_string")
 async def test_send_receive_and_complete_side_by_side(aio) -> None:
     queue = aio.queue()
     sender = await aio.sender(queue)
@@ -112,6 +113,7 @@ async def test_every_way_to_settle(aio) -> None:
 
 @pytest.mark.covers("aio.ServiceBusReceiver.session", "aio.ServiceBusSession.get_state")
 @pytest.mark.covers("aio.ServiceBusSession.set_state", "aio.ServiceBusSession.renew_lock")
+@pytest.mark.covers("aio.ServiceBusSession.session_id", "aio.ServiceBusSession.locked_until_utc")
 async def test_sessions(aio) -> None:
     queue = aio.queue(requires_session=True)
     sender = await aio.sender(queue)
@@ -121,6 +123,7 @@ async def test_sessions(aio) -> None:
     await receiver.session.set_state(b"half")
     assert await receiver.session.get_state() == b"half"
     assert await receiver.session.renew_lock() > datetime.now(UTC)
+    assert receiver.session.locked_until_utc > datetime.now(UTC)
     with pytest.raises(SessionCannotBeLockedError):
         await aio.client.get_queue_receiver(queue, session_id="s").__aenter__()
     [message] = await aio.take(receiver)
@@ -128,6 +131,7 @@ async def test_sessions(aio) -> None:
 
 
 @pytest.mark.covers("aio.ServiceBusClient.list_queue_sessions")
+@pytest.mark.covers("aio.ServiceBusClient.list_subscription_sessions")
 async def test_sessions_are_listed(aio) -> None:
     list_sessions = getattr(aio.client, "list_queue_sessions", None)
     if list_sessions is None:
@@ -136,6 +140,12 @@ async def test_sessions_are_listed(aio) -> None:
     sender = await aio.sender(queue)
     await sender.send_messages([ServiceBusMessage("x", session_id=s) for s in "ab"])
     assert sorted([name async for name in list_sessions(queue)]) == ["a", "b"]
+    aio.ns.create_topic("with-sessions")
+    aio.ns.create_subscription("with-sessions", "s", requires_session=True)
+    topic_sender = await aio.keep(aio.client.get_topic_sender("with-sessions"))
+    await topic_sender.send_messages(ServiceBusMessage("x", session_id="d"))
+    listed = aio.client.list_subscription_sessions("with-sessions", "s")
+    assert [name async for name in listed] == ["d"]
 
 
 @pytest.mark.covers(
@@ -152,14 +162,16 @@ async def test_scheduling(aio) -> None:
     assert aio.ns.do(lambda ns: ns.runtime(queue)).scheduled_message_count == 1
 
 
-@pytest.mark.covers("aio.ServiceBusReceiver.next", "aio.AutoLockRenewer.register")
-@pytest.mark.covers("aio.AutoLockRenewer.close")
+@pytest.mark.covers("aio.AutoLockRenewer.register", "aio.ServiceBusReceiver.client_identifier")
+@pytest.mark.covers("aio.ServiceBusSender.client_identifier")
 async def test_iteration_with_a_renewer(aio) -> None:
     queue = aio.queue()
     sender = await aio.sender(queue)
     await sender.send_messages([ServiceBusMessage(str(n)) for n in range(5)])
     async with AutoLockRenewer() as renewer:
         receiver = await aio.receiver(queue, auto_lock_renewer=renewer, prefetch_count=2)
+        assert receiver.client_identifier
+        assert sender.client_identifier
         seen = []
         async for message in receiver:
             seen.append(str(message))

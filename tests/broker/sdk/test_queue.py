@@ -27,7 +27,9 @@ def texts(messages) -> list[str]:
 
 @pytest.mark.covers("ServiceBusClient.get_queue_sender", "ServiceBusClient.get_queue_receiver")
 @pytest.mark.covers("ServiceBusSender.send_messages", "ServiceBusReceiver.receive_messages")
-@pytest.mark.covers("ServiceBusReceiver.complete_message")
+@pytest.mark.covers(
+    "ServiceBusReceiver.complete_message", "ServiceBusClient.from_connection_string"
+)
 def test_a_message_is_sent_received_and_completed(bus) -> None:
     queue = bus.queue()
     bus.sender(queue).send_messages(ServiceBusMessage("hello"))
@@ -102,13 +104,14 @@ def test_every_kind_of_amqp_body_arrives(bus) -> None:
     assert list(data.raw_amqp_message.body) == [b"one", b"two"]
 
 
-@pytest.mark.covers("ServiceBusSender.create_message_batch", "ServiceBusMessageBatch.add_message")
+@pytest.mark.covers("ServiceBusSender.create_message_batch", "ServiceBusMessageBatch.*")
 def test_a_batch_arrives_as_single_messages_in_order(bus) -> None:
     queue = bus.queue()
     sender = bus.sender(queue)
     batch = sender.create_message_batch()
     for number in range(20):
         batch.add_message(ServiceBusMessage(str(number), message_id=f"m{number}"))
+    assert 0 < batch.size_in_bytes < batch.max_size_in_bytes <= 1024 * 1024
     sender.send_messages(batch)
     sender.send_messages([ServiceBusMessage("a"), ServiceBusMessage("b")])
     receiver = bus.receiver(queue)
@@ -258,7 +261,7 @@ def test_renewing_a_lock_extends_it(bus) -> None:
     receiver.complete_message(message)
 
 
-@pytest.mark.covers("AutoLockRenewer.register", "AutoLockRenewer.close")
+@pytest.mark.covers("AutoLockRenewer.register")
 def test_the_renewer_of_the_sdk_keeps_a_lock(bus) -> None:
     queue = bus.queue(lock_duration=timedelta(seconds=5))
     bus.sender(queue).send_messages(ServiceBusMessage("x"))
@@ -327,3 +330,36 @@ def test_a_lock_outlives_the_receiver_that_took_it(bus) -> None:
     token = message.lock_token.bytes_le
     lost = bus.ns.do(lambda ns: ns.update_disposition(queue, [token], Outcome.COMPLETE))
     assert lost == []
+
+
+@pytest.mark.covers("ServiceBusSender.client_identifier", "ServiceBusReceiver.client_identifier")
+def test_clients_may_name_themselves(bus) -> None:
+    queue = bus.queue()
+    sender = bus.keep(bus.client.get_queue_sender(queue, client_identifier="me"))
+    receiver = bus.receiver(queue, client_identifier="you")
+    sender.send_messages(ServiceBusMessage("hi"))
+    assert texts(bus.take(receiver)) == ["hi"]
+    assert (sender.client_identifier, receiver.client_identifier) == ("me", "you")
+
+
+@pytest.mark.covers("QueueRuntimeProperties.*")
+def test_runtime_properties_count_what_is_there(bus) -> None:
+    queue = bus.queue()
+    sender, receiver = bus.sender(queue), bus.receiver(queue)
+    sender.send_messages([ServiceBusMessage("x" * 100) for _ in range(3)])
+    sender.schedule_messages(ServiceBusMessage("later"), datetime.now(UTC) + timedelta(hours=1))
+    dead, locked = bus.take(receiver, 2)
+    receiver.dead_letter_message(dead)
+    with bus.ns.admin_client() as admin:
+        runtime = admin.get_queue_runtime_properties(queue)
+    assert runtime.name == queue
+    assert runtime.active_message_count == 2
+    assert runtime.dead_letter_message_count == 1
+    assert runtime.scheduled_message_count == 1
+    assert runtime.total_message_count == 4
+    assert runtime.transfer_message_count == 0
+    assert runtime.transfer_dead_letter_message_count == 0
+    assert runtime.size_in_bytes > 300
+    assert runtime.created_at_utc <= runtime.accessed_at_utc <= datetime.now(UTC)
+    assert runtime.updated_at_utc >= runtime.created_at_utc
+    receiver.complete_message(locked)

@@ -27,6 +27,7 @@ def send(bus, queue: str, **sessions: list[str]) -> None:
 
 
 @pytest.mark.covers("ServiceBusReceiver.session", "QueueProperties.requires_session")
+@pytest.mark.covers("ServiceBusSession.session_id", "ServiceBusSession.locked_until_utc")
 def test_a_named_session_delivers_only_its_own_messages_in_order(bus) -> None:
     queue = bus.queue(requires_session=True)
     send(bus, queue, a=["a1", "a2"], b=["b1"])
@@ -144,7 +145,8 @@ def test_a_message_without_a_session_is_refused(bus) -> None:
         bus.sender(queue).send_messages(ServiceBusMessage("homeless"))
 
 
-@pytest.mark.covers("ServiceBusReceiver.list_sessions", "ServiceBusClient.list_queue_sessions")
+@pytest.mark.covers("ServiceBusClient.list_queue_sessions")
+@pytest.mark.covers("ServiceBusClient.list_subscription_sessions")
 def test_sessions_are_listed(bus) -> None:
     queue = bus.queue(requires_session=True)
     send(bus, queue, a=["1"], b=["2"], c=["3"])
@@ -152,3 +154,7 @@ def test_sessions_are_listed(bus) -> None:
     if list_sessions is None:
         pytest.skip("this azure-servicebus cannot list sessions")
     assert sorted(list_sessions(queue)) == ["a", "b", "c"]
+    topic = bus.topic()
+    bus.ns.create_subscription(topic, "s", requires_session=True)
+    bus.topic_sender(topic).send_messages(ServiceBusMessage("x", session_id="d"))
+    assert list(bus.client.list_subscription_sessions(topic, "s")) == ["d"]

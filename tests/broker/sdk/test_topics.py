@@ -134,3 +134,71 @@ def test_sending_to_a_subscription_and_receiving_from_a_topic_are_refused(bus) -
     sender = bus.client.get_queue_sender(f"{topic}/Subscriptions/s")
     with pytest.raises(ServiceBusError):
         bus.keep(sender).send_messages(ServiceBusMessage("x"))
+
+
+@pytest.mark.covers("TopicRuntimeProperties.*", "SubscriptionRuntimeProperties.*")
+def test_runtime_properties_of_topics_and_subscriptions(bus, admin) -> None:
+    topic = bus.topic("one", "two")
+    sender = bus.topic_sender(topic)
+    sender.send_messages([ServiceBusMessage("a"), ServiceBusMessage("b")])
+    sender.schedule_messages(ServiceBusMessage("c"), datetime.now(UTC) + timedelta(hours=1))
+    receiver = bus.subscription(topic, "one")
+    [message] = bus.take(receiver)
+    receiver.dead_letter_message(message)
+    runtime = admin.get_topic_runtime_properties(topic)
+    assert (runtime.subscription_count, runtime.scheduled_message_count) == (2, 1)
+    assert runtime.size_in_bytes > 0
+    assert runtime.created_at_utc <= runtime.updated_at_utc
+    one = admin.get_subscription_runtime_properties(topic, "one")
+    assert (one.active_message_count, one.dead_letter_message_count) == (1, 1)
+    assert one.total_message_count == 2
+    two = admin.get_subscription_runtime_properties(topic, "two")
+    assert (two.active_message_count, two.total_message_count) == (2, 2)
+
+
+@pytest.mark.covers("SubscriptionProperties.max_delivery_count")
+@pytest.mark.covers("SubscriptionProperties.forward_dead_lettered_messages_to")
+def test_a_subscription_obeys_its_own_limits(bus) -> None:
+    graves = bus.queue()
+    topic = bus.topic()
+    bus.ns.create_subscription(
+        topic, "s", max_delivery_count=1, forward_dead_lettered_messages_to=graves
+    )
+    bus.topic_sender(topic).send_messages(ServiceBusMessage("x"))
+    receiver = bus.subscription(topic, "s")
+    [message] = bus.take(receiver)
+    receiver.abandon_message(message)
+    [message] = bus.take(bus.receiver(graves))
+    assert message.dead_letter_reason == "MaxDeliveryCountExceeded"
+
+
+@pytest.mark.covers("SubscriptionProperties.dead_lettering_on_filter_evaluation_exceptions")
+def test_a_filter_that_fails_dead_letters_where_the_subscription_says_so(bus, admin) -> None:
+    topic = bus.topic()
+    for name, wanted in (("kept", True), ("dropped", False)):
+        bus.ns.create_subscription(
+            topic, name, dead_lettering_on_filter_evaluation_exceptions=wanted
+        )
+        admin.delete_rule(topic, name, "$Default")
+        admin.create_rule(topic, name, "bad", filter=SqlRuleFilter("amount / 0 = 1"))
+    bus.topic_sender(topic).send_messages(
+        ServiceBusMessage("x", application_properties={"amount": 1})
+    )
+    kept = bus.runtime(f"{topic}/Subscriptions/kept")
+    dropped = bus.runtime(f"{topic}/Subscriptions/dropped")
+    assert (kept.dead_letter_message_count, dropped.dead_letter_message_count) == (1, 0)
+
+
+@pytest.mark.covers("TopicProperties.requires_duplicate_detection", "TopicProperties.status")
+def test_a_topic_detects_duplicates_and_can_be_disabled(bus, admin) -> None:
+    topic = bus.topic(requires_duplicate_detection=True)
+    bus.ns.create_subscription(topic, "s")
+    sender = bus.topic_sender(topic)
+    for _ in range(2):
+        sender.send_messages(ServiceBusMessage("x", message_id="same"))
+    assert bus.runtime(f"{topic}/Subscriptions/s").active_message_count == 1
+    properties = admin.get_topic(topic)
+    properties.status = "Disabled"
+    admin.update_topic(properties)
+    with pytest.raises(ServiceBusError):
+        sender.send_messages(ServiceBusMessage("y"))
