@@ -300,6 +300,7 @@ def test_forwarding_comes_back_as_an_address_and_can_be_updated(client, ns, name
     assert subscription[option] == address
 
 
+@pytest.mark.covers("AuthorizationRule.*")
 @pytest.mark.covers(
     "QueueProperties.authorization_rules",
     "TopicProperties.authorization_rules",
@@ -366,6 +367,7 @@ def test_runtime_properties_of_new_entities(client, name):
     assert [r.name for r in client.list_subscriptions_runtime_properties(name + "-t")] == ["s"]
 
 
+@pytest.mark.covers("NamespaceProperties.*")
 @pytest.mark.covers(
     "ServiceBusAdministrationClient.get_namespace_properties",
     "aio.ServiceBusAdministrationClient.get_namespace_properties",

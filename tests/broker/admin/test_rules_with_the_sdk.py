@@ -43,6 +43,7 @@ def content(part):
     return shown
 
 
+@pytest.mark.covers("SqlRuleFilter.*", "CorrelationRuleFilter.*")
 @pytest.mark.covers(
     "ServiceBusAdministrationClient.create_rule",
     "aio.ServiceBusAdministrationClient.create_rule",
@@ -84,6 +85,7 @@ def test_filter_comes_back(client, subscription, part):
         assert rule.action is None
 
 
+@pytest.mark.covers("SqlRuleAction.*")
 def test_action_comes_back(client, subscription):
     action = SqlRuleAction(
         "SET quantity = quantity + @int; REMOVE color", parameters={"@int": 5, "@s": "x"}
