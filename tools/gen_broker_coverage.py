@@ -115,7 +115,7 @@ def _attributes(cls: type) -> list[str]:
     }
     tree = ast.parse(textwrap.dedent(inspect.getsource(cls.__init__)))  # type: ignore[misc]
     for node in ast.walk(tree):
-        targets = [node.target] if isinstance(node, ast.AnnAssign) else []
+        targets: list[ast.expr] = [node.target] if isinstance(node, ast.AnnAssign) else []
         targets += node.targets if isinstance(node, ast.Assign) else []
         for target in targets:
             if (
