@@ -36,6 +36,7 @@ from .entities.router import Router
 _DEAD = "/" + DEAD_LETTER.lower()
 _TRANSFER_DEAD = "/" + TRANSFER_DEAD_LETTER.lower()
 _SUBSCRIPTIONS = "/subscriptions/"
+MAX_CACHED = 10_000
 
 
 class Catalog:
@@ -46,6 +47,7 @@ class Catalog:
         self.clock = clock
         self.entities_by_key: dict[str, Entity] = {}  # queues and topics
         self._paths: dict[str, Queue] = {}  # addresses as clients write them: a cache
+        self.targets: dict[str, Entity] = {}  # likewise, of those who send
         self.last_id = 0
         self.router = Router(context, self._find)
 
@@ -96,7 +98,7 @@ class Catalog:
             raise EntityNotFoundError(f"The messaging entity '{path}' could not be found.")
         else:
             queue = entity.main
-        if len(self._paths) > 100_000:
+        if len(self._paths) > MAX_CACHED:
             self._paths.clear()
         self._paths[path] = queue
         return queue
@@ -362,6 +364,7 @@ class Catalog:
     def _drop(self, entity: Entity) -> None:
         entity.is_deleted = True
         self._paths.clear()
+        self.targets.clear()
         if entity.history is not None:
             entity.history.next_due = NEVER
         gone = EntityNotFoundError(f"The messaging entity '{entity.path}' was deleted.")

@@ -20,10 +20,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from .catalog import Catalog
+from .catalog import MAX_CACHED, Catalog
 from .entities.context import Budget, Context
 from .entities.counters import Kind, OperationCounter, billable
-from .entities.entity import TopicEntity
+from .entities.entity import Entity, TopicEntity
 from .entities.errors import (
     ArgumentError,
     EntityDisabledError,
@@ -314,14 +314,22 @@ class Namespace(Catalog):
     def _accept(
         self, path: str, messages: Sequence[IncomingMessage], kind: Kind
     ) -> list[StoredMessage]:
+        entity = self.targets.get(path) or self._target(path)
+        kept = self.router.accept(entity, messages, self.now(), kind)
+        self._changed()
+        return kept
+
+    def _target(self, path: str) -> Entity:
+        """The entity that takes what is sent to this path."""
         entity = self._find(path) or self.entity(path)
         if not isinstance(entity, TopicEntity) and entity.topic is not None:
             raise NotAllowedError(f"'{path}' is a subscription: send to its topic.")
         if "$" in path:
             raise NotAllowedError(f"'{path}' takes no messages from senders.")
-        kept = self.router.accept(entity, messages, self.now(), kind)
-        self._changed()
-        return kept
+        if len(self.targets) > MAX_CACHED:
+            self.targets.clear()
+        self.targets[path] = entity
+        return entity
 
     def cancel_scheduled(self, path: str, sequence_numbers: Iterable[int]) -> None:
         """Remove scheduled messages, all or none (MessageNotFoundError)."""

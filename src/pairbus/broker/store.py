@@ -118,6 +118,7 @@ class Store:
             f"PRAGMA synchronous = {'FULL' if self.durability == 'full' else 'NORMAL'}"
         )
         connection.execute("PRAGMA wal_autocheckpoint = 0")  # _checkpoint does it
+        connection.execute("PRAGMA secure_delete = OFF")
         connection.execute("PRAGMA cache_size = -16384")
         return connection
 

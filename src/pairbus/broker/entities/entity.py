@@ -55,7 +55,7 @@ class _Entity:
     @property
     def size(self) -> int:
         """Bytes of all messages, dead letters included."""
-        return sum(queue.size for queue in self.queues)
+        raise NotImplementedError
 
     def idle_deadline(self) -> int:
         """When this entity is deleted unless something happens."""
@@ -103,6 +103,11 @@ class QueueEntity(_Entity):
     def queues(self) -> tuple[Queue, ...]:
         """Its own queue, the dead letters and the transfer dead letters."""
         return self.main, self.dead, self.transfer_dead
+
+    @property
+    def size(self) -> int:
+        """Bytes of all messages, dead letters included."""
+        return self.main.size + self.dead.size + self.transfer_dead.size
 
     def configure(self, description: QueueDescription | SubscriptionDescription, now: int) -> None:
         """Obey a new description."""
