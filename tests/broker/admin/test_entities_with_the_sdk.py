@@ -380,10 +380,6 @@ def test_namespace_properties(client):
     assert properties.created_at_utc <= datetime.now(UTC)
 
 
-@pytest.mark.covers(
-    "ServiceBusAdministrationClient.delete_subscription",
-    "aio.ServiceBusAdministrationClient.delete_subscription",
-)
 def test_missing_entities_are_not_found(client, topic):
     client.create_subscription(topic, "s")
     for call in (
@@ -473,6 +469,17 @@ def test_update_changes_what_may_change(client, name):
         assert found[key] == changes[key], key
     assert found.forward_to.endswith(name + "-target")
     assert found.authorization_rules[0].key_name == "reader"
+
+
+@pytest.mark.covers(
+    "ServiceBusAdministrationClient.delete_subscription",
+    "aio.ServiceBusAdministrationClient.delete_subscription",
+)
+def test_subscription_is_deleted_and_its_topic_stays(client, topic):
+    client.create_subscription(topic, "s")
+    client.create_subscription(topic, "stays")
+    client.delete_subscription(topic, "S")
+    assert [s.name for s in client.list_subscriptions(topic)] == ["stays"]
 
 
 def test_update_by_keyword_changes_that_alone(client, name):

@@ -66,6 +66,7 @@ SUB = SubscriptionDescription("news", "mine")
         {"forward_to": "x", "requires_session": True},
         {"authorization_rules": (AuthorizationRule("", (AccessRight.SEND,)),)},
         {"authorization_rules": (AuthorizationRule("k", ()),)},
+        {"authorization_rules": (AuthorizationRule("k", (AccessRight.SEND,), "x" * 257),)},
         {"authorization_rules": (AuthorizationRule("k", (AccessRight.MANAGE,)),)},
         {"authorization_rules": (AuthorizationRule("k", (AccessRight.SEND,)),) * 2},
         {"authorization_rules": (AuthorizationRule("k", (AccessRight.SEND,) * 2),)},
@@ -105,7 +106,16 @@ def test_queue_at_a_limit_of_the_service_is_accepted(change):
     assert replace(QUEUE, **change).validated() == replace(QUEUE, **change)
 
 
-@pytest.mark.parametrize("change", [{"name": "a" * 51}, {"name": "a/b"}, {"forward_to": "News"}])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"name": ""},
+        {"name": "a" * 51},
+        {"name": "a/b"},
+        {"forward_to": "News"},
+        {"forward_to": "x", "requires_session": True},
+    ],
+)
 def test_subscription_outside_a_limit_is_refused(change):
     with pytest.raises(ArgumentError):
         replace(SUB, **change).validated()
@@ -174,7 +184,15 @@ def test_longest_duration_is_written_as_the_service_writes_it():
     assert format_duration(timedelta(days=11_000_000)) == longest
 
 
-@pytest.mark.parametrize("text", ["", "P", "PT", "5", "P1S", "PT1D", "P99999999999D", "PT1.S"])
+def test_negative_durations_are_read_and_written():
+    assert parse_duration("-PT90S") == timedelta(seconds=-90)
+    assert format_duration(timedelta(seconds=-90)) == "-PT1M30S"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "P", "PT", "5", "P1S", "PT1D", "P99999999999D", "P999999999Y", "PT1.S"],
+)
 def test_malformed_durations_are_refused(text):
     with pytest.raises(ArgumentError):
         parse_duration(text)

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from pairbus.amqp.types import Described, Float, Int, Symbol, Timestamp, UByte
+from pairbus.amqp.types import Described, Float, Int, Symbol, Timestamp, UByte, ULong
 from pairbus.broker.entities.errors import ArgumentError
 from pairbus.broker.entities.model import SqlAction, TypedValue
 from pairbus.broker.entities.sqlfilter_action import Changes, compile_action
@@ -39,6 +39,7 @@ def act(expression, view=None, **parameters):
         ("SET a = missing", {"a": 1}, {"a": None}),
         ("SET a = missing + 1", {"a": 1}, {"a": None}),
         ("REMOVE a", {"a": 1, "b": 2}, {"b": 2}),
+        ("SET a = b + 1", {"b": 2**63 - 1}, {"b": 2**63 - 1, "a": ULong(2**63)}),
         ("REMOVE A; SET b = 3", {"a": 1, "b": 2}, {"b": 3}),
         ("REMOVE user.a", {"a": 1}, {}),
         ("SET a = b", {"b": Symbol("s")}, {"b": Symbol("s"), "a": Symbol("s")}),
@@ -62,6 +63,7 @@ def test_nothing_done_is_no_change():
         (Int(5), "SET a = 9999999999", 9999999999),
         (UByte(5), "SET a = 'x'", "x"),
         (Float(1.5), "SET a = a * 2", Float(3.0)),
+        (Float(1.5), "SET a = 1E300", 1e300),
         (1.5, "SET a = 2", 2.0),
         ("text", "SET a = 2", "2"),
         ("text", "SET a = TRUE", "True"),

@@ -152,8 +152,6 @@ def _align(left: Value, right: Value) -> tuple[Any, Any] | None:
         return str(left), str(right).lower()
     if a is str and b is uuid.UUID:
         return str(left).lower(), str(right)
-    if isinstance(left, datetime) and isinstance(right, datetime):
-        return left, right
     return None
 
 
