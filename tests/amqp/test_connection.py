@@ -340,3 +340,24 @@ def test_source_filters_survive_the_attach():
     )
     _, theirs = served(client, server)
     assert theirs[-1].attach.source.filter == {"com.microsoft:session-filter": "A"}
+
+
+def test_peer_that_waits_for_what_is_over_can_be_answered():
+    client, server, _, receiver, _, out = pair()
+    client.flow(receiver, 100)
+    pump(client, server)
+    for n in range(10):
+        server.transfer(out, b"m", b"t%d" % n)
+    pump(client, server)
+    server.forget(out.session, [0, 3, 4, 9])
+    client.settle(receiver, 3, state=ACCEPTED, settled=False)
+    client.settle(receiver, 0, 500, state=ACCEPTED, settled=False)
+    client.settle(receiver, 77, state=ACCEPTED, settled=False)
+    _, (single, ranged, never) = pump(client, server)
+    assert (single.deliveries, single.unknown) == ([], [(3, 3)])
+    assert [d.id for d in ranged.deliveries] == [1, 2, 5, 6, 7, 8]
+    assert ranged.unknown == [(0, 0), (3, 4), (9, 9)]
+    assert never.unknown == []
+    server.settle_unknown(out.session, 3, 4, Rejected(Error("com.microsoft:message-lock-lost")))
+    (answer,), _ = pump(client, server)
+    assert (answer.by_receiver, answer.first, answer.last, answer.settled) == (False, 3, 4, True)

@@ -500,3 +500,22 @@ def test_delayed_answers_overlap(ns, connection, queue):
     with ns.faults.delay(0.05, entity=queue):
         posted = [sender.post([message(1)]) for sender in senders]
         assert all(p.wait()[0].is_accepted for p in posted)
+
+
+def test_broker_forgets_deliveries_that_were_settled_by_token(ns, connection, queue, monkeypatch):
+    from pairbus.broker import receiving
+
+    monkeypatch.setattr(receiving, "SWEEP_FROM", 10)
+    sender, receiver = connection.sender(queue), connection.receiver(queue)
+    management = connection.management(queue)
+    first = None
+    for _ in range(5):
+        sender.send_batch([message(n) for n in range(20)])
+        received = receiver.receive_now(20)
+        first = first or received[:1]
+        management.settle([one.lock_token for one in received])
+    (server,) = [c for c in ns._broker.connections if c.engine.sessions]
+    (session,) = server.engine.sessions.values()
+    assert len(session.unsettled) <= 40
+    (error,) = receiver.settle(first)
+    assert error.condition == "com.microsoft:message-lock-lost"

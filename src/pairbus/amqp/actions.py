@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pairbus.amqp.base import MASK, ConnectionBase, free
@@ -333,6 +333,15 @@ class Actions(ConnectionBase):
         else:
             role = ROLE_RECEIVER
         self._emit(disposition_frame(session.channel, role, first, last, settled, state))
+
+    def settle_unknown(self, session: Session, first: int, last: int, state: Composite) -> None:
+        """Sender: answer a disposition of deliveries that are not open any more."""
+        self._emit(disposition_frame(session.channel, ROLE_SENDER, first, last, True, state))
+
+    def forget(self, session: Session, delivery_ids: Iterable[int]) -> None:
+        """Sender: these deliveries are over, and nobody need be told."""
+        for number in delivery_ids:
+            session.unsettled.pop(number, None)
 
     def detach(self, link: Link, error: Error | None = None, *, closed: bool = True) -> None:
         """Detach the link; a second call does nothing."""

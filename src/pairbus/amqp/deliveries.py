@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from pairbus.amqp.base import MASK
+from pairbus.amqp.base import MASK, serial_diff
 from pairbus.amqp.errors import (
     ILLEGAL_STATE,
     NOT_ALLOWED,
@@ -19,7 +19,7 @@ from pairbus.amqp.events import (
 )
 from pairbus.amqp.fastpath import read_transfer
 from pairbus.amqp.incoming import Incoming
-from pairbus.amqp.link import EndState, Outgoing, Partial
+from pairbus.amqp.link import EndState, Outgoing, Partial, Session
 from pairbus.amqp.performatives import (
     ROLE_RECEIVER,
     SND_SETTLED,
@@ -131,13 +131,15 @@ class Deliveries(Incoming):
                 raise ProtocolError(ILLEGAL_STATE, "the first frame is no open")
             return
         deliveries: list[Outgoing] = []
+        unknown: list[tuple[int, int]] = []
         if role is ROLE_RECEIVER:
             unsettled = session.unsettled
             if first == last:
                 known = unsettled.pop(first, None) if settled else unsettled.get(first)
-                if known is None:
+                if known is not None:
+                    deliveries.append(known)
+                elif settled:
                     return  # settled already: dispositions may cross
-                deliveries.append(known)
             else:
                 count = ((last - first) & MASK) + 1
                 if count <= len(unsettled):
@@ -148,6 +150,27 @@ class Deliveries(Incoming):
                     known = unsettled.pop(number, None) if settled else unsettled.get(number)
                     if known is not None:
                         deliveries.append(known)
+            if not settled:
+                unknown = _unknown(session, first, last, deliveries)
         events.append(
-            Disposed(session, role is ROLE_RECEIVER, first, last, settled, state, deliveries)
+            Disposed(
+                session, role is ROLE_RECEIVER, first, last, settled, state, deliveries, unknown
+            )
         )
+
+
+def _unknown(
+    session: Session, first: int, last: int, known: list[Outgoing]
+) -> list[tuple[int, int]]:
+    """Runs of numbers from `first` to `last` that we gave out, and that are settled already."""
+    end = min(serial_diff(last, first), serial_diff(session.next_delivery_id, first) - 1)
+    runs: list[tuple[int, int]] = []
+    position = 0
+    for delivery in known:
+        offset = (delivery.id - first) & MASK
+        if offset > position:
+            runs.append(((first + position) & MASK, (first + offset - 1) & MASK))
+        position = offset + 1
+    if position <= end:
+        runs.append(((first + position) & MASK, (first + end) & MASK))
+    return runs

@@ -91,10 +91,20 @@ class Disposed:
     """The peer told the state of deliveries `first` to `last`.
 
     `by_receiver`: the peer is their receiver, and `deliveries` are ours that it speaks of; else it
-    is their sender, and settles or changes what it sent to us.
+    is their sender, and settles or changes what it sent to us. `unknown` are runs of numbers, first
+    and last of each, that the peer waits to have settled and that are not open any more.
     """
 
-    __slots__ = ("by_receiver", "deliveries", "first", "last", "session", "settled", "state")
+    __slots__ = (
+        "by_receiver",
+        "deliveries",
+        "first",
+        "last",
+        "session",
+        "settled",
+        "state",
+        "unknown",
+    )
 
     def __init__(
         self,
@@ -105,6 +115,7 @@ class Disposed:
         settled: bool,
         state: Any,
         deliveries: list[Outgoing],
+        unknown: list[tuple[int, int]],
     ) -> None:
         self.session = session
         self.by_receiver = by_receiver
@@ -113,6 +124,7 @@ class Disposed:
         self.settled = settled
         self.state = state
         self.deliveries = deliveries
+        self.unknown = unknown
 
     def __repr__(self) -> str:
         return f"<Disposed {self.first}-{self.last} settled={self.settled} {self.state!r}>"

@@ -35,7 +35,7 @@ from .entities.errors import BrokerError, NotAllowedError, NotImplementedByBroke
 from .frontdoor import abort_with_reset
 from .links import LinkHandler, ReplyLink, SendLink
 from .management import ManagementLink
-from .receiving import ReceiveLink
+from .receiving import ReceiveLink, lock_lost
 
 if TYPE_CHECKING:
     from .server import Broker
@@ -253,6 +253,8 @@ class AmqpConnection(asyncio.Protocol):
                 self._close_links(session)
 
     def _on_disposed(self, event: Disposed) -> None:
+        for low, high in event.unknown:  # settled elsewhere, and forgotten by its link
+            self.engine.settle_unknown(event.session, low, high, lock_lost())
         if not event.by_receiver or not event.deliveries:
             return
         first = event.deliveries[0].link

@@ -12,13 +12,17 @@ from pairbus.amqp.encoder import encode
 from pairbus.amqp.message import Header, header_head, render
 from pairbus.amqp.types import Symbol
 
-from .entities.messages import Delivery
+from .entities.messages import LOCKED, Delivery
 
-_pack_i64 = struct.Struct(">q").pack
 _pack_i32 = struct.Struct(">i").pack
+_unpack_guid = struct.Struct("<IHH8s").unpack
+_pack_guid = struct.Struct(">IHH8s").pack
 _SEQUENCE_NUMBER = encode(Symbol("x-opt-sequence-number")) + b"\x81"
 _ENQUEUED_TIME = encode(Symbol("x-opt-enqueued-time")) + b"\x83"
 _ENQUEUED_SEQUENCE = encode(Symbol("x-opt-enqueue-sequence-number")) + b"\x81"
+_pack_facts = struct.Struct(
+    f">{len(_SEQUENCE_NUMBER)}sq{len(_ENQUEUED_TIME)}sq{len(_ENQUEUED_SEQUENCE)}sq"
+).pack
 _STATE = encode(Symbol("x-opt-message-state")) + b"\x71"
 _SOURCE = encode(Symbol("x-opt-deadletter-source"))
 _MAX_TTL = 0xFFFFFFFF
@@ -32,32 +36,31 @@ def render_delivery(delivery: Delivery, *, with_state: bool = False) -> bytes:
         delivery: What to render.
         with_state: Tell the message's state even where it is simply active.
     """
-    message = delivery.message
-    number = message.sequence_number
-    parts = [
-        _SEQUENCE_NUMBER,
-        _pack_i64(number),
-        _ENQUEUED_TIME,
-        _pack_i64(message.enqueued_time),
-        _ENQUEUED_SEQUENCE,
-        _pack_i64(message.enqueued_sequence_number),
-    ]
-    count = 3
+    token, locked_until, message = delivery
     notes = message.annotations
-    if notes:
-        entries, own = _inside(notes)
-        parts.insert(0, entries)
-        count += own
+    entries, count = _inside(notes) if notes else (b"", 0)
+    parts = [
+        entries,
+        _pack_facts(
+            _SEQUENCE_NUMBER,
+            message.sequence_number,
+            _ENQUEUED_TIME,
+            message.enqueued_time,
+            _ENQUEUED_SEQUENCE,
+            message.enqueued_sequence_number,
+        ),
+    ]
+    count += 3
     if message.dead_letter_source:
         parts.append(_SOURCE)
         parts.append(encode(message.dead_letter_source))
         count += 1
-    state = delivery.wire_state
-    if state or with_state:
-        parts.append(_STATE)
-        parts.append(_pack_i32(state))
-        count += 1
-    token = delivery.lock_token
+    if with_state or message.state != LOCKED:
+        state = delivery.wire_state
+        if state or with_state:
+            parts.append(_STATE)
+            parts.append(_pack_i32(state))
+            count += 1
     key = (message.durable, message.priority, message.ttl)
     head = _heads.get(key)
     if head is None:
@@ -70,8 +73,8 @@ def render_delivery(delivery: Delivery, *, with_state: bool = False) -> bytes:
         count,
         message.bare,
         # The wire has the token as a UUID; the tag is the same in little-endian form.
-        lock_token=token[3::-1] + token[5:3:-1] + token[7:5:-1] + token[8:] if token else None,
-        locked_until=delivery.locked_until if token else None,
+        lock_token=_pack_guid(*_unpack_guid(token)) if token else None,
+        locked_until=locked_until if token else None,
     )
 
 

@@ -32,12 +32,14 @@ from pairbus.amqp.types import Described, Symbol
 
 from .entities.errors import (
     BrokerError,
+    MessageLockLostError,
     NotImplementedByBrokerError,
     OperationTimeoutError,
     StoreError,
 )
 from .entities.messages import Delivery, Outcome
 from .entities.model import AccessRight
+from .entities.queue import LOCK_LOST
 from .links import LinkHandler, rejected
 from .outgoing import render_delivery
 
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
 SESSION_FILTER = "com.microsoft:session-filter"
 SESSION_WAIT = 65.0  # seconds that the service waits for a session unless told otherwise
 DEAD_LETTER = "com.microsoft:dead-letter"
+SWEEP_FROM = 10_000  # open deliveries of a session
 _TICKS_AT_EPOCH = 621355968000000000
 
 
@@ -67,6 +70,7 @@ class ReceiveLink(LinkHandler):
         self._tag_prefix = os.urandom(8)
         self._is_paused = False
         self._unwritten = 0
+        self._sweep_at = SWEEP_FROM
         self._wants_session, self._session_id = _session_of(link)
         if not self._wants_session:
             self.receiver = self.broker.namespace.open_receiver(
@@ -172,6 +176,8 @@ class ReceiveLink(LinkHandler):
             return
         transfer = self.engine.transfer
         link = self.link
+        if len(link.session.unsettled) > self._sweep_at:
+            self._sweep()
         for delivery in deliveries:
             payload = render_delivery(delivery)
             self._unwritten += len(payload)
@@ -185,6 +191,16 @@ class ReceiveLink(LinkHandler):
             self.connection.flush()
         else:
             self.connection.flush_soon()
+
+    def _sweep(self) -> None:
+        """Forget deliveries that were settled by their tokens, on whatever connection."""
+        unsettled = self.link.session.unsettled
+        locks = self.receiver.queue.locks if self.receiver is not None else {}
+        self.engine.forget(
+            self.link.session,
+            [n for n, d in unsettled.items() if d.link is self.link and d.tag not in locks],
+        )
+        self._sweep_at = max(SWEEP_FROM, 2 * len(unsettled))
 
     def drained(self) -> None:
         """Tell the client that its drain is over."""
@@ -309,6 +325,11 @@ class ReceiveLink(LinkHandler):
             for number in numbers:
                 self.engine.settle(self.link, number, state=echo)
         self.connection.flush_soon()
+
+
+def lock_lost() -> Rejected:
+    """Return the outcome for a message that is not locked any more."""
+    return rejected(MessageLockLostError(LOCK_LOST))
 
 
 def _properties(changes: Mapping[Any, Any] | None) -> dict[str, object] | None:
