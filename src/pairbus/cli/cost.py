@@ -190,6 +190,10 @@ def estimate_(**values: Any) -> None:  # fmt: skip
 
     Every option has a default: `pairbus cost estimate --queues 10` answers. Uncertain rules of the
     service are switches; `low` is what it would be if they are read the cheaper way.
+
+    \b
+    Example:
+      pairbus cost estimate --clients 20 --rate 500/s --outage 2h
     """
     from pairbus.core.estimate import Workload, estimate
     from pairbus.core.pricing import PriceError
@@ -277,7 +281,12 @@ def _charge_cells(name: str, charge: "Charge", note: str) -> tuple[Any, ...]:
 @rule_options
 @json_option
 def report_(**values: Any) -> None:  # fmt: skip
-    """Say what was spent: LEDGER is a folder or URL; several may overlap."""
+    """Say what was spent: LEDGER is a folder or URL; several may overlap.
+
+    \b
+    Example:
+      pairbus cost report ./ledger --html report.html
+    """
     from pairbus.core.pricing import PriceError
     from pairbus.ledger.prices import load_prices
     from pairbus.ledger.store import LedgerError

@@ -35,6 +35,10 @@ def compact_(ledger: str | None, pair_name: str | None, target: int) -> None:  #
 
     It can run at any time, while clients and syphons write. If it is killed, nothing is lost or
     counted twice; run it again.
+
+    \b
+    Example:
+      pairbus ledger compact ./ledger
     """
     from pairbus.ledger.compact import compact
     from pairbus.ledger.store import LedgerError
@@ -60,7 +64,12 @@ def compact_(ledger: str | None, pair_name: str | None, target: int) -> None:  #
 @click.option("--pair", "pair_name", metavar="NAME", help="A pair of the configuration file.")
 @json_option
 def show_(ledger: str | None, pair_name: str | None) -> None:
-    """Say what a ledger holds: files, rows, times, writers, what repeats and what is missing."""
+    """Say what a ledger holds: files, rows, times, writers, what repeats and what is missing.
+
+    \b
+    Example:
+      pairbus ledger show ./ledger --json
+    """
     from pairbus.ledger import LedgerError, Store
     from pairbus.ledger.plan import plan
 

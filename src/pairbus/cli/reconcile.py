@@ -64,6 +64,10 @@ def command(
     LEDGER is a folder or URL; several may overlap. With a secondary, what still waits in its
     backlog queues is looked at (peeked, not touched); without one it counts as lost. The exit code
     is 0 when the books balance, 1 when something was lost or delivered more than once.
+
+    \b
+    Example:
+      pairbus reconcile ./ledger --pair orders
     """
     from pairbus.ledger import LedgerError, Store
 

@@ -99,7 +99,11 @@ def run(
 
     Connection strings are best given as PAIRBUS_PRIMARY and PAIRBUS_SECONDARY: a command line shows
     secrets. Ctrl-C and SIGTERM finish what is in flight, settle it, and end.
-    """  # fmt: skip
+
+    \b
+    Example:
+      pairbus syphon run --pair orders --until-empty
+    """
     require("pyarrow", "spark")
     require("pyspark", "spark")
     from pairbus.exceptions import SyphonError
@@ -314,7 +318,12 @@ def _is_alive(status: dict[str, Any]) -> bool:
 @pair_options
 @checkpoint_option
 def status_(pair: Pair, checkpoint: str | None) -> int:
-    """Say how the syphon stands, by what it got done."""
+    """Say how the syphon stands, by what it got done.
+
+    \b
+    Example:
+      pairbus syphon status --pair orders --json
+    """
     state = _state(pair, checkpoint)
     status = state.read("status.json")
     if not status:
@@ -347,7 +356,12 @@ def status_(pair: Pair, checkpoint: str | None) -> int:
 @pair_options
 @checkpoint_option
 def pause(pair: Pair, checkpoint: str | None) -> None:
-    """Read nothing more; finish what is in flight. It stays paused across restarts."""
+    """Read nothing more; finish what is in flight. It stays paused across restarts.
+
+    \b
+    Example:
+      pairbus syphon pause --pair orders
+    """
     _state(pair, checkpoint).set_control(paused=True)
     say("paused; `pairbus syphon resume` lets it go on")
 
@@ -356,7 +370,12 @@ def pause(pair: Pair, checkpoint: str | None) -> None:
 @pair_options
 @checkpoint_option
 def resume(pair: Pair, checkpoint: str | None) -> None:
-    """Let a paused syphon go on."""
+    """Let a paused syphon go on.
+
+    \b
+    Example:
+      pairbus syphon resume --pair orders
+    """
     _state(pair, checkpoint).set_control(paused=False)
     say("resumed")
 
@@ -367,7 +386,12 @@ def resume(pair: Pair, checkpoint: str | None) -> None:
 @click.option("--max-messages-per-second", type=float, metavar="N", help="0 takes the limit away.")
 @click.option("--max-bytes-per-second", type=float, metavar="N", help="0 takes the limit away.")
 def limit(pair: Pair, checkpoint: str | None, **limits: float | None) -> None:
-    """Limit the rate of a running syphon, so that a primary that came back is not swamped."""
+    """Limit the rate of a running syphon, so that a primary that came back is not swamped.
+
+    \b
+    Example:
+      pairbus syphon limit --pair orders --max-messages-per-second 500
+    """
     changes = {name: value or None for name, value in limits.items() if value is not None}
     if not changes:
         fail("no limit is given", "--max-messages-per-second N", code=ExitCode.USAGE)
