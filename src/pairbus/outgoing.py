@@ -18,6 +18,7 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType, Amq
 from azure.servicebus.exceptions import MessageSizeExceededError
 
 from pairbus import _sdk
+from pairbus.core.pricing import STEP, billable
 from pairbus.envelope import SdkMessage, annotated, check_reserved, wrap, wrap_encoded
 
 __all__ = ["BACKLOG_LIMIT", "Chunk", "Outgoing", "PairedMessageBatch", "pack", "prepare"]
@@ -45,6 +46,13 @@ class Outgoing:
         """How many messages there are."""
         return len(self.originals)
 
+    @property
+    def billable(self) -> int:
+        """How many operations the service charges: one for each message and 64 KB of it."""
+        if self.size <= STEP or len(self.originals) < 2:
+            return max(len(self.originals), billable(self.size))
+        return sum(billable(rough_size(message)) for message in self.originals)
+
 
 @dataclass(slots=True)
 class Chunk:
@@ -54,6 +62,11 @@ class Chunk:
     originals: list[Any] = field(default_factory=list)
     rows: list[dict[str, Any]] = field(default_factory=list)
     size: int = 0
+
+    @property
+    def billable(self) -> int:
+        """How many operations the service charges: one for each message and 64 KB of it."""
+        return sum(billable(row["size"]) for row in self.rows)
 
 
 def new_message_id() -> str:

@@ -20,7 +20,7 @@ from pairbus.core.rotation import Rotation
 from pairbus.exceptions import OversizeError, describe
 from pairbus.hub import Hub
 from pairbus.options import Oversize
-from pairbus.outgoing import BACKLOG_LIMIT, Chunk, exact_size
+from pairbus.outgoing import BACKLOG_LIMIT, Chunk, Outgoing, exact_size
 from pairbus.status import BacklogQueueStatus, EntityStatus, PairStatus
 
 if TYPE_CHECKING:
@@ -168,11 +168,17 @@ class Pair:
 
     # -- what is counted and told
 
-    def count_sent(self, entity: str, messages: int, size: int) -> None:
+    def count_sent(self, entity: str, outgoing: Outgoing) -> None:
         """Note a send that the primary took."""
         if self.ledger is not None:
             self.ledger.count(
-                self.primary_host, entity, "send_primary", "send", messages=messages, size=size
+                self.primary_host,
+                entity,
+                "send_primary",
+                "send",
+                messages=outgoing.count,
+                size=outgoing.size,
+                billable=outgoing.billable,
             )
 
     def count_scheduled(self, entity: str, messages: int, size: int) -> None:
@@ -182,10 +188,16 @@ class Pair:
                 self.primary_host, entity, "send_primary", "schedule", messages=messages, size=size
             )
 
-    def count_ping(self, entity: str) -> None:
-        """Note a ping."""
-        if self.ledger is not None:
+    def count_ping(self, entity: str, *, taken: bool) -> None:
+        """Note a ping; one that the primary did not take is no operation, and is told apart."""
+        if self.ledger is None:
+            return
+        if taken:
             self.ledger.count(self.primary_host, entity, "ping", "send", messages=1, size=128)
+        else:
+            self.ledger.count(
+                self.primary_host, entity, "ping", "send-failed", messages=0, billable=0
+            )
 
     def backlogged(self, entity: Entity, path: str, chunk: Chunk) -> None:
         """Note messages that a backlog queue took."""
@@ -194,7 +206,13 @@ class Pair:
         entity.backlog_queue = path
         if self.ledger is not None:
             self.ledger.count(
-                self.secondary_host, path, "send_backlog", "send", messages=count, size=chunk.size
+                self.secondary_host,
+                path,
+                "send_backlog",
+                "send",
+                messages=count,
+                size=chunk.size,
+                billable=chunk.billable,
             )
             self.ledger.backlogged({**row, "backlog_queue": path} for row in chunk.rows)
         self.hub.emit(

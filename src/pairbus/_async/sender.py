@@ -178,7 +178,7 @@ class PairedSender(ServiceBusSender):
                 return
         await entity.succeeded(len(outgoing.originals))
         if pair.ledger is not None:
-            pair.count_sent(self.entity_name, len(outgoing.originals), outgoing.size)
+            pair.count_sent(self.entity_name, outgoing)
 
     async def schedule_messages(
         self,

@@ -179,7 +179,7 @@ class PairedSender(ServiceBusSender):
                 return
         entity.succeeded(len(outgoing.originals))
         if pair.ledger is not None:
-            pair.count_sent(self.entity_name, len(outgoing.originals), outgoing.size)
+            pair.count_sent(self.entity_name, outgoing)
 
     def schedule_messages(
         self,
