@@ -67,8 +67,14 @@ PAGE = 100
 _XML = "application/atom+xml;type=entry;charset=utf-8"
 _FEED = "application/atom+xml;type=feed;charset=utf-8"
 _ERROR = "application/xml;charset=utf-8"
-_SUB_CODES = {400: "40000", 404: "40400", 409: "40900", 412: "41200"}
-_WORDS = {400: "Bad Request", 404: "Not Found", 409: "Conflict", 412: "Precondition Failed"}
+_SUB_CODES = {400: "40000", 403: "40300", 404: "40400", 409: "40900", 412: "41200"}
+_WORDS = {
+    400: "Bad Request",
+    403: "Forbidden",
+    404: "Not Found",
+    409: "Conflict",
+    412: "Precondition Failed",
+}
 T = TypeVar("T")
 
 

@@ -30,6 +30,7 @@ from .entities.model import (
     entity_key,
 )
 from .entities.model_json import dump_description
+from .entities.model_limits import MAX_ENTITIES, MAX_RULES, MAX_SUBSCRIPTIONS, check_count
 from .entities.queue import Queue
 from .entities.router import Router
 
@@ -162,6 +163,7 @@ class Catalog:
     def _check_free(self, name: str) -> None:
         if entity_key(name) in self.entities_by_key:
             raise EntityExistsError(f"The entity '{name}' exists already.")
+        check_count(len(self.entities_by_key), MAX_ENTITIES, "queues and topics of a namespace")
 
     def get_queue(self, name: str) -> QueueDescription:
         """The description of a queue; EntityNotFoundError if there is none."""
@@ -235,6 +237,7 @@ class Catalog:
         description = description.validated()
         if description.name.lower() in topic.subscriptions:
             raise EntityExistsError(f"The subscription '{description.path}' exists already.")
+        check_count(len(topic.subscriptions), MAX_SUBSCRIPTIONS, "subscriptions of a topic")
         check_forwarding(description, self._describe)
         rule = (default_rule or DEFAULT_RULE).validated()
         entity = QueueEntity(self.context, self._next_id(), description, self.clock(), topic)
@@ -281,6 +284,7 @@ class Catalog:
         """Add a rule to a subscription."""
         entity = self._subscription_entity(topic_name, subscription)
         rule = self._dated(rule.validated())
+        check_count(len(entity.rules.rules), MAX_RULES, "rules of a subscription")
         entity.rules.add(rule)
         self._keep(entity, "subscription")
         return rule

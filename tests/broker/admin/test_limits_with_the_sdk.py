@@ -154,6 +154,26 @@ def fill(namespace, count):
         namespace.create_rule("t0", "s0", RuleDescription(f"r{n}"))
 
 
+def test_namespace_topic_and_subscription_take_only_so_many(monkeypatch):
+    monkeypatch.setattr("pairbus.broker.catalog.MAX_ENTITIES", 2)
+    monkeypatch.setattr("pairbus.broker.catalog.MAX_SUBSCRIPTIONS", 1)
+    monkeypatch.setattr("pairbus.broker.catalog.MAX_RULES", 2)
+    with broker.run() as ns, ns.admin_client() as client:
+        client.create_queue("q")
+        client.create_topic("t")
+        client.create_subscription("t", "s")
+        client.create_rule("t", "s", "r")
+        for call in (
+            lambda: client.create_queue("q2"),
+            lambda: client.create_topic("t2"),
+            lambda: client.create_subscription("t", "s2"),
+            lambda: client.create_rule("t", "s", "r2"),
+        ):
+            with pytest.raises(HttpResponseError, match="SubCode=40300") as caught:
+                call()
+            assert caught.value.status_code == 403
+
+
 def test_administration_calls_are_counted_per_entity():
     with broker.run() as ns, ns.admin_client() as client:
         client.create_queue("Orders")

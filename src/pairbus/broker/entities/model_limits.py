@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 
-from .errors import ArgumentError
+from .errors import ArgumentError, QuotaExceededError
 
 MAX_PATH_LENGTH = 260
 MAX_NAME_LENGTH = 50
@@ -13,6 +13,9 @@ MAX_USER_METADATA = 1024
 MAX_SQL_LENGTH = 1024
 MAX_AUTHORIZATION_RULES = 12
 MAX_RULE_PROPERTIES = 128
+MAX_ENTITIES = 10_000
+MAX_SUBSCRIPTIONS = 2_000
+MAX_RULES = 2_000
 DEFAULT_MAX_MESSAGE_KILOBYTES = 1024
 MAX_DELIVERY_COUNT = 2**31 - 1
 
@@ -21,6 +24,12 @@ _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._\-]*[A-Za-z0-9])?", re.ASCII)
 RULE_NAME = re.compile(r"[A-Za-z0-9_$](?:[A-Za-z0-9._\-$]*[A-Za-z0-9_$])?", re.ASCII)
 _SIZES = frozenset({1024, 2048, 3072, 4096, 5120, 10240, 20480, 40960, 81920})
 _PARTITIONED_SIZES = _SIZES | {16384, 32768, 49152, 65536}
+
+
+def check_count(count: int, limit: int, what: str) -> None:
+    """Refuse one more where the service would: QuotaExceededError."""
+    if count >= limit:
+        raise QuotaExceededError(f"The limit of {limit} {what} is reached.")
 
 
 def entity_key(path: str) -> str:
