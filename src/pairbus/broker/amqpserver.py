@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
@@ -110,11 +110,9 @@ class AmqpConnection(asyncio.Protocol):
             return
         self._in_read = True
         try:
-            for event in self.engine.receive_data(data):
-                self._act(event)
+            self._act_on(self.engine.receive_data(data))
         except ProtocolError as violation:
-            for event in violation.events:
-                self._act(event)
+            self._act_on(violation.events)
             _log.info("a client broke the protocol: %s", violation)
             self.flush()
             self.end()
@@ -227,11 +225,24 @@ class AmqpConnection(asyncio.Protocol):
 
     # -- events ----------------------------------------------------------------------------------
 
+    def _act_on(self, events: Sequence[Any]) -> None:
+        """Act on events in order; messages of one link that came together stay together."""
+        index, count = 0, len(events)
+        while index < count:
+            event = events[index]
+            index += 1
+            if type(event) is not Delivery:
+                self._act(event)
+                continue
+            first = index - 1
+            link = event.link
+            while index < count and type(events[index]) is Delivery and events[index].link is link:
+                index += 1
+            if isinstance(link.context, LinkHandler):
+                link.context.on_deliveries(events[first:index])
+
     def _act(self, event: Any) -> None:
-        if isinstance(event, Delivery):
-            if isinstance(event.link.context, LinkHandler):
-                event.link.context.on_delivery(event)
-        elif isinstance(event, Disposed):
+        if isinstance(event, Disposed):
             self._on_disposed(event)
         elif isinstance(event, Flowed):
             if event.link is not None and isinstance(event.link.context, LinkHandler):

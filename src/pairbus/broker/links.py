@@ -11,6 +11,7 @@ import asyncio
 import itertools
 import logging
 from collections import deque
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pairbus.amqp.composite import Composite
@@ -26,6 +27,7 @@ from .entities.errors import (
     MessageSizeExceededError,
     StoreError,
 )
+from .entities.messages import PING_CONTENT_TYPE
 from .entities.model import AccessRight
 from .faults import Fault
 from .incoming import BATCH_FORMAT, read_batch, read_message
@@ -65,6 +67,11 @@ class LinkHandler:
     def is_authorized(self) -> bool:
         """Whether the client's tokens still allow this link."""
         return True
+
+    def on_deliveries(self, deliveries: Sequence[Delivery]) -> None:
+        """Take messages from the client that came together."""
+        for delivery in deliveries:
+            self.on_delivery(delivery)
 
     def on_delivery(self, delivery: Delivery) -> None:
         """Take a message from the client."""
@@ -160,6 +167,36 @@ class SendLink(LinkHandler):
     def is_authorized(self) -> bool:
         """Whether the client may still send."""
         return self.connection.tokens.allows(AccessRight.SEND, self.path)
+
+    def on_deliveries(self, deliveries: Sequence[Delivery]) -> None:
+        """Hand messages that came together to the namespace in one go where nothing is amiss."""
+        if len(deliveries) == 1 or self.broker.faults.any or not self._send_together(deliveries):
+            for delivery in deliveries:
+                self.on_delivery(delivery)
+
+    def _send_together(self, deliveries: Sequence[Delivery]) -> bool:
+        """Send plain messages at once, each with its own acknowledgement; False if one is odd."""
+        namespace = self.broker.namespace
+        try:
+            messages = []
+            for delivery in deliveries:
+                if delivery.oversize or delivery.message_format or delivery.state is not None:
+                    return False
+                messages.append(read_message(delivery.payload))
+                if messages[-1].content_type == PING_CONTENT_TYPE:
+                    return False
+            namespace.send(self.path, messages)
+        except (BrokerError, AmqpError):
+            return False  # nothing was taken: one by one, each gets the answer that it deserves
+        namespace.operations.add(self._entity.path, "send", len(deliveries) - 1, 0, 0, 0)
+        if self.link.credit * 2 < CREDIT:
+            self.engine.flow(self.link, CREDIT)
+        namespace.after_commit(lambda error: self._all_committed(deliveries, error))
+        return True
+
+    def _all_committed(self, deliveries: Sequence[Delivery], error: Exception | None) -> None:
+        for delivery in deliveries:
+            self._committed(delivery, error, None)
 
     def on_delivery(self, delivery: Delivery) -> None:
         """Hand a message, or a batch of them, to the namespace."""
