@@ -217,9 +217,10 @@ class AWatch:
     def __init__(self) -> None:
         self._timeout: asyncio.Timeout | None = None
 
-    def within(self, seconds: float, sender: object) -> AWatch:
-        """Bound what comes next."""
-        self._timeout = asyncio.timeout(seconds)
+    def until(self, deadline: float, sender: object) -> AWatch:
+        """Bound what comes next: it ends before `deadline`, in monotonic seconds."""
+        loop = asyncio.get_running_loop()
+        self._timeout = asyncio.timeout_at(loop.time() + deadline - time.monotonic())
         return self
 
     async def __aenter__(self) -> None:
@@ -244,25 +245,23 @@ class Watch:
     deadline, and the send comes back with an error. It costs the send two assignments.
     """
 
-    __slots__ = ("__weakref__", "_seconds", "sender", "until")
+    __slots__ = ("__weakref__", "deadline", "sender")
 
     def __init__(self) -> None:
-        self.until = 0.0
+        self.deadline = 0.0
         self.sender: object = None
-        self._seconds = 0.0
         _watchdog.add(self)
 
-    def within(self, seconds: float, sender: object) -> Watch:
-        """Bound what comes next."""
+    def until(self, deadline: float, sender: object) -> Watch:
+        """Bound what comes next: it ends before `deadline`, in monotonic seconds."""
+        self.deadline = deadline
         self.sender = sender
-        self.until = time.monotonic() + seconds + 0.5
         return self
 
     def __enter__(self) -> None:
         return None
 
     def __exit__(self, *exc: object) -> None:
-        self.until = 0.0
         self.sender = None
 
 
@@ -294,7 +293,7 @@ class _Watchdog:
             now = time.monotonic()
             for watch in watches:
                 sender = watch.sender
-                if sender is not None and 0 < watch.until < now:
+                if sender is not None and watch.deadline + 0.5 < now:
                     logger.debug("a send outlived its deadline; cutting its connection")
                     _sdk.hang_up(sender)
             del watches, watch  # keep no watch alive through the next sleep
@@ -312,12 +311,12 @@ class ALock:
     def __init__(self) -> None:
         self._lock = asyncio.Lock()
 
-    async def acquire(self, seconds: float) -> bool:
-        """Take the lock, if it is free within `seconds`."""
+    async def acquire(self, deadline: float) -> bool:
+        """Take the lock, if it is free before `deadline`, in monotonic seconds."""
         if not self._lock.locked():
             return await self._lock.acquire()
         try:
-            async with asyncio.timeout(max(0.0, seconds)):
+            async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
                 return await self._lock.acquire()
         except TimeoutError:
             return False
@@ -332,11 +331,12 @@ class Lock:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._try = self._lock.acquire
         self.release = self._lock.release
 
-    def acquire(self, seconds: float) -> bool:
-        """Take the lock, if it is free within `seconds`."""
-        return self._lock.acquire(timeout=max(0.0, seconds))
+    def acquire(self, deadline: float) -> bool:
+        """Take the lock, if it is free before `deadline`, in monotonic seconds."""
+        return self._try(False) or self._try(timeout=max(0.0, deadline - time.monotonic()))
 
 
 class AEvent:

@@ -1,8 +1,8 @@
 """The few places where pairbus looks inside the SDK, each with its reason.
 
 Nothing here decides whether a message is safe. Where the SDK's insides look other than expected,
-each function falls back to the answer that is always right, if slower: `is_ready` says no, and the
-send then runs where it can be left behind; `hang_up` does nothing, and a thread stays until the
+each function falls back to the answer that is always right, if slower: `readiness` says None, and
+the send then runs where it can be left behind; `hang_up` does nothing, and a thread stays until the
 peer lets go. Only `take_payloads` and `make_batch`, which redirect a batch byte for byte, depend on
 a private field, and their tests run against every supported version of the SDK.
 """
@@ -47,22 +47,49 @@ def retries_of(client: Any) -> tuple[int, float, float, bool]:
     )
 
 
-def is_ready(sender: Any) -> bool:
-    """Whether a send on `sender` does nothing but send: link attached, token good for a while.
+class Readiness:
+    """What an open sender looks like, to tell cheaply whether it still does.
 
-    Otherwise the SDK would first open a link or renew the token, which may take for ever.
+    A send on a ready sender does nothing but send: its link is attached, and its token good for a
+    while. Otherwise the SDK would first open a link or renew the token, which may take for ever.
     """
-    try:
-        handler = sender._handler  # noqa: SLF001
-        authenticator = handler._cbs_authenticator  # noqa: SLF001
-        return bool(
-            sender._running  # noqa: SLF001
-            and handler._link.state.value == 3  # noqa: SLF001  # attached
-            and authenticator.auth_state.value == 0  # OK
-            and time.time() + authenticator._refresh_window + 60 < authenticator._expires_on  # noqa: SLF001
+
+    __slots__ = ("attached", "authenticator", "good_until", "handler", "link", "ok", "sender")
+
+    def __init__(self, sender: Any) -> None:
+        """Look at `sender`, which has just been opened.
+
+        Raises:
+            AttributeError, TypeError: if the SDK looks other than we know it.
+        """
+        self.sender = sender
+        self.handler = sender._handler  # noqa: SLF001
+        self.link = self.handler._link  # noqa: SLF001
+        self.authenticator = authenticator = self.handler._cbs_authenticator  # noqa: SLF001
+        self.attached = self.link.state
+        self.ok = authenticator.auth_state
+        if self.attached.name != "ATTACHED" or self.ok.name != "OK" or not sender._running:  # noqa: SLF001
+            raise AttributeError("not open")
+        window = float(authenticator._refresh_window) + 60  # noqa: SLF001
+        self.good_until = float(authenticator._expires_on) - window  # noqa: SLF001
+
+    def holds(self) -> bool:
+        """Whether the sender is as it was, and its token good for a while."""
+        return (
+            self.sender._handler is self.handler  # noqa: SLF001
+            and self.sender._running is True  # noqa: SLF001
+            and self.link.state is self.attached
+            and self.authenticator.auth_state is self.ok
+            and time.time() < self.good_until
         )
-    except (AttributeError, TypeError):
-        return False
+
+
+def readiness(sender: Any) -> Readiness | None:
+    """How `sender`, just opened, looks; None if the SDK looks other than we know it."""
+    try:
+        return Readiness(sender)
+    except (AttributeError, TypeError, ValueError):
+        return None
 
 
 def wire_of(sender: Any) -> Any:

@@ -17,16 +17,24 @@ same bytes.
 
 from __future__ import annotations
 
-import copy
+import functools
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
 
-from pairbus.amqp.message import Header, Message, Properties
+from pairbus.amqp.encoder import encode
+from pairbus.amqp.message import (
+    APPLICATION_PROPERTIES,
+    PROPERTIES,
+    Header,
+    Message,
+    Properties,
+    section_at,
+)
 from pairbus.amqp.types import Long, Timestamp
 from pairbus.exceptions import ReservedPropertyError
 
@@ -57,6 +65,7 @@ _MAX_UINT: Final = 0xFFFFFFFF
 _MAX_EXPIRY: Final = 253402243199000  # the last day of the year 9999, as the SDK has it
 _SCHEDULED_KEYS: Final = (_X_OPT_SCHEDULED.encode(), _X_OPT_SCHEDULED)
 
+_T = TypeVar("_T")
 SdkMessage: TypeAlias = ServiceBusMessage | AmqpAnnotatedMessage
 
 
@@ -85,6 +94,16 @@ def check_reserved(names: Iterable[object] | Mapping[Any, Any] | None) -> None:
         )
 
 
+def clone(thing: _T) -> _T:
+    """A shallow copy of an SDK object, at a quarter of the price of `copy.copy`.
+
+    This is on the way of every redirected message; the SDK's classes are plain ones.
+    """
+    made = thing.__class__.__new__(thing.__class__)
+    made.__dict__.update(thing.__dict__)
+    return made
+
+
 def annotated(message: SdkMessage) -> AmqpAnnotatedMessage:
     """The AMQP message inside `message`, or `message` itself if it is one."""
     return message.raw_amqp_message if isinstance(message, ServiceBusMessage) else message
@@ -107,7 +126,7 @@ def wrap(message: SdkMessage, path: str) -> AmqpAnnotatedMessage:
     """
     source = annotated(message)
     check_reserved(source.application_properties)
-    wrapped = copy.copy(source)
+    wrapped = clone(source)
     aliases: dict[str | bytes, Any] = {PATH: path}
 
     header = source.header
@@ -118,11 +137,11 @@ def wrap(message: SdkMessage, path: str) -> AmqpAnnotatedMessage:
     if header and ttl:
         # The SDK writes a Python int as an AMQP int; the alias is a long.
         aliases[TIME_TO_LIVE] = {"TYPE": "LONG", "VALUE": int(ttl)}
-        wrapped.header = header = copy.copy(header)
+        wrapped.header = header = clone(header)
         header.time_to_live = None
     if ttl or SESSION_ID in aliases:
         wrapped.properties = properties = (
-            copy.copy(properties) if properties is not None else AmqpMessageProperties()
+            clone(properties) if properties is not None else AmqpMessageProperties()
         )
         properties.group_id = None
         if ttl:
@@ -131,12 +150,11 @@ def wrap(message: SdkMessage, path: str) -> AmqpAnnotatedMessage:
                 # As the SDK sets it on every message with a time to live.
                 properties.creation_time = int(time.time() * 1000)
 
-    for key in _SCHEDULED_KEYS:
-        scheduled = (source.annotations or {}).get(key)
+    annotations = source.annotations
+    for key in _SCHEDULED_KEYS if annotations else ():
+        scheduled = annotations.get(key) if annotations else None
         if scheduled is not None:
-            annotations = dict(source.annotations or {})
-            del annotations[key]
-            wrapped.annotations = annotations
+            wrapped.annotations = {k: v for k, v in (annotations or {}).items() if k != key}
             value = _value(scheduled)
             is_number = isinstance(value, int)
             # A datetime is a timestamp to the SDK already; a number must be told.
@@ -181,6 +199,42 @@ def wrap_encoded(payload: bytes, path: str) -> tuple[bytes, dict[str, Any]]:
         changes["properties"] = changed
     changes["application_properties"] = {**names, **aliases}
     return message.replace(**changes).encode(), row
+
+
+def wrap_plain(payload: bytes, path: str) -> bytes:
+    """As `wrap_encoded`, for a message that is known to have no session and no reserved names.
+
+    If it has no header and no annotations either, only its application properties change: one
+    entry is added, and everything else is the same bytes.
+    """
+    code, start, end = section_at(payload, 0)
+    at = 0
+    if code == PROPERTIES and end < len(payload):
+        at = end
+        code, start, end = section_at(payload, at)
+    if code < PROPERTIES:
+        return wrap_encoded(payload, path)[0]
+    if code != APPLICATION_PROPERTIES:
+        return b"".join((payload[:at], _new_section(2, _path_entry(path)), payload[at:]))
+    kind = payload[start]
+    if kind == 0xC1:
+        count, first = payload[start + 2], start + 3
+    elif kind == 0xD1:
+        count, first = int.from_bytes(payload[start + 5 : start + 9]), start + 9
+    else:
+        return wrap_encoded(payload, path)[0]
+    section = _new_section(count + 2, payload[first:end] + _path_entry(path))
+    return b"".join((payload[:at], section, payload[end:]))
+
+
+@functools.lru_cache(maxsize=1024)
+def _path_entry(path: str) -> bytes:
+    return encode(PATH) + encode(path)
+
+
+def _new_section(count: int, entries: bytes) -> bytes:
+    head = b"\x00\x53\x74\xd1"
+    return head + (len(entries) + 4).to_bytes(4) + count.to_bytes(4) + entries
 
 
 class AliasError(ValueError):

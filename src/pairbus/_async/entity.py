@@ -51,10 +51,8 @@ class Entity:
 
     # -- facts
 
-    async def succeeded(self, messages: int) -> None:
-        """The primary took `messages` messages."""
-        self.counts.sent_primary += messages
-        # Read without the guard on every send; the decision itself is made under it.
+    async def succeeded(self) -> None:
+        """The primary took a send."""
         if self.health.phase is not Phase.HEALTHY:
             await self.observe(core.SendSucceeded(), by="send")
 

@@ -20,8 +20,10 @@ from azure.servicebus.exceptions import OperationTimeoutError
 
 from pairbus import _sdk
 from pairbus._compat import AbandonedError, ALock, AWatch, aabandonable, aspawn
+from pairbus.outgoing import PairedMessageBatch
 
 T = TypeVar("T")
+_BATCHES = (ServiceBusMessageBatch, PairedMessageBatch)
 logger = logging.getLogger("pairbus.link")
 
 
@@ -41,6 +43,7 @@ class Link:
         self._watch = AWatch()
         self._sender: ServiceBusSender | None = None
         self._wire: Any = None
+        self._ready: _sdk.Readiness | None = None  # None: look closer before the next send
 
     @property
     def is_open(self) -> bool:
@@ -58,40 +61,51 @@ class Link:
             ShutDownError: if the SDK's client was closed behind our back.
             ServiceBusError, ValueError, TypeError: as the SDK raises them.
         """
-        await self._take_turn(deadline)
+        if not await self._lock.acquire(deadline):
+            raise self._no_turn()
         try:
             if wanted is not None and not wanted():
                 raise _sdk.UnwantedError
-            sender = self._sender
-            if sender is not None and _sdk.is_ready(sender):
-                left = deadline - monotonic()
-            else:
-                sender = await self._opened(deadline)
-                left = deadline - monotonic()
-                if isinstance(what, ServiceBusMessageBatch):
-                    _sdk.adopt(what, sender)
-                if left > 0 and not _sdk.is_ready(sender):
-                    # The SDK would first have to renew its token, or looks other than we know it.
-                    await self._left_behind(
-                        sender, deadline, partial(sender.send_messages, what, timeout=left)
-                    )
+            ready = self._ready
+            if ready is None or not ready.holds():
+                ready = await self._prepared(what, deadline)
+                if ready is None:
                     return
+            if what.__class__ in _BATCHES:
+                _sdk.adopt(what, ready.sender)
+            left = deadline - monotonic()
             if left <= 0:
                 raise self._late()
-            if isinstance(what, ServiceBusMessageBatch):
-                _sdk.adopt(what, sender)
             try:
-                async with self._watch.within(left, sender):
-                    await sender.send_messages(what, timeout=left)
+                async with self._watch.until(deadline, ready.sender):
+                    await ready.sender.send_messages(what, timeout=left)
             except BaseException as error:
-                self._failed(sender, error, deadline)
+                self._failed(ready.sender, error, deadline)
                 raise
         finally:
             self._lock.release()
 
+    async def _prepared(self, what: Any, deadline: float) -> _sdk.Readiness | None:
+        """Open the link, so that `what` can be sent; None if it was sent already."""
+        sender = await self._opened(deadline)
+        ready = self._ready = _sdk.readiness(sender)
+        if ready is not None and ready.holds():
+            return ready
+        # The SDK would first have to renew its token, or looks other than we know it: the send
+        # runs where it can be left behind.
+        if isinstance(what, ServiceBusMessageBatch):
+            _sdk.adopt(what, sender)
+        left = deadline - monotonic()
+        if left <= 0:
+            raise self._late()
+        send = partial(sender.send_messages, what, timeout=left)
+        await self._left_behind(sender, deadline, send)
+        return None
+
     async def call(self, operation: Callable[..., Awaitable[T]], *, deadline: float) -> T:
         """What `operation(sender)` returns: for what is not a plain send, such as scheduling."""
-        await self._take_turn(deadline)
+        if not await self._lock.acquire(deadline):
+            raise self._no_turn()
         try:
             sender = await self._opened(deadline)
             return await self._left_behind(sender, deadline, partial(operation, sender))
@@ -100,7 +114,8 @@ class Link:
 
     async def open(self, *, deadline: float) -> None:
         """Open the link now, so that the first send finds it open."""
-        await self._take_turn(deadline)
+        if not await self._lock.acquire(deadline):
+            raise self._no_turn()
         try:
             await self._opened(deadline)
         finally:
@@ -108,23 +123,22 @@ class Link:
 
     async def close(self) -> None:
         """Close the link; the next use would open it again."""
-        sender, self._sender = self._sender, None
+        sender, self._sender, self._ready = self._sender, None, None
         if sender is not None:
             await _close_quietly(sender, self._wire)
 
     def discard(self) -> None:
         """Forget the SDK's sender, and close it in the background."""
-        sender, self._sender = self._sender, None
+        sender, self._sender, self._ready = self._sender, None, None
         if sender is not None:
             aspawn(_close_quietly, sender, self._wire, name=f"pairbus close {self.name}")
 
     # -- below here the caller has the turn
 
-    async def _take_turn(self, deadline: float) -> None:
-        if not await self._lock.acquire(deadline - monotonic()):
-            raise OperationTimeoutError(
-                message=f"Another send to {self.name} was not done before this one's deadline."
-            )
+    def _no_turn(self) -> OperationTimeoutError:
+        return OperationTimeoutError(
+            message=f"Another send to {self.name} was not done before this one's deadline."
+        )
 
     async def _opened(self, deadline: float) -> ServiceBusSender:
         sender = self._sender
@@ -165,10 +179,10 @@ class Link:
         if isinstance(error, ValueError | TypeError):
             if not _sdk.is_shut_down(sender):
                 return
-            self._sender = None
+            self._sender = self._ready = None
             raise _sdk.ShutDownError from error
         if self._sender is sender:
-            self._sender = None
+            self._sender = self._ready = None
         is_late = monotonic() >= deadline
         if not isinstance(error, AbandonedError):  # what is left behind cleans up after itself
             if is_late:

@@ -52,10 +52,8 @@ class Entity:
 
     # -- facts
 
-    def succeeded(self, messages: int) -> None:
-        """The primary took `messages` messages."""
-        self.counts.sent_primary += messages
-        # Read without the guard on every send; the decision itself is made under it.
+    def succeeded(self) -> None:
+        """The primary took a send."""
         if self.health.phase is not Phase.HEALTHY:
             self.observe(core.SendSucceeded(), by="send")
 

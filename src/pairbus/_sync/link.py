@@ -21,8 +21,10 @@ from azure.servicebus.exceptions import OperationTimeoutError
 
 from pairbus import _sdk
 from pairbus._compat import AbandonedError, Lock, Watch, abandonable, spawn
+from pairbus.outgoing import PairedMessageBatch
 
 T = TypeVar("T")
+_BATCHES = (ServiceBusMessageBatch, PairedMessageBatch)
 logger = logging.getLogger("pairbus.link")
 
 
@@ -42,6 +44,7 @@ class Link:
         self._watch = Watch()
         self._sender: ServiceBusSender | None = None
         self._wire: Any = None
+        self._ready: _sdk.Readiness | None = None  # None: look closer before the next send
 
     @property
     def is_open(self) -> bool:
@@ -59,40 +62,51 @@ class Link:
             ShutDownError: if the SDK's client was closed behind our back.
             ServiceBusError, ValueError, TypeError: as the SDK raises them.
         """
-        self._take_turn(deadline)
+        if not self._lock.acquire(deadline):
+            raise self._no_turn()
         try:
             if wanted is not None and not wanted():
                 raise _sdk.UnwantedError
-            sender = self._sender
-            if sender is not None and _sdk.is_ready(sender):
-                left = deadline - monotonic()
-            else:
-                sender = self._opened(deadline)
-                left = deadline - monotonic()
-                if isinstance(what, ServiceBusMessageBatch):
-                    _sdk.adopt(what, sender)
-                if left > 0 and not _sdk.is_ready(sender):
-                    # The SDK would first have to renew its token, or looks other than we know it.
-                    self._left_behind(
-                        sender, deadline, partial(sender.send_messages, what, timeout=left)
-                    )
+            ready = self._ready
+            if ready is None or not ready.holds():
+                ready = self._prepared(what, deadline)
+                if ready is None:
                     return
+            if what.__class__ in _BATCHES:
+                _sdk.adopt(what, ready.sender)
+            left = deadline - monotonic()
             if left <= 0:
                 raise self._late()
-            if isinstance(what, ServiceBusMessageBatch):
-                _sdk.adopt(what, sender)
             try:
-                with self._watch.within(left, sender):
-                    sender.send_messages(what, timeout=left)
+                with self._watch.until(deadline, ready.sender):
+                    ready.sender.send_messages(what, timeout=left)
             except BaseException as error:
-                self._failed(sender, error, deadline)
+                self._failed(ready.sender, error, deadline)
                 raise
         finally:
             self._lock.release()
 
+    def _prepared(self, what: Any, deadline: float) -> _sdk.Readiness | None:
+        """Open the link, so that `what` can be sent; None if it was sent already."""
+        sender = self._opened(deadline)
+        ready = self._ready = _sdk.readiness(sender)
+        if ready is not None and ready.holds():
+            return ready
+        # The SDK would first have to renew its token, or looks other than we know it: the send
+        # runs where it can be left behind.
+        if isinstance(what, ServiceBusMessageBatch):
+            _sdk.adopt(what, sender)
+        left = deadline - monotonic()
+        if left <= 0:
+            raise self._late()
+        send = partial(sender.send_messages, what, timeout=left)
+        self._left_behind(sender, deadline, send)
+        return None
+
     def call(self, operation: Callable[..., T], *, deadline: float) -> T:
         """What `operation(sender)` returns: for what is not a plain send, such as scheduling."""
-        self._take_turn(deadline)
+        if not self._lock.acquire(deadline):
+            raise self._no_turn()
         try:
             sender = self._opened(deadline)
             return self._left_behind(sender, deadline, partial(operation, sender))
@@ -101,7 +115,8 @@ class Link:
 
     def open(self, *, deadline: float) -> None:
         """Open the link now, so that the first send finds it open."""
-        self._take_turn(deadline)
+        if not self._lock.acquire(deadline):
+            raise self._no_turn()
         try:
             self._opened(deadline)
         finally:
@@ -109,23 +124,22 @@ class Link:
 
     def close(self) -> None:
         """Close the link; the next use would open it again."""
-        sender, self._sender = self._sender, None
+        sender, self._sender, self._ready = self._sender, None, None
         if sender is not None:
             _close_quietly(sender, self._wire)
 
     def discard(self) -> None:
         """Forget the SDK's sender, and close it in the background."""
-        sender, self._sender = self._sender, None
+        sender, self._sender, self._ready = self._sender, None, None
         if sender is not None:
             spawn(_close_quietly, sender, self._wire, name=f"pairbus close {self.name}")
 
     # -- below here the caller has the turn
 
-    def _take_turn(self, deadline: float) -> None:
-        if not self._lock.acquire(deadline - monotonic()):
-            raise OperationTimeoutError(
-                message=f"Another send to {self.name} was not done before this one's deadline."
-            )
+    def _no_turn(self) -> OperationTimeoutError:
+        return OperationTimeoutError(
+            message=f"Another send to {self.name} was not done before this one's deadline."
+        )
 
     def _opened(self, deadline: float) -> ServiceBusSender:
         sender = self._sender
@@ -166,10 +180,10 @@ class Link:
         if isinstance(error, ValueError | TypeError):
             if not _sdk.is_shut_down(sender):
                 return
-            self._sender = None
+            self._sender = self._ready = None
             raise _sdk.ShutDownError from error
         if self._sender is sender:
-            self._sender = None
+            self._sender = self._ready = None
         is_late = monotonic() >= deadline
         if not isinstance(error, AbandonedError):  # what is left behind cleans up after itself
             if is_late:

@@ -64,6 +64,7 @@ class PairedSender(ServiceBusSender):
         self.entity_name = name
         self.fully_qualified_namespace = pair.primary_host
         self._client = client
+        self._side = client._side  # noqa: SLF001
         self._pair = pair
         self._entity = entity
         self._identifier = client_identifier
@@ -154,16 +155,16 @@ class PairedSender(ServiceBusSender):
         """
         if kwargs:
             warnings.warn(f"Unsupported keyword args: {kwargs}", stacklevel=2)
-        self._check_usable()
-        budget = self._budget(timeout)
+        if self._closed or self._side.state != "open":
+            self._check_usable()
+        pair, entity = self._pair, self._entity
+        budget = pair.timing.send_timeout if timeout is None else self._budget(timeout)
         outgoing = prepare(message)
         if outgoing is None:
             return
-        entity = self._entity
         if entity.health.phase is Phase.FAILED_OVER:
             self._redirect(outgoing, budget, None)
             return
-        pair = self._pair
         if pair.oversize != "ignore" and might_be_oversize(outgoing.size, pair.message_limit):
             self._check_sizes(outgoing)
         deadline = monotonic() + budget
@@ -177,7 +178,11 @@ class PairedSender(ServiceBusSender):
             if redirect is not None:
                 self._redirect(outgoing, budget, redirect.cause)
                 return
-        entity.succeeded(len(outgoing.originals))
+        count = len(outgoing.originals)
+        entity.counts.sent_primary += count
+        # Read without the guard on every send; the decision itself is made under it.
+        if entity.health.phase is not Phase.HEALTHY:
+            entity.succeeded()
         if pair.ledger is not None:
             pair.count_sent(self.entity_name, outgoing)
 
@@ -216,7 +221,8 @@ class PairedSender(ServiceBusSender):
 
             redirect = self._on_primary(attempt, deadline)
             if redirect is None:
-                self._entity.succeeded(outgoing.count)
+                self._entity.counts.sent_primary += outgoing.count
+                self._entity.succeeded()
                 self._pair.count_scheduled(self.entity_name, outgoing.count, outgoing.size)
                 return numbers
             self._redirect(outgoing, budget, redirect.cause)
