@@ -109,8 +109,11 @@ class AmqpConnection(asyncio.Protocol):
         if self.is_silent:
             return
         self._in_read = True
+        namespace = self.broker.namespace
+        namespace.begin_turn()
         try:
             self._act_on(self.engine.receive_data(data))
+            namespace.end_turn()
         except ProtocolError as violation:
             self._act_on(violation.events)
             _log.info("a client broke the protocol: %s", violation)
@@ -124,6 +127,7 @@ class AmqpConnection(asyncio.Protocol):
             self.end()
             return
         finally:
+            namespace.end_turn()
             self._in_read = False
         self.flush()
 

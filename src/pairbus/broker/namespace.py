@@ -87,6 +87,7 @@ class Namespace(Catalog):
         self._timer_due = NEVER
         self._is_flushing = False
         self._is_scheduled = False
+        self._in_turn = False
         self._in_flight: Journal | None = None
         context = Context(
             token_prefix=os.urandom(8),
@@ -143,6 +144,23 @@ class Namespace(Catalog):
         journal.callbacks.append(callback)
         self._changed()
 
+    def begin_turn(self) -> None:
+        """What follows belongs together: commit nothing before :meth:`end_turn`."""
+        self._in_turn = True
+
+    def end_turn(self) -> None:
+        """Commit what was staged since :meth:`begin_turn`; a few rows at once. Twice is fine.
+
+        A connection that has read its socket calls this before it writes its answers, so that one
+        message is acknowledged in the turn of the loop in which it came.
+        """
+        self._in_turn = False
+        if self.context.journal and not self._is_flushing and self._in_flight is None:
+            if self._store is None or self._store.is_light(self.context.journal):
+                self._turn()
+            else:
+                self._changed()
+
     def next_deadline(self) -> int:
         """When :meth:`tick` has something to do; NEVER if nothing is due at all."""
         return self.context.next_deadline()
@@ -180,14 +198,13 @@ class Namespace(Catalog):
             if arrivals:
                 now = self.now()
                 for queue, staged in arrivals:
-                    queue.publish(staged, now)
-            for callback in callbacks:
-                callback(None)
+                    self._publish(queue, staged, now)
+            self._call_back(callbacks, None)
         journal.clear()
 
     def _changed(self) -> None:
         """Something may be staged: see to it that it is committed."""
-        if self._is_flushing or self._is_scheduled or self._in_flight is not None:
+        if self._in_turn or self._is_flushing or self._is_scheduled or self._in_flight is not None:
             return
         if self._loop is None:
             self.flush()
@@ -246,11 +263,23 @@ class Namespace(Catalog):
         now = self.now()
         for queue, staged in group.arrivals:
             if error is None:
-                queue.publish(staged, now)
+                self._publish(queue, staged, now)
             else:
                 queue.withdraw(staged)
-        for callback in group.callbacks:
-            callback(error)
+        self._call_back(group.callbacks, error)
+
+    def _publish(self, queue: Queue, staged: list[StoredMessage], now: int) -> None:
+        try:
+            queue.publish(staged, now)
+        except Exception:
+            log.exception("messages of '%s' could not be handed over", queue.path)
+
+    def _call_back(self, callbacks: list[AfterCommit], error: Exception | None) -> None:
+        for callback in callbacks:
+            try:
+                callback(error)
+            except Exception:
+                log.exception("an acknowledgement failed")
 
     def _undo(self, group: Journal) -> None:
         """Forget what must not be remembered of a group that was not stored."""

@@ -190,17 +190,19 @@ class Store:
         self._pages = 0
 
     def _apply(self, group: Journal) -> None:
-        if not (
-            group.inserts
-            or group.deletes
-            or group.updates
-            or group.entities
-            or group.bodies
-            or group.purges
-            or group.numbers
-        ):
-            return  # nothing to keep: somebody only waits for what came before
         execute = self._write.execute
+        if not (group.updates or group.entities or group.bodies or group.purges or group.numbers):
+            if not group.inserts and not group.deletes:
+                return  # nothing to keep: somebody only waits for what came before
+            if len(group.inserts) + len(group.deletes) == 1:
+                # One statement is a transaction of its own.
+                if group.inserts:
+                    execute(_INSERT[1], group.inserts[0])
+                    self._pages += 2 + group.inserts[0][5] // PAGE
+                else:
+                    execute("DELETE FROM message WHERE id = ?", group.deletes)
+                    self._pages += 2
+                return
         many = self._write.executemany
         execute("BEGIN IMMEDIATE")
         for kind, parameters in group.entities:
