@@ -18,6 +18,7 @@ from pairbus.amqp.message import (
     split_batch,
 )
 from pairbus.amqp.performatives import ACCEPTED, Source, Target
+from pairbus.amqp.summary import summarize
 from pairbus.amqp.types import Timestamp
 from pairbus.lean.received import broker_facts
 
@@ -78,6 +79,8 @@ def run():
     body = frame[8:]
     yield f"amqp_decode_transfer {cpu(lambda: read_transfer(body, 3), 20000):.2f} us"
     yield f"amqp_parse_message {cpu(lambda: Message.parse(payload), 20000):.2f} us"
+
+    yield f"amqp_summarize_for_broker {cpu(lambda: summarize(payload), 10000):.2f} us"
 
     def read_all():
         message = Message.parse(payload)

@@ -293,3 +293,18 @@ def test_failing_credential_is_asked_again_later_while_the_old_token_holds():
             with pytest.raises(OperationTimeoutError):
                 receiver.receive_now(1, timeout=0.02)
             assert grant.renew_at > time.monotonic()
+
+
+def test_errors_survive_pickling():
+    import pickle
+
+    for error in (
+        AuthenticationError("amqp:unauthorized-access", "no", 401),
+        OperationTimeoutError("sending"),
+        ConnectionLostError("amqp:socket-error", "gone", {"a": 1}),
+        RejectedError("amqp:not-found"),
+    ):
+        again = pickle.loads(pickle.dumps(error))
+        assert type(again) is type(error)
+        assert again.__dict__ == error.__dict__
+        assert str(again) == str(error)

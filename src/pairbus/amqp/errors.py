@@ -54,10 +54,21 @@ class AmqpError(Exception):
         super().__init__(condition, description)
         self.condition = str(condition)
         self.description = description
-        self.info: Mapping[Any, Any] = info or {}
+        self.info: Mapping[Any, Any] = dict(info) if info else {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Subclasses take other arguments; and errors cross processes (a Spark worker's, say).
+        return _restore, (type(self), dict(self.__dict__))
 
     def __str__(self) -> str:
         return f"{self.condition}: {self.description}" if self.description else self.condition
+
+
+def _restore(kind: type[AmqpError], state: dict[str, Any]) -> AmqpError:
+    error = kind.__new__(kind)
+    AmqpError.__init__(error, state["condition"], state["description"], state["info"])
+    error.__dict__.update(state)
+    return error
 
 
 class ProtocolError(AmqpError):

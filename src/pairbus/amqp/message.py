@@ -41,6 +41,10 @@ __all__ = [
 ]  # fmt: skip
 
 
+# How nearly every bare message starts: properties, application properties, or the body.
+_BARE_STARTS = frozenset(b"\x00\x53" + bytes((code,)) for code in range(PROPERTIES, FOOTER + 1))
+
+
 class _Keep:
     """Marks a section that `replace` leaves as it is."""
 
@@ -74,6 +78,9 @@ class Message:
         total = len(payload)
         last = 0
         while pos < total:
+            head = payload[pos : pos + 3]
+            if head in _BARE_STARTS:
+                break
             code, _, end = section_at(payload, pos)
             if code >= PROPERTIES:
                 break

@@ -77,6 +77,11 @@ def section_at(buf: bytes, pos: int) -> tuple[int, int, int]:
             if buf[pos + 1] == 0x53:
                 code = buf[pos + 2]
                 start = pos + 3
+                kind = buf[start]
+                if (kind == 0xC0 or kind == 0xC1) and HEADER <= code <= FOOTER:
+                    end = start + 2 + buf[start + 1]  # a short list or map: the usual case
+                    if end <= len(buf):
+                        return code, start, end
             else:
                 descriptor, start = decode(buf, pos + 1)
                 if isinstance(descriptor, str):

@@ -62,10 +62,15 @@ def _read_header(raw: bytes) -> _Head:
     return head
 
 
-# The fields of the properties that are wanted, and the types that they may have.
-_PROPERTY_TYPES: dict[int, tuple[type, ...]] = {
-    0: (str, uuid.UUID, ULong, bytes), 6: (Symbol,), 8: (Timestamp,), 9: (Timestamp,), 10: (str,),
-}  # fmt: skip
+# The types that the wanted fields of the properties may have; None for the others.
+_PROPERTY_TYPES: list[tuple[type, ...] | None] = [
+    (str, uuid.UUID, ULong, bytes), None, None, None, None, None, (Symbol,), None, (Timestamp,),
+    (Timestamp,), (str,), None, None,
+]  # fmt: skip
+
+
+def _wrong_type() -> ProtocolError:
+    return ProtocolError(INVALID_FIELD, "a field of the properties has a wrong type")
 
 
 def _read_properties(buf: bytes, start: int, end: int) -> list[Any]:
@@ -84,23 +89,32 @@ def _read_properties(buf: bytes, start: int, end: int) -> list[Any]:
         raise decode_error("the properties have more than 13 fields")
     for index in range(count):
         code = buf[pos]
+        pos += 1
         if code == 0x40:
-            pos += 1
             continue
-        types = _PROPERTY_TYPES.get(index)
-        if types is None:
-            pos = skip(buf, pos)
-            continue
-        value, pos = DECODERS[code](buf, pos + 1, 0)
-        if type(value) not in types:
-            raise ProtocolError(INVALID_FIELD, "a field of the properties has a wrong type")
-        found[index] = value
+        types = _PROPERTY_TYPES[index]
+        if code == 0xA1:  # a short string: most of what is ever there
+            stop = pos + 1 + buf[pos]
+            if types is not None:
+                if str not in types:
+                    raise _wrong_type()
+                found[index] = buf[pos + 1 : stop].decode()
+            pos = stop
+        elif types is None:
+            pos = skip(buf, pos - 1)
+        else:
+            value, pos = DECODERS[code](buf, pos, 0)
+            if type(value) not in types:
+                raise _wrong_type()
+            found[index] = value
     if pos != end:
         raise decode_error("size and content of the properties disagree")
     return found
 
 
 _NOTHING: list[Any] = [None] * 13
+_USUAL = frozenset({b"\x00\x53\x70", b"\x00\x53\x72", b"\x00\x53\x73"})
+_SHORT = b"\xc0\xc1"  # lists and maps of less than 256 bytes
 
 
 def summarize(payload: bytes) -> Summary:
@@ -116,7 +130,14 @@ def summarize(payload: bytes) -> Summary:
     total = len(payload)
     try:
         while pos < total:
-            code, start, end = section_at(payload, pos)
+            start = pos + 3
+            if payload[pos:start] in _USUAL and payload[start] in _SHORT:
+                code = payload[start - 1]
+                end = start + 2 + payload[start + 1]
+                if end > total:
+                    raise decode_error("the message is cut short")
+            else:
+                code, start, end = section_at(payload, pos)
             if code <= last:
                 raise decode_error("message sections out of order")
             last = code
