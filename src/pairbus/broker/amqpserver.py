@@ -27,7 +27,7 @@ from pairbus.amqp.events import (
     Flowed,
     Opened,
 )
-from pairbus.amqp.link import Link, Session
+from pairbus.amqp.link import EndState, Link, Session
 from pairbus.amqp.performatives import Attach, Error, Source, Target
 
 from .cbs import CbsLink, Tokens
@@ -285,13 +285,31 @@ class AmqpConnection(asyncio.Protocol):
                 link.context.on_disposition(deliveries, event.state, event.settled)
 
     def _on_attach(self, link: Link, attach: Attach) -> None:
+        terminus = attach.source if link.is_sender else attach.target
+        fault = None
+        if self.broker.faults.any and isinstance(terminus, Source | Target):
+            path = path_of(terminus.address)
+            if path.lower() != CBS:  # that door has faults of its own, on tokens
+                fault = self.broker.faults.strike("attach", path)
+        if fault is None:
+            self._let_in(link, attach)
+        elif fault.kind == "delay":
+            self._loop.call_later(fault.delay, self._let_in, link, attach)
+        elif fault.kind != "hang":
+            self.engine.refuse(link, Error(fault.condition, fault.description))
+
+    def _let_in(self, link: Link, attach: Attach) -> None:
+        if link.state is not EndState.REMOTE:
+            return  # it left while it waited
         try:
             link.context = self._handler_for(link, attach)
         except BrokerError as error:
             _log.debug("a link was refused: %s", error.condition)
             self.engine.refuse(link, Error(error.condition, error.description))
+            self.flush_soon()
             return
         link.context.attach()
+        self.flush_soon()
 
     def _handler_for(self, link: Link, attach: Attach) -> LinkHandler:
         terminus = attach.source if link.is_sender else attach.target

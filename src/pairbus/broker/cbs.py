@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from .entities.errors import BrokerError, UnauthorizedError
 from .entities.model import AccessRight
 from .links import RequestLink
-from .requests import Answer, read_request
+from .requests import Answer, Request, read_request
 from .sas import Claims, KeyRing, verify_token
 
 MAX_TOKENS = 1000
@@ -83,7 +84,7 @@ class CbsLink(RequestLink):
         try:
             if request.operation != "put-token":
                 raise BrokerError("only put-token is known here", http_status=400)
-            if fault is not None:
+            if fault is not None and fault.kind != "delay":
                 raise BrokerError(fault.description, http_status=fault.status)
             token = request.body.decode() if isinstance(request.body, bytes) else str(request.body)
             self.connection.tokens.put(str(request.properties.get("name", "")), token)
@@ -91,6 +92,13 @@ class CbsLink(RequestLink):
             encoded = answer.ok(202, "Accepted")
         except BrokerError as error:
             encoded = answer.failed(error.http_status, error)
+        if fault is not None and fault.kind == "delay":
+            loop = asyncio.get_running_loop()
+            loop.call_later(fault.delay, self._reply, request, encoded)
+        else:
+            self._reply(request, encoded)
+
+    def _reply(self, request: Request, encoded: bytes) -> None:
         reply = self.connection.reply_link(self.link.session, self.path, request.reply_to)
         if reply is not None:
             reply.send(encoded)

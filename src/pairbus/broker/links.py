@@ -147,17 +147,11 @@ class SendLink(LinkHandler):
     def __init__(self, connection: AmqpConnection, link: Link, path: str) -> None:
         super().__init__(connection, link, path)
         self.connection.tokens.require(AccessRight.SEND, path)
-        self._strike_at_attach()
         entity = self.broker.namespace.entity(path)
         if not entity.settings.can_send:
             raise EntityDisabledError(f"The entity '{path}' is disabled for sending.")
         self._entity = entity
         self._size = entity.settings.max_message_size
-
-    def _strike_at_attach(self) -> None:
-        fault = self.broker.faults.strike("attach", self.path)
-        if fault is not None:
-            raise BrokerError(fault.description, condition=fault.condition)
 
     def attach(self) -> None:
         """Answer the attach with the entity's size limit, and let messages come."""

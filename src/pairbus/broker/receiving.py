@@ -61,7 +61,6 @@ class ReceiveLink(LinkHandler):
     def __init__(self, connection: AmqpConnection, link: Link, path: str) -> None:
         super().__init__(connection, link, path)
         self.connection.tokens.require(AccessRight.LISTEN, path)
-        self._fault()
         self.is_destructive = link.snd_settle_mode == SND_SETTLED
         self.receiver: Receiver | None = None
         self._pending: PendingSession | None = None
@@ -83,11 +82,6 @@ class ReceiveLink(LinkHandler):
                 receive_and_delete=self.is_destructive,
                 session_id=self._session_id,
             )
-
-    def _fault(self) -> None:
-        fault = self.broker.faults.strike("attach", self.path)
-        if fault is not None:
-            raise BrokerError(fault.description, condition=fault.condition)
 
     # -- attaching -------------------------------------------------------------------------------
 

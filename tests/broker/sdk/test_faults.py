@@ -128,6 +128,21 @@ def test_tokens_are_refused_and_links_not_let_in(bus, queue) -> None:
         fresh_send(bus, queue)
 
 
+def test_a_link_or_a_token_that_is_answered_late_or_never(bus, queue) -> None:
+    with (
+        bus.ns.faults.inject("delay", on="attach", entity=queue, delay=0.1) as late,
+        bus.ns.faults.inject("delay", on="token", delay=0.1) as later,
+    ):
+        fresh_send(bus, queue)
+        assert (late.hits, later.hits) == (1, 1)
+    client = bus.client
+    with bus.ns.faults.inject("hang", on="attach", entity=queue):
+        sender = client.get_queue_sender(queue)
+        with pytest.raises(OperationTimeoutError):
+            sender.send_messages(ServiceBusMessage("x"), timeout=1.5)
+    bus.keep(sender)
+
+
 def test_management_and_settlement_fail_on_demand(bus) -> None:
     queue = bus.queue()
     bus.sender(queue).send_messages(ServiceBusMessage("x"))
