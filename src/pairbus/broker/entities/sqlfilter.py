@@ -154,8 +154,12 @@ def system_value(view: MessageView, name: str) -> Value:
     canonical = SYSTEM_PROPERTIES.get(name.lower())
     if canonical is None:
         raise FilterError(f"The system property '{name}' does not exist.")
+    return _canonical_value(view, canonical)
+
+
+def _canonical_value(view: MessageView, canonical: str) -> Value:
     value = view.system(canonical)
-    if canonical in TEXT_PROPERTIES and not isinstance(value, bytes):
+    if canonical in TEXT_PROPERTIES and not isinstance(value, str | None | bytes):
         return text_of(read(value))
     return read(value)
 
@@ -194,8 +198,9 @@ def _correlation(description: CorrelationFilter) -> Filter:
 
     def matches(view: MessageView) -> bool:
         try:
-            if any(system_value(view, name.replace("_", "")) != value for name, value in system):
-                return False
+            for name, wanted_text in system:
+                if _canonical_value(view, name) != wanted_text:
+                    return False
             for key, expected in user:
                 found, raw = find_property(view.properties, key)
                 if not found or not is_same(read(raw), expected):
@@ -397,7 +402,10 @@ def value_of(node: Node, owner: _HasParameters) -> Evaluate:
 def _property(node: Property) -> Evaluate:
     name = node.name
     if node.is_system:
-        return lambda view: system_value(view, name)
+        canonical = SYSTEM_PROPERTIES.get(name.lower())
+        if canonical is None:
+            return lambda view: system_value(view, name)  # an error, but only when it is needed
+        return lambda view: _canonical_value(view, canonical)
 
     def user(view: MessageView) -> Value:
         properties = view.properties

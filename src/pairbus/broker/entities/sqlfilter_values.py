@@ -246,7 +246,10 @@ class LikePattern:
                 parts.append([])
             else:
                 parts[-1].append(None if character == "_" else character)
-        self._parts = parts
+        # A part without "any one character" is a plain string, which Python finds by itself.
+        self._parts: list[str | list[str | None]] = [
+            part if None in part else "".join(c for c in part if c is not None) for part in parts
+        ]
 
     def matches(self, text: str) -> bool:
         """Whether the whole text fits the pattern."""
@@ -258,16 +261,26 @@ class LikePattern:
             return at == len(text)
         *middle, last = rest
         for part in middle:
-            while at + len(part) <= len(text) and not _fits(part, text, at):
-                at += 1
-            if at + len(part) > len(text):
+            at = _find(part, text, at)
+            if at < 0:
                 return False
             at += len(part)
         end = len(text) - len(last)
         return end >= at and _fits(last, text, end)
 
 
-def _fits(part: list[str | None], text: str, at: int) -> bool:
+def _find(part: str | list[str | None], text: str, at: int) -> int:
+    if isinstance(part, str):
+        return text.find(part, at)
+    for start in range(at, len(text) - len(part) + 1):
+        if _fits(part, text, start):
+            return start
+    return -1
+
+
+def _fits(part: str | list[str | None], text: str, at: int) -> bool:
+    if isinstance(part, str):
+        return text.startswith(part, at)
     if at + len(part) > len(text):
         return False
     return all(wanted is None or wanted == text[at + n] for n, wanted in enumerate(part))
