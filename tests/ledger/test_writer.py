@@ -99,6 +99,22 @@ def test_counts_are_summed_up_by_minute_entity_stage_and_size_step(tmp_path):
     assert {r["writer"] for r in rows} == {writer.writer}
 
 
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [
+        ("contoso.servicebus.windows.net", "contoso"),
+        ("contoso", "contoso"),
+        ("127.0.0.1", "127.0.0.1"),
+        ("127.0.0.1:5672", "127.0.0.1:5672"),
+        ("localhost:5672", "localhost:5672"),
+    ],
+)
+def test_a_namespace_has_one_name_whoever_writes(tmp_path, host, name):
+    with LedgerWriter(str(tmp_path), client_id="app") as writer:
+        writer.count(host, "e", "ping", "send")
+    assert rows_of(tmp_path, "operations")[0]["namespace"] == name
+
+
 def test_a_batch_counts_by_message_and_by_its_whole_size(tmp_path):
     with LedgerWriter(str(tmp_path), client_id="app") as writer:
         writer.count("n", "e", "send_backlog", "send", messages=100, size=100_000, billable=100)

@@ -172,7 +172,7 @@ class Pair:
         """Note a send that the primary took."""
         if self.ledger is not None:
             self.ledger.count(
-                self.primary_host,
+                self.primary_namespace,
                 entity,
                 "send_primary",
                 "send",
@@ -185,7 +185,12 @@ class Pair:
         """Note messages that the primary scheduled."""
         if self.ledger is not None:
             self.ledger.count(
-                self.primary_host, entity, "send_primary", "schedule", messages=messages, size=size
+                self.primary_namespace,
+                entity,
+                "send_primary",
+                "schedule",
+                messages=messages,
+                size=size,
             )
 
     def count_ping(self, entity: str, *, taken: bool) -> None:
@@ -193,10 +198,10 @@ class Pair:
         if self.ledger is None:
             return
         if taken:
-            self.ledger.count(self.primary_host, entity, "ping", "send", messages=1, size=128)
+            self.ledger.count(self.primary_namespace, entity, "ping", "send", messages=1, size=128)
         else:
             self.ledger.count(
-                self.primary_host, entity, "ping", "send-failed", messages=0, billable=0
+                self.primary_namespace, entity, "ping", "send-failed", messages=0, billable=0
             )
 
     def backlogged(self, entity: Entity, path: str, chunk: Chunk) -> None:
@@ -248,7 +253,7 @@ class Pair:
         return PairStatus(
             client_id=self.client_id,
             primary_namespace=self.primary_namespace,
-            primary=self.primary_host,
+            primary=self.primary_namespace,
             secondary=self.secondary_host,
             state=state,
             state_reason=reason,

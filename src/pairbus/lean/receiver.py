@@ -74,6 +74,7 @@ class LeanReceiver(LinkUser):
         self.mode = mode
         self.session_id = session_id
         self._buffer: list[Received] = []
+        self.rung_bytes = 0  # of the message that rang last: receiving it was charged
         self._bell = False
         self._has_rung = False
         self._is_draining = False
@@ -227,6 +228,7 @@ class LeanReceiver(LinkUser):
         """Keep it, or let it ring and give it back."""
         if self._bell:
             self._has_rung = True
+            self.rung_bytes = len(event.payload)
             if event.link.credit == 0:
                 self._is_draining = False
             if not event.settled:

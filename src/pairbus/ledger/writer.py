@@ -205,7 +205,7 @@ class LedgerWriter:
                     "operations",
                     {
                         "minute": minute * 60_000_000,
-                        "namespace": namespace,
+                        "namespace": namespace_name(namespace),
                         "entity": entity,
                         "stage": stage,
                         "operation": operation,
@@ -270,6 +270,13 @@ def write_rows(store: Store, table: str, rows: list[dict[str, Any]]) -> str:
     name = f"{table}/{safe_name(first['writer'])}-{first['sequence']:012d}-{len(rows)}.parquet"
     store.write_whole(name, data)
     return name
+
+
+def namespace_name(host: str) -> str:
+    """Return a namespace's name: the first label of its host name; an address stays as it is."""
+    name, _, port = host.rpartition(":") if ":" in host else (host, "", "")
+    label, dot, _ = name.partition(".")
+    return host if port or not dot or name.replace(".", "").isdigit() else label
 
 
 def safe_name(text: str) -> str:

@@ -32,6 +32,7 @@ class Doorbell:
         self._armed: set[str] = set()
         self._rung: set[str] = set()
         self._polls: dict[str, int] = {}
+        self._rings: list[tuple[str, int]] = []
         self._threads: dict[str, threading.Thread] = {}
         self._closed = False
 
@@ -59,10 +60,16 @@ class Doorbell:
             return set(self._armed)
 
     def polls(self) -> dict[str, int]:
-        """Receives since the last call, by queue."""
+        """Receives that began since the last call, by queue."""
         with self._condition:
             polls, self._polls = self._polls, {}
             return polls
+
+    def rings(self) -> list[tuple[str, int]]:
+        """Messages that rang since the last call: their queue and their bytes."""
+        with self._condition:
+            rings, self._rings = self._rings, []
+            return rings
 
     def close(self) -> None:
         """Stop listening."""
@@ -81,9 +88,14 @@ class Doorbell:
                 if self._closed:
                     return
                 self._armed.add(queue)
-            rang = False
+            rang, size = False, 0
             try:
-                rang = self._pool.receiver(queue).wait(self._long_poll)
+                receiver = self._pool.receiver(queue)
+                with self._condition:
+                    # when it begins: one that never ends, because we do, is charged too
+                    self._polls[queue] = self._polls.get(queue, 0) + 1
+                rang = receiver.wait(self._long_poll)
+                size = receiver.rung_bytes
                 failures = 0
             except LeanError as exc:
                 failures += 1
@@ -96,9 +108,8 @@ class Doorbell:
                 self._problem(None)
             with self._condition:
                 self._armed.discard(queue)
-                if not failures:
-                    self._polls[queue] = self._polls.get(queue, 0) + 1
                 if rang:
+                    self._rings.append((queue, size))
                     self._rung.add(queue)
                     self._wanted.discard(queue)
                 elif failures:

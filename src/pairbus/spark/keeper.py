@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from pairbus.core.pricing import billable
 from pairbus.core.syphon_limits import Bucket, Grant, share
 from pairbus.core.syphon_waiting import EVERYTHING, Held, WaitingRoom
 from pairbus.spark.controls import StateDir
@@ -52,7 +53,10 @@ class Bell(Protocol):
         """The queues where a poll is under way: it may hold a message for a moment."""
 
     def polls(self) -> dict[str, int]:
-        """Receives that ended empty since the last call, by queue."""
+        """Receives that began since the last call, by queue."""
+
+    def rings(self) -> list[tuple[str, int]]:
+        """Messages that rang since the last call: their queue and their bytes."""
 
 
 class Keeper:
@@ -204,6 +208,12 @@ class Keeper:
             self._counted = True
         for queue, polls in self._bell.polls().items():
             self._note("idle_poll", queue, "receive", polls, 0, 0, polls)
+            self._counted = True
+        for queue, size in self._bell.rings():
+            # The poll that rang is counted; what its message has beyond 64 KB is not, nor is
+            # giving it back.
+            self._note("receive_backlog", queue, "doorbell", 1, 0, size, billable(size) - 1)
+            self._note("settle", queue, "released", 1, 1, 0, 1)
             self._counted = True
         if self._counted and (now - self._flushed_at >= FLUSH_EVERY or self._state.stopping):
             self._flush()

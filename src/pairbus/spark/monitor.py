@@ -15,6 +15,8 @@ from pairbus.spark.setup import Setup
 if TYPE_CHECKING:
     from azure.servicebus.management import ServiceBusAdministrationClient
 
+    from pairbus.ledger.writer import LedgerWriter
+
 __all__ = ["Monitor"]
 
 ASK_EVERY = 5.0
@@ -36,7 +38,7 @@ class Monitor:
         self._written_at = 0.0
         self._written: dict[str, Any] = {}
         self._admin: ServiceBusAdministrationClient | None = None
-        self._ledger: Any = None
+        self._ledger: LedgerWriter | None = None
 
     # -- the queues
 
@@ -97,6 +99,7 @@ class Monitor:
         client = self._client()
         queues: list[dict[str, Any]] = []
         for path in self._setup.queues:
+            self._count(path)
             try:
                 found = client.get_queue_runtime_properties(path)
             except ResourceNotFoundError:
@@ -112,6 +115,19 @@ class Monitor:
         self._queues = queues
         self._remaining = sum(queue["active"] for queue in queues)
         self._asked_at = time.time()
+
+    def _count(self, path: str) -> None:
+        """Note a management call: looking is charged too."""
+        if self._setup.ledger:
+            host = self._setup.secondary_host
+            self._writer().count(host, path, "management", "runtime", messages=0)
+
+    def _writer(self) -> "LedgerWriter":
+        from pairbus.ledger.writer import LedgerWriter
+
+        if self._ledger is None:
+            self._ledger = LedgerWriter(self._setup.ledger or "", client_id=self._setup.client_id)
+        return self._ledger
 
     def is_empty(self) -> bool:
         """Whether the queues hold no active message now, locked ones included."""
@@ -204,16 +220,16 @@ class Monitor:
     def _write_to_ledger(self, status: dict[str, Any]) -> None:
         import json
 
-        from pairbus.ledger.writer import LedgerWriter
-
-        if self._ledger is None:
-            self._ledger = LedgerWriter(self._setup.ledger or "", client_id=self._setup.client_id)
         with contextlib.suppress(Exception):  # the ledger's state is told by the status itself
-            self._ledger.write_status(f"{self._setup.client_id}.json", json.dumps(status).encode())
+            self._writer().write_status(
+                f"{self._setup.client_id}.json", json.dumps(status).encode()
+            )
 
     def close(self) -> None:
         """Write the last status."""
         self.tick(active=False, stopped=True)
+        if self._ledger is not None:
+            self._ledger.close()
         if self._admin is not None:
             with contextlib.suppress(Exception):
                 self._admin.close()

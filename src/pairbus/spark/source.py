@@ -318,8 +318,11 @@ def receive(options: ConnectorOptions, partition: ReceivePartition) -> "Iterator
             "messages": count, "bytes": size, "more": more and not done, "done": done, "lock": lock,
             "oldest": oldest,
         }  # fmt: skip
-        stage = "receive_backlog" if count else "idle_poll"
-        row = [wire.namespace, stage, queue, "receive", 1, count, size, steps or 1]
-        report["operations"].append(row)
+        if count:
+            row = [wire.namespace, "receive_backlog", queue, "receive", 1, count, size, steps]
+            report["operations"].append(row)
+        if not more:  # the last grant of credit ended empty, and is charged all the same
+            row = [wire.namespace, "idle_poll", queue, "receive", 1, 0, 0, 1]
+            report["operations"].append(row)
     if state is not None:
         state.report(report)
