@@ -16,6 +16,7 @@ from azure.servicebus.exceptions import (
     MessagingEntityDisabledError,
     ServiceBusAuthenticationError,
     ServiceBusAuthorizationError,
+    ServiceBusQuotaExceededError,
 )
 from azure.servicebus.management import (
     AccessRights,
@@ -154,6 +155,23 @@ def test_lock_and_deliveries_of_a_subscription_change_with_an_update(admin, open
     assert message.locked_until_utc.timestamp() - clock() == pytest.approx(300, abs=1)
     receiver.abandon_message(message)
     assert counts(admin, name) == (0, 1)
+
+
+@pytest.mark.covers("TopicProperties.max_size_in_megabytes")
+def test_size_of_a_topic_is_that_of_its_subscriptions_together(admin, ns, opened, name):
+    admin.create_topic(name, max_size_in_megabytes=1024)
+    admin.create_subscription(name, "s")
+    sender = opened("get_topic_sender", name)
+    sender.send_messages(ServiceBusMessage("fits"))
+    topic = ns.do(lambda namespace: namespace.entity(name))
+    subscription = topic.subscriptions["s"].main
+    size = subscription.size
+    ns.do(lambda namespace: setattr(subscription, "size", 1024**3))  # as if it were full
+    assert admin.get_topic_runtime_properties(name).size_in_bytes >= 1024**3
+    with pytest.raises(ServiceBusQuotaExceededError):
+        sender.send_messages(ServiceBusMessage("too much"))
+    ns.do(lambda namespace: setattr(subscription, "size", size))
+    sender.send_messages(ServiceBusMessage("fits again"))
 
 
 @pytest.mark.covers("TopicProperties.max_message_size_in_kilobytes")
