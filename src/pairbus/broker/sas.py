@@ -22,11 +22,13 @@ from urllib.parse import quote_plus, unquote_plus, urlsplit
 
 from .entities.errors import UnauthorizedError
 from .entities.model import AccessRight, AuthorizationRule, entity_key
+from .entities.model_limits import MAX_PATH_LENGTH
 
 PREFIX = "SharedAccessSignature "
 MAX_TOKEN_LENGTH = 8192
 ALL_RIGHTS = (AccessRight.MANAGE, AccessRight.SEND, AccessRight.LISTEN)
 
+_END_OF_TIME = 10**12  # some may sign a token for ever, and it has to stay a number
 _INVALID = "InvalidSignature: The token has an invalid signature."
 
 
@@ -51,6 +53,8 @@ class KeyRing:
         segments = scope.split("/") if scope else []
         for end in range(1, len(segments) + 1):
             path = "/".join(segments[:end])
+            if len(path) > MAX_PATH_LENGTH:
+                return
             for rule in self.entity_rules(path):
                 if rule.key_name == key_name:
                     yield rule, path
@@ -131,7 +135,7 @@ def verify_token(token: str, audience: str, keys: KeyRing, now: float) -> Claims
         key_name=signer.key_name,
         scope=scope,
         rights=frozenset(signer.rights),
-        expires_at=float(expires_at),
+        expires_at=float(min(expires_at, _END_OF_TIME)),
     )
 
 

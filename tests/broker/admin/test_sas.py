@@ -143,5 +143,10 @@ def test_token_made_by_the_sdk_is_accepted(name):
     assert verify_token(given, HOST + "/orders", KEYS, NOW).key_name == name
 
 
+def test_token_that_never_expires_and_a_path_without_end_do_no_harm():
+    assert verify_token(token(expires_at=10**400), HOST, KEYS, NOW).expires_at == 1e12
+    refused(token(HOST + "/a" * 2000, SENDER.key_name, "send-key"))
+
+
 def test_keys_stay_out_of_the_repr():
     assert "first-key" not in repr(KEYS)
