@@ -101,7 +101,7 @@ def test_picture_is_plain_lines_in_a_pipe_and_drawn_on_a_terminal(capsys):
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.xdist_group("spark")
-@pytest.mark.timeout(420)
+@pytest.mark.timeout(600)
 def test_demo_survives_the_outage_and_loses_nothing(tmp_path):
     log = tmp_path / "out"
     with log.open("w") as out:
@@ -109,7 +109,7 @@ def test_demo_survives_the_outage_and_loses_nothing(tmp_path):
             [sys.executable, "-m", "pairbus", "--debug", "demo", "--fast", "--json"],
             stdout=out,
             stderr=subprocess.STDOUT,
-            timeout=400,
+            timeout=580,
             env={**os.environ, "TMPDIR": str(tmp_path)},
         )
     text = log.read_text()

@@ -48,7 +48,7 @@ def script() -> str:
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.xdist_group("spark")
-@pytest.mark.timeout(420)
+@pytest.mark.timeout(600)
 def test_every_command_of_the_tutorial_works_as_printed(tmp_path):
     shutil.copy(ROOT / "examples" / "shop.py", tmp_path)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
@@ -64,7 +64,7 @@ def test_every_command_of_the_tutorial_works_as_printed(tmp_path):
             start_new_session=True,
         )
         try:
-            code = process.wait(400)
+            code = process.wait(580)
         finally:
             # What a failing script left behind is in its own process group.
             try:

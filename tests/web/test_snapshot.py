@@ -122,6 +122,22 @@ def test_events_of_all_clients_are_one_timeline_newest_first():
     ]
 
 
+def test_pings_without_an_answer_are_one_row_until_something_else_happens():
+    def ping(seconds, succeeded=False):
+        return {"event": "PingSent", "at": at(seconds), "entity": "q", "succeeded": succeeded}
+
+    failed_over = {"event": "FailedOver", "at": at(-50), "entity": "q"}
+    events = [ping(-90), failed_over, ping(-40), ping(-30), ping(-20), ping(-10, True)]
+    rows = see(client(client_id="a", events=events))["events"]
+    assert [(r["event"], r["at"], r["times"]) for r in rows] == [
+        ("PingSent", at(-10), 1),
+        ("PingSent", at(-20), 3),
+        ("FailedOver", at(-50), 1),
+        ("PingSent", at(-90), 1),
+    ]
+    assert rows[1]["first_at"] == at(-40)
+
+
 def test_problem_of_a_source_is_shown_and_hides_nothing():
     snapshot = see(client(entity("orders"), ledger_problem="disk full"), backlog_problem="refused")
     assert snapshot["problems"] == ["refused", "a cannot write its ledger: disk full"]

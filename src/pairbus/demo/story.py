@@ -52,10 +52,19 @@ class Tempo:
     ping_interval: float = 3.0
     pace: float = 25.0  # messages a second of each sender
     queues: int = 4
+    drain: float | None = 400.0  # messages a second at most, so that one sees it
 
 
 NORMAL = Tempo()
-FAST = Tempo(healthy=3.0, outage=6.0, after=2.0, failover_interval=1.0, ping_interval=1.0, queues=2)
+FAST = Tempo(
+    healthy=3.0,
+    outage=6.0,
+    after=2.0,
+    failover_interval=1.0,
+    ping_interval=1.0,
+    queues=2,
+    drain=None,
+)
 
 
 class Story:
@@ -150,6 +159,7 @@ class Story:
             backlog_queue_count=self.tempo.queues,
             checkpoint=str(self.folder / "checkpoint"),
             ledger=str(self.ledger),
+            max_messages_per_second=self.tempo.drain,
         )
         return start_syphon(options, spark=self._spark_started.result(180))
 

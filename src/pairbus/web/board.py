@@ -63,7 +63,7 @@ class Board:
         self._lock = threading.Lock()
         self._watchers: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
         self._history: deque[list[float | None]] = deque(maxlen=HISTORY)
-        self._sent: deque[tuple[dt.datetime, int, int]] = deque()
+        self._sent: deque[tuple[dt.datetime, dict[Any, Row]]] = deque()
         self._thread: threading.Thread | None = None
         self._namespace = self._primary_namespace()
         self._backlog = (
@@ -132,7 +132,7 @@ class Board:
                 slow["money_problem"] = problem and f"prices: {problem}"
         roles = (("primary", self.pair.primary), ("secondary", self.pair.secondary))
         slow["brokers"] = [
-            {"role": role, **health}
+            {"role": role, "namespace": self._namespace if role == "primary" else None, **health}
             for role, endpoint in roles
             if endpoint and (health := broker_health(endpoint))
         ]
@@ -141,27 +141,35 @@ class Board:
         self._slow, self._slow_due = slow, now + dt.timedelta(seconds=pause)
 
     def _sample(self, now: dt.datetime, snapshot: Row) -> None:
-        primary = sum(e["counts"].get("sent_primary", 0) for e in snapshot["entities"])
-        backlog = sum(e["counts"].get("sent_backlog", 0) for e in snapshot["entities"])
-        rates: tuple[float | None, float | None] = (None, None)
-        if self._sent:
-            # Clients write their status every now and then: over some seconds the steps even out.
-            then, old_primary, old_backlog = self._sent[0]
-            seconds = max(0.001, (now - then).total_seconds())
-            rates = (
-                max(0, primary - old_primary) / seconds,
-                max(0, backlog - old_backlog) / seconds,
-            )
-        self._sent.append((now, primary, backlog))
+        counts = {
+            (client["client_id"], entity.get("entity")): entity.get("counts") or {}
+            for client in snapshot["clients"]
+            for entity in client["entities"]
+        }
+        self._sent.append((now, counts))
         while (now - self._sent[0][0]).total_seconds() > RATE_WINDOW:
             self._sent.popleft()
+        then, before = self._sent[0]
+        seconds = (now - then).total_seconds()
+
+        def rate(name: str) -> float | None:
+            """Over some seconds, since clients write their status every now and then."""
+            if seconds <= 0:
+                return None
+            grown = [
+                new.get(name, 0) - before[key].get(name, 0)
+                for key, new in counts.items()
+                if key in before
+            ]
+            return float(sum(max(0, step) for step in grown)) / seconds
+
         drained = [s["rate"] for s in snapshot["syphons"] if s["state"] == "running"]
         self._history.append(
             [
                 round(now.timestamp(), 3),
                 snapshot["backlog"]["active"],
-                rates[0],
-                rates[1],
+                rate("sent_primary"),
+                rate("sent_backlog"),
                 sum(rate or 0 for rate in drained) if drained else None,
             ]
         )

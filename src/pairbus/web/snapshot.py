@@ -11,7 +11,7 @@ from typing import Any
 Row = dict[str, Any]
 
 PHASES = ("healthy", "suspect", "failed_over")
-LEVELS = ("ok", "warning", "critical")
+REPEATED = {("PingSent", False), ("MessageBacklogged", None)}
 SYPHON_KEYS = (
     "id", "host", "pid", "updated_at", "stalled", "forwarded", "remaining", "in_flight",
     "dead_lettered", "oldest_age", "rate", "eta", "last_progress", "checkpoint",
@@ -198,14 +198,36 @@ def read_backlog(facts: Facts, clients: Sequence[Row], syphons: Sequence[Row]) -
 
 
 def merge_events(statuses: Iterable[Mapping[str, Any]], limit: int = 200) -> list[Row]:
-    """The events of all clients, newest first, each with the client that saw it."""
+    """The events of all clients, newest first, each with the client that saw it.
+
+    What only repeats itself (pings without an answer, messages put aside) is one row with how often
+    and since when, so that an hour of outage does not push its beginning off the page.
+    """
     events = [
         {**event, "client_id": status.get("client_id") or status.get("id")}
         for status in statuses
         for event in status.get("events") or ()
         if isinstance(event, dict)
     ]
-    return sorted(events, key=lambda e: str(e.get("at", "")), reverse=True)[:limit]
+    events.sort(key=lambda e: str(e.get("at", "")), reverse=True)
+    folded: list[Row] = []
+    open_rows: dict[tuple[Any, ...], Row] = {}
+    for event in events:
+        owner = (event["client_id"], event.get("entity"))
+        kind = (event.get("event"), event.get("succeeded"))
+        row = open_rows.get((*owner, *kind))
+        if kind in REPEATED and row is not None:
+            row["times"] += 1
+            row["first_at"] = event.get("at")
+            if "messages" in event:
+                row["messages"] = (row.get("messages") or 0) + (event["messages"] or 0)
+            continue
+        if kind not in REPEATED:  # a turn of events: what repeats before it is another story
+            open_rows = {key: row for key, row in open_rows.items() if key[:2] != owner}
+        row = {**event, "times": 1, "first_at": event.get("at")}
+        open_rows[*owner, *kind] = row
+        folded.append(row)
+    return folded[:limit]
 
 
 def judge(

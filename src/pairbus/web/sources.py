@@ -162,7 +162,8 @@ def broker_health(endpoint: Endpoint, timeout: float = 2.0) -> Row | None:
             row["is_up"] = answer.status == 200
             row |= {key: data[key] for key in ("namespace", "uptime", "problem") if key in data}
     except (OSError, ValueError, urllib.error.URLError) as exc:
-        row["detail"] = one_line(exc)
+        reason = getattr(exc, "reason", exc)
+        row["detail"] = getattr(reason, "strerror", None) or one_line(exc)
     return row
 
 
