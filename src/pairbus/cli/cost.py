@@ -18,6 +18,7 @@ from pairbus.cli.output import (
     emit,
     fail,
     json_option,
+    require,
     say,
 )
 from pairbus.cli.progress import spark_progress
@@ -289,6 +290,9 @@ def report_(**values: Any) -> None:  # fmt: skip
     """
     from pairbus.core.pricing import PriceError
     from pairbus.ledger.prices import load_prices
+
+    for module in ("pyarrow", "pyspark"):
+        require(module, "spark")
     from pairbus.ledger.store import LedgerError
 
     start, end = values["start"], values["end"]

@@ -19,6 +19,7 @@ from pairbus.cli.output import (
     emit,
     fail,
     json_option,
+    require,
 )
 from pairbus.cli.progress import spark_progress
 
@@ -69,6 +70,8 @@ def command(
     Example:
       pairbus reconcile ./ledger --pair orders
     """
+    for module in ("pyarrow", "pyspark"):
+        require(module, "spark")
     from pairbus.ledger import LedgerError, Store
 
     pair = resolve_pair(
