@@ -8,14 +8,15 @@ when several are told in one.
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import logging
 from collections import deque
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
 
 from pairbus.amqp.composite import Composite
-from pairbus.amqp.errors import AmqpError, ProtocolError
+from pairbus.amqp.errors import INTERNAL_ERROR, AmqpError
 from pairbus.amqp.events import Delivery
 from pairbus.amqp.link import Link, Outgoing
 from pairbus.amqp.performatives import ACCEPTED, Error, Rejected
@@ -44,6 +45,24 @@ MAX_PENDING_REPLIES = 1000
 def rejected(error: BrokerError) -> Rejected:
     """Return the outcome that tells a refusal."""
     return Rejected(Error(error.condition, error.description))
+
+
+P = ParamSpec("P")
+Method = Callable[Concatenate[Any, P], None]
+
+
+def guarded(method: Method[P]) -> Method[P]:
+    """Keep an error of one link from whoever called: the namespace serves the others too."""
+
+    @functools.wraps(method)
+    def call(self: Any, *args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            method(self, *args, **kwargs)
+        except Exception:  # noqa: BLE001 (whatever it is, it is this connection's)
+            _log.exception("a connection is closed after an error of one of its links")
+            self.connection.close(INTERNAL_ERROR, "the broker has failed to serve this")
+
+    return call
 
 
 class LinkHandler:
@@ -188,6 +207,7 @@ class SendLink(LinkHandler):
         namespace.after_commit(lambda error: self._all_committed(deliveries, error))
         return True
 
+    @guarded
     def _all_committed(self, deliveries: Sequence[Delivery], error: Exception | None) -> None:
         for delivery in deliveries:
             self._committed(delivery, error, None)
@@ -218,7 +238,7 @@ class SendLink(LinkHandler):
         except BrokerError as error:
             self._answer(delivery, rejected(error), fault)
             return
-        except (ProtocolError, AmqpError) as error:
+        except AmqpError as error:
             bad = ArgumentError(f"The message cannot be read: {error.description}.")
             bad.condition = error.condition
             self._answer(delivery, rejected(bad), fault)
@@ -228,6 +248,7 @@ class SendLink(LinkHandler):
         if not delivery.settled:
             namespace.after_commit(lambda error: self._committed(delivery, error, fault))
 
+    @guarded
     def _committed(self, delivery: Delivery, error: Exception | None, fault: Fault | None) -> None:
         outcome: Composite = ACCEPTED
         if error is not None:

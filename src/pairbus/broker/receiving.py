@@ -40,7 +40,7 @@ from .entities.errors import (
 from .entities.messages import Delivery, Outcome
 from .entities.model import AccessRight
 from .entities.queue import LOCK_LOST
-from .links import LinkHandler, rejected
+from .links import LinkHandler, guarded, rejected
 from .outgoing import render_delivery
 
 if TYPE_CHECKING:
@@ -104,6 +104,7 @@ class ReceiveLink(LinkHandler):
             wait = _timeout_of(self.link)
             self._timer = asyncio.get_running_loop().call_later(wait, self._no_session)
 
+    @guarded
     def _accepted(self, receiver: Receiver) -> None:
         if self._timer is not None:
             self._timer.cancel()
@@ -164,12 +165,16 @@ class ReceiveLink(LinkHandler):
         if self.receiver is not None and not self._is_paused:
             self.receiver.grant(self.link.credit, drain=self.link.drain)
 
+    @guarded
     def deliver(self, deliveries: list[Delivery]) -> None:
         """Send messages to the client."""
         if not self.link.is_active:
             return
         transfer = self.engine.transfer
         link = self.link
+        if link.credit < len(deliveries):
+            # They were granted when they were taken; the client has lowered its credit since.
+            link.credit = len(deliveries)
         if len(link.session.unsettled) > self._sweep_at:
             self._sweep()
         for delivery in deliveries:
@@ -196,12 +201,14 @@ class ReceiveLink(LinkHandler):
         )
         self._sweep_at = max(SWEEP_FROM, 2 * len(unsettled))
 
+    @guarded
     def drained(self) -> None:
         """Tell the client that its drain is over."""
         if self.link.is_active:
             self.engine.drained(self.link)
             self.connection.flush_soon()
 
+    @guarded
     def closed(self, error: BrokerError) -> None:
         """Detach: the entity is gone or disabled, or the session's lock is lost."""
         self.receiver = None
@@ -298,6 +305,7 @@ class ReceiveLink(LinkHandler):
             raise OperationTimeoutError("The link is not attached yet.")
         return self.receiver
 
+    @guarded
     def _committed(
         self, numbers: list[int], echo: Composite, error: Exception | None, delay: float
     ) -> None:

@@ -8,7 +8,7 @@ import pytest
 from pairbus.amqp.message import Message
 from pairbus.broker import Limits, run
 from pairbus.broker.incoming import read_message
-from pairbus.lean import LeanConnection
+from pairbus.lean import LeanConnection, Mode
 
 COUNT = 20_000
 
@@ -42,3 +42,21 @@ def test_a_client_that_does_not_read_gets_no_more_than_its_share() -> None:
 
 def lent(ns) -> int:
     return ns.do(lambda n: len(n.queue_at("q").locks))
+
+
+def test_credit_that_is_taken_back_while_messages_are_removed_harms_nobody(tmp_path) -> None:
+    message = read_message(Message.build(data=b"x").encode())
+    with run(data=tmp_path) as ns:
+        ns.create_queue("q")
+        ns.do(lambda n: n.send("q", [message] * 100))
+        with LeanConnection(ns.connection_string) as connection:
+            receiver = connection.receiver("q", mode=Mode.RECEIVE_AND_DELETE)
+            assert receiver.link is not None
+            with connection.lock:
+                connection.engine.flow(receiver.link, 50)
+                connection.engine.flow(receiver.link, 0)
+                connection.flush()
+            sender = connection.sender("q")
+            assert all(
+                o.is_accepted for o in sender.send_batch([Message.build(data=b"y").encode()])
+            )
