@@ -13,7 +13,7 @@ import itertools
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec
+from typing import TYPE_CHECKING, ParamSpec
 
 from pairbus.amqp.composite import Composite
 from pairbus.amqp.errors import INTERNAL_ERROR, AmqpError
@@ -48,19 +48,20 @@ def rejected(error: BrokerError) -> Rejected:
 
 
 P = ParamSpec("P")
-Method = Callable[Concatenate[Any, P], None]
 
 
-def guarded(method: Method[P]) -> Method[P]:
+def guarded(method: Callable[P, None]) -> Callable[P, None]:
     """Keep an error of one link from whoever called: the namespace serves the others too."""
 
     @functools.wraps(method)
-    def call(self: Any, *args: P.args, **kwargs: P.kwargs) -> None:
+    def call(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
-            method(self, *args, **kwargs)
+            method(*args, **kwargs)
         except Exception:  # noqa: BLE001 (whatever it is, it is this connection's)
             _log.exception("a connection is closed after an error of one of its links")
-            self.connection.close(INTERNAL_ERROR, "the broker has failed to serve this")
+            link = args[0]
+            assert isinstance(link, LinkHandler)
+            link.connection.close(INTERNAL_ERROR, "the broker has failed to serve this")
 
     return call
 
