@@ -14,10 +14,10 @@ from .journal import Journal
 from .messages import NEVER, StoredMessage
 
 if TYPE_CHECKING:
-    from .queue import Queue
     from .router import Router
+    from .shelf import Shelf
 
-Load = Callable[["Queue", list[StoredMessage]], None]
+Load = Callable[["Shelf", list[StoredMessage]], None]
 """Reads the bytes of messages from the store into them."""
 
 

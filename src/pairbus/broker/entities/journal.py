@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .messages import StoredMessage
-    from .queue import Queue
+    from .shelf import Shelf
 
 SEQUENCE_BITS = 40
 """A queue may number a million million messages, and there may be eight million queues."""
@@ -63,7 +63,7 @@ class Journal:
         self.purges: list[tuple[str, tuple[Any, ...]]] = []
         self.bodies: list[tuple[bytes, int, int]] = []
         """``(bare, size, id)`` of messages whose properties changed."""
-        self.arrivals: list[tuple[Queue, list[StoredMessage]]] = []
+        self.arrivals: list[tuple[Shelf, list[StoredMessage]]] = []
         """What becomes visible once the group is durable."""
         self.numbers: list[tuple[int, int]] = []
         """``(queue, number)``: the queue may give out numbers up to this one."""
@@ -85,7 +85,7 @@ class Journal:
 
     def take_arrivals(
         self,
-    ) -> tuple[list[tuple[Queue, list[StoredMessage]]], list[Callable[[Exception | None], None]]]:
+    ) -> tuple[list[tuple[Shelf, list[StoredMessage]]], list[Callable[[Exception | None], None]]]:
         """Hand over only what is to be published and called back."""
         taken = self.arrivals, self.callbacks
         self.arrivals, self.callbacks = [], []

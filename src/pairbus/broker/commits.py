@@ -1,0 +1,298 @@
+"""The life of a namespace: groups of changes are committed, answers follow, time passes.
+
+Everything runs on one thread, the event loop's. What one turn of the loop staged (and what came
+while the writer was busy) goes to the store as one transaction. Without a store there is nothing
+to wait for, and without a loop everything happens within the call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from .catalog import Catalog
+from .entities.context import Budget, Context
+from .entities.counters import OperationCounter
+from .entities.errors import StoreError
+from .entities.journal import Journal
+from .entities.messages import NEVER, AfterCommit, StoredMessage
+from .entities.shelf import Shelf
+from .restore import restore
+
+if TYPE_CHECKING:
+    from .store import Store
+
+log = logging.getLogger("pairbus.broker.namespace")
+
+BODIES_IN_MEMORY = 64 * 1024 * 1024
+"""Bytes of messages that stay in memory while the store has them too."""
+
+
+def system_clock() -> int:
+    """Now, in milliseconds since the Unix epoch."""
+    return time.time_ns() // 1_000_000
+
+
+class Committing(Catalog):
+    """A catalog whose changes are committed in groups.
+
+    Args:
+        name: for people.
+        store: where things are kept; None keeps them in memory only.
+        clock: gives the time in milliseconds.
+    """
+
+    def __init__(
+        self,
+        name: str = "local",
+        store: Store | None = None,
+        clock: Callable[[], int] = system_clock,
+    ) -> None:
+        self.name = name
+        self._store = store
+        self._raw_clock = clock
+        self._latest = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_due = NEVER
+        self._is_flushing = False
+        self._is_scheduled = False
+        self._in_turn = False
+        self._in_flight: Journal | None = None
+        context = Context(
+            token_prefix=os.urandom(8),
+            load=None if store is None else self._load,
+            budget=Budget(NEVER if store is None else BODIES_IN_MEMORY),
+            changed=self._changed,
+        )
+        super().__init__(context, self.now)
+        if store is not None:
+            restore(self, store)
+            self.flush()
+
+    def __repr__(self) -> str:
+        return f"<Namespace {self.name} {len(self.entities_by_key)} entities>"
+
+    @property
+    def operations(self) -> OperationCounter:
+        """Operations as the service would bill them, by ``(entity path, kind)``."""
+        return self.context.operations
+
+    def now(self) -> int:
+        """The time; it never goes backwards."""
+        now = self._raw_clock()
+        if now > self._latest:
+            self._latest = now
+        return self._latest
+
+    # --- life -------------------------------------------------------------------------------------
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Work by itself on this loop from now on: commit groups and watch the time."""
+        self._loop = loop
+        self._rearm()
+
+    def close(self) -> None:
+        """Commit what is staged and stop; the store stays open, it is the caller's."""
+        self.return_numbers()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._loop = None
+        self.flush()
+
+    def after_commit(self, callback: AfterCommit) -> None:
+        """Have *callback* called on the loop once everything staged so far is durable.
+
+        It is called with None, or with the StoreError that kept the group from being stored.
+        Where nothing is staged or on its way it is called at once.
+        """
+        journal = self.context.journal
+        if self._in_flight is None and not journal and not self._is_flushing:
+            callback(None)
+            return
+        journal.callbacks.append(callback)
+        self._changed()
+
+    def begin_turn(self) -> None:
+        """What follows belongs together: commit nothing before :meth:`end_turn`."""
+        self._in_turn = True
+
+    def end_turn(self) -> None:
+        """Commit what was staged since :meth:`begin_turn`; a few rows at once. Twice is fine.
+
+        A connection that has read its socket calls this before it writes its answers, so that one
+        message is acknowledged in the turn of the loop in which it came.
+        """
+        self._in_turn = False
+        if self.context.journal and not self._is_flushing and self._in_flight is None:
+            if self._store is None or self._store.is_light(self.context.journal):
+                self._turn()
+            else:
+                self._changed()
+
+    def next_deadline(self) -> int:
+        """When :meth:`tick` has something to do; NEVER if nothing is due at all."""
+        return self.context.next_deadline()
+
+    def tick(self, now: int | None = None) -> None:
+        """Let happen what is due: locks end, messages expire, schedules begin, idle ones go."""
+        self.context.tick(self.now() if now is None else now)
+        self._changed()
+
+    def flush(self) -> None:
+        """Commit everything that is staged, now, and wait for it."""
+        if self._is_flushing:
+            return
+        self._is_flushing = True
+        try:
+            if self._store is None:
+                self._forget_journal()
+                return
+            while self.context.journal:
+                group = self.context.journal.take()
+                error: Exception | None = None
+                try:
+                    self._store.commit(group)
+                except Exception as problem:  # noqa: BLE001 - whatever it is, senders must know
+                    error = problem
+                self._finish(group, error)
+        finally:
+            self._is_flushing = False
+
+    def _forget_journal(self) -> None:
+        """Without a store there is nothing to keep: publish, call back, and forget the rest."""
+        journal = self.context.journal
+        while journal.arrivals or journal.callbacks:
+            arrivals, callbacks = journal.take_arrivals()
+            if arrivals:
+                now = self.now()
+                for queue, staged in arrivals:
+                    self._publish(queue, staged, now)
+            self._call_back(callbacks, None)
+        journal.clear()
+
+    def _changed(self) -> None:
+        """Something may be staged: see to it that it is committed."""
+        if self._in_turn or self._is_flushing or self._is_scheduled or self._in_flight is not None:
+            return
+        if self._loop is None:
+            self.flush()
+            self._rearm()
+        else:
+            self._is_scheduled = True
+            self._loop.call_soon(self._turn)
+
+    def _turn(self) -> None:
+        """Once per turn of the loop: hand what is staged to the writer."""
+        self._is_scheduled = False
+        loop = self._loop
+        if self._store is None or loop is None:
+            self.flush()
+            self._rearm()
+            return
+        self._rearm()
+        if self._in_flight is not None or not self.context.journal:
+            return
+        group = self.context.journal.take()
+        if self._store.is_light(group):
+            error: Exception | None = None
+            try:
+                self._store.apply(group)
+            except Exception as problem:  # noqa: BLE001 - whatever it is, senders must know
+                error = problem
+            self._committed(group, error)
+            return
+        self._in_flight = group
+
+        def done(error: Exception | None) -> None:
+            try:
+                loop.call_soon_threadsafe(self._committed, group, error)
+            except RuntimeError:
+                log.debug("a group was committed after the loop had ended")
+
+        self._store.submit(group, done)
+
+    def _committed(self, group: Journal, error: Exception | None) -> None:
+        self._is_flushing = True
+        try:
+            self._finish(group, error)
+        finally:
+            self._is_flushing = False
+            self._in_flight = None
+        self._rearm()
+        if self.context.journal:
+            self._changed()
+
+    def _finish(self, group: Journal, error: Exception | None) -> None:
+        if error is not None and not isinstance(error, StoreError):
+            log.error("the store could not commit a group: %s", error)
+            error = StoreError("The broker could not store the request.")
+        if error is not None:
+            self._undo(group)
+        now = self.now()
+        for queue, staged in group.arrivals:
+            if error is None:
+                self._publish(queue, staged, now)
+            else:
+                queue.withdraw(staged)
+        self._call_back(group.callbacks, error)
+
+    def _publish(self, queue: Shelf, staged: list[StoredMessage], now: int) -> None:
+        try:
+            queue.publish(staged, now)
+        except Exception:
+            log.exception("messages of '%s' could not be handed over", queue.path)
+
+    def _call_back(self, callbacks: list[AfterCommit], error: Exception | None) -> None:
+        for callback in callbacks:
+            try:
+                callback(error)
+            except Exception:
+                log.exception("an acknowledgement failed")
+
+    def _undo(self, group: Journal) -> None:
+        """Forget what must not be remembered of a group that was not stored."""
+        histories = {
+            entity.entity_id: entity.history
+            for entity in self.entities_by_key.values()
+            if entity.history is not None
+        }
+        for kind, row in group.entities:
+            if kind == "remember" and row[0] in histories:
+                histories[row[0]].forget(row[1])
+        self.context.journal.numbers += group.numbers  # reserved in memory: so keep them yet
+
+    def _rearm(self) -> None:
+        """Set the loop's timer to the next deadline."""
+        if self._loop is None:
+            return
+        due = self.context.next_deadline()
+        if due == self._timer_due and self._timer is not None:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._timer_due = due
+        if due != NEVER:
+            delay = max(0, due - self.now()) / 1000
+            self._timer = self._loop.call_later(min(delay, 86_400), self._ring)
+
+    def _ring(self) -> None:
+        self._timer = None
+        self._timer_due = NEVER
+        self.tick()
+        self._rearm()
+
+    def _load(self, queue: Shelf, messages: list[StoredMessage]) -> None:
+        assert self._store is not None  # only a namespace with a store loads
+        by_number = {message.sequence_number: message for message in messages}
+        for number, notes, bare in self._store.read(queue.queue_id, list(by_number)):
+            message = by_number[number]
+            message.bare = bare
+            message.annotations = notes or b""
+            self.context.budget.grew(message.size)
