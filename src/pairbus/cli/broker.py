@@ -1,5 +1,6 @@
 """`pairbus broker run`: a Service Bus namespace on this machine."""
 
+import gc
 import json
 import logging
 import os
@@ -113,6 +114,10 @@ def run_command(
     signal.pthread_sigmask(signal.SIG_BLOCK, ends)
     try:
         with handle as broker:
+            # What a broker keeps (messages, locks) is no garbage: looking for some after every
+            # 700 new objects takes a fifth of its time. This process is the broker's alone.
+            gc.freeze()
+            gc.set_threshold(50_000, 20, 100)
             if as_json:
                 ready = {
                     "ready": True,
