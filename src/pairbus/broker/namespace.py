@@ -121,7 +121,7 @@ class Namespace(Committing):
                     "not require sessions."
                 )
             receiver = Receiver(queue, host, self.now, is_destructive=receive_and_delete)
-            queue.receivers.add(receiver)
+            queue.receivers[receiver] = None
             queue.accessed = self.now()
             return receiver
         if session_id is None:
@@ -176,7 +176,7 @@ class Namespace(Committing):
         receiver = Receiver(
             queue, host, self.now, is_destructive=receive_and_delete, session=session
         )
-        queue.receivers.add(receiver)
+        queue.receivers[receiver] = None
         now = self.now()
         queue.accessed = now
         queue.hold(session, receiver, now)

@@ -51,7 +51,7 @@ class Queue(Shelf):
         super().__init__(context, queue_id, path, settings)
         self.locks: dict[bytes, StoredMessage] = {}
         self.waiting: deque[Receiver] = deque()
-        self.receivers: set[Receiver] = set()
+        self.receivers: dict[Receiver, None] = {}  # in the order in which they came
         self.next_due = NEVER
         self.accessed = 0
         self.is_retrying = False  # a forward that was refused is tried again in a while

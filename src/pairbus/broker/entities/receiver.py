@@ -170,7 +170,7 @@ class Receiver:
         self._end_grant()
         self.is_closed = True
         self.credit = 0
-        self.queue.receivers.discard(self)
+        self.queue.receivers.pop(self, None)
         self.queue.on_close(self, self._clock())
 
     def _end_grant(self) -> None:

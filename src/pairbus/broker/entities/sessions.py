@@ -62,7 +62,7 @@ class SessionQueue(Queue):
         self.sessions: dict[str, Session] = {}
         self.available: OrderedDict[str, Session] = OrderedDict()
         """Sessions with something to receive that nobody holds, longest waiting first."""
-        self.held_sessions: set[Session] = set()
+        self.held_sessions: dict[Session, None] = {}
         self.pending: list[PendingSession] = []
 
     # --- coming in --------------------------------------------------------------------------------
@@ -142,7 +142,7 @@ class SessionQueue(Queue):
         """Lock a free session for a receiver."""
         session.holder = receiver
         session.locked_until = now + self.settings.lock_duration
-        self.held_sessions.add(session)
+        self.held_sessions[session] = None
         self.available.pop(session.session_id, None)
         self.arm_at(session.locked_until)
 
@@ -177,7 +177,7 @@ class SessionQueue(Queue):
     def _free(self, session: Session, now: int, *, counted: bool) -> None:
         """Take a session from its holder; what it had locked goes back to its place."""
         holder, session.holder = session.holder, None
-        self.held_sessions.discard(session)
+        self.held_sessions.pop(session, None)
         for message in [m for m in self.locks.values() if m.holder is holder]:
             del self.locks[message.lock_token]
             self.give_back(message, now, counted=counted)
