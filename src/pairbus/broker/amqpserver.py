@@ -31,7 +31,12 @@ from pairbus.amqp.link import EndState, Link, Session
 from pairbus.amqp.performatives import Attach, Error, Source, Target
 
 from .cbs import CbsLink, Tokens
-from .entities.errors import BrokerError, NotAllowedError, NotImplementedByBrokerError
+from .entities.errors import (
+    BrokerError,
+    NotAllowedError,
+    NotImplementedByBrokerError,
+    QuotaExceededError,
+)
 from .frontdoor import abort_with_reset
 from .links import LinkHandler, ReplyLink, SendLink
 from .management import ManagementLink
@@ -42,6 +47,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("pairbus.broker.amqp")
 CBS = "$cbs"
+STRANGERS_FRAME = 64 * 1024  # the largest frame that is read before a token was shown
+MAX_SESSIONS = 16
 MANAGEMENT = "/$management"
 
 
@@ -60,7 +67,8 @@ class AmqpConnection(asyncio.Protocol):
         self.engine = Connection(
             Role.SERVER,
             container_id=f"{broker.settings.namespace}-{uuid.uuid4().hex[:12]}",
-            max_frame_size=limits.frame_size,
+            max_frame_size=min(limits.frame_size, STRANGERS_FRAME),
+            channel_max=MAX_SESSIONS - 1,
             handle_max=limits.links - 1,
             idle_time_out=limits.idle_timeout,
             max_message_size=limits.message_size,
@@ -175,6 +183,7 @@ class AmqpConnection(asyncio.Protocol):
 
     def authorized(self) -> None:
         """A token was accepted: the deadline is met, and the next is when it expires."""
+        self.engine.max_frame_size = self.broker.settings.limits.frame_size
         if self._auth_timer is not None:
             self._auth_timer.cancel()
         wait = max(0.0, self.tokens.next_expiry() - self.broker.now())
@@ -260,7 +269,7 @@ class AmqpConnection(asyncio.Protocol):
         elif isinstance(event, Begun):
             self.engine.begin(event.session)
         elif isinstance(event, Opened):
-            self.engine.open()
+            self.engine.open(max_frame_size=self.broker.settings.limits.frame_size)
         elif isinstance(event, Ended):
             self._close_links(event.session)
         elif isinstance(event, Closed):
@@ -312,6 +321,7 @@ class AmqpConnection(asyncio.Protocol):
         self.flush_soon()
 
     def _handler_for(self, link: Link, attach: Attach) -> LinkHandler:
+        limits = self.broker.settings.limits
         terminus = attach.source if link.is_sender else attach.target
         if not isinstance(terminus, Source | Target):
             if terminus is None:
@@ -320,6 +330,8 @@ class AmqpConnection(asyncio.Protocol):
             raise NotImplementedByBrokerError(
                 "Transactions are not supported.", condition=NOT_IMPLEMENTED
             )
+        if sum(len(s.links) for s in self.engine.sessions.values()) > limits.links:
+            raise QuotaExceededError(f"A connection may have {limits.links} links.")
         path = path_of(terminus.address)
         if path.lower() == CBS:
             return ReplyLink(self, link, CBS) if link.is_sender else CbsLink(self, link, CBS)

@@ -139,9 +139,11 @@ class ReplyLink(LinkHandler):
 class RequestLink(LinkHandler):
     """Takes requests for a node; the answer goes out on the node's `ReplyLink`."""
 
+    max_request = 64 * 1024
+
     def attach(self) -> None:
         """Answer the attach, and let requests come."""
-        self.engine.attach_reply(self.link)
+        self.engine.attach_reply(self.link, max_message_size=self.max_request)
         self.engine.flow(self.link, CREDIT)
 
     def on_delivery(self, delivery: Delivery) -> None:

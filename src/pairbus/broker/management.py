@@ -54,7 +54,9 @@ class ManagementLink(RequestLink):
                 f"Unauthorized access. 'Listen' or 'Send' claim(s) are required to perform this "
                 f"operation. Resource: '{entity}'."
             )
-        self.broker.namespace.entity(entity)
+        settings = self.broker.namespace.entity(entity).settings
+        # A request may schedule several messages, each as large as the entity takes.
+        self.max_request = min(4 * settings.max_message_size, self.engine.max_message_size)
 
     def is_authorized(self) -> bool:
         """Whether the client may still do anything here."""

@@ -153,9 +153,15 @@ def test_too_many_connections_are_refused_and_the_others_live(ns) -> None:
     with contextlib.closing(RawClient(ns.port)) as first:
         first.until(Opened)
         address = ("127.0.0.1", ns.port)
-        crowd = [socket.create_connection(address, timeout=10) for _ in range(40)]
+        crowd: list[socket.socket] = []
+        refused = 0
+        for _ in range(40):
+            try:
+                crowd.append(socket.create_connection(address, timeout=10))  # noqa: PERF401
+            except ConnectionResetError:
+                refused += 1
         try:
-            assert ends(crowd[-1])
+            assert refused or ends(crowd[-1])
             first.engine.attach_receiver(
                 first.session, "cbs", source=Source(address="$cbs"), target=Target("me")
             )
