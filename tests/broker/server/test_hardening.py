@@ -157,7 +157,7 @@ def test_too_many_connections_are_refused_and_the_others_live(ns) -> None:
         refused = 0
         for _ in range(40):
             try:
-                crowd.append(socket.create_connection(address, timeout=10))  # noqa: PERF401
+                crowd.append(socket.create_connection(address, timeout=10))
             except ConnectionResetError:
                 refused += 1
         try:
