@@ -361,3 +361,14 @@ def test_peer_that_waits_for_what_is_over_can_be_answered():
     server.settle_unknown(out.session, 3, 4, Rejected(Error("com.microsoft:message-lock-lost")))
     (answer,), _ = pump(client, server)
     assert (answer.by_receiver, answer.first, answer.last, answer.settled) == (False, 3, 4, True)
+
+
+def test_frame_that_dribbles_in_is_kept_in_few_pieces():
+    client, server, sender, *_ = pair()
+    client.transfer(sender, bytes(5000), b"t")
+    data = client.data_to_send()
+    for index in range(len(data) - 1):
+        assert server.receive_data(data[index : index + 1]) == []
+        assert len(server._chunks) <= 1001
+    (delivery,) = server.receive_data(data[-1:])
+    assert delivery.payload == bytes(5000)

@@ -7,11 +7,7 @@ from typing import Any
 
 from pairbus.amqp.base import MASK, ConnectionBase, free
 from pairbus.amqp.composite import Composite
-from pairbus.amqp.errors import (
-    RESOURCE_LIMIT_EXCEEDED,
-    TRANSFER_LIMIT_EXCEEDED,
-    AmqpError,
-)
+from pairbus.amqp.errors import RESOURCE_LIMIT_EXCEEDED, TRANSFER_LIMIT_EXCEEDED, AmqpError
 from pairbus.amqp.fastpath import disposition_frame, encode_state
 from pairbus.amqp.link import EndState, Link, Outgoing, Session
 from pairbus.amqp.performatives import (

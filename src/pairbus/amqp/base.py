@@ -8,20 +8,10 @@ from typing import Any
 
 from pairbus.amqp import sasl as sasl_codes
 from pairbus.amqp.composite import Composite
-from pairbus.amqp.errors import (
-    ProtocolError,
-)
-from pairbus.amqp.frames import (
-    AMQP_HEADER,
-    MIN_MAX_FRAME_SIZE,
-    SASL_HEADER,
-    frame,
-)
+from pairbus.amqp.errors import ProtocolError
+from pairbus.amqp.frames import AMQP_HEADER, MIN_MAX_FRAME_SIZE, SASL_HEADER, frame
 from pairbus.amqp.link import EndState, Link, Session
-from pairbus.amqp.performatives import (
-    Open,
-    SaslInit,
-)
+from pairbus.amqp.performatives import Open, SaslInit
 
 MASK = 0xFFFFFFFF
 

@@ -26,16 +26,7 @@ from pairbus.amqp.encoder import (
     encode_ulong,
 )
 from pairbus.amqp.errors import INVALID_FIELD, ProtocolError, decode_error
-from pairbus.amqp.types import (
-    Array,
-    Described,
-    Symbol,
-    Timestamp,
-    UByte,
-    UInt,
-    ULong,
-    UShort,
-)
+from pairbus.amqp.types import Array, Described, Symbol, Timestamp, UByte, UInt, ULong, UShort
 
 
 @dataclass(slots=True)

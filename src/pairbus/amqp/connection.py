@@ -32,16 +32,9 @@ from pairbus.amqp.errors import (
     RESOURCE_LIMIT_EXCEEDED,
     ProtocolError,
 )
-from pairbus.amqp.events import (
-    Event,
-)
+from pairbus.amqp.events import Event
 from pairbus.amqp.fastpath import read_disposition
-from pairbus.amqp.frames import (
-    AMQP_FRAME,
-    EMPTY_FRAME,
-    FRAME_HEADER,
-    SASL_FRAME,
-)
+from pairbus.amqp.frames import AMQP_FRAME, EMPTY_FRAME, FRAME_HEADER, SASL_FRAME
 from pairbus.amqp.performatives import (
     Attach,
     Begin,
@@ -58,6 +51,7 @@ from pairbus.amqp.performatives import (
 __all__ = ["Connection", "Phase", "Role"]
 
 _frame_header = FRAME_HEADER.unpack_from
+_MAX_CHUNKS = 1000  # pieces of one frame that are kept apart
 
 
 class Connection(Deliveries):
@@ -77,6 +71,8 @@ class Connection(Deliveries):
         if self._buffered < self._needed:
             # Nothing is joined before a frame is whole, so that small packets cost no more.
             self._chunks.append(data)
+            if len(self._chunks) > _MAX_CHUNKS:
+                self._chunks = [b"".join(self._chunks)]
             return []
         if self._chunks:
             self._chunks.append(data)

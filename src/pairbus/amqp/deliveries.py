@@ -6,25 +6,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from pairbus.amqp.base import MASK, serial_diff
-from pairbus.amqp.errors import (
-    ILLEGAL_STATE,
-    NOT_ALLOWED,
-    RESOURCE_LIMIT_EXCEEDED,
-    ProtocolError,
-)
-from pairbus.amqp.events import (
-    Delivery,
-    Disposed,
-    Event,
-)
+from pairbus.amqp.errors import ILLEGAL_STATE, NOT_ALLOWED, RESOURCE_LIMIT_EXCEEDED, ProtocolError
+from pairbus.amqp.events import Delivery, Disposed, Event
 from pairbus.amqp.fastpath import read_transfer
 from pairbus.amqp.incoming import Incoming
 from pairbus.amqp.link import EndState, Outgoing, Partial, Session
-from pairbus.amqp.performatives import (
-    ROLE_RECEIVER,
-    SND_SETTLED,
-    Disposition,
-)
+from pairbus.amqp.performatives import ROLE_RECEIVER, SND_SETTLED, Disposition
 
 
 class Deliveries(Incoming):

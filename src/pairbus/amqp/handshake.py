@@ -6,22 +6,9 @@ from pairbus.amqp import sasl as sasl_codes
 from pairbus.amqp.actions import Actions
 from pairbus.amqp.base import Phase, Role
 from pairbus.amqp.composite import decode_composite
-from pairbus.amqp.errors import (
-    FRAMING_ERROR,
-    NOT_ALLOWED,
-    UNAUTHORIZED_ACCESS,
-    ProtocolError,
-)
-from pairbus.amqp.events import (
-    Event,
-    SaslDone,
-    SaslInitReceived,
-)
-from pairbus.amqp.frames import (
-    AMQP_HEADER,
-    SASL_HEADER,
-    sasl_frame,
-)
+from pairbus.amqp.errors import FRAMING_ERROR, NOT_ALLOWED, UNAUTHORIZED_ACCESS, ProtocolError
+from pairbus.amqp.events import Event, SaslDone, SaslInitReceived
+from pairbus.amqp.frames import AMQP_HEADER, SASL_HEADER, sasl_frame
 from pairbus.amqp.performatives import (
     SaslChallenge,
     SaslInit,

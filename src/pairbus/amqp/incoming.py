@@ -11,31 +11,11 @@ from pairbus.amqp.errors import (
     UNATTACHED_HANDLE,
     ProtocolError,
 )
-from pairbus.amqp.events import (
-    Attached,
-    Begun,
-    Closed,
-    Detached,
-    Ended,
-    Event,
-    Flowed,
-    Opened,
-)
-from pairbus.amqp.frames import (
-    MIN_MAX_FRAME_SIZE,
-)
+from pairbus.amqp.events import Attached, Begun, Closed, Detached, Ended, Event, Flowed, Opened
+from pairbus.amqp.frames import MIN_MAX_FRAME_SIZE
 from pairbus.amqp.handshake import Handshake
 from pairbus.amqp.link import EndState, Link, Session
-from pairbus.amqp.performatives import (
-    ROLE_RECEIVER,
-    Attach,
-    Begin,
-    Close,
-    Detach,
-    End,
-    Flow,
-    Open,
-)
+from pairbus.amqp.performatives import ROLE_RECEIVER, Attach, Begin, Close, Detach, End, Flow, Open
 
 
 class Incoming(Handshake):
@@ -124,6 +104,7 @@ class Incoming(Handshake):
             session.remote_incoming_window = flow.incoming_window - ahead
         else:
             session.remote_incoming_window = flow.incoming_window
+        self._flush_window(session)
         link = None
         if flow.handle is not None:
             link = session.by_handle.get(flow.handle)
@@ -131,7 +112,6 @@ class Incoming(Handshake):
                 self._check_was_attached(session, flow.handle)
                 return
             self._update_credit(link, flow)
-        self._flush_window(session)
         events.append(Flowed(session, link, flow))
         if flow.echo and session.state is EndState.ACTIVE:
             self._send_flow(session, link)

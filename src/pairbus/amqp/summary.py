@@ -11,12 +11,7 @@ from typing import Any, NamedTuple
 
 from pairbus.amqp.decoder import DECODERS, MALFORMED, decode, skip
 from pairbus.amqp.errors import INVALID_FIELD, ProtocolError, decode_error
-from pairbus.amqp.sections import (
-    HEADER,
-    MESSAGE_ANNOTATIONS,
-    PROPERTIES,
-    section_at,
-)
+from pairbus.amqp.sections import HEADER, MESSAGE_ANNOTATIONS, PROPERTIES, section_at
 from pairbus.amqp.types import Symbol, Timestamp, UByte, UInt, ULong
 
 

@@ -24,24 +24,12 @@ from typing import Any, Self
 from pairbus._version import __version__
 from pairbus.amqp.connection import Connection, Role
 from pairbus.amqp.errors import CONNECTION_FORCED, DETACH_FORCED, ProtocolError
-from pairbus.amqp.events import (
-    Attached,
-    Closed,
-    Delivery,
-    Detached,
-    Disposed,
-    Ended,
-    Event,
-    Flowed,
-)
+from pairbus.amqp.events import Attached, Closed, Delivery, Detached, Disposed, Ended, Event, Flowed
 from pairbus.amqp.link import EndState, Session
 from pairbus.lean.auth import provider_of
 from pairbus.lean.cbs import TokenKeeper
 from pairbus.lean.endpoint import AMQP_PORT, AMQPS_PORT, Endpoint, parse_connection_string
-from pairbus.lean.errors import (
-    ConnectionLostError,
-    OperationTimeoutError,
-)
+from pairbus.lean.errors import ConnectionLostError, OperationTimeoutError
 from pairbus.lean.management import LeanManagement
 from pairbus.lean.receiver import LeanReceiver, Mode
 from pairbus.lean.sender import LeanSender

@@ -9,14 +9,7 @@ from pairbus.amqp.errors import INTERNAL_ERROR, MESSAGE_SIZE_EXCEEDED, AmqpError
 from pairbus.amqp.events import Disposed, Flowed
 from pairbus.amqp.link import Link, Outgoing
 from pairbus.amqp.message import BATCH_FORMAT, BATCH_OVERHEAD, Message, Properties, join_batch
-from pairbus.amqp.performatives import (
-    RCV_FIRST,
-    SND_UNSETTLED,
-    Accepted,
-    Rejected,
-    Source,
-    Target,
-)
+from pairbus.amqp.performatives import RCV_FIRST, SND_UNSETTLED, Accepted, Rejected, Source, Target
 from pairbus.amqp.types import Symbol
 from pairbus.lean.errors import (
     ConnectionLostError,
