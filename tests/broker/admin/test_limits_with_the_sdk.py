@@ -66,11 +66,13 @@ def test_bad_subscription_name_is_refused(client, topic):
         refused(client.create_subscription, topic, bad)
 
 
-def test_entity_cannot_forward_to_itself_nor_in_a_circle(client, name):
-    queue = client.create_queue(name)
-    refused(client.update_queue, queue, forward_to=name)
-    client.create_queue(name + "-2", forward_to=name)
-    refused(client.update_queue, queue, forward_to=name + "-2")
+def test_circle_of_forwarding_is_accepted_as_by_the_service(client, name):
+    refused(client.create_queue, name, forward_to=name)
+    queue = client.create_queue(name, requires_session=True)
+    client.update_queue(queue, forward_to=name, forward_dead_lettered_messages_to=name)
+    assert client.get_queue(name).forward_to.endswith("/" + name)
+    client.create_topic(name + "-t")
+    client.create_subscription(name + "-t", "s", forward_to=name + "-t")
 
 
 def test_bad_authorization_rule_is_refused_and_its_keys_are_not_repeated(client, name):

@@ -219,6 +219,43 @@ def test_dead_letters_of_a_subscription_are_forwarded(admin, opened, name):
     assert runtime.active_message_count == 1
 
 
+def test_message_that_is_forwarded_in_a_circle_ends_in_the_transfer_dead_letters(
+    admin, opened, name
+):
+    queue = admin.create_queue(name)
+    admin.update_queue(queue, forward_to=name)
+    admin.create_topic(name + "-t")
+    admin.create_subscription(name + "-t", "s", forward_to=name + "-t")
+    for method, path in (("get_queue_sender", name), ("get_topic_sender", name + "-t")):
+        opened(method, path).send_messages(ServiceBusMessage("round and round"))
+    for found in (
+        admin.get_queue_runtime_properties(name),
+        admin.get_subscription_runtime_properties(name + "-t", "s"),
+    ):
+        assert (found.active_message_count, found.transfer_dead_letter_message_count) == (0, 1)
+
+
+def test_session_queue_can_forward(admin, opened, name):
+    admin.create_queue(name + "-target")
+    admin.create_queue(name, requires_session=True, forward_to=name + "-target")
+    opened("get_queue_sender", name).send_messages(ServiceBusMessage("x", session_id="s"))
+    assert admin.get_queue_runtime_properties(name + "-target").active_message_count == 1
+
+
+def test_dead_letters_that_come_back_do_so_only_so_often(admin, opened, name):
+    queue = admin.create_queue(name, max_delivery_count=1)
+    admin.update_queue(queue, forward_dead_lettered_messages_to=name)
+    opened("get_queue_sender", name).send_messages(ServiceBusMessage("x"))
+    receiver = opened("get_queue_receiver", name)
+    for _ in range(10):
+        received = receiver.receive_messages(max_wait_time=0.3)
+        if not received:
+            break
+        receiver.abandon_message(received[0])
+    found = admin.get_queue_runtime_properties(name)
+    assert (found.active_message_count, found.total_message_count) == (0, 1)
+
+
 @pytest.mark.covers("SubscriptionProperties.dead_lettering_on_filter_evaluation_exceptions")
 def test_filter_that_fails_on_a_message_dead_letters_it_or_drops_it(admin, opened, name):
     admin.create_topic(name)

@@ -21,7 +21,7 @@ from .model_limits import (
     MAX_DELIVERY_COUNT,
     MAX_USER_METADATA,
     check_delivery_count,
-    check_forward_of_itself,
+    check_express,
     check_idle,
     check_lock,
     check_message_size,
@@ -29,6 +29,7 @@ from .model_limits import (
     check_name,
     check_path,
     check_size,
+    check_targets,
     check_ttl,
     check_window,
     entity_key,
@@ -156,12 +157,8 @@ class QueueDescription:
         check_metadata(self.user_metadata)
         check_idle(self.auto_delete_on_idle)
         check_message_size(self.max_message_size_in_kilobytes)
-        check_forward_of_itself(self.name, self.forward_to, "ForwardTo")
-        check_forward_of_itself(
-            self.name, self.forward_dead_lettered_messages_to, "ForwardDeadLetteredMessagesTo"
-        )
-        if self.requires_session and self.forward_to:
-            raise ArgumentError("A queue that requires sessions cannot forward its messages.")
+        check_targets(self.forward_to, self.forward_dead_lettered_messages_to)
+        check_express(self.enable_express, self.requires_duplicate_detection)
         return replace(
             self,
             forward_to=self.forward_to or None,
@@ -200,6 +197,7 @@ class TopicDescription:
         check_metadata(self.user_metadata)
         check_idle(self.auto_delete_on_idle)
         check_message_size(self.max_message_size_in_kilobytes)
+        check_express(self.enable_express, self.requires_duplicate_detection)
         if self.status is EntityStatus.RECEIVE_DISABLED:
             raise ArgumentError("The status ReceiveDisabled does not apply to a topic.")
         return self
@@ -239,15 +237,7 @@ class SubscriptionDescription:
         check_delivery_count(self.max_delivery_count)
         check_metadata(self.user_metadata)
         check_idle(self.auto_delete_on_idle)
-        for attribute, target in (
-            ("ForwardTo", self.forward_to),
-            ("ForwardDeadLetteredMessagesTo", self.forward_dead_lettered_messages_to),
-        ):
-            check_forward_of_itself(self.topic_name, target, attribute)
-        if self.requires_session and self.forward_to:
-            raise ArgumentError(
-                "A subscription that requires sessions cannot forward its messages."
-            )
+        check_targets(self.forward_to, self.forward_dead_lettered_messages_to)
         return replace(
             self,
             forward_to=self.forward_to or None,
@@ -294,30 +284,15 @@ def check_update(old: EntityDescription, new: EntityDescription) -> None:
 def check_forwarding(
     description: EntityDescription, find: Callable[[str], EntityDescription | None]
 ) -> None:
-    """Refuse to forward to what does not exist, or round in a circle.
+    """Refuse to forward to what does not exist; *find* gives the queue or topic of a path.
 
-    *find* gives the queue or topic of a path, or None.
+    A circle is no error, as in the service: a message that goes round ends at the hop limit.
     """
     if isinstance(description, TopicDescription):
         return
-    own = (
-        description.topic_name
-        if isinstance(description, SubscriptionDescription)
-        else (description.name)
-    )
     for shown, target in (
         ("ForwardTo", description.forward_to),
         ("ForwardDeadLetteredMessagesTo", description.forward_dead_lettered_messages_to),
     ):
-        if not target:
-            continue
-        seen = {entity_key(own)}
-        path: str | None = target
-        while path:
-            if entity_key(path) in seen:
-                raise ArgumentError(f"{shown} '{target}' leads back to where it started.")
-            seen.add(entity_key(path))
-            found = find(path)
-            if found is None:
-                raise ArgumentError(f"{shown}: the entity '{path}' does not exist.")
-            path = found.forward_to if isinstance(found, QueueDescription) else None
+        if target and find(target) is None:
+            raise ArgumentError(f"{shown}: the entity '{target}' does not exist.")

@@ -129,10 +129,17 @@ def check_metadata(value: str | None) -> None:
     at_most(len(value or ""), MAX_USER_METADATA, "UserMetadata", "characters")
 
 
-def check_forward_of_itself(own: str, target: str | None, shown: str) -> None:
-    """Refuse a forwarding target that is no path, or the entity itself."""
-    if not target:
-        return
-    check_path(target)
-    if entity_key(own) == entity_key(target):
-        raise ArgumentError(f"{shown}: an entity cannot forward to itself.")
+def check_targets(*targets: str | None) -> None:
+    """Refuse a target of forwarding that is no path."""
+    for target in targets:
+        if target:
+            check_path(target)
+
+
+def check_express(is_express: bool, detects_duplicates: bool) -> None:
+    """Refuse what the service refuses to combine."""
+    if is_express and detects_duplicates:
+        raise ArgumentError(
+            "Both DelayedPersistence property and RequiresDuplicateDetection property cannot be "
+            "enabled together."
+        )

@@ -99,6 +99,10 @@ class Queue(Shelf):
             if receiver.credit > 0 and not receiver.is_closed:
                 self.wants(receiver)
 
+    def next_to_forward(self) -> StoredMessage | None:
+        """The next message that waits, whoever it is for."""
+        return self.lane.pop()
+
     def take(self, receiver: Receiver, limit: int, now: int) -> list[Delivery]:
         """Lock (or remove) up to *limit* messages for a receiver."""
         taken: list[StoredMessage] = []

@@ -210,7 +210,7 @@ class Router:
         target = self._find(target_path)
         moved: list[StoredMessage] = []
         while len(moved) < SERVE:
-            message = queue.lane.pop()
+            message = queue.next_to_forward()
             if message is None:
                 break
             if message.expires_at <= now:
@@ -230,7 +230,7 @@ class Router:
                 self._try_again(queue, now + RETRY)
                 break
         else:
-            if queue.lane:
+            if len(moved) == SERVE:
                 self._try_again(queue, now)
 
     def _try_again(self, queue: Queue, due: int) -> None:

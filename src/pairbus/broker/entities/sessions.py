@@ -197,6 +197,9 @@ class SessionQueue(Queue):
 
     def dispatch(self, now: int) -> None:
         """Serve the holders of sessions, then those who wait for one."""
+        if self.settings.forward_to is not None:
+            self.context.router.pump(self, now)
+            return
         if not self.settings.can_receive:
             return
         for receiver in list(self.waiting):
@@ -212,6 +215,16 @@ class SessionQueue(Queue):
             if receiver.credit <= 0:
                 self._unqueue(receiver)
         self._serve_pending(now)
+
+    def next_to_forward(self) -> StoredMessage | None:
+        """The next message of a session that nobody holds; session by session, each in order."""
+        while self.available:
+            session_id, session = next(iter(self.available.items()))
+            message = session.lane.pop()
+            if message is not None:
+                return message
+            del self.available[session_id]
+        return None
 
     def _unqueue(self, receiver: Receiver) -> None:
         if receiver.is_waiting:
