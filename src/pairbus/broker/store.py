@@ -117,6 +117,8 @@ class Store:
         connection.execute(
             f"PRAGMA synchronous = {'FULL' if self.durability == 'full' else 'NORMAL'}"
         )
+        if self.durability == "full":  # on macOS a plain fsync leaves data in the drive's cache
+            connection.execute("PRAGMA fullfsync = ON")
         connection.execute("PRAGMA wal_autocheckpoint = 0")  # _checkpoint does it
         connection.execute("PRAGMA secure_delete = OFF")
         connection.execute("PRAGMA cache_size = -16384")

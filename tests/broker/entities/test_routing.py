@@ -212,6 +212,26 @@ def test_one_can_neither_receive_from_a_topic_nor_send_to_a_subscription(bench):
         bench.ns.create_queue(QueueDescription("T"))
 
 
+def test_a_subscription_can_be_changed_and_deleted(bench):
+    subscribe(bench, "s")
+    description = bench.ns.get_subscription("t", "S")
+    bench.ns.update_subscription(replace(description, max_delivery_count=2))
+    assert bench.ns.get_subscription("t", "s").max_delivery_count == 2
+    with pytest.raises(ArgumentError):
+        bench.ns.update_subscription(replace(description, requires_session=True))
+    with pytest.raises(EntityExistsError):
+        subscribe(bench, "S")
+    bench.ns.delete_subscription("t", "s")
+    with pytest.raises(EntityNotFoundError):
+        bench.ns.get_subscription("t", "s")
+    with pytest.raises(EntityNotFoundError):
+        bench.ns.get_queue("t")
+    with pytest.raises(EntityNotFoundError):
+        bench.ns.get_topic("q")
+    with pytest.raises(EntityNotFoundError):
+        bench.receiver("t/$DeadLetterQueue")
+
+
 def test_deleting_a_topic_deletes_its_subscriptions(bench):
     subscribe(bench, "s")
     _, host = bench.receiver("t/Subscriptions/s", credit=1)

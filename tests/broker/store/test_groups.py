@@ -156,6 +156,60 @@ async def test_while_the_writer_is_busy_the_next_group_grows(ns, store):
     assert groups == [50, 20]
 
 
+async def test_within_a_turn_nothing_is_committed_and_its_end_commits_a_few_rows_at_once(ns, store):
+    acknowledged: list[Exception | None] = []
+    ns.begin_turn()
+    ns.send("q", messages(2))
+    ns.after_commit(acknowledged.append)
+    await asyncio.sleep(0)
+    assert acknowledged == []
+    ns.end_turn()
+    ns.end_turn()
+    if store.durability == "normal":
+        assert acknowledged == [None]  # a commit that waits for the disk is left to the writer
+    await committed(ns)
+    assert acknowledged == [None]
+    ns.begin_turn()
+    ns.send("q", messages(100))
+    ns.after_commit(acknowledged.append)
+    ns.end_turn()
+    assert len(acknowledged) == 1  # many rows are the writer's
+    await committed(ns)
+    assert acknowledged == [None, None]
+
+
+async def test_an_answer_that_fails_does_not_cost_the_others_theirs(ns, caplog):
+    acknowledged: list[Exception | None] = []
+    ns.send("q", messages(1))
+    ns.after_commit(lambda error: 1 / 0)
+    ns.after_commit(acknowledged.append)
+    await committed(ns)
+    assert acknowledged == [None]
+    assert "an acknowledgement failed" in caplog.text
+
+    class Broken(Host):
+        def deliver(self, deliveries):
+            raise RuntimeError("broken link")
+
+    ns.open_receiver("q", Broken(), receive_and_delete=True).grant(1)
+    ns.send("q", messages(1))
+    await committed(ns)
+
+
+def test_in_memory_a_turn_ends_with_its_answers():
+    namespace = Namespace("test")
+    namespace.create_queue(QueueDescription("q"))
+    acknowledged: list[Exception | None] = []
+    namespace.begin_turn()
+    namespace.send("q", messages(2))
+    namespace.after_commit(acknowledged.append)
+    assert acknowledged == []
+    namespace.end_turn()
+    assert acknowledged == [None]
+    namespace.after_commit(acknowledged.append)
+    assert acknowledged == [None, None]
+
+
 async def test_a_lock_ends_by_itself_on_the_loop(ns):
     from dataclasses import replace
     from datetime import timedelta
