@@ -271,24 +271,24 @@ def test_connection_without_sasl_works_where_it_is_allowed():
 
 def test_heartbeat_goes_out_when_the_peer_wants_one():
     client = Connection(Role.CLIENT)
-    server = Connection(Role.SERVER, idle_time_out=10)
+    server = Connection(Role.SERVER, idle_time_out=12)
     client.open()
     server.tick(0.0)
     client.tick(0.0)
     served(client, server)
     client.tick(0.0)
-    assert client.remote_open.idle_time_out == 5000
-    assert client.next_deadline() == 2.5
-    client.tick(2.4)
+    assert client.remote_open.idle_time_out == 6000
+    assert client.next_deadline() == 2.0
+    client.tick(1.9)
     assert client.data_to_send() == b""
-    client.tick(2.5)
+    client.tick(2.0)
     beat = client.data_to_send()
     assert beat == b"\x00\x00\x00\x08\x02\x00\x00\x00"
-    server.tick(2.5)
-    assert server.next_deadline() == 12.5
+    server.tick(2.0)
+    assert server.next_deadline() == 14.0
     assert server.receive_data(beat) == []
     server.tick(12.0)
-    assert server.next_deadline() == 22.0
+    assert server.next_deadline() == 24.0
 
 
 def test_silent_peer_is_given_up():

@@ -519,3 +519,20 @@ def test_broker_forgets_deliveries_that_were_settled_by_token(ns, connection, qu
     assert len(session.unsettled) <= 40
     (error,) = receiver.settle(first)
     assert error.condition == "com.microsoft:message-lock-lost"
+
+
+@pytest.mark.slow
+def test_heartbeats_keep_a_long_poll_alive_in_both_directions():
+    from pairbus.broker.settings import Limits
+
+    with broker.run(memory=True, limits=Limits(idle_timeout=0.4)) as ns:
+        with ns.admin_client() as admin:
+            admin.create_queue("q")
+        with LeanConnection(ns.connection_string, idle_time_out=0.4, timeout=10) as lean:
+            receiver = lean.receiver("q")
+            assert receiver.wait(1.2) is False
+            assert lean.is_usable
+        with LeanConnection(ns.connection_string, keep_alive=True, timeout=10) as lean:
+            sender = lean.sender("q")
+            threading.Event().wait(1.0)  # nobody uses it; its thread does
+            assert sender.send_batch([message(1)])[0].is_accepted

@@ -308,3 +308,15 @@ def test_errors_survive_pickling():
         assert type(again) is type(error)
         assert again.__dict__ == error.__dict__
         assert str(again) == str(error)
+
+
+@pytest.mark.slow
+def test_peer_that_falls_silent_is_given_up():
+    def act(peer, event):
+        if isinstance(event, Flowed) and event.link is not None and event.link.credit == 1:
+            threading.Event().wait(1.0)  # says nothing, heartbeats included
+
+    with Peer(act) as peer, peer.connect(idle_time_out=0.2) as lean:
+        with pytest.raises(ConnectionLostError) as caught:
+            lean.receiver("q").wait(30)
+        assert caught.value.condition == "amqp:resource-limit-exceeded"

@@ -191,7 +191,8 @@ class Connection(Deliveries):
     def _heartbeat_interval(self) -> float | None:
         if self.remote_open is None or not self.remote_open.idle_time_out or self.is_close_sent:
             return None
-        return self.remote_open.idle_time_out / 2000
+        # A third: what was sent just after one tick is only noticed at the next.
+        return self.remote_open.idle_time_out / 3000
 
     def next_deadline(self) -> float | None:
         """When to call `tick` again, or None while there is nothing to do.

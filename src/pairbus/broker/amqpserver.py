@@ -270,6 +270,7 @@ class AmqpConnection(asyncio.Protocol):
             self.engine.begin(event.session)
         elif isinstance(event, Opened):
             self.engine.open(max_frame_size=self.broker.settings.limits.frame_size)
+            self._tick()  # the client has said how often it wants to hear from us
         elif isinstance(event, Ended):
             self._close_links(event.session)
         elif isinstance(event, Closed):
@@ -361,6 +362,9 @@ class AmqpConnection(asyncio.Protocol):
     # -- time ------------------------------------------------------------------------------------
 
     def _tick(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         if self.transport is None:
             return
         try:
