@@ -314,6 +314,23 @@ def test_dead_letters_whose_destination_is_gone_wait_where_they_are():
     assert len(bench.receive(1, path="morgue")) == 1
 
 
+def test_a_dead_letter_that_cannot_go_on_does_not_hold_up_the_others():
+    bench = Bench(forward_dead_lettered_messages_to=None)
+    bench.ns.update_queue(replace(bench.ns.get_queue("q"), forward_dead_lettered_messages_to="q"))
+    bench.send(bare(n=1))
+    for _ in range(5):  # four times round is the limit
+        (one,) = bench.receive(1)
+        bench.ns.update_disposition("q", [one.lock_token], Outcome.DEAD_LETTER)
+    assert bench.ns.runtime("q").dead_letter_message_count == 1
+    bench.send(bare(n=2))
+    (two,) = bench.receive(1)
+    bench.ns.update_disposition("q", [two.lock_token], Outcome.DEAD_LETTER)
+    bench.pass_time(1000)
+    (again,) = bench.receive(1)
+    assert properties_of(again)["n"] == 2
+    assert bench.ns.runtime("q").dead_letter_message_count == 1
+
+
 def test_what_does_not_fit_the_destination_is_dead_lettered_at_the_source():
     bench = Bench(requires_session=True)
     bench.ns.create_queue(QueueDescription("source", forward_to="q"))

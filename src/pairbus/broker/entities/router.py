@@ -205,7 +205,7 @@ class Router:
     def pump(self, queue: Queue, now: int) -> None:
         """Forward what waits in a queue to where its owner wants it."""
         target_path = queue.settings.forward_to
-        if target_path is None:
+        if target_path is None or queue.is_retrying:
             return
         target = self._find(target_path)
         moved: list[StoredMessage] = []
@@ -220,18 +220,21 @@ class Router:
         if not moved:
             return
         queue.fetch(moved)
+        staying: list[StoredMessage] = []
         for index, message in enumerate(moved):
             try:
-                self._forward(queue, message, target, target_path, now)
+                if not self._forward(queue, message, target, target_path, now):
+                    staying.append(message)
             except (EntityDisabledError, QuotaExceededError):
                 # The destination may recover: keep the order, and come back.
-                for waiting in moved[index:]:
-                    queue.put_back(waiting)
-                self._try_again(queue, now + RETRY)
+                staying += moved[index:]
                 break
-        else:
-            if len(moved) == SERVE:
-                self._try_again(queue, now)
+        for message in staying:
+            queue.put_back(message)
+        if staying:
+            self._try_again(queue, now + RETRY)
+        elif len(moved) == SERVE:
+            self._try_again(queue, now)
 
     def _try_again(self, queue: Queue, due: int) -> None:
         if not queue.is_retrying:
@@ -245,7 +248,8 @@ class Router:
         target: Entity | None,
         target_path: str,
         now: int,
-    ) -> None:
+    ) -> bool:
+        """Forward one message, or dead-letter it; False if it must stay where it is."""
         copy = _as_sent(message)
         copy.hops = message.hops + 1
         copy.origin = message.enqueued_sequence_number
@@ -266,9 +270,9 @@ class Router:
                 problem = (type(error).__name__, error.description)
         if problem is not None:
             if queue.is_dead_letter:
-                raise EntityDisabledError(problem[1])  # dead letters have nowhere else to go
+                return False  # dead letters have nowhere else to go
             self.dead_letter(queue, message, *problem, now, transfer=True)
-            return
+            return True
         assert target is not None  # a missing one is a problem, above
         source = message.dead_letter_source or ""
         if queue.is_dead_letter and queue.owner is not None:
@@ -278,6 +282,7 @@ class Router:
             copy.message_id = message_id_of(copy.bare)
         if target.history is None or target.history.is_new(copy, now):
             self._place(target, [copy], now, source)
+        return True
 
     def dead_letter(
         self,
