@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pairbus import envelope
 from pairbus.amqp.codec import decode, encode
-from pairbus.amqp.types import Decimal128, Described, Symbol, Timestamp, UByte, UInt, ULong
+from pairbus.amqp.types import Decimal128, Described, Int, Symbol, Timestamp, UByte, UInt, ULong
 from pairbus.core.syphon_message import ALIAS_NAMES, compose, join, open_message, sections, skip
 
 
@@ -131,6 +131,22 @@ def test_what_waited_in_aliases_is_put_back_where_it_belongs():
     assert properties[8] == 6000
     assert properties[10] == "s-1"
     assert message[body:] == plain[sections(plain)[1] :]
+
+
+def test_the_next_message_of_the_same_shape_has_its_own_marks():
+    def number(sequence, state):
+        marks = {
+            Symbol("x-opt-sequence-number"): sequence,
+            Symbol("x-opt-message-state"): Int(state),
+        }
+        opened = open_message(section(0x72, marks) + section(0x75, b"x"))
+        return opened.sequence_number, opened.state, opened.message
+
+    body = section(0x75, b"x")
+    assert number(2**40, 2) == (2**40, 2, body)
+    assert number(2**40 + 1, 2) == (2**40 + 1, 2, body)
+    assert number(2**40 + 2, 0) == (2**40 + 2, 0, body)
+    assert number(2**40 + 3, 2) == (2**40 + 3, 2, body)
 
 
 def test_a_message_that_needs_nothing_is_the_same_bytes():

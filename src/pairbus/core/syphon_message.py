@@ -7,6 +7,7 @@ out what a broker or an envelope put there, and copies the rest. It costs a few 
 decoded message costs ten times that.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from pairbus.amqp.codec import decode, encode
@@ -57,6 +58,7 @@ class Opened(NamedTuple):
     time_to_live: int | None = None
     scheduled: int | None = None
     problem: str | None = None
+    properties: tuple[int, int] | None = None  # where they are in the payload
 
 
 def skip(buf: bytes, pos: int) -> int:
@@ -167,23 +169,26 @@ def open_message(payload: bytes, *, aliases: bool = True) -> Opened:
         section, delivery_count = _header(payload[start:end])
         if section:
             parts.append(section)
-    marks: list[int | None] = [None] * 8
-    if ANNOTATIONS in found:
-        parts.append(_without_marks(payload, *found[ANNOTATIONS], marks))
-    if PROPERTIES in found:
-        start, end = found[PROPERTIES]
-        parts.append(payload[start - 3 : end] if payload[start - 3 : start] == _P else b"")
-        if not parts[-1]:
-            parts[-1] = _P + payload[start:end]
-    values: list[Any] = [None] * 4
-    problem = None
-    if APPLICATION in found:
-        start, end = found[APPLICATION]
+    marks: Sequence[int | None] = _NO_MARKS
+    place = found.get(ANNOTATIONS)
+    if place is not None:
+        kept, marks = _marks(payload, *place)
+        if kept:
+            parts.append(kept)
+    properties = found.get(PROPERTIES)
+    if properties is not None:
+        parts.append(_P)
+        parts.append(payload[properties[0] : properties[1]])
+    values: Sequence[Any] = _NO_ALIASES
+    place = found.get(APPLICATION)
+    if place is not None:
+        start, end = place
         if aliases and payload.find(b"x-ms-", start, end) >= 0:
-            section, problem = _without_aliases(payload, start, end, values)
+            section, values = _aliases(payload[start:end])
             parts.append(section)
         else:
-            parts.append(_A + payload[start:end])
+            parts.append(_A)
+            parts.append(payload[start:end])
     parts.append(payload[body:])
     return Opened(
         b"".join(parts),
@@ -196,14 +201,85 @@ def open_message(payload: bytes, *, aliases: bool = True) -> Opened:
         values[1],
         values[2],
         values[3],
-        problem,
+        values[4],
+        properties,
     )
+
+
+_NO_MARKS: list[int | None] = [None] * 8
+_NO_ALIASES: list[Any] = [None] * 5
+
+# Application properties are often the same in many messages: a few small ones are kept.
+_known: dict[bytes, tuple[bytes, list[Any]]] = {}
+
+
+def _aliases(raw: bytes) -> tuple[bytes, list[Any]]:
+    """The application properties without the aliases; their values, and what is wrong with them."""
+    known = _known.get(raw)
+    if known is None:
+        values: list[Any] = [None] * 5
+        section, values[4] = _without_aliases(raw, 0, len(raw), values)
+        known = (section, values)
+        if len(raw) <= 512:
+            if len(_known) >= 1000:
+                _known.clear()
+            _known[raw] = known
+    return known
+
+
+class _Layout:
+    """How one broker writes its marks: where the numbers are, and the bytes between them.
+
+    Brokers write the same keys in the same order into every message, so the first message's layout
+    is tried on the next ones before it is walked key by key.
+    """
+
+    def __init__(self, raw: bytes, places: list[tuple[int, int]], marks: list[int | None]) -> None:
+        self.marks = marks  # those of other widths are part of the bytes that must be the same
+        self.places = places  # (mark, position of its eight bytes)
+        self.literals: list[tuple[int, int, bytes]] = []
+        pos = 0
+        for _, at in places:
+            self.literals.append((pos, at, raw[pos:at]))
+            pos = at + 8
+        self.literals.append((pos, len(raw), raw[pos:]))
+        self.length = len(raw)
+
+    def read(self, raw: bytes) -> list[int | None] | None:
+        for start, end, text in self.literals:
+            if raw[start:end] != text:
+                return None
+        marks = self.marks.copy()
+        for mark, at in self.places:
+            marks[mark] = int.from_bytes(raw[at : at + 8], "big", signed=True)
+        return marks
+
+
+_layouts: dict[int, _Layout] = {}
+
+
+def _marks(buf: bytes, start: int, end: int) -> tuple[bytes, list[int | None]]:
+    """The annotations that a sender gave, and the broker's marks."""
+    raw = buf[start:end]
+    layout = _layouts.get(len(raw))
+    if layout is not None:
+        found = layout.read(raw)
+        if found is not None:
+            return b"", found
+    marks: list[int | None] = [None] * 8
+    places: list[tuple[int, int]] = []
+    kept = _without_marks(raw, 0, len(raw), marks, places)
+    if not kept and len(_layouts) < 100:
+        _layouts[len(raw)] = _Layout(raw, places, marks.copy())
+    return kept, marks
 
 
 _P, _A = b"\x00\x53\x73", b"\x00\x53\x74"
 
 
-def _without_marks(buf: bytes, start: int, end: int, marks: list[int | None]) -> bytes:
+def _without_marks(
+    buf: bytes, start: int, end: int, marks: list[int | None], places: list[tuple[int, int]]
+) -> bytes:
     pos, _ = _map_start(buf, start)
     kept: list[bytes] = []
     while pos < end:
@@ -214,6 +290,8 @@ def _without_marks(buf: bytes, start: int, end: int, marks: list[int | None]) ->
             kept.append(buf[pos:after])
         elif mark <= _STATE:
             marks[mark] = _number(buf, value)
+            if buf[value] in (0x81, 0x83):
+                places.append((mark, value + 1))
         pos = after
     return _map(ANNOTATIONS, kept, 2 * len(kept)) if kept else b""
 

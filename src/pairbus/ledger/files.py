@@ -35,10 +35,16 @@ def to_table(table: str, columns: Mapping[str, Sequence[Any]]) -> pa.Table:
 
     schema = arrow_schema(table)
     count = len(next(iter(columns.values())))
-    arrays = [
-        pa.array(columns[f.name], f.type) if f.name in columns else pa.nulls(count, f.type)
-        for f in schema
-    ]
+
+    def column(name: str, kind: pa.DataType) -> Any:
+        values = columns.get(name)
+        if values is None:
+            return pa.nulls(count, kind)
+        if isinstance(values, pa.Array | pa.ChunkedArray):
+            return values if values.type == kind else values.cast(kind)
+        return pa.array(values, kind)
+
+    arrays = [column(f.name, f.type) for f in schema]
     return pa.Table.from_arrays(arrays, schema=schema)
 
 

@@ -67,6 +67,13 @@ class Journal:
                 counts[queue] = counts.get(queue, 0) + path.stat().st_size // TOKEN
         return counts
 
+    def anything_since(self, moment: float) -> bool:
+        """Whether a reader noted anything after this moment (seconds since 1970)."""
+        return any(
+            page.stat().st_mtime >= moment and page.stat().st_size
+            for page in self.root.glob("*/*@*")
+        )
+
     def drop_before(self, epoch: int) -> None:
         """Remove the epochs that are done."""
         if not self.root.is_dir():

@@ -43,11 +43,28 @@ class Monitor:
     # -- the queues
 
     def check(self) -> None:
-        """Find out, before anything starts, whether the secondary can be reached.
+        """Find out, before anything starts, whether both namespaces let us in.
+
+        A primary that cannot be reached is no error: that is what backlogs are for.
 
         Raises:
             SyphonError: in one line, why not.
         """
+        self._check_secondary()
+        self._check_primary()
+
+    def _check_primary(self) -> None:
+        from pairbus.lean.errors import AuthenticationError
+        from pairbus.spark.wire import check
+
+        host = self._setup.primary_host
+        problem = check(self._setup.primary, "$management")
+        if isinstance(problem, AuthenticationError) and problem.status_code in (401, 403):
+            raise SyphonError(f"primary {host}: the key or token is refused")
+        if problem is not None and isinstance(problem.__cause__, socket.gaierror):
+            raise SyphonError(f"primary {host}: there is no such namespace (name not found)")
+
+    def _check_secondary(self) -> None:
         from azure.core.exceptions import (
             AzureError,
             ClientAuthenticationError,

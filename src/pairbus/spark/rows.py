@@ -71,7 +71,11 @@ class RowMaker:
             elif name == "size":
                 arrays.append(pa.array([len(payload) for _, payload in messages], field.type))
             elif name == "messageId" and self._message_id:
-                arrays.append(pa.array([message_id(m) for _, m in messages], field.type))
+                ids = [
+                    message_id(payload, one.properties)
+                    for (_, payload), one in zip(messages, opened, strict=True)
+                ]
+                arrays.append(pa.array(ids, field.type))
             elif name in _OPENED:
                 values: list[Any] = [_OPENED[name](one) for one in opened]
                 if column.type == "timestamp":
@@ -109,10 +113,8 @@ _OPENED: dict[str, Callable[[Opened], Any]] = {
 }
 
 
-def message_id(payload: bytes) -> str | None:
+def message_id(payload: bytes, place: tuple[int, int] | None) -> str | None:
     """The message id as text, without decoding the other properties."""
-    found, _ = sections(payload)
-    place = found.get(PROPERTIES)
     if place is None:
         return None
     pos = place[0]

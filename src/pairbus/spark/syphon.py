@@ -3,6 +3,9 @@
 `start_syphon` is the one way in: the command line, `enable_syphon` and the demo all use it.
 """
 
+import contextlib
+import re
+import socket
 import threading
 import time
 from typing import TYPE_CHECKING, Any
@@ -10,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pairbus.exceptions import SyphonError
 from pairbus.options import SyphonOptions
 from pairbus.spark.controls import StateDir
+from pairbus.spark.journal import Journal
 from pairbus.spark.monitor import Monitor
 from pairbus.spark.restore import restore
 from pairbus.spark.setup import Bounds, Setup
@@ -85,6 +89,7 @@ def open_session(master: str | None) -> "SparkSession":
     from pairbus.spark.session import get_session
 
     master = master or "local[*]"
+    _check_master(master)
     if master.startswith("local[") and "," not in master:
         master = master[:-1] + ",4]"  # a task that dies is tried again, as on a cluster
     elif master == "local":
@@ -97,6 +102,16 @@ def open_session(master: str | None) -> "SparkSession":
         if type(exc).__name__ in ("SparkUnavailableError", "SyphonError"):
             raise
         raise SyphonError(f"Spark at {master} cannot be reached: {_first_line(exc)}") from exc
+
+
+def _check_master(master: str) -> None:
+    """Spark tries for a minute and a half to reach a master that is not there; we ask first."""
+    match = re.match(r"spark://([^:,/]+):(\d+)", master)
+    if match:
+        try:
+            socket.create_connection((match[1], int(match[2])), timeout=5).close()
+        except OSError as exc:
+            raise SyphonError(f"Spark at {master} cannot be reached: {exc.strerror}") from None
 
 
 def _first_line(exc: BaseException) -> str:
@@ -132,7 +147,8 @@ class SyphonHandle:
         self._query = query
         self._bounds = bounds
         self._session = session
-        self._started = time.monotonic()
+        self._started, self._began = time.monotonic(), time.time()
+        self._journal = Journal(state.path)
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._stop_asked = threading.Event()
@@ -224,10 +240,13 @@ class SyphonHandle:
                     break
             self._finish()
         except Exception as exc:  # noqa: BLE001 - told to whoever waits
-            self.error = SyphonError(_first_line(exc))
+            gone = "Py4J" in type(exc).__name__ or isinstance(exc, OSError)
+            self.error = SyphonError("Spark's Java process is gone" if gone else _first_line(exc))
         finally:
-            self._monitor.close()
-            self._end_session()
+            with contextlib.suppress(Exception):
+                self._monitor.close()
+            with contextlib.suppress(Exception):  # a Java process that is gone cannot be stopped
+                self._end_session()
             self._ended.set()
 
     def _reached(self) -> bool:
@@ -248,6 +267,8 @@ class SyphonHandle:
         self._state.ask_to_stop()
         deadline = time.monotonic() + 30
         while time.monotonic() < deadline and self._query.isActive:
+            if not self._journal.anything_since(self._began):
+                break  # it has read nothing yet, so there is nothing to finish
             released = self._state.read("progress.json").get("released")
             if released and not self._active() and not self._reports_wait():
                 break

@@ -21,11 +21,14 @@ pytestmark = [
 ]
 
 
+MANY = 50_000  # for a destination that takes none, at the head of the queue
+
+
 @pytest.fixture(scope="module")
 def syphon(pair, spark):
     from pairbus.spark.syphon import start_syphon
 
-    handle = start_syphon(pair.options(long_poll=30), spark=spark)
+    handle = start_syphon(pair.options(long_poll=30, max_messages_per_trigger=10_000), spark=spark)
     yield handle
     handle.stop()
 
@@ -209,15 +212,15 @@ def test_a_disabled_destination_waits_alone_and_then_gets_all_in_order(pair, syp
     shut = admin.get_queue("shut")
     shut.status = "SendDisabled"
     admin.update_queue(shut)
-    pair.fill([backlog_message("shut", n) for n in range(300)])
+    pair.fill([backlog_message("shut", n) for n in range(MANY)])
     pair.fill([backlog_message("behind", n) for n in range(10)])
-    assert pair.numbers("behind", 10) == list(range(10))
+    assert pair.numbers("behind", 10, timeout=120) == list(range(10))
     status = eventually(syphon.status, lambda status: status["waiting"] > 0)
     assert "shut" in status["waiting_for"]
     shut.status = "Active"
     admin.update_queue(shut)
-    pair.fill([backlog_message("shut", n) for n in range(300, 310)])
-    assert pair.numbers("shut", 310) == list(range(310))
+    pair.fill([backlog_message("shut", n) for n in range(MANY, MANY + 10)])
+    assert pair.numbers("shut", MANY + 10, timeout=120) == list(range(MANY + 10))
     settled(pair, syphon)
 
 
