@@ -41,6 +41,10 @@ class Hub:
         self.recent: deque[Event] = deque(maxlen=keep)
         self.on_transition: Callable[[], None] | None = None
 
+    def wants(self, kind: type[Event]) -> bool:
+        """Whether anybody would see an event of this kind: one per message need not be made."""
+        return bool(self.observers) or logger.isEnabledFor(_LEVELS.get(kind, logging.DEBUG))
+
     def emit(self, kind: type[Event], entity: str = "", **data: Any) -> None:
         """Make an event and hand it on. Whatever an observer does, the caller goes on."""
         event = kind(at=datetime.now(UTC), pair=self.pair, entity=entity, **data)

@@ -1,5 +1,7 @@
 """Backlog queues that fail, and both namespaces down."""
 
+from functools import partial
+
 import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import (
@@ -10,9 +12,16 @@ from azure.servicebus.exceptions import (
 )
 
 from pairbus import events
+from pairbus._async.link import Link
 from pairbus.exceptions import PairUnavailableError, PartlySentError
 
 pytestmark = [pytest.mark.sdk, pytest.mark.slow]
+
+
+def pick(sender, path):
+    """Let chance pick `path` for the sender."""
+    make = partial(sender._pair.secondary.get_queue_sender, path)
+    sender._backlog = Link(make, path, path)
 
 
 def queues(client):
@@ -40,11 +49,11 @@ async def test_failing_queue_leaves_for_all_senders_and_returns_after_a_probe(wo
     await client.force_failover("orders")
     first, second = (world.keep(client.get_queue_sender("orders")) for _ in range(2))
     bad, good = (f"contoso/x-servicebus-transfer/{index}" for index in range(2))
-    first._backlog_path = second._backlog_path = None
     fault = world.secondary.faults.reject(condition, bad)
 
-    # Whichever each picks, both end up in the good one.
-    first._backlog_path = second._backlog_path = bad
+    # Both have picked the bad one, and end up in the good one.
+    pick(first, bad)
+    pick(second, bad)
     await first.send_messages(ServiceBusMessage("a"))
     await second.send_messages(ServiceBusMessage("b"))
 
@@ -67,7 +76,7 @@ async def test_queue_that_is_gone_stays_out_until_a_probe_finds_it(world):
     sender = world.keep(client.get_queue_sender("orders"))
     gone = "contoso/x-servicebus-transfer/0"
     world.secondary.do(lambda ns: ns.delete_queue(gone))
-    sender._backlog_path = gone
+    pick(sender, gone)
 
     await sender.send_messages(ServiceBusMessage("a"))
 

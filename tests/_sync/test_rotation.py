@@ -1,6 +1,8 @@
 # generated from tests/_async/test_rotation.py by tools/gen_unasync.py; edit that one
 """Backlog queues that fail, and both namespaces down."""
 
+from functools import partial
+
 import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import (
@@ -11,9 +13,16 @@ from azure.servicebus.exceptions import (
 )
 
 from pairbus import events
+from pairbus._sync.link import Link
 from pairbus.exceptions import PairUnavailableError, PartlySentError
 
 pytestmark = [pytest.mark.sdk, pytest.mark.slow]
+
+
+def pick(sender, path):
+    """Let chance pick `path` for the sender."""
+    make = partial(sender._pair.secondary.get_queue_sender, path)
+    sender._backlog = Link(make, path, path)
 
 
 def queues(client):
@@ -41,11 +50,11 @@ def test_failing_queue_leaves_for_all_senders_and_returns_after_a_probe(world, c
     client.force_failover("orders")
     first, second = (world.keep(client.get_queue_sender("orders")) for _ in range(2))
     bad, good = (f"contoso/x-servicebus-transfer/{index}" for index in range(2))
-    first._backlog_path = second._backlog_path = None
     fault = world.secondary.faults.reject(condition, bad)
 
-    # Whichever each picks, both end up in the good one.
-    first._backlog_path = second._backlog_path = bad
+    # Both have picked the bad one, and end up in the good one.
+    pick(first, bad)
+    pick(second, bad)
     first.send_messages(ServiceBusMessage("a"))
     second.send_messages(ServiceBusMessage("b"))
 
@@ -68,7 +77,7 @@ def test_queue_that_is_gone_stays_out_until_a_probe_finds_it(world):
     sender = world.keep(client.get_queue_sender("orders"))
     gone = "contoso/x-servicebus-transfer/0"
     world.secondary.do(lambda ns: ns.delete_queue(gone))
-    sender._backlog_path = gone
+    pick(sender, gone)
 
     sender.send_messages(ServiceBusMessage("a"))
 

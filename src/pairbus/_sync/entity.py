@@ -52,6 +52,17 @@ class Entity:
 
     # -- facts
 
+    def sent(self, messages: int) -> None:
+        """Count messages that the primary took."""
+        with self._guard:
+            self.counts.sent_primary += messages
+
+    def backlogged(self, messages: int, path: str) -> None:
+        """Count messages that a backlog queue took."""
+        with self._guard:
+            self.counts.sent_backlog += messages
+            self.backlog_queue = path
+
     def succeeded(self) -> None:
         """The primary took a send."""
         if self.health.phase is not Phase.HEALTHY:
@@ -59,8 +70,9 @@ class Entity:
 
     def failed(self, error: Exception) -> Health:
         """A send or an opening met an outage; returns the health that follows."""
-        self.counts.failures += 1
-        self.last_error = error
+        with self._guard:
+            self.counts.failures += 1
+            self.last_error = error
         return self.observe(core.SendFailed(describe(error, "")))
 
     def observe(self, fact: Fact, by: str = "ping") -> Health:

@@ -34,10 +34,12 @@ class Link:
     Args:
         make: Gives a new SDK sender.
         name: What to call it in errors.
+        path: The queue that it leads to, where that matters.
     """
 
-    def __init__(self, make: Callable[[], ServiceBusSender], name: str) -> None:
+    def __init__(self, make: Callable[[], ServiceBusSender], name: str, path: str = "") -> None:
         self.name = name
+        self.path = path
         self.batch_limit = 0  # what the service takes in one send; 0 until the link was open once
         self._make = make
         self._lock = Lock()

@@ -208,8 +208,7 @@ class Pair:
     def backlogged(self, entity: Entity, path: str, chunk: Chunk) -> None:
         """Note messages that a backlog queue took."""
         count = len(chunk.originals)
-        entity.counts.sent_backlog += count
-        entity.backlog_queue = path
+        entity.backlogged(count, path)
         if self.ledger is not None:
             self.ledger.count(
                 self.secondary_host,
@@ -221,6 +220,8 @@ class Pair:
                 billable=chunk.billable,
             )
             self.ledger.backlogged({**row, "backlog_queue": path} for row in chunk.rows)
+        if not self.hub.wants(events.MessageBacklogged):
+            return
         self.hub.emit(
             events.MessageBacklogged,
             entity.name,

@@ -19,7 +19,7 @@ from pairbus import _sdk, events
 from pairbus._sync.entity import Entity
 from pairbus._sync.link import Link
 from pairbus._sync.pair import Pair
-from pairbus._compat import sleep, spawn
+from pairbus._compat import Guard, sleep, spawn
 from pairbus.classify import Verdict
 from pairbus.core.health import Phase
 from pairbus.exceptions import NotCancellableError, PairUnavailableError, PartlySentError, describe
@@ -70,12 +70,12 @@ class PairedSender(ServiceBusSender):
         self._identifier = client_identifier
         self._primary = Link(make, f"primary {name}")
         self._backlog: Link | None = None
-        self._backlog_path: str | None = None
+        self._guard = Guard()
         self._closed = False
 
     def __repr__(self) -> str:
-        path = self._backlog_path
-        shown = f" backlog={path.rsplit('/', 1)[-1]}" if path is not None else ""
+        backlog = self._backlog
+        shown = f" backlog={backlog.path.rsplit('/', 1)[-1]}" if backlog is not None else ""
         state = "CLOSED" if self._closed else self._entity.health.phase.name
         return f"<PairedSender {self.entity_name} {state}{shown}>"
 
@@ -178,8 +178,7 @@ class PairedSender(ServiceBusSender):
             if redirect is not None:
                 self._redirect(outgoing, budget, redirect.cause)
                 return
-        count = len(outgoing.originals)
-        entity.counts.sent_primary += count
+        entity.sent(len(outgoing.originals))
         # Read without the guard on every send; the decision itself is made under it.
         if entity.health.phase is not Phase.HEALTHY:
             entity.succeeded()
@@ -221,7 +220,7 @@ class PairedSender(ServiceBusSender):
 
             redirect = self._on_primary(attempt, deadline)
             if redirect is None:
-                self._entity.counts.sent_primary += outgoing.count
+                self._entity.sent(outgoing.count)
                 self._entity.succeeded()
                 self._pair.count_scheduled(self.entity_name, outgoing.count, outgoing.size)
                 return numbers
@@ -387,17 +386,17 @@ class PairedSender(ServiceBusSender):
 
     def _backlog_link(self) -> Link | None:
         """The link to this sender's backlog queue: picked at random, kept while in rotation."""
-        path = self._pair.pick_queue(self._backlog_path)
-        if path is None:
-            return None
-        link = self._backlog
-        if link is None or path != self._backlog_path:
-            if link is not None:
-                link.discard()
-            secondary = self._pair.secondary
-            link = Link(lambda: secondary.get_queue_sender(path), f"backlog queue {path}")
-            self._backlog, self._backlog_path = link, path
-        return link
+        with self._guard:
+            link = self._backlog
+            path = self._pair.pick_queue(link.path if link is not None else None)
+            if path is None:
+                return None
+            if link is None or link.path != path:
+                if link is not None:
+                    link.discard()
+                make = partial(self._pair.secondary.get_queue_sender, path)
+                link = self._backlog = Link(make, f"backlog queue {path}", path)
+            return link
 
     def _redirect(
         self, outgoing: Outgoing, budget: float, cause: BaseException | None
@@ -430,8 +429,7 @@ class PairedSender(ServiceBusSender):
         reopened: Link | None = None
         while True:
             link = self._backlog_link()
-            path = self._backlog_path
-            if link is None or path is None:
+            if link is None:
                 self._unavailable(cause, failure)
             if failures > 1 and monotonic() - started >= budget:
                 # A namespace that is silent as a whole: two queues had their full deadline.
@@ -456,11 +454,11 @@ class PairedSender(ServiceBusSender):
                     continue
                 failure = error
                 failures += 1
-                pair.remove_queue(path, error)
+                pair.remove_queue(link.path, error)
             else:
                 if link.batch_limit:
                     pair.batch_limit = link.batch_limit
-                return path
+                return link.path
 
     def _unavailable(self, cause: BaseException | None, failure: Exception | None) -> NoReturn:
         pair, entity = self._pair, self._entity
