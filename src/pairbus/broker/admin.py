@@ -18,23 +18,17 @@ with an empty feed, as the service does.
 
 from __future__ import annotations
 
-import hashlib
-import uuid
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar
-from urllib.parse import unquote
 
+from .admin_answer import Answers, etag_of
 from .admin_call import Call, Target, read_call
 from .admin_read import read_queue, read_rule, read_subscription, read_topic
-from .admin_write import write_queue, write_rule, write_subscription, write_topic
 from .atom import (
     SERVICE_BUS,
     Entry,
     content_of,
-    entry_document,
-    error_document,
-    feed_document,
     leaf,
     tag,
     timestamp,
@@ -53,7 +47,7 @@ from .entities.model import (
     SubscriptionDescription,
     TopicDescription,
 )
-from .entities.model_json import Description, dump_description
+from .entities.model_json import Description
 from .entities.sqlfilter import check_rule
 from .httpserver import Request, Response
 from .sas import Claims, KeyRing, verify_token
@@ -64,17 +58,6 @@ if TYPE_CHECKING:
 PAGE = 100
 """Entities of one page at most."""
 
-_XML = "application/atom+xml;type=entry;charset=utf-8"
-_FEED = "application/atom+xml;type=feed;charset=utf-8"
-_ERROR = "application/xml;charset=utf-8"
-_SUB_CODES = {400: "40000", 403: "40300", 404: "40400", 409: "40900", 412: "41200"}
-_WORDS = {
-    400: "Bad Request",
-    403: "Forbidden",
-    404: "Not Found",
-    409: "Conflict",
-    412: "Precondition Failed",
-}
 T = TypeVar("T")
 
 
@@ -105,6 +88,7 @@ class AdminApi:
         self._keys = keys
         self._now = now
         self._created = datetime.fromtimestamp(now() if created_at is None else created_at, UTC)
+        self._answers = Answers(namespace, now, self._created)
 
     def handle(self, request: Request) -> Response:
         """Answer one request; a refusal is an answer too."""
@@ -115,7 +99,7 @@ class AdminApi:
             self._namespace.count_admin(self._counted(call.target))
             return self._dispatch(call)
         except BrokerError as error:
-            return self._refusal(error, where)
+            return self._answers.refusal(error, where)
 
     # --- requests ---------------------------------------------------------------------------------
 
@@ -165,8 +149,8 @@ class AdminApi:
     def _get_entity(self, call: Call) -> Response:
         found = self._find_entity(call.target.entity)
         if found is None:
-            return self._feed(call, call.target.entity, "Publicly Listed Services", [])
-        return self._entry(call, 200, self._describe(call, found))
+            return self._answers.feed(call, call.target.entity, "Publicly Listed Services", [])
+        return self._answers.entry(200, self._answers.describe(call, found))
 
     def _find_entity(self, name: str) -> QueueDescription | TopicDescription | None:
         try:
@@ -188,23 +172,23 @@ class AdminApi:
             if is_queue:
                 queue = read_queue(element, name, None)
                 self._check_forward(call, queue)
-                created = self._describe(call, self._namespace.create_queue(queue))
+                created = self._answers.describe(call, self._namespace.create_queue(queue))
             else:
                 topic = read_topic(element, name, None)
-                created = self._describe(call, self._namespace.create_topic(topic))
-            return self._entry(call, 201, created)
+                created = self._answers.describe(call, self._namespace.create_topic(topic))
+            return self._answers.entry(201, created)
         if is_queue:
             old_queue = self._namespace.get_queue(name)
             self._check_match(call, old_queue)
             queue = read_queue(element, name, old_queue)
             self._check_forward(call, queue)
-            changed = self._describe(call, self._namespace.update_queue(queue))
+            changed = self._answers.describe(call, self._namespace.update_queue(queue))
         else:
             old_topic = self._namespace.get_topic(name)
             self._check_match(call, old_topic)
             topic = read_topic(element, name, old_topic)
-            changed = self._describe(call, self._namespace.update_topic(topic))
-        return self._entry(call, 200, changed)
+            changed = self._answers.describe(call, self._namespace.update_topic(topic))
+        return self._answers.entry(200, changed)
 
     def _delete_entity(self, call: Call) -> Response:
         found = self._find_entity(call.target.entity)
@@ -222,7 +206,7 @@ class AdminApi:
     def _get_subscription(self, call: Call) -> Response:
         target = call.target
         found = self._namespace.get_subscription(target.entity, target.subscription)
-        return self._entry(call, 200, self._describe(call, found))
+        return self._answers.entry(200, self._answers.describe(call, found))
 
     def _put_subscription(self, call: Call) -> Response:
         target = call.target
@@ -233,7 +217,7 @@ class AdminApi:
             changed = read_subscription(element, target.entity, target.subscription, old)
             self._check_forward(call, changed)
             changed = self._namespace.update_subscription(changed)
-            return self._entry(call, 200, self._describe(call, changed))
+            return self._answers.entry(200, self._answers.describe(call, changed))
         topic = self._namespace.get_topic(target.entity)
         subscription = read_subscription(element, topic.name, target.subscription, None)
         self._check_forward(call, subscription)
@@ -244,7 +228,7 @@ class AdminApi:
             rule_name = named.text if named is not None and named.text else "$Default"
             rule = check_rule(read_rule(rule_element, rule_name))
         created = self._namespace.create_subscription(subscription, rule)
-        return self._entry(call, 201, self._describe(call, created))
+        return self._answers.entry(201, self._answers.describe(call, created))
 
     def _delete_subscription(self, call: Call) -> Response:
         target = call.target
@@ -258,7 +242,7 @@ class AdminApi:
     def _get_rule(self, call: Call) -> Response:
         target = call.target
         found = self._namespace.get_rule(target.entity, target.subscription, target.rule)
-        return self._entry(call, 200, self._describe_rule(call, found))
+        return self._answers.entry(200, self._answers.describe_rule(call, found))
 
     def _put_rule(self, call: Call) -> Response:
         target = call.target
@@ -266,12 +250,12 @@ class AdminApi:
         rule = check_rule(read_rule(content_of(call.request.body, "RuleDescription"), target.rule))
         if not self._is_update(call):
             created = self._namespace.create_rule(*where, rule)
-            return self._entry(call, 201, self._describe_rule(call, created))
+            return self._answers.entry(201, self._answers.describe_rule(call, created))
         old = self._namespace.get_rule(*where, target.rule)
         self._check_match(call, old)
         rule = RuleDescription(old.name, rule.filter, rule.action, old.created_at_utc)
         changed = self._namespace.update_rule(*where, rule)
-        return self._entry(call, 200, self._describe_rule(call, changed))
+        return self._answers.entry(200, self._answers.describe_rule(call, changed))
 
     def _delete_rule(self, call: Call) -> Response:
         target = call.target
@@ -297,8 +281,8 @@ class AdminApi:
         target = call.target
         rules = self._namespace.list_rules(target.entity, target.subscription)
         page, next_href = self._slice(call, rules, f"{target.path}/rules")
-        entries = [self._describe_rule(call, rule) for rule in page]
-        return self._feed(call, f"{target.path}/rules", "Rules", entries, next_href)
+        entries = [self._answers.describe_rule(call, rule) for rule in page]
+        return self._answers.feed(call, f"{target.path}/rules", "Rules", entries, next_href)
 
     def _page(
         self,
@@ -308,7 +292,9 @@ class AdminApi:
         found: Sequence[QueueDescription | TopicDescription | SubscriptionDescription],
     ) -> Response:
         page, next_href = self._slice(call, found, path)
-        return self._feed(call, path, title, [self._describe(call, d) for d in page], next_href)
+        return self._answers.feed(
+            call, path, title, [self._answers.describe(call, d) for d in page], next_href
+        )
 
     def _slice(self, call: Call, found: Sequence[T], path: str) -> tuple[Sequence[T], str | None]:
         skip = call.number("$skip", 0)
@@ -333,7 +319,7 @@ class AdminApi:
         )
         href = call.href("$namespaceinfo")
         entry = Entry(href, self._namespace.name, self._created, self._created, content)
-        return self._entry(call, 200, entry)
+        return self._answers.entry(200, entry)
 
     # --- conditions -------------------------------------------------------------------------------
 
@@ -365,76 +351,3 @@ class AdminApi:
             ):
                 continue
             self._claims(call, header, target).require(AccessRight.SEND, target)
-
-    # --- answers ----------------------------------------------------------------------------------
-
-    def _describe(
-        self, call: Call, found: QueueDescription | TopicDescription | SubscriptionDescription
-    ) -> Entry:
-        path = found.path if isinstance(found, SubscriptionDescription) else found.name
-        runtime = self._namespace.runtime(path)
-        match found:
-            case QueueDescription():
-                content = write_queue(
-                    found, runtime, call.address, has_message_size=call.has_message_size
-                )
-            case TopicDescription():
-                content = write_topic(found, runtime, has_message_size=call.has_message_size)
-            case SubscriptionDescription():
-                content = write_subscription(found, runtime, call.address)
-        return Entry(
-            call.href(path),
-            found.name,
-            runtime.created_at_utc,
-            runtime.updated_at_utc,
-            content,
-            etag_of(found),
-        )
-
-    def _describe_rule(self, call: Call, rule: RuleDescription) -> Entry:
-        created = rule.created_at_utc or self._created
-        href = call.href(f"{call.target.path}/rules/{rule.name}")
-        return Entry(href, rule.name, created, created, write_rule(rule), etag_of(rule))
-
-    def _entry(self, call: Call, status: int, entry: Entry) -> Response:
-        headers = {"content-type": _XML}
-        if entry.etag:
-            headers["etag"] = entry.etag
-        return Response(status, entry_document(entry, self._namespace.name), headers)
-
-    def _feed(
-        self,
-        call: Call,
-        path: str,
-        title: str,
-        entries: Sequence[Entry],
-        next_href: str | None = None,
-    ) -> Response:
-        body = feed_document(
-            call.href(path),
-            title,
-            entries,
-            self._namespace.name,
-            updated=datetime.fromtimestamp(self._now(), UTC),
-            next_href=next_href,
-        )
-        return Response(200, body, {"content-type": _FEED})
-
-    def _refusal(self, error: BrokerError, where: str) -> Response:
-        status = error.http_status
-        prefix = ""
-        if status in _SUB_CODES:
-            prefix = f"SubCode={_SUB_CODES[status]}. {_WORDS[status]}. "
-        when = timestamp(datetime.fromtimestamp(self._now(), UTC))
-        detail = (
-            f"{prefix}{error.description} TrackingId:{uuid.uuid4()}, "
-            f"SystemTracker:{self._namespace.name}:{unquote(where).strip('/')[:300]}, "
-            f"Timestamp:{when}"
-        )
-        return Response(status, error_document(status, detail), {"content-type": _ERROR})
-
-
-def etag_of(description: Description) -> str:
-    """A text that changes when the description does, and tells nothing of its keys."""
-    digest = hashlib.sha256(dump_description(description).encode()).hexdigest()
-    return f'"{digest[:32]}"'

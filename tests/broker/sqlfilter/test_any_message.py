@@ -24,9 +24,10 @@ from pairbus.amqp.types import (
     UShort,
 )
 from pairbus.broker.entities.model import CorrelationFilter, SqlAction, SqlFilter, TypedValue
-from pairbus.broker.entities.sqlfilter import SYSTEM_PROPERTIES, compile_filter
+from pairbus.broker.entities.sqlfilter import compile_filter
 from pairbus.broker.entities.sqlfilter_action import compile_action
 from pairbus.broker.entities.sqlfilter_values import FilterError
+from pairbus.broker.entities.sqlfilter_view import SYSTEM_PROPERTIES
 
 
 def sized(cls):

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import functools
 import uuid
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol, TypeAlias, assert_never
+from collections.abc import Callable
+from typing import Protocol, TypeAlias, assert_never
 
 from .errors import ArgumentError
 from .model import (
@@ -52,52 +52,17 @@ from .sqlfilter_values import (
     is_same,
     read,
     sign,
-    text_of,
     type_name,
 )
-
-SYSTEM_PROPERTIES: dict[str, str] = {
-    name.lower(): canonical
-    for canonical, names in {
-        "message_id": "MessageId",
-        "correlation_id": "CorrelationId",
-        "to": "To",
-        "reply_to": "ReplyTo",
-        "subject": "Subject Label",
-        "session_id": "SessionId",
-        "reply_to_session_id": "ReplyToSessionId",
-        "content_type": "ContentType",
-        "time_to_live": "TimeToLive",
-        "scheduled_enqueue_time_utc": "ScheduledEnqueueTimeUtc ScheduledEnqueueTime",
-        "enqueued_time_utc": "EnqueuedTimeUtc EnqueuedTime",
-        "expires_at_utc": "ExpiresAtUtc ExpiresAt",
-        "partition_key": "PartitionKey",
-        "delivery_count": "DeliveryCount",
-        "sequence_number": "SequenceNumber",
-        "enqueued_sequence_number": "EnqueuedSequenceNumber",
-        "size": "Size",
-        "dead_letter_source": "DeadLetterSource",
-    }.items()
-    for name in names.split()
-}
-"""Names that can follow ``sys.``, in lower case, and the name that a view is asked for."""
-
-TEXT_PROPERTIES = frozenset(
-    {"message_id", "correlation_id", "to", "reply_to", "subject", "session_id"}
-    | {"reply_to_session_id", "content_type", "partition_key", "dead_letter_source"}
+from .sqlfilter_view import (
+    SYSTEM_PROPERTIES,
+    MessageView,
+    canonical_value,
+    find_property,
+    look_up,
+    split_scope,
+    system_value,
 )
-
-
-class MessageView(Protocol):
-    """What a rule sees of a message."""
-
-    @property
-    def properties(self) -> Mapping[str, Any]:
-        """The application properties, in their AMQP types."""
-
-    def system(self, name: str) -> Any:
-        """A system property by its name in :data:`SYSTEM_PROPERTIES`; None when it is not set."""
-
 
 Evaluate: TypeAlias = Callable[[MessageView], Value]
 Filter: TypeAlias = Callable[[MessageView], bool]
@@ -130,55 +95,6 @@ def check_rule(rule: RuleDescription) -> RuleDescription:
     return rule
 
 
-# --- properties -----------------------------------------------------------------------------------
-
-
-def is_named(key: object, folded: str) -> bool:
-    """Whether a key, of whatever type a client put there, is this name in lower case."""
-    return isinstance(key, str) and key.lower() == folded
-
-
-def find_property(properties: Mapping[str, Any], name: str) -> tuple[bool, Any]:
-    """Whether there is a property of that name, and its value. Names do not differ by case."""
-    if name in properties:
-        return True, properties[name]
-    folded = name.lower()
-    for key, value in properties.items():
-        if is_named(key, folded):
-            return True, value
-    return False, None
-
-
-def system_value(view: MessageView, name: str) -> Value:
-    """A system property by the name that follows ``sys.``; FilterError when there is none such."""
-    canonical = SYSTEM_PROPERTIES.get(name.lower())
-    if canonical is None:
-        raise FilterError(f"The system property '{name}' does not exist.")
-    return _canonical_value(view, canonical)
-
-
-def _canonical_value(view: MessageView, canonical: str) -> Value:
-    value = view.system(canonical)
-    if canonical in TEXT_PROPERTIES and not isinstance(value, str | None | bytes):
-        return text_of(read(value))
-    return read(value)
-
-
-def _split_scope(name: str) -> Property:
-    scope, dot, rest = name.partition(".")
-    if dot and scope.lower() in ("sys", "user"):
-        return Property(rest, scope.lower() == "sys")
-    return Property(name)
-
-
-def _look_up(view: MessageView, wanted: Property) -> tuple[bool, Value]:
-    if wanted.is_system:
-        value = system_value(view, wanted.name)
-        return value is not None, value
-    found, raw = find_property(view.properties, wanted.name)
-    return found, read(raw)
-
-
 # --- correlation filters --------------------------------------------------------------------------
 
 
@@ -199,7 +115,7 @@ def _correlation(description: CorrelationFilter) -> Filter:
     def matches(view: MessageView) -> bool:
         try:
             for name, wanted_text in system:
-                if _canonical_value(view, name) != wanted_text:
+                if canonical_value(view, name) != wanted_text:
                     return False
             for key, expected in user:
                 found, raw = find_property(view.properties, key)
@@ -343,14 +259,14 @@ def _exists(
 ) -> Callable[[MessageView], bool | None]:
     if isinstance(operand, Property):
         wanted = operand
-        return lambda view: _look_up(view, wanted)[0]
+        return lambda view: look_up(view, wanted)[0]
     name = value_of(operand.name, owner)
 
     def exists(view: MessageView) -> bool | None:
         computed = name(view)
         if computed is None:
             return None
-        return _look_up(view, _split_scope(_name(computed)))[0]
+        return look_up(view, split_scope(_name(computed)))[0]
 
     return exists
 
@@ -376,7 +292,7 @@ def value_of(node: Node, owner: _HasParameters) -> Evaluate:
 
             def call(view: MessageView) -> Value:
                 name = named(view)
-                return None if name is None else _look_up(view, _split_scope(_name(name)))[1]
+                return None if name is None else look_up(view, split_scope(_name(name)))[1]
 
             return call
         case NewId():
@@ -405,7 +321,7 @@ def _property(node: Property) -> Evaluate:
         canonical = SYSTEM_PROPERTIES.get(name.lower())
         if canonical is None:
             return lambda view: system_value(view, name)  # an error, but only when it is needed
-        return lambda view: _canonical_value(view, canonical)
+        return lambda view: canonical_value(view, canonical)
 
     def user(view: MessageView) -> Value:
         properties = view.properties

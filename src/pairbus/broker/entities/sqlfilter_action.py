@@ -12,17 +12,17 @@ from pairbus.amqp.types import Byte, Float, Int, Long, Short, UByte, UInt, ULong
 
 from .errors import ArgumentError
 from .model import SqlAction
-from .sqlfilter import (
+from .sqlfilter import value_of
+from .sqlfilter_ast import Property, Remove, Set
+from .sqlfilter_parser import parse_statements
+from .sqlfilter_values import FilterError, Value, text_of, type_name, write
+from .sqlfilter_view import (
     SYSTEM_PROPERTIES,
     TEXT_PROPERTIES,
     MessageView,
     find_property,
     is_named,
-    value_of,
 )
-from .sqlfilter_ast import Property, Remove, Set
-from .sqlfilter_parser import parse_statements
-from .sqlfilter_values import FilterError, Value, text_of, type_name, write
 
 SETTABLE = frozenset(
     {"message_id", "correlation_id", "to", "reply_to", "subject", "session_id"}
