@@ -5,7 +5,10 @@ import time
 from xml.etree import ElementTree
 
 import pytest
+from azure.core.credentials import AccessToken
 from azure.core.exceptions import ClientAuthenticationError
+from azure.servicebus import ServiceBusClient, ServiceBusMessage, TransportType
+from azure.servicebus.exceptions import ServiceBusAuthenticationError
 from azure.servicebus.management import (
     AccessRights,
     AuthorizationRule,
@@ -160,6 +163,34 @@ def test_shared_access_signature_in_the_connection_string_works(ns, raw, name, m
     )
     with ServiceBusAdministrationClient.from_connection_string(connection_string) as client:
         assert client.create_queue(name).name == name
+
+
+@pytest.mark.sdk
+@pytest.mark.slow
+def test_token_credential_works_if_it_hands_out_shared_access_signatures(ns, raw, name):
+    class Credential:
+        def __init__(self, token):
+            self.token = token
+
+        def get_token(self, *scopes, **options):
+            return AccessToken(self.token, int(time.time()) + 60)
+
+    def client(token):
+        return ServiceBusClient(
+            "contoso.servicebus.windows.net",
+            Credential(token),
+            custom_endpoint_address=f"sb://127.0.0.1:{ns.port}",
+            transport_type=TransportType.Amqp,
+            connection_verify=str(ns.certificate),
+            retry_total=0,
+        )
+
+    ns.create_queue(name)
+    good = raw.token("sb://contoso.servicebus.windows.net")
+    with client(good) as ours, ours.get_queue_sender(name) as sender:
+        sender.send_messages(ServiceBusMessage("x"))
+    with client("eyJhbGciOi.x.y") as theirs, pytest.raises(ServiceBusAuthenticationError):
+        theirs.get_queue_sender(name).__enter__()
 
 
 # --- ETags ---------------------------------------------------------------------------------------
