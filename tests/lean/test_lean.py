@@ -99,7 +99,7 @@ def test_tokens_settle_on_any_connection(ns, connection, queue):
         management = other.management(queue)
         assert other.management(queue) is management
         management.settle([one.lock_token for one in received[:2400]])
-        management.settle([one.lock_token for one in received[2400:2450]], "abandoned")
+        management.settle([one.tag for one in received[2400:2450]], "abandoned")
         management.settle([one.lock_token for one in received[2450:]], "suspended", "why", "what")
     assert len(connection.receiver(queue).receive_now(100)) == 50
     dead = connection.receiver(f"{queue}/$DeadLetterQueue").receive_now(100)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import uuid
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,19 @@ if TYPE_CHECKING:
     from pairbus.lean.connection import LeanConnection
 
 TOKENS_PER_REQUEST = 1000
+
+LockToken = uuid.UUID | bytes
+"""A lock token, or the delivery tag that is its little-endian form: the tag is quicker."""
+
+_unpack_tag = struct.Struct("<IHH8s").unpack
+_pack_uuid = struct.Struct(">IHH8s").pack
+
+
+def _tokens(tokens: Sequence[LockToken]) -> Array:
+    """Lock tokens as an array of uuid."""
+    return Array(
+        tuple([_pack_uuid(*_unpack_tag(t)) if type(t) is bytes else t for t in tokens]), 0x98
+    )
 
 
 class LeanManagement:
@@ -89,7 +103,7 @@ class LeanManagement:
 
     def settle(
         self,
-        tokens: Sequence[uuid.UUID],
+        tokens: Sequence[LockToken],
         status: str = "completed",
         reason: str | None = None,
         description: str | None = None,
@@ -113,7 +127,7 @@ class LeanManagement:
 
     def settle_each(
         self,
-        groups: Sequence[Sequence[uuid.UUID]],
+        groups: Sequence[Sequence[LockToken]],
         status: str = "completed",
         reason: str | None = None,
         description: str | None = None,
@@ -126,7 +140,7 @@ class LeanManagement:
         for group in groups:
             body: dict[str, Any] = {
                 "disposition-status": status,
-                "lock-tokens": Array(tuple(group), 0x98),
+                "lock-tokens": _tokens(group),
             }
             if reason is not None:
                 body["deadletter-reason"] = reason
@@ -159,9 +173,9 @@ class LeanManagement:
             return []
         return [Received(bytes(one["message"]), b"") for one in answer.get("messages", ())]
 
-    def renew(self, tokens: Sequence[uuid.UUID], timeout: float | None = None) -> list[int]:
+    def renew(self, tokens: Sequence[LockToken], timeout: float | None = None) -> list[int]:
         """Renew locks: until when each is locked now, in milliseconds since 1970."""
-        _, answer = self.request("renew-lock", {"lock-tokens": Array(tuple(tokens), 0x98)}, timeout)
+        _, answer = self.request("renew-lock", {"lock-tokens": _tokens(tokens)}, timeout)
         return [int(one) for one in answer["expirations"]]
 
     def receive_deferred(

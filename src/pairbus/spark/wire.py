@@ -7,9 +7,8 @@ finds out when it is back.
 
 import logging
 import time
-import uuid
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pairbus.lean.connection import LeanConnection
 from pairbus.lean.endpoint import parse_connection_string
@@ -156,15 +155,6 @@ def _outcome(error: LeanError) -> Outcome:
     return Outcome(LOST if lost and not busy else str(error.condition), error.description or "")
 
 
-class _Token:
-    """A lock token as the codec wants a UUID: by its bytes. Making a real one costs ten times."""
-
-    __slots__ = ("bytes",)
-
-    def __init__(self, tag: bytes) -> None:
-        self.bytes = tag[3::-1] + tag[5:3:-1] + tag[7:5:-1] + tag[8:]
-
-
 class BacklogSide:
     """The secondary, for the keeper and for whoever settles or gives back."""
 
@@ -186,10 +176,10 @@ class BacklogSide:
         A secondary that cannot be reached is tried again for `patience` seconds; after that the
         locks end by themselves, and the messages come again.
         """
-        ids: list[Any] = [_Token(token) for token in tokens]
+        ids = list(tokens)
         groups = [ids[i : i + TOKENS] for i in range(0, len(ids), TOKENS)]
 
-        def ask(some: Sequence[Sequence[Any]]) -> list[LeanError | None]:
+        def ask(some: Sequence[Sequence[bytes]]) -> list[LeanError | None]:
             return self._pool.management(queue).settle_each(
                 some, how, reason or None, description or None
             )
@@ -220,7 +210,7 @@ class BacklogSide:
         until: dict[bytes, float] = {}
 
         def ask(some: Sequence[bytes]) -> None:
-            ends = self._pool.management(queue).renew([uuid.UUID(bytes_le=t) for t in some])
+            ends = self._pool.management(queue).renew(some)
             until.update(zip(some, (end / 1000 for end in ends), strict=True))
 
         pending = [list(tokens[i : i + TOKENS]) for i in range(0, len(tokens), TOKENS)]
