@@ -1,12 +1,11 @@
 """The generator of the sync twin."""
 
-import importlib.util
+import runpy
 from pathlib import Path
+from types import SimpleNamespace
 
 ROOT = Path(__file__).parents[2]
-spec = importlib.util.spec_from_file_location("gen_unasync", ROOT / "tools" / "gen_unasync.py")
-gen_unasync = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(gen_unasync)
+gen_unasync = SimpleNamespace(**runpy.run_path(str(ROOT / "tools" / "gen_unasync.py")))
 
 SOURCE = '''\
 """Of `azure.servicebus.aio`."""
