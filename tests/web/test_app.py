@@ -8,7 +8,7 @@ import pytest
 
 from pairbus.cli.config import Pair
 from pairbus.ledger.writer import LedgerWriter
-from pairbus.web.app import create_app
+from pairbus.web.app import brief, create_app
 from pairbus.web.board import Board
 from pairbus.web.guard import Guard
 
@@ -54,6 +54,17 @@ async def test_page_shows_the_outage_and_escapes_what_others_wrote(page):
     assert 'data-entity="orders" data-phase="failed_over"' in text
     assert "connection refused" in text
     assert "<script>alert" not in text
+
+
+def test_reasons_are_shown_without_what_the_sdk_says_around_them():
+    long = (
+        "ServiceBusConnectionError: Failed to initiate the connection due to exception: "
+        "[Errno 111] Connection refused Error condition: amqp:socket-error."
+    )
+    assert brief(long) == "ServiceBusConnectionError: [Errno 111] Connection refused"
+    assert brief("the queue is full") == "the queue is full"
+    assert len(brief("x" * 500)) == 110
+    assert brief(None) == ""
 
 
 async def test_nothing_on_a_page_comes_from_another_host(page):

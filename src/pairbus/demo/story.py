@@ -116,6 +116,8 @@ class Story:
                 self.picture.say(f"{broker.namespace} runs as process {broker.pid}")
             self.picture.update(primary="up")
             client = self._pair()
+            # The syphon runs before anything happens, as it does in a real deployment.
+            self._syphon_starting = self._spark_thread.submit(self._start_syphon)
             self._start_page()
             self._start_load(client)
             self._spawn(self._watch)
@@ -123,6 +125,7 @@ class Story:
     def _healthy(self) -> None:
         with self._act("sends go to the primary, readers read there"):
             self._wait(self.tempo.healthy)
+            self._handle = self._syphon_starting.result(180)
 
     def _outage(self) -> None:
         with self._act(f"kill -9 {self.primary.pid}: the primary is gone, and the senders go on"):
@@ -134,7 +137,6 @@ class Story:
         with self._act("the primary starts again; pings find it"):
             self.primary.start()
             self.picture.update(primary="up")
-            starting = self._spark_thread.submit(self._start_syphon)
             self._wait_for(
                 lambda: set(self._phase_of().values()) == {"healthy"},
                 60,
@@ -142,12 +144,9 @@ class Story:
             )
             self._wait(self.tempo.after)
             self.load.stop_sending()
-            self._syphon_starting = starting
 
     def _drain(self) -> None:
         with self._act("the syphon, on Spark, brings the backlog home"):
-            self.picture.update(to_drain=len(self.account.backlogged))
-            self._handle = self._syphon_starting.result(180)
             self._wait_for(self._has_arrived, 300, "some messages did not arrive")
             self._handle.stop(60)
 
@@ -370,6 +369,7 @@ class Story:
                     counts=self.account.counts(),
                     backlog=depth,
                     drained=drained,
+                    to_drain=len(self.account.backlogged),
                     phases=self._phase_of(),
                 )
 
@@ -412,6 +412,9 @@ class Story:
         self._stop.set()
         self.load.stop_sending(5)
         self.load.stop_reading(5)
+        with contextlib.suppress(Exception):
+            if self._handle is not None:
+                self._handle.stop(10)
         if self._spark_started.done() and not self._spark_started.exception():
             self._spark_started.result().stop()
         self._spark_thread.shutdown(wait=False, cancel_futures=True)

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import datetime as dt
 import json
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,7 @@ def create_app(board: Board, guard: Guard) -> Starlette:
         lstrip_blocks=True,
     )
     env.filters.update(
+        brief=brief,
         ago=lambda value: duration(age(value, dt.datetime.now(dt.UTC))),
         clock=clock,
         duration=duration,
@@ -255,6 +257,13 @@ def clock(value: Any) -> str:
     parsed = parsed.astimezone(dt.UTC)
     today = dt.datetime.now(dt.UTC).date()
     return parsed.strftime("%H:%M:%S" if parsed.date() == today else "%Y-%m-%d %H:%M:%S")
+
+
+def brief(text: Any) -> str:
+    """A reason without what the SDK says around it; the JSON twin has it in full."""
+    short = re.sub(r"\s*Error condition: \S+$", "", str(text or "").strip())
+    short = re.sub(r"(^|: )[^:]* due to exception: ", r"\1", short, count=1)
+    return short if len(short) <= 110 else short[:109] + "…"
 
 
 def size(value: float | None) -> str:

@@ -19,7 +19,7 @@ function makeChart(id, series) {
   const plot = new uPlot({
     width: width(), height: 150,
     legend: { live: true }, cursor: { y: false }, scales: { y: { range: (_u, _min, max) => [0, Math.max(1, (max || 0) * 1.1)] } },
-    axes: [{ ...axis(), space: 80, values: (_u, ticks) => ticks.map(time) }, { ...axis(), size: 44, values: (_u, ticks) => ticks.map((v) => v >= 10000 ? v / 1000 + "k" : v) }],
+    axes: [{ ...axis(), space: 80, size: 28, values: (_u, ticks) => ticks.map(time) }, { ...axis(), size: 44, values: (_u, ticks) => ticks.map((v) => v >= 10000 ? v / 1000 + "k" : v) }],
     series: [{ label: "", value: (_u, v) => v == null ? "" : time(v) },
       ...series.map((s) => ({ label: s.label, stroke: css(s.colour), fill: s.fill && css(s.fill), width: 2, points: { show: false },
         value: (_u, v) => v == null ? "" : v.toLocaleString("en", { maximumFractionDigits: 1 }) }))],
