@@ -1,6 +1,8 @@
 """The type system: byte-exact cases, round trips, hostile input."""
 
 import contextlib
+import copy
+import pickle
 import tracemalloc
 import uuid
 
@@ -247,3 +249,17 @@ def test_wrappers_show_their_type():
     assert Array([1]) != [1]
     assert Described(1, 2) != 3
     assert {Described(1, 2): 1, Array([1]): 2}
+
+
+@given(st.uuids())
+def test_decoded_uuids_are_whole(value):
+    again, _ = decode(encode(value))
+    assert again == value
+    assert hash(again) == hash(value)
+    assert (str(again), again.bytes_le, again.is_safe) == (
+        str(value),
+        value.bytes_le,
+        value.is_safe,
+    )
+    assert pickle.loads(pickle.dumps(again)) == value
+    assert copy.deepcopy(again) == value

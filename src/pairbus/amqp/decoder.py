@@ -58,6 +58,8 @@ _f32 = struct.Struct(">f").unpack_from
 _f64 = struct.Struct(">d").unpack_from
 _int_new = int.__new__
 _str_new = str.__new__
+_object_new = object.__new__
+_object_set = object.__setattr__
 
 
 def _unknown(buf: bytes, pos: int, depth: int) -> tuple[Any, int]:
@@ -185,7 +187,11 @@ def _decimal128(buf: bytes, pos: int, depth: int) -> tuple[Any, int]:
 
 
 def _uuid(buf: bytes, pos: int, depth: int) -> tuple[Any, int]:
-    return uuid.UUID(bytes=_take(buf, pos, 16)), pos + 16
+    # A request settles a thousand of these; UUID's own constructor checks what is sure here.
+    value = _object_new(uuid.UUID)
+    _object_set(value, "int", int.from_bytes(_take(buf, pos, 16), "big"))
+    _object_set(value, "is_safe", uuid.SafeUUID.unknown)
+    return value, pos + 16
 
 
 def _vbin8(buf: bytes, pos: int, depth: int) -> tuple[Any, int]:
