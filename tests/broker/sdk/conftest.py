@@ -106,6 +106,10 @@ class Bus:
         """Whether there is nothing to receive."""
         return not receiver.receive_messages(max_message_count=1, max_wait_time=wait)
 
+    def settled(self, receiver: ServiceBusReceiver) -> None:
+        """Wait until the broker has seen every settlement: the older SDK does not."""
+        receiver.peek_messages()
+
     def runtime(self, queue: str) -> Any:
         """Return a queue's counts."""
         return self.ns.do(lambda ns: ns.runtime(queue))

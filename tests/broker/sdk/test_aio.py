@@ -76,6 +76,7 @@ async def test_send_receive_and_complete_side_by_side(aio) -> None:
     found = await aio.take(receiver, 30)
     assert [str(m) for m in found] == [*map(str, range(30))]
     await asyncio.gather(*(receiver.complete_message(m) for m in found))
+    assert await receiver.peek_messages(sequence_number=1) == []
     assert aio.ns.do(lambda ns: ns.runtime(queue)).total_message_count == 0
 
 

@@ -135,9 +135,10 @@ def test_a_link_or_a_token_that_is_answered_late_or_never(bus, queue) -> None:
     ):
         fresh_send(bus, queue)
         assert (late.hits, later.hits) == (1, 1)
-    client = bus.client
+    if not bus.waits_for_outcome:
+        return  # the older SDK waits for a link for ever
     with bus.ns.faults.inject("hang", on="attach", entity=queue):
-        sender = client.get_queue_sender(queue)
+        sender = bus.client.get_queue_sender(queue)
         with pytest.raises(OperationTimeoutError):
             sender.send_messages(ServiceBusMessage("x"), timeout=1.5)
     bus.keep(sender)
@@ -208,6 +209,7 @@ def test_operations_are_counted_and_readable(bus) -> None:
     receiver = bus.receiver(queue)
     for message in bus.take(receiver, 2):
         receiver.complete_message(message)
+    bus.settled(receiver)
     counted = control(bus.ns, "GET", "operations")[queue]
     assert counted["send"]["messages"] == 2
     assert counted["send"]["billable"] == 3  # each 64 KB is one

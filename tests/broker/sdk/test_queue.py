@@ -192,6 +192,7 @@ def test_a_deferred_message_is_fetched_by_its_number(bus) -> None:
     receiver.abandon_message(two)
     [two] = receiver.receive_deferred_messages(two.sequence_number)
     receiver.dead_letter_message(two, reason="late")
+    bus.settled(receiver)
     assert bus.runtime(queue).active_message_count == 0
     assert bus.runtime(queue).dead_letter_message_count == 1
 
@@ -202,6 +203,7 @@ def test_deferred_messages_can_be_received_and_deleted(bus) -> None:
     receiver = bus.receiver(queue)
     [message] = bus.take(receiver)
     receiver.defer_message(message)
+    bus.settled(receiver)
     destructive = bus.receiver(queue, receive_mode=ServiceBusReceiveMode.RECEIVE_AND_DELETE)
     [message] = destructive.receive_deferred_messages([message.sequence_number])
     assert str(message) == "one"
@@ -350,6 +352,7 @@ def test_runtime_properties_count_what_is_there(bus) -> None:
     sender.schedule_messages(ServiceBusMessage("later"), datetime.now(UTC) + timedelta(hours=1))
     dead, locked = bus.take(receiver, 2)
     receiver.dead_letter_message(dead)
+    bus.settled(receiver)
     with bus.ns.admin_client() as admin:
         runtime = admin.get_queue_runtime_properties(queue)
     assert runtime.name == queue

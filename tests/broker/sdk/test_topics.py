@@ -3,7 +3,7 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from azure.servicebus import ServiceBusMessage
+from azure.servicebus import ServiceBusMessage, ServiceBusSubQueue
 from azure.servicebus.exceptions import ServiceBusError
 from azure.servicebus.management import (
     CorrelationRuleFilter,
@@ -33,6 +33,7 @@ def test_every_subscription_gets_a_copy_of_its_own(bus) -> None:
         found = bus.take(receiver, 2)
         assert texts(found) == ["a", "b"]
         receiver.complete_message(found[0])
+        bus.settled(receiver)
     assert bus.runtime(f"{topic}/Subscriptions/one").active_message_count == 1
 
 
@@ -145,6 +146,7 @@ def test_runtime_properties_of_topics_and_subscriptions(bus, admin) -> None:
     receiver = bus.subscription(topic, "one")
     [message] = bus.take(receiver)
     receiver.dead_letter_message(message)
+    bus.settled(receiver)
     runtime = admin.get_topic_runtime_properties(topic)
     assert (runtime.subscription_count, runtime.scheduled_message_count) == (2, 1)
     assert runtime.size_in_bytes > 0
@@ -202,3 +204,17 @@ def test_a_topic_detects_duplicates_and_can_be_disabled(bus, admin) -> None:
     admin.update_topic(properties)
     with pytest.raises(ServiceBusError):
         sender.send_messages(ServiceBusMessage("y"))
+
+
+def test_what_cannot_be_forwarded_waits_in_the_transfer_dead_letter_queue(bus, admin) -> None:
+    target = bus.queue()
+    source = bus.queue(forward_to=target)
+    admin.delete_queue(target)
+    bus.sender(source).send_messages(ServiceBusMessage("lost on the way"))
+    receiver = bus.receiver(source, sub_queue=ServiceBusSubQueue.TRANSFER_DEAD_LETTER)
+    [message] = bus.take(receiver)
+    assert str(message) == "lost on the way"
+    assert message.dead_letter_reason
+    runtime = admin.get_queue_runtime_properties(source)
+    assert runtime.transfer_dead_letter_message_count == 1
+    receiver.complete_message(message)

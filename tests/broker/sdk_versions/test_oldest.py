@@ -25,6 +25,7 @@ def test_the_sdk_tests_pass_under_the_oldest_sdk() -> None:
             "-m",
             "pytest",
             "tests/broker/sdk",
+            "tests/broker/admin",
             "-q",
             "-m",
             "sdk",
