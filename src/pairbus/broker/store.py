@@ -142,7 +142,10 @@ class Store:
 
         Groups are committed in the order of the calls.
         """
-        self._groups.put((group, done))
+        if self._is_closed:
+            done(StoreError("The store is closed."))
+        else:
+            self._groups.put((group, done))
 
     def commit(self, group: Journal) -> None:
         """Commit a group and wait for it; raises what kept it from being stored."""

@@ -116,8 +116,10 @@ async def test_receive_and_delete_delivers_after_the_removal_is_durable(ns, tmp_
 
 async def test_a_group_that_fails_is_told_to_all_who_wait_and_the_next_one_works(ns, store):
     real = store._apply
+    tried = []
 
     def broken(group):
+        tried.append(group)
         raise sqlite3.OperationalError("database or disk is full")
 
     store._apply = broken
@@ -127,11 +129,36 @@ async def test_a_group_that_fails_is_told_to_all_who_wait_and_the_next_one_works
     ns.send("q", messages(1))
     with pytest.raises(StoreError):
         await committed(ns)
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert len(tried) == 2  # nothing is tried again by itself
     store._apply = real
     ns.send("q", messages(3))
     await committed(ns)
     assert ns.runtime("q").active_message_count == 3
     assert ns.runtime("q").size_in_bytes == 3
+
+
+async def test_what_comes_after_the_end_is_refused_and_nobody_hangs(tmp_path):
+    store = Store(tmp_path)
+    namespace = Namespace("test", store)
+    namespace.create_queue(QueueDescription("q"))
+    namespace.start(asyncio.get_running_loop())
+    answers: list[Exception | None] = []
+    namespace.open_receiver("q", Host(), receive_and_delete=True).grant(5)
+    namespace.send("q", messages(100))
+    namespace.after_commit(answers.append)
+    await asyncio.sleep(0)  # the group is the writer's now
+    namespace.close()
+    store.close()
+    while not answers:
+        await asyncio.sleep(0)
+    assert answers == [None]
+    namespace.send("q", messages(1))
+    namespace.after_commit(answers.append)
+    store = Store(tmp_path)
+    assert Namespace("test", store).runtime("q").active_message_count == 100
+    store.close()
 
 
 async def test_while_the_writer_is_busy_the_next_group_grows(ns, store):

@@ -71,6 +71,7 @@ class Journal:
         """Called after the arrivals; with the error when the group failed."""
 
     def __bool__(self) -> bool:
+        """Whether something waits to be committed; numbers alone can wait for the next group."""
         return bool(
             self.inserts
             or self.deletes
@@ -80,7 +81,6 @@ class Journal:
             or self.entities
             or self.purges
             or self.bodies
-            or self.numbers
         )
 
     def take_arrivals(
