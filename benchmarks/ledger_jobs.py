@@ -141,7 +141,7 @@ def duck_cost(place):
                 then least(billable, billable_batched) else billable end) as low
           from '{place}/operations/*.parquet' group by all)
         select count(*), sum(high), sum(low), sum(bytes) from sums"""
-    ).fetchone()
+    ).fetchall()[0]
     return tuple(int(value) for value in found)
 
 
@@ -174,7 +174,7 @@ def duck_reconcile(place):
             sum(expected - delivered - least(d, expected - delivered)) as lost,
             sum(f - delivered) as copies from verdicts group by place)
         select count(*), sum(expected), sum(once), sum(lost), sum(copies) from places"""
-    ).fetchone()
+    ).fetchall()[0]
     return tuple(int(value) for value in found)
 
 
