@@ -194,7 +194,7 @@ def _short(line: Line) -> str:
     """Return an entity's name so that what tells it from the others is in front."""
     namespace, entity = line.name
     owner, transfer, number = entity.partition("/x-servicebus-transfer/")
-    return f"backlog {number} of {owner}, {namespace}" if transfer else f"{entity}, {namespace}"
+    return f"backlog {number} of {owner}" if transfer else f"{entity}, {namespace}"
 
 
 def _hour(line: Line) -> str:

@@ -57,7 +57,8 @@ def balance(
     """
     messages, plan = read_table(spark, locations, "messages")
     operations, operations_plan = read_table(spark, locations, "operations")
-    judged = reconcile.verdicts(reconcile.tally(messages, waiting))
+    parts = plan.rows // reconcile.PARTITION_ROWS + 1 if plan.rows > 1_000_000 else None
+    judged = reconcile.verdicts(reconcile.tally(messages, waiting, partitions=parts))
     sums = reconcile.by_destination(judged)
     found = (
         sums.join(F.broadcast(reconcile.destinations(messages, waiting)), "place", "left")

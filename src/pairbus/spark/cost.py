@@ -84,7 +84,7 @@ def derived(messages: DataFrame, subscriptions: Mapping[str, int] | None = None)
     sums = (
         messages.where(F.col("event") == "forwarded")
         .select(
-            F.date_trunc("minute", "at").alias("minute"),
+            span_start("at", 60).alias("minute"),
             "client_id",
             # a backlog queue's path begins with the primary's name
             F.coalesce(F.element_at(F.split("backlog_queue", "/"), 1), F.lit("")).alias(
@@ -119,6 +119,14 @@ def derived(messages: DataFrame, subscriptions: Mapping[str, int] | None = None)
     )  # fmt: skip
 
 
+def span_start(time: str, seconds: int = 3600) -> Column:
+    """Return the start of the hour (or of another span) in UTC that a time lies in.
+
+    Spark's own `date_trunc` goes by the session's time zone, and takes many times as long.
+    """
+    return F.timestamp_seconds(F.expr(f"unix_seconds({time}) div {seconds} * {seconds}"))
+
+
 def between(rows: DataFrame, start: object = None, end: object = None) -> DataFrame:
     """Keep the rows of the minutes from `start` on and before `end`."""
     if start is not None:
@@ -138,7 +146,7 @@ def with_prices(rows: DataFrame, hours: DataFrame, prices: PriceList, rules: Rul
     crossing = F.col("stage").isin(*TRANSFER_STAGES) & F.lit(not rules.one_region)
     moved = F.when(crossing, F.col("bytes")).otherwise(F.lit(0)).cast("bigint")
     return (
-        rows.withColumns({"hour": F.date_trunc("hour", "minute"), "transfer_bytes": moved})
+        rows.withColumns({"hour": span_start("minute"), "transfer_bytes": moved})
         .join(F.broadcast(hours), "hour", "left")
         .withColumns(
             {
@@ -158,7 +166,7 @@ def hour_prices(rows: DataFrame, tier: Tier, rules: Rules) -> DataFrame:
     arithmetic as an estimate.
     """
     sums = (
-        rows.groupBy(F.date_trunc("hour", "minute").alias("hour"))
+        rows.groupBy(span_start("minute").alias("hour"))
         .agg(F.sum("operations_billed").alias("high"), F.sum("operations_low").alias("low"))
         .collect()
     )
@@ -221,7 +229,7 @@ def sources(rows: DataFrame, **values: object) -> DataFrame:
     return rows.orderBy("minute", "writer", "sequence")
 
 
-def timeline(rows: DataFrame, unit: str = "minute") -> DataFrame:
+def timeline(rows: DataFrame, seconds: int = 60) -> DataFrame:
     """Return messages by time, sent to the primary, to the backlog, and drained from it."""
 
     def of(stage: str) -> Column:
@@ -229,7 +237,7 @@ def timeline(rows: DataFrame, unit: str = "minute") -> DataFrame:
 
     recorded = rows.where(~F.col("derived"))
     return (
-        recorded.groupBy(F.date_trunc(unit, "minute").alias("time"))
+        recorded.groupBy(span_start("minute", seconds).alias("time"))
         .agg(
             of("send_primary").alias("sent_primary"),
             of("send_backlog").alias("sent_backlog"),

@@ -110,12 +110,13 @@ def cost_report(
         hours = cost.hour_prices(small, prices.tier(rules.tier), rules)
         money = cost.with_prices(small, hours, prices, rules)
         unit = "minute" if _span(small) <= POINTS else "hour"
-        money = money.withColumn("time", F.date_trunc(unit, "minute"))
+        seconds = 60 if unit == "minute" else 3600
+        money = money.withColumn("time", cost.span_start("minute", seconds))
         found = cost.overview(money, *GROUPS, top=LINES).collect()
     finally:
         small.unpersist()
     clients = cost.condensed(
-        rows.withColumn("minute", F.date_trunc("hour", "minute")), "minute", "client_id", "stage"
+        rows.withColumn("minute", cost.span_start("minute")), "minute", "client_id", "stage"
     )
     by_client = cost.overview(
         cost.with_prices(clients, hours, prices, rules), ["client_id"], top=TOP
