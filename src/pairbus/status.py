@@ -107,15 +107,32 @@ def _plain(value: Any) -> Any:
 
 
 class StatusFile:
-    """Keeps `status/<client id>.json` current, on a thread of its own; a failure costs nothing."""
+    """Keeps `status/<client id>.json` current, on a thread of its own; a failure costs nothing.
 
-    def __init__(self, ledger: str, client_id: str, snapshot: Callable[[], PairStatus]) -> None:
-        self._path = Path(ledger) / "status" / f"{client_id}.json"
+    Args:
+        ledger: The ledger's directory, or its URL.
+        client_id: Whose status it is.
+        snapshot: Gives the status.
+        write_remote: Writes a file of the ledger whole, where the ledger is no local directory. A
+            file that cannot be removed then says `closed` in the end.
+    """
+
+    def __init__(
+        self,
+        ledger: str,
+        client_id: str,
+        snapshot: Callable[[], PairStatus],
+        write_remote: Callable[[str, bytes], None] | None = None,
+    ) -> None:
+        self._name = f"{client_id}.json"
+        self._path = None if "://" in ledger else Path(ledger) / "status" / self._name
+        self._write_remote = write_remote
         self._snapshot = snapshot
         self._wake = threading.Event()
         self._is_closed = False
         self._complained = False
-        self._write()
+        if self._path is not None:
+            self._write()
         self._thread = threading.Thread(target=self._run, name="pairbus-status", daemon=True)
         self._thread.start()
 
@@ -128,12 +145,17 @@ class StatusFile:
         self._is_closed = True
         self._wake.set()
         self._thread.join(INTERVAL)
+        if self._path is None:
+            self._write()
+            return
         try:
             self._path.unlink(missing_ok=True)
         except OSError as error:
-            logger.warning("status file %s could not be removed: %s", self._path.name, error)
+            logger.warning("status file %s could not be removed: %s", self._name, error)
 
     def _run(self) -> None:
+        if self._path is None:
+            self._write()
         while not self._is_closed:
             if self._wake.wait(INTERVAL):
                 self._wake.clear()
@@ -141,14 +163,18 @@ class StatusFile:
                 self._write()
 
     def _write(self) -> None:
-        temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}.tmp")
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            temporary.write_text(json.dumps(self._snapshot().as_dict()))
-            temporary.replace(self._path)
+            data = json.dumps(self._snapshot().as_dict()).encode()
+            if self._path is not None:
+                temporary = self._path.with_name(f".{self._name}.{os.getpid()}.tmp")
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                temporary.write_bytes(data)
+                temporary.replace(self._path)
+            elif self._write_remote is not None:
+                self._write_remote(self._name, data)
             self._complained = False
-        except (OSError, RuntimeError, ValueError) as error:
-            # RuntimeError: a dictionary changed while it was read; the next write has it.
-            if not self._complained and isinstance(error, OSError):
-                logger.warning("status file %s could not be written: %s", self._path.name, error)
+        except Exception as error:  # noqa: BLE001  # a status that is not written costs nothing
+            # A dictionary that changed while it was read is no news: the next write has it.
+            if not self._complained and not isinstance(error, RuntimeError):
+                logger.warning("status file %s could not be written: %s", self._name, error)
                 self._complained = True

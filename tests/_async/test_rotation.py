@@ -42,7 +42,7 @@ async def test_each_sender_stays_with_the_queue_it_picked(world):
 
 @pytest.mark.parametrize(
     "condition",
-    ["amqp:internal-error", "amqp:resource-limit-exceeded", "com.microsoft:entity-disabled"],
+    ["amqp:internal-error", "amqp:resource-limit-exceeded"],
 )
 async def test_failing_queue_leaves_for_all_senders_and_returns_after_a_probe(world, condition):
     client = await world.pair(backlog_cooldown=1)

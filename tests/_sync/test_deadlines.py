@@ -26,12 +26,22 @@ def ids(messages):
     return {message.properties.message_id for message in messages}
 
 
-@pytest.mark.parametrize("is_open", [True, False], ids=["open-link", "new-link"])
-@pytest.mark.parametrize("mode", ["refuse", "reset", "stall", "deaf", "cut"])
+@pytest.mark.parametrize(
+    ("mode", "is_open"),
+    [
+        ("refuse", True),
+        ("reset", True),
+        ("stall", True),
+        ("deaf", True),
+        ("cut", True),
+        ("stall", False),
+        ("deaf", False),
+    ],
+)
 def test_send_survives_what_the_network_does(world, proxy, mode, is_open):
     """With a client at the SDK's own defaults: no timeout anywhere but ours."""
     primary = world.primary_client(proxy.connection_string, retry_total=3)
-    client = world.pair(primary, send_timeout=2.5)
+    client = world.pair(primary, send_timeout=2)
     sender = world.keep(client.get_queue_sender("orders"))
     if is_open:
         sender.send_messages(ServiceBusMessage("opens", message_id="0"))

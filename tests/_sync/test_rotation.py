@@ -43,7 +43,7 @@ def test_each_sender_stays_with_the_queue_it_picked(world):
 
 @pytest.mark.parametrize(
     "condition",
-    ["amqp:internal-error", "amqp:resource-limit-exceeded", "com.microsoft:entity-disabled"],
+    ["amqp:internal-error", "amqp:resource-limit-exceeded"],
 )
 def test_failing_queue_leaves_for_all_senders_and_returns_after_a_probe(world, condition):
     client = world.pair(backlog_cooldown=1)

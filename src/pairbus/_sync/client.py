@@ -473,7 +473,7 @@ def _pair(
     if options.enable_syphon:
         client._syphon = blocking(_start_syphon, options, namespace)  # noqa: SLF001
     if options.ledger is not None:
-        status_file = StatusFile(str(options.ledger), client_id, client.status)
+        status_file = StatusFile(str(options.ledger), client_id, client.status, ledger.write_status)
         client._status_file = status_file  # noqa: SLF001
         hub.on_transition = status_file.notify
     return client
