@@ -1,14 +1,14 @@
 """CPU per message of the broker's rules and store, and how long it takes to start with many.
 
-``python benchmarks/broker_store.py [messages]`` prints one line ``name value unit`` per figure. The
-messages go in and out in batches through a namespace on an event loop, as links drive it; only AMQP
-is missing. CPU time is that of the whole process, the writer thread included.
+The messages go in and out through a namespace on an event loop, as links drive it; only AMQP is
+missing. CPU time is that of the whole process, the writer thread included.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -18,11 +18,13 @@ from pairbus.broker.entities.model import QueueDescription
 from pairbus.broker.namespace import Namespace
 from pairbus.broker.store import Store
 
+COUNT = int(os.environ.get("PAIRBUS_BENCH_MESSAGES", "20000"))
+STORED = int(os.environ.get("PAIRBUS_BENCH_STORED", "1000000"))
 BODY = b"\x00\x53\x75\xb0\x00\x00\x04\x00" + bytes(1024)
 
 
 def figure(name: str, value: float, unit: str) -> None:
-    print(f"{name} {value:.3g} {unit}")
+    print(f"store_{name} {value:.3g} {unit}", flush=True)
 
 
 class Link:
@@ -66,7 +68,7 @@ async def sends(namespace: Namespace, total: int, batch: int, window: int) -> No
         await slots.acquire()
 
 
-async def run(name: str, store: Store | None, total: int, batch: int, window: int) -> None:
+async def pass_through(name: str, store: Store | None, total: int, batch: int, window: int) -> None:
     namespace = Namespace("bench", store)
     namespace.create_queue(QueueDescription("q"))
     namespace.start(asyncio.get_running_loop())
@@ -94,10 +96,8 @@ def start_up(directory: str, total: int) -> None:
     namespace.close()
     store.close()
     del store, namespace
-    pid = os.fork()
-    if pid == 0:  # in a process of its own, so that its memory is its own
-        os.execv(sys.executable, [sys.executable, __file__, "--open", directory])
-    os.waitpid(pid, 0)
+    # In a process of its own, so that its memory is its own.
+    subprocess.run([sys.executable, __file__, "--open", directory], check=True)
 
 
 def resident() -> float:
@@ -120,24 +120,23 @@ def open_again(directory: str) -> None:
     store.close()
 
 
-def main() -> None:
-    if sys.argv[1:2] == ["--open"]:
-        open_again(sys.argv[2])
-        return
-    total = int(sys.argv[1]) if len(sys.argv) > 1 else 20_000
-    asyncio.run(run("memory_batch", None, total, 100, 4))
+def run() -> None:
+    asyncio.run(pass_through("memory_batch", None, COUNT, 100, 4))
     for durability in ("normal", "full"):
         with tempfile.TemporaryDirectory() as directory:
             store = Store(directory, durability)
-            asyncio.run(run(f"{durability}_batch", store, total, 100, 4))
+            asyncio.run(pass_through(f"{durability}_batch", store, COUNT, 100, 4))
             store.close()
     with tempfile.TemporaryDirectory() as directory:
         store = Store(directory)
-        asyncio.run(run("normal_single", store, total // 10, 1, 1))
+        asyncio.run(pass_through("normal_single", store, COUNT // 10, 1, 1))
         store.close()
     with tempfile.TemporaryDirectory() as directory:
-        start_up(directory, total * 10)
+        start_up(directory, STORED)
 
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == ["--open"]:
+        open_again(sys.argv[2])
+    else:
+        run()
