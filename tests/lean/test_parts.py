@@ -320,3 +320,17 @@ def test_peer_that_falls_silent_is_given_up():
         with pytest.raises(ConnectionLostError) as caught:
             lean.receiver("q").wait(30)
         assert caught.value.condition == "amqp:resource-limit-exceeded"
+
+
+def test_renewal_that_was_refused_is_tried_again_by_the_next_link():
+    with Peer() as peer, peer.connect() as lean:
+        receiver = lean.receiver("q")
+        peer.status = 401
+        (grant,) = lean._tokens._grants.values()
+        grant.renew_at = 0.0
+        with pytest.raises(OperationTimeoutError):
+            receiver.receive_now(1, timeout=0.1)
+        with pytest.raises(AuthenticationError):
+            lean.sender("q")
+        peer.status = 202
+        assert not lean.sender("q").is_detached

@@ -51,7 +51,14 @@ class TokenKeeper:
         connection = self._connection
         now = time.monotonic()
         grant = self._grants.get(entity.lower())
-        if grant is not None and grant.renew_at > now and grant.pending is None:
+        if grant is not None and grant.pending is not None and grant.pending.is_done:
+            self._conclude(grant)  # a renewal that nobody has looked at yet
+        if (
+            grant is not None
+            and grant.renew_at > now
+            and grant.pending is None
+            and grant.error is None
+        ):
             return
         if self._links is None or self._links.is_detached:
             self._links = RequestLinks(connection, "$cbs", "$cbs")
