@@ -156,6 +156,9 @@ def test_sessions_are_listed_by_messages_or_by_state_set_since(bench):
     bench.receiver(session_id="b")
     bench.ns.set_session_state("q", "b", b"x")
     assert bench.ns.list_sessions("q", updated_since=bench.clock.now) == ["b"]
+    bench.pass_time(500)
+    bench.send(b"2", session_id="b")  # a message is no news of the state
+    assert bench.ns.list_sessions("q", updated_since=bench.clock.now) == []
     assert bench.ns.list_sessions("q", updated_since=bench.clock.now + 1) == []
     with pytest.raises(NotAllowedError):
         Bench().ns.list_sessions("q")

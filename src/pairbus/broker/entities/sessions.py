@@ -34,7 +34,7 @@ class Session:
         self.holder: Receiver | None = None
         self.locked_until = 0
         self.state: bytes | None = None
-        self.updated = 0
+        self.updated = 0  # when the state was set
 
     def __repr__(self) -> str:
         return f"<Session {self.session_id!r} {self.count} messages>"
@@ -83,7 +83,6 @@ class SessionQueue(Queue):
         for message in stored:
             session = self.session(message.session_id or "")
             session.count += 1
-            session.updated = max(session.updated, message.enqueued_time)
             if message.state == ACTIVE:
                 session.lane.push(message)
                 self._offer(session)
@@ -266,7 +265,6 @@ class SessionQueue(Queue):
         if message is not None:
             session = self.session(message.session_id or "")
             self._end_if_over(session, now)
-            session.updated = now
         return super().settle(token, outcome, now, **details)
 
     def end_receivers(self, error: BrokerError) -> None:
