@@ -1,0 +1,80 @@
+"""`pairbus dashboard` as a process, and what it refuses."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+
+import pytest
+from click.testing import CliRunner
+
+from pairbus.cli.main import cli
+from pairbus.cli.output import ExitCode
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch, tmp_path):
+    for name in [name for name in os.environ if name.startswith("PAIRBUS_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.chdir(tmp_path)
+
+
+def run(*args: str):
+    return CliRunner().invoke(cli, ["dashboard", *args])
+
+
+def test_page_needs_something_to_look_at():
+    result = run()
+    assert result.exit_code == ExitCode.USAGE
+    assert "--ledger" in result.stderr
+
+
+def test_other_address_is_refused_without_a_token(tmp_path):
+    result = run("--ledger", str(tmp_path), "--host", "0.0.0.0")
+    assert result.exit_code == ExitCode.USAGE
+    assert "needs a token" in result.stderr
+
+
+def test_short_token_is_refused(tmp_path):
+    result = run("--ledger", str(tmp_path), "--host", "0.0.0.0", "--token", "abc")
+    assert result.exit_code == ExitCode.USAGE
+    assert "8 characters" in result.stderr
+
+
+def test_port_in_use_is_told_in_one_line(tmp_path):
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        result = run("--ledger", str(tmp_path), "--port", str(taken.getsockname()[1]))
+    assert result.exit_code == ExitCode.ERROR
+    assert "another --port" in result.stderr
+
+
+@pytest.mark.slow
+def test_process_prints_its_link_serves_and_ends_with_a_signal(tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pairbus", "dashboard", "--ledger", str(tmp_path), "--port", "0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+    )
+    try:
+        assert process.stdout is not None
+        url = process.stdout.readline().split()[-1]
+        assert "?token=" in process.stdout.readline()
+        with urllib.request.urlopen(url + "index.json", timeout=20) as answer:
+            assert json.load(answer)["headline"] == "Nothing has reported yet"
+        stream = urllib.request.urlopen(url + "stream", timeout=20)
+        assert stream.readline().startswith(b"id: ")
+        process.send_signal(signal.SIGTERM)  # with a stream open: it ends all the same
+        process.wait(15)
+        stream.close()
+        rest = process.stdout.read()
+        assert "Traceback" not in rest, rest
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
