@@ -499,7 +499,9 @@ def test_operations_are_counted_as_the_service_would_bill_them():
     assert bench.ns.operations["q", "receive-empty"].billable == 0
     receiver.grant(5)
     receiver.grant(5)  # the one before ended empty
-    receiver.grant(5, drain=True)  # and so did these two
+    receiver.grant(5, drain=True)  # and so did this one: draining it is no grant of its own
+    assert bench.ns.operations["q", "receive-empty"].billable == 2
+    receiver.grant(5, drain=True)  # but this is
     assert bench.ns.operations["q", "receive-empty"].billable == 3
     receiver.grant(5)
     receiver.close()

@@ -26,7 +26,7 @@ pytestmark = [
     pytest.mark.crash,
     pytest.mark.slow,
     pytest.mark.xdist_group("spark"),
-    pytest.mark.timeout(400),
+    pytest.mark.timeout(900),
 ]
 KEY = "S3cr3tKeyOfTheCrashTest"
 QUEUES, EACH = 2, 3000
@@ -116,7 +116,7 @@ class Crash:
             return 0
         return progress["forwarded"]
 
-    def wait_for(self, forwarded, timeout=120):
+    def wait_for(self, forwarded, timeout=240):
         deadline = time.monotonic() + timeout
         while self.forwarded() < forwarded:
             assert time.monotonic() < deadline, (self.forwarded(), forwarded)
@@ -210,7 +210,7 @@ def test_kill_of_worker_secondary_and_primary_loses_nothing(crash):
     crash.secondary.kill_and_restart()
     crash.wait_for(3000)
     crash.primary.kill_and_restart()
-    assert crash.syphon.wait(200) == 0, crash.told()
+    assert crash.syphon.wait(300) == 0, crash.told()
     crash.check(kills=3, per_kill=3000)
     status = json.loads(crash.finish_output())
     assert status["state"] == "stopped"
@@ -232,7 +232,7 @@ def test_kill_of_driver_and_jvm_loses_nothing_and_a_signal_ends_cleanly(crash):
     assert crash.syphon.wait(60) == 0
     assert json.loads(crash.finish_output())["state"] == "stopped"
     crash.start("--until-empty")
-    assert crash.syphon.wait(200) == 0, crash.told()
+    assert crash.syphon.wait(300) == 0, crash.told()
     crash.finish_output()
     crash.check(kills=2, per_kill=3000)
     # No secret anywhere: output, checkpoint, ledger.

@@ -67,9 +67,11 @@ class Receiver:
         if self.is_closed:
             return
         now = self._clock()
-        self._end_grant()
+        # To drain credit that is out already ends that grant; it is no grant of its own.
+        if not (drain and 0 < credit <= self.credit):
+            self._end_grant()
+            self._granted_unserved = credit > 0
         self.credit = credit
-        self._granted_unserved = credit > 0
         self._is_draining = drain
         self.queue.accessed = now
         if credit > 0:

@@ -1,0 +1,70 @@
+"""The doorbell costs one receive per queue and long poll, and rings at once."""
+
+import time
+
+import pytest
+
+from pairbus.spark.doorbell import Doorbell
+from pairbus.spark.options import Target
+from tests.spark.syphon.conftest import PREFIX, backlog_message
+
+pytestmark = pytest.mark.slow
+QUEUES = [f"{PREFIX}/0", f"{PREFIX}/1"]
+
+
+@pytest.fixture
+def bell(pair):
+    made = Doorbell(Target(pair.secondary.connection_string), 0.4, problem=lambda _text: None)
+    yield made
+    made.close()
+
+
+def wait_for(ask, timeout=10.0):
+    deadline = time.monotonic() + timeout
+    while not (answer := ask()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return answer
+
+
+def receives(pair):
+    counted = pair.secondary.operations
+    return sum(
+        numbers["calls"]
+        for queue, kinds in counted.items()
+        if "x-servicebus-transfer" in queue
+        for kind, numbers in kinds.items()
+        if kind.startswith("receive")
+    )
+
+
+def test_an_idle_queue_costs_one_receive_per_long_poll(pair, bell):
+    before = receives(pair)
+    bell.listen(QUEUES)
+    polls = dict.fromkeys(QUEUES, 0)
+
+    def enough():
+        for queue, number in bell.polls().items():
+            polls[queue] += number
+        return min(polls.values()) >= 3
+
+    wait_for(enough)
+    bell.listen([])
+    wait_for(lambda: not bell.armed())
+    enough()
+    # What the bell counts for the ledger is what the broker counted.
+    assert receives(pair) - before == sum(polls.values())
+
+
+def test_the_first_message_rings_and_stays_in_the_queue(pair, bell):
+    bell.listen(QUEUES)
+    wait_for(lambda: bell.armed() == set(QUEUES))
+    pair.fill([backlog_message("orders", 1)], index=1)
+    assert wait_for(bell.rung) == {QUEUES[1]}
+    assert QUEUES[1] not in bell.armed()
+    connection = pair._connection(pair.secondary)
+    receiver = connection.receiver(QUEUES[1])
+    (one,) = receiver.receive(1, max_wait=5)
+    assert one.delivery_count == 0
+    receiver.complete([one])
+    receiver.close()
