@@ -226,7 +226,7 @@ def test_a_control_port_is_out_of_the_reach_of_faults() -> None:
 
 
 def test_a_fault_ends_by_itself(bus, queue) -> None:
-    bus.ns.faults.refuse(lasts=0.3)
+    bus.ns.faults.refuse(lasts=1.0)
     with pytest.raises(ServiceBusConnectionError):
         fresh_send(bus, queue)
     deadline = time.monotonic() + 10

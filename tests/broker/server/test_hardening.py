@@ -46,7 +46,7 @@ class RawClient:
 
 @pytest.fixture(scope="module")
 def ns():
-    limits = Limits(connections=20, links=8, sniff_timeout=0.4, open_timeout=1.0, frame_size=65536)
+    limits = Limits(connections=20, links=8, sniff_timeout=1.0, open_timeout=2.0, frame_size=65536)
     with run(limits=limits) as ns:
         ns.create_queue("q")
         yield ns
