@@ -18,9 +18,10 @@ from typing import Any, TypeVar
 from . import websocket
 from .admin import AdminApi
 from .amqpserver import AmqpConnection
-from .config import Declared, load
+from .config import load
 from .control import PREFIX, ControlApi
-from .entities.errors import BrokerError, EntityExistsError, StoreError
+from .declare import declare
+from .entities.errors import BrokerError, StoreError
 from .entities.model import AccessRight, AuthorizationRule
 from .faults import Faults
 from .frontdoor import FrontDoor
@@ -348,33 +349,3 @@ class Broker:
         if wait is not None:
             loop = asyncio.get_running_loop()
             self._fault_timer = loop.call_later(wait + 0.001, self.faults.expire)
-
-
-def declare(namespace: Namespace, declared: Declared) -> None:
-    """Create what a file declares and what is not there yet."""
-    for queue in _forwarding_last(declared.queues):
-        _unless_exists(namespace.create_queue, queue)
-    for topic in declared.topics:
-        _unless_exists(namespace.create_topic, topic)
-    for item in declared.subscriptions:
-        description = item.description
-        rules = item.rules
-        first = rules[0] if rules else None
-        if _unless_exists(namespace.create_subscription, description, first):
-            for rule in (rules or ())[1:]:
-                namespace.create_rule(description.topic_name, description.name, rule)
-
-
-def _forwarding_last(queues: Iterable[Any]) -> list[Any]:
-    return sorted(queues, key=lambda q: bool(q.forward_to or q.forward_dead_lettered_messages_to))
-
-
-def _unless_exists(create: Callable[..., Any], *description: Any) -> bool:
-    try:
-        create(*description)
-    except EntityExistsError:
-        return False
-    except BrokerError as error:
-        name = getattr(description[0], "name", "")
-        raise BrokerStartError(f"the entity {name!r} cannot be created: {error}") from error
-    return True
