@@ -13,6 +13,7 @@ from azure.servicebus.exceptions import (
 
 from pairbus import events
 from pairbus._async.link import Link
+from pairbus._compat import asleep, aspawn
 from pairbus.exceptions import PairUnavailableError, PartlySentError
 
 pytestmark = [pytest.mark.sdk, pytest.mark.slow]
@@ -82,6 +83,51 @@ async def test_queue_that_is_gone_stays_out_until_a_probe_finds_it(world):
 
     assert world.bodies(world.secondary, "contoso/x-servicebus-transfer/1") == [b"a"]
     assert "not" in queues(client)[gone].reason.lower()
+
+
+async def test_tasks_that_share_a_sender_all_leave_a_queue_that_fails(world):
+    client = await world.pair(backlog_queue_count=3)
+    await client.force_failover("orders")
+    sender = world.keep(client.get_queue_sender("orders"))
+    bad = "contoso/x-servicebus-transfer/0"
+    pick(sender, bad)
+    await sender.send_messages(ServiceBusMessage("opens"))
+    world.secondary.faults.reject("amqp:internal-error", bad)
+
+    async def send(number):
+        for turn in range(3):
+            await sender.send_messages(ServiceBusMessage(f"{number}-{turn}"))
+
+    tasks = [aspawn(send, number) for number in range(6)]
+    assert all([await task.join(30) for task in tasks])
+
+    found = {bytes(m.body) for m in world.backlog()}
+    assert found == {b"opens", *(b"%d-%d" % (n, t) for n in range(6) for t in range(3))}
+    assert client.status().state == "open"
+    assert client.secondary._side.state == "open"
+
+
+async def test_closing_a_sender_in_use_closes_that_sender_alone(world):
+    client = await world.pair()
+    sender = client.get_queue_sender("orders")
+    await sender.send_messages(ServiceBusMessage("opens"))
+    fault = world.primary.faults.delay(1.0, "orders")
+    failed = []
+
+    async def send():
+        try:
+            await sender.send_messages(ServiceBusMessage("a"))
+        except ValueError as error:
+            failed.append(error)
+
+    task = aspawn(send)
+    while not fault.hits:
+        await asleep(0.01)
+    await sender.close()
+    assert await task.join(20)
+
+    assert client.status().state == "open"
+    assert client.status().entity("orders").phase == "healthy"
 
 
 async def test_both_namespaces_down_names_both_causes(world):

@@ -14,6 +14,7 @@ from azure.servicebus.exceptions import (
 
 from pairbus import events
 from pairbus._sync.link import Link
+from pairbus._compat import sleep, spawn
 from pairbus.exceptions import PairUnavailableError, PartlySentError
 
 pytestmark = [pytest.mark.sdk, pytest.mark.slow]
@@ -83,6 +84,51 @@ def test_queue_that_is_gone_stays_out_until_a_probe_finds_it(world):
 
     assert world.bodies(world.secondary, "contoso/x-servicebus-transfer/1") == [b"a"]
     assert "not" in queues(client)[gone].reason.lower()
+
+
+def test_tasks_that_share_a_sender_all_leave_a_queue_that_fails(world):
+    client = world.pair(backlog_queue_count=3)
+    client.force_failover("orders")
+    sender = world.keep(client.get_queue_sender("orders"))
+    bad = "contoso/x-servicebus-transfer/0"
+    pick(sender, bad)
+    sender.send_messages(ServiceBusMessage("opens"))
+    world.secondary.faults.reject("amqp:internal-error", bad)
+
+    def send(number):
+        for turn in range(3):
+            sender.send_messages(ServiceBusMessage(f"{number}-{turn}"))
+
+    tasks = [spawn(send, number) for number in range(6)]
+    assert all([task.join(30) for task in tasks])
+
+    found = {bytes(m.body) for m in world.backlog()}
+    assert found == {b"opens", *(b"%d-%d" % (n, t) for n in range(6) for t in range(3))}
+    assert client.status().state == "open"
+    assert client.secondary._side.state == "open"
+
+
+def test_closing_a_sender_in_use_closes_that_sender_alone(world):
+    client = world.pair()
+    sender = client.get_queue_sender("orders")
+    sender.send_messages(ServiceBusMessage("opens"))
+    fault = world.primary.faults.delay(1.0, "orders")
+    failed = []
+
+    def send():
+        try:
+            sender.send_messages(ServiceBusMessage("a"))
+        except ValueError as error:
+            failed.append(error)
+
+    task = spawn(send)
+    while not fault.hits:
+        sleep(0.01)
+    sender.close()
+    assert task.join(20)
+
+    assert client.status().state == "open"
+    assert client.status().entity("orders").phase == "healthy"
 
 
 def test_both_namespaces_down_names_both_causes(world):

@@ -115,7 +115,7 @@ def test_pairing_works_where_the_sdks_insides_are_unknown(pair, monkeypatch):
     primary, sender = pair
     monkeypatch.setattr(_sdk, "readiness", lambda sender: None)
     monkeypatch.setattr(_sdk, "wire_of", lambda sender: None)
-    sender._primary.discard()
+    sender._primary._ready = None
     before = len(primary.do(lambda ns: ns.peek("orders", 0, 1000)))
 
     sender.send_messages(ServiceBusMessage("a"))

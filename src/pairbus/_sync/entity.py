@@ -77,7 +77,9 @@ class Entity:
 
     def observe(self, fact: Fact, by: str = "ping") -> Health:
         """Apply a fact, and do what follows from it."""
-        with self._guard:  # decide: a real lock between threads, a no-op in one event loop
+        # A real lock between threads, a no-op in one event loop. What is decided is also set going
+        # under it: two threads must not swap "stop the pings" and "start the pings".
+        with self._guard:
             before = self.health
             health, commands = step(before, fact, now=monotonic(), options=self.pair.timing)
             self.health = health
@@ -86,12 +88,13 @@ class Entity:
             elif before.is_failed_over and not health.is_failed_over:
                 self.engaged = Event()
                 self.refusal = None
-        for command in commands:  # act: outside the guard
-            self._perform(command)
+            for command in commands:
+                self._perform(command)
         self._tell(before, health, fact, by)
         return health
 
     def _perform(self, command: Command) -> None:
+        """Set a command going; nothing here waits."""
         match command:
             case core.ArmTimer(at):
                 self._cancel_timer()

@@ -47,6 +47,7 @@ class Link:
         self._sender: ServiceBusSender | None = None
         self._wire: Any = None
         self._ready: _sdk.Readiness | None = None  # None: look closer before the next send
+        self._end: Exception | None = None  # what every further use raises
 
     @property
     def is_open(self) -> bool:
@@ -70,7 +71,7 @@ class Link:
             if wanted is not None and not wanted():
                 raise _sdk.UnwantedError
             ready = self._ready
-            if ready is None or not ready.holds():
+            if ready is None or not ready.holds() or self._end is not None:
                 ready = self._prepared(what, deadline)
                 if ready is None:
                     return
@@ -125,16 +126,32 @@ class Link:
             self._lock.release()
 
     def close(self) -> None:
-        """Close the link; the next use would open it again."""
+        """Close the link for good; a send that is under way fails."""
+        self._end = ValueError(
+            "The handler has already been shutdown. Please use ServiceBusClient to create a new "
+            "instance."
+        )
         sender, self._sender, self._ready = self._sender, None, None
         if sender is not None:
             _close_quietly(sender, self._wire)
 
     def discard(self) -> None:
-        """Forget the SDK's sender, and close it in the background."""
-        sender, self._sender, self._ready = self._sender, None, None
-        if sender is not None:
-            spawn(_close_quietly, sender, self._wire, name=f"pairbus close {self.name}")
+        """Close the link for good, in the background, once nobody uses it.
+
+        Who waits for a turn gets `UnwantedError`, and takes another link.
+        """
+        self._end = _sdk.UnwantedError()
+        spawn(self._retire, name=f"pairbus close {self.name}")
+
+    def _retire(self) -> None:
+        has_turn = self._lock.acquire(monotonic() + 60.0)
+        try:
+            sender, self._sender, self._ready = self._sender, None, None
+            if sender is not None:
+                _close_quietly(sender, self._wire)
+        finally:
+            if has_turn:
+                self._lock.release()
 
     # -- below here the caller has the turn
 
@@ -144,6 +161,8 @@ class Link:
         )
 
     def _opened(self, deadline: float) -> ServiceBusSender:
+        if self._end is not None:
+            raise self._end
         sender = self._sender
         if sender is not None:
             if not _sdk.is_shut_down(sender):
@@ -179,6 +198,8 @@ class Link:
 
     def _failed(self, sender: ServiceBusSender, error: BaseException, deadline: float) -> None:
         """Throw the sender away, unless the SDK refused an argument; tell timeouts by one name."""
+        if self._end is not None and isinstance(error, Exception):
+            raise self._end from error  # closed by ourselves while this was under way
         if isinstance(error, ValueError | TypeError):
             if not _sdk.is_shut_down(sender):
                 return

@@ -438,6 +438,8 @@ class PairedSender(ServiceBusSender):
                 link.send(what, deadline=monotonic() + budget)
             except _sdk.ShutDownError:
                 self._client._closed_behind(primary=False)  # noqa: SLF001
+            except _sdk.UnwantedError:
+                continue  # another thread has found this queue failing: take the next
             except Exception as error:
                 verdict = pair.verdict(error)
                 if verdict is Verdict.REFUSED:
