@@ -10,8 +10,12 @@ with broker.run("contoso") as primary, broker.run("contoso-dr") as secondary:
     options = SendAvailabilityPairedNamespaceOptions(
         secondary=ServiceBusClient.from_connection_string(there),
         secondary_admin=secondary.admin_client(),
-        primary_namespace="contoso", backlog_queue_count=2, failover_interval=0,
-        enable_syphon=True, syphon=SyphonOptions(primary=here, secondary=there))  # fmt: skip
+        primary_namespace="contoso",
+        backlog_queue_count=2,
+        failover_interval=0,
+        enable_syphon=True,
+        syphon=SyphonOptions(primary=here, secondary=there),
+    )
     with pair_namespace(ServiceBusClient.from_connection_string(here), options) as client:
         sender = client.get_queue_sender("orders")
         primary.kill()  # the outage
