@@ -79,6 +79,13 @@ def test_a_new_month_begins_at_the_first_step():
         ({"date": None}, "date must be a date"),
         ({"tiers": {}}, "at least one tier"),
         ({"transfer": {}}, "per_gb is missing"),
+        ({"transfer": 3}, "must be a table with per_gb"),
+        ({"transfer": {"per_gb": 0.5}}, "must be a number"),
+        ({"tiers": {"standard": 3}}, "must be a table"),
+        (
+            {"tiers": {"standard": {**MINIMAL["tiers"]["standard"], "base_per": "planet"}}},
+            "subscription or namespace",
+        ),
         ({"transfer": {"per_gb": Decimal(-1)}}, "at least 0"),
         ({"transfer": {"per_gb": "cheap"}}, "must be a number"),
     ],
@@ -175,6 +182,15 @@ def test_a_message_of_200_kb_is_four_operations_in_each_stage():
 def test_pings_are_entities_times_clients_times_minutes():
     result = estimate(Workload(clients=200, entities=12, outage=7200), load_prices())
     assert next(c for c in result.stages if c.stage == "ping").operations == 200 * 12 * 120
+
+
+def test_rules_read_the_cheaper_way_and_one_region_make_it_cheaper():
+    rules = Rules(one_region=True).cheapest()
+    result = estimate(Workload(rate=1, outage=10, batch=5), load_prices(), rules)
+    assert result.idle["hour"].operations == 0
+    assert result.total.transfer_money == 0
+    assert result.total.operations == result.total.operations_low
+    assert any("one region" in line for line in result.assumptions)
 
 
 def test_both_ends_of_a_batch_are_told():

@@ -77,10 +77,6 @@ class Rules:
         """Return the same rules with the uncertain ones read the cheaper way."""
         return replace(self, empty_polls=False, batches="batch")
 
-    def dearest(self) -> Rules:
-        """Return the same rules with the uncertain ones read the dearer way."""
-        return replace(self, empty_polls=True, batches="message")
-
 
 @dataclass(frozen=True, slots=True)
 class Step:
