@@ -24,7 +24,7 @@ TOP = 200
 POINTS = 2000
 """Points of a timeline that a report shows at most; longer ones go by the hour."""
 
-LINES = 20_000
+LINES = 100_000
 """Lines of one group that leave Spark at most."""
 
 GROUPS = (
