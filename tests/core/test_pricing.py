@@ -17,10 +17,11 @@ from pairbus.core.pricing import (
 )
 from pairbus.ledger.prices import load_prices, shipped
 
+STANDARD = {"base_per_month": 0, "steps": [{"from": 0, "per_million": 1}]}
 MINIMAL = {
     "date": dt.date(2026, 1, 1),
     "currency": "EUR",
-    "tiers": {"standard": {"base_per_month": 0, "steps": [{"from": 0, "per_million": 1}]}},
+    "tiers": {"standard": STANDARD},
     "transfer": {"per_gb": Decimal("0.02")},
 }
 
@@ -83,7 +84,7 @@ def test_a_new_month_begins_at_the_first_step():
         ({"transfer": {"per_gb": 0.5}}, "must be a number"),
         ({"tiers": {"standard": 3}}, "must be a table"),
         (
-            {"tiers": {"standard": {**MINIMAL["tiers"]["standard"], "base_per": "planet"}}},
+            {"tiers": {"standard": {**STANDARD, "base_per": "planet"}}},
             "subscription or namespace",
         ),
         ({"transfer": {"per_gb": Decimal(-1)}}, "at least 0"),
