@@ -74,9 +74,13 @@ class StateDir:
         """Ask reader, sink and keeper to finish what they have in hand."""
         (self.path / "stop").touch()
 
-    def clear_stop(self) -> None:
-        """A new run begins."""
+    def begin(self) -> None:
+        """A new run begins: totals go on, and what a former run said of its end is forgotten."""
         (self.path / "stop").unlink(missing_ok=True)
+        old = self.read("progress.json")
+        if old:
+            over = dict.fromkeys(("empty", "drained", "released", "listening"), False)
+            self.write("progress.json", {**old, **over, "problem": None, "in_flight": 0})
 
     # -- reports of tasks
 

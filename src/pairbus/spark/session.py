@@ -78,6 +78,9 @@ def _defaults(master: str, quiet: bool) -> dict[str, str]:
     values = {
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
+        # A Python process of Spark's that takes longer to start fails the query; on a busy machine
+        # the usual 15 seconds are not always enough.
+        "spark.python.authenticate.socketTimeout": "120s",
         # A ledger is many small files: look at them from the driver, not by a task each, and
         # read many in one task.
         "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",

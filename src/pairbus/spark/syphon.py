@@ -47,7 +47,7 @@ def start_syphon(
     bounds = bounds or Bounds()
     setup = Setup.of(options)
     state = StateDir(setup.checkpoint).create()
-    state.clear_stop()
+    state.begin()
     for name in ("max_messages_per_second", "max_bytes_per_second"):
         if getattr(options, name) is not None:
             state.set_control(**{name: getattr(options, name)})

@@ -239,3 +239,15 @@ def test_the_journal_gives_tokens_back_newest_first_and_once(tmp_path):
     assert journal.earlier(3, "a/b") == []
     journal.drop_before(4)
     assert journal.received(3) == {}
+
+
+def test_a_new_run_goes_on_with_the_totals_and_not_with_the_end(tmp_path):
+    state = StateDir(tmp_path).create()
+    state.ask_to_stop()
+    told = {"forwarded": 5, "empty": True, "drained": True, "released": True}
+    state.write("progress.json", told)
+    state.begin()
+    assert not state.stopping
+    found = state.read("progress.json")
+    assert found["forwarded"] == 5
+    assert not any(found[name] for name in ("empty", "drained", "released"))

@@ -1,0 +1,126 @@
+"""Bounded drains, a transform, a dry run: each a short query on real Spark."""
+
+import time
+
+import pytest
+
+from pairbus.exceptions import SyphonError
+from tests.spark.syphon.conftest import backlog_message
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.xdist_group("spark"),
+    pytest.mark.timeout(240),
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def destinations(pair):
+    for name in ("orders", "other", "masked"):
+        pair.primary.create_queue(name)
+
+
+def transform(messages):
+    """Re-route one destination, dead-letter one message, let another be gone."""
+    from pyspark.sql import functions as F
+
+    number = F.col("applicationProperties")["n"].cast("int")
+    return (
+        messages.withColumn(
+            "destination",
+            F.when(F.col("destination") == "orders", "masked").otherwise(F.col("destination")),
+        )
+        .withColumn(
+            "verdict",
+            F.when(number == 1, "dead-letter").when(number == 2, "complete").otherwise("deliver"),
+        )
+        .withColumn("reason", F.when(number == 1, "DroppedByTransform"))
+        .withColumn("description", F.when(number == 1, "number one"))
+    )
+
+
+def test_a_dry_run_counts_and_touches_nothing(pair, spark):
+    from pairbus.spark.dryrun import dry_run
+
+    pair.fill([backlog_message("orders", n) for n in range(3)])
+    pair.fill([backlog_message("other", 3), backlog_message(None, 4)], index=1)
+    result = dry_run(pair.options(), spark=spark)
+    rows = {(r["destination"], r["verdict"], r["reason"]): r["messages"] for r in result["rows"]}
+    assert rows == {
+        ("orders", "deliver", None): 3,
+        ("other", "deliver", None): 1,
+        (None, "dead-letter", "NoDestination"): 1,
+    }
+    assert result["operations"] == {
+        "receive_backlog": 5, "send_primary": 4, "settle": 5, "total": 14,
+    }  # fmt: skip
+    assert pair.take("orders", 1, timeout=0.2) == []
+
+
+def test_a_transform_reroutes_drops_and_dead_letters_until_empty(pair, spark):
+    from pairbus.spark.syphon import Bounds, start_syphon
+
+    name = f"{transform.__module__}:transform"
+    assert ":" in name
+    handle = start_syphon(
+        pair.options(transform=transform), spark=spark, bounds=Bounds(until_empty=True)
+    )
+    assert handle.wait(120)
+    assert pair.numbers("masked", 1) == [0]
+    assert pair.numbers("other", 1) == [3]
+    letters = {(reason, n) for reason, _, n in pair.dead_letters(0, 1)}
+    assert letters == {("DroppedByTransform", 1)}
+    assert handle.status()["state"] == "stopped"
+    handle.stop()  # twice is fine
+
+
+def test_a_drain_ends_after_so_many_messages_and_says_what_is_left(pair, spark):
+    from pairbus.spark.syphon import Bounds, start_syphon
+
+    pair.fill([backlog_message("orders", n) for n in range(50)])
+    handle = start_syphon(pair.options(), spark=spark, bounds=Bounds(max_messages=20))
+    assert handle.wait(120)
+    assert len(pair.take("orders", 20)) == 20
+    assert pair.take("orders", 1, timeout=0.2) == []
+    # A snapshot takes the rest, and not what comes later; what is later stays.
+    time.sleep(0.05)
+    handle = start_syphon(pair.options(), spark=spark, bounds=Bounds(snapshot=True))
+    pair.fill([backlog_message("orders", 99)])
+    assert pair.numbers("orders", 30) == list(range(20, 50))
+    handle.stop()
+    assert pair.take("orders", 1, timeout=0.2) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"primary": "NO_SUCH_VARIABLE"}, "NO_SUCH_VARIABLE is not set"),
+        ({"transform": "no.such:thing"}, "cannot be imported"),
+        ({"primary_namespace": None}, "is an address"),
+        ({"backlog_queue_count": 1, "primary_namespace": "fabrikam"}, "no backlog queues"),
+    ],
+)
+def test_what_is_wrong_is_one_clear_line(pair, changes, told):
+    from pairbus.spark.syphon import start_syphon
+
+    with pytest.raises(SyphonError, match=told) as caught:
+        start_syphon(pair.options(**changes))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("side", ["primary", "secondary"])
+def test_a_wrong_key_is_one_clear_line_before_spark_starts(pair, side):
+    from pairbus.spark.syphon import start_syphon
+
+    text = getattr(pair, side).connection_string
+    key = text.partition("SharedAccessKey=")[2].partition(";")[0]
+    with pytest.raises(SyphonError, match=f"{side} .*: the key or token is refused"):
+        start_syphon(pair.options(**{side: text.replace(key, "d3Jvbmc=")}))
+
+
+def test_one_namespace_cannot_be_both(pair):
+    from pairbus.spark.syphon import start_syphon
+
+    with pytest.raises(SyphonError, match="are the same namespace"):
+        start_syphon(pair.options(primary=pair.secondary.connection_string))
