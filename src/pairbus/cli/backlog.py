@@ -61,8 +61,7 @@ def list_(pair: Pair) -> None:
 def create(pair: Pair, count: int | None) -> None:
     """Create the backlog queues that are missing.
 
-    `pair_namespace` does the same; use this where the application's key may not create queues. A
-    queue that exists is left as it is.
+    `pair_namespace` does the same when an application starts. A queue that exists is left as it is.
 
     \b
     Example:

@@ -32,8 +32,8 @@ def group() -> None:
 def create(pair: Pair, count: int | None) -> None:
     """Prepare the secondary for a primary: create its backlog queues, and check them.
 
-    Safe to repeat. It needs the Manage claim on the secondary; applications that pair afterwards
-    need only Send there if they find all queues in place.
+    Safe to repeat. It does what `pair_namespace` does when an application starts, and it says what
+    differs in queues that were there already. It needs the Manage claim on the secondary.
 
     \b
     Example:
