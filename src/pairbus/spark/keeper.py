@@ -75,6 +75,9 @@ class Keeper:
         per_queue: cap of messages of one queue in one micro-batch.
         bytes_per_queue: cap of bytes.
         max_messages: read this many in all.
+        warm: queues to read before their bell rings.
+        room: the waiting room.
+        clock: seconds since 1970.
         until_empty: find out whether the queues are empty, and say so in the progress.
     """
 
@@ -94,6 +97,7 @@ class Keeper:
         bytes_per_queue: int = 64 << 20,
         max_messages: int | None = None,
         until_empty: bool = False,
+        warm: Sequence[str] = (),
         room: WaitingRoom | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -114,7 +118,7 @@ class Keeper:
         self._clock = clock
         self._lock = threading.RLock()
         self._room = room or WaitingRoom()
-        self._warm: set[str] = set()
+        self._warm: set[str] = set(warm)
         self._listens = True
         self._done: set[str] = set()  # a bounded drain has all of these queues
         self._grants: dict[int, list[Grant]] = {}

@@ -47,6 +47,7 @@ def open_keeper(options: ConnectorOptions) -> Keeper:
     def problem(text: str | None) -> None:
         problems["secondary"] = text
 
+    bounded = options["enqueuedBefore"] is not None
     bell = Doorbell(options.target, options["longPoll"], problem=problem)
     return Keeper(
         options.entities(),
@@ -63,4 +64,5 @@ def open_keeper(options: ConnectorOptions) -> Keeper:
         bytes_per_queue=options["maxBytesPerTrigger"],
         max_messages=options["maxMessages"],
         until_empty=options["untilEmpty"],
+        warm=options.entities() if bounded else (),
     )

@@ -290,6 +290,8 @@ def receive(options: ConnectorOptions, partition: ReceivePartition) -> "Iterator
             got = wire.receive(queue, min(left, options["arrowBatchSize"]), room)
             if not got:
                 more = False
+                # A snapshot has all of a queue that is empty, but not of one that is away.
+                done = latest is not None and not wire.failed
                 break
             now = time.time_ns() // 1000
             if page is not None:

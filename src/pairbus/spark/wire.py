@@ -72,6 +72,7 @@ class Receiving:
         self._mode = Mode.RECEIVE_AND_DELETE if delete else Mode.PEEK_LOCK
         self._backlog = BacklogSide(target, "reader")
         self.namespace = namespace_of(target)
+        self.failed = False
 
     def receive(self, queue: str, count: int, size: int) -> list[tuple[bytes | None, bytes]]:
         """What is there now; nothing where the queue cannot be read."""
@@ -82,8 +83,10 @@ class Receiving:
                 self._pool.forget_receiver(queue)
                 if attempt:
                     log.warning("%s: not read: %s", queue, exc.condition)
+                    self.failed = str(exc.condition) != "amqp:not-found"
                     return []
             else:
+                self.failed = False
                 if self._mode is Mode.RECEIVE_AND_DELETE:
                     return [(None, one.payload) for one in got]
                 return [(one.tag, one.payload) for one in got]

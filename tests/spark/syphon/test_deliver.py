@@ -222,6 +222,14 @@ def test_a_snapshot_leaves_what_came_later(pair, task):
     assert task.remaining() == 3
 
 
+def test_a_snapshot_of_a_queue_ends_when_it_is_empty(pair, task):
+    pair.fill([backlog_message("orders", 1)])
+    task.run(read=task.read(enqueuedBefore=str(int(time.time() * 1000) + 60_000)))
+    assert len(pair.take("orders", 1)) == 1
+    (_, report), *_ = task.state.reports()
+    assert report["read"][QUEUE]["done"]
+
+
 def test_without_settlement_a_refusal_is_an_error(pair, task):
     batch = pa.record_batch({"message": pa.array([backlog_message(None, 1)], pa.binary())})
     deliverer = task.deliverer(settling=None, receipts=None, destination="no-such-queue")
