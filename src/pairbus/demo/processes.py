@@ -1,5 +1,6 @@
 """A broker as a process of its own, that can be killed and started again."""
 
+import atexit
 import json
 import os
 import subprocess
@@ -58,6 +59,7 @@ class BrokerProcess:
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
             start_new_session=True,  # Ctrl-C is for the demo, which ends the brokers itself
         )
+        atexit.register(self.kill)  # whatever happens to the demo, no broker stays behind
         ready = self._first_line()
         self.connection_string = ready["connection_string"]
         self._port = int(ready["port"])
@@ -96,6 +98,7 @@ class BrokerProcess:
             self._reap()
 
     def _reap(self) -> None:
+        atexit.unregister(self.kill)
         if self._process is not None:
             self._process.wait()
             if self._process.stdout:

@@ -410,16 +410,20 @@ class Story:
     def close(self) -> None:
         """End everything that was started, and remove the folder."""
         self._stop.set()
-        self.load.stop_sending(5)
-        self.load.stop_reading(5)
-        with contextlib.suppress(Exception):
-            if self._handle is not None:
-                self._handle.stop(10)
-        if self._spark_started.done() and not self._spark_started.exception():
-            self._spark_started.result().stop()
-        self._spark_thread.shutdown(wait=False, cancel_futures=True)
-        self._stack.close()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        try:
+            self.load.stop_sending(5)
+            self.load.stop_reading(5)
+            with contextlib.suppress(Exception):
+                if self._handle is not None:
+                    self._handle.stop(10)
+            if self._spark_started.done() and not self._spark_started.exception():
+                self._spark_started.result().stop()
+            self._spark_thread.shutdown(wait=False, cancel_futures=True)
+            self._stack.close()
+        finally:  # also when a second Ctrl-C comes in between
+            for broker in (self.primary, self.secondary):
+                broker.kill()
+            shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def start_spark() -> "SparkSession":
