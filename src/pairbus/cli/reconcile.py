@@ -112,12 +112,14 @@ def _peek(pair: Pair, file: str, ledger: str) -> None:
         )
     what = f"looking into the backlog queues of {endpoint.host}"
     writer = LedgerWriter(ledger, client_id="reconcile")
+    writer.count(endpoint.host, "$namespace", "management", "list", messages=0)
     with doing(what), _connected(pair) as connection:
         rows = peek_backlog(
             connection,
             paths,
-            count=lambda entity: writer.count(
-                endpoint.host, entity, "management", "peek", messages=0
+            # by message, the dearer reading, as for a receive
+            count=lambda entity, seen: writer.count(
+                endpoint.host, entity, "management", "peek", messages=seen, billable=max(1, seen)
             ),
         )
         save_peeked(rows, file)

@@ -22,7 +22,7 @@ def peek_backlog(
     queues: Iterable[str],
     *,
     progress: Callable[[int], None] | None = None,
-    count: Callable[[str], None] | None = None,
+    count: Callable[[str, int], None] | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Give a row for each message in these queues and their dead-letter queues.
 
@@ -30,7 +30,7 @@ def peek_backlog(
         connection: to the secondary.
         queues: paths; one that does not exist has nothing in it.
         progress: is told now and then how many were seen.
-        count: is told of each call, with its entity: looking costs an operation.
+        count: is told of each call, with its entity and the messages it gave: looking is charged.
     """
     seen = 0
     for queue in queues:
@@ -71,7 +71,7 @@ def save_peeked(rows: Iterable[dict[str, Any]], file: str) -> int:
 
 
 def _pages(
-    connection: LeanConnection, entity: str, count: Callable[[str], None] | None
+    connection: LeanConnection, entity: str, count: Callable[[str, int], None] | None
 ) -> Iterator[Received]:
     management = connection.management(entity)
     position = 0
@@ -83,7 +83,7 @@ def _pages(
                 return
             raise
         if count is not None:
-            count(entity)
+            count(entity, len(page))
         if not page:
             return
         yield from page
