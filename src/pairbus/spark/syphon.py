@@ -120,8 +120,14 @@ def _first_line(exc: BaseException) -> str:
 
 def prepare_session(session: "SparkSession") -> "SparkSession":
     """A session of our own on the same Spark, so that our settings disturb nobody."""
+    from pyspark.sql import SparkSession
+
     from pairbus.spark.source import ServiceBusSource
 
+    if SparkSession.getActiveSession() is None:
+        # On a thread that did not make the session none is active, and `writeStream` finds Python
+        # data sources through the active session only. Making a DataFrame makes it so.
+        session.createDataFrame([], "nothing int")
     own = session.newSession()
     own.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(ARROW_ROWS))
     own.conf.set("spark.sql.session.timeZone", "UTC")

@@ -4,6 +4,7 @@ import datetime as dt
 import decimal
 import time
 import uuid
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow.parquet as pq
 import pytest
@@ -28,7 +29,9 @@ MANY = 50_000  # for a destination that takes none, at the head of the queue
 def syphon(pair, spark):
     from pairbus.spark.syphon import start_syphon
 
-    handle = start_syphon(pair.options(long_poll=30, max_messages_per_trigger=10_000), spark=spark)
+    options = pair.options(long_poll=30, max_messages_per_trigger=10_000)
+    with ThreadPoolExecutor(1) as another:  # than the thread that made the session
+        handle = another.submit(start_syphon, options, spark=spark).result()
     yield handle
     handle.stop()
 
