@@ -209,8 +209,10 @@ def wrap_plain(payload: bytes, path: str) -> bytes:
     """
     code, start, end = section_at(payload, 0)
     at = 0
-    if code == PROPERTIES and end < len(payload):
+    if code == PROPERTIES:
         at = end
+        if at == len(payload):  # the SDK writes no body where its value is empty
+            return payload + _new_section(2, _path_entry(path))
         code, start, end = section_at(payload, at)
     if code < PROPERTIES:
         return wrap_encoded(payload, path)[0]

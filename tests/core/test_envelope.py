@@ -28,7 +28,7 @@ from pairbus.envelope import (
     wrap_plain,
 )
 from pairbus.exceptions import ReservedPropertyError
-from pairbus.outgoing import pack, prepare
+from pairbus.outgoing import pack, prepare, with_id
 
 NOW = 2_000_000_000_000
 
@@ -213,6 +213,17 @@ def test_encoded_messages_are_wrapped_as_objects_are(message, path):
     assert sections(home) == sections(direct)
     if direct.properties is None or direct.properties.group_id is None:
         assert sections(Message.parse(wrap_plain(payload, path))) == sections(waiting)
+
+
+@pytest.mark.parametrize("empty", ["", 0, False, [], {}])
+def test_message_without_a_body_can_be_read_in_the_backlog(empty):
+    """The SDK writes no body section at all where the value of the body is empty."""
+    payload = encode(with_id(AmqpAnnotatedMessage(value_body=empty)))
+
+    waiting = Message.parse(wrap_plain(payload, "orders"))
+
+    assert sections(waiting) == sections(Message.parse(wrap_encoded(payload, "orders")[0]))
+    assert waiting.application_properties == {"x-ms-path": "orders"}
 
 
 def test_what_is_not_touched_stays_the_same_bytes():
