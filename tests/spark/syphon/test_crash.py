@@ -3,6 +3,7 @@
 Brokers and syphon are processes of their own, started by the command line.
 """
 
+import contextlib
 import json
 import os
 import random
@@ -93,7 +94,7 @@ class Crash:
         self.sent.update(plain=EACH * QUEUES // 2, unique=EACH * QUEUES // 2)
 
     def start(self, *arguments):
-        if self.syphon is not None:
+        if self.syphon is not None and not self.syphon.stdout.closed:
             self.finish_output()
         (self.folder / "checkpoint" / "status.json").unlink(missing_ok=True)
         self.syphon = subprocess.Popen(
@@ -140,9 +141,10 @@ class Crash:
         while True:
             children = psutil.Process(self.syphon.pid).children(recursive=True)
             for process in children:
-                if pattern(process):
-                    return process
-            assert time.monotonic() < deadline, [(p.name(), p.cmdline()[:3]) for p in children]
+                with contextlib.suppress(psutil.NoSuchProcess):  # helpers come and go
+                    if pattern(process):
+                        return process
+            assert time.monotonic() < deadline, children
             time.sleep(0.1)
 
     def received(self, queue):
@@ -222,10 +224,12 @@ def test_kill_of_driver_and_jvm_loses_nothing_and_a_signal_ends_cleanly(crash):
     crash.wait_for(800)
     os.kill(crash.syphon.pid, signal.SIGKILL)
     crash.syphon.wait()
+    crash.fill()  # so that there is load when the next one is killed
     crash.start()
     crash.wait_for(crash.forwarded() + 500)
     crash.child(lambda process: process.name() == "java").kill()
     assert crash.syphon.wait(60) != 0
+    crash.fill()
     crash.start()
     crash.wait_for(crash.forwarded() + 500)
     crash.syphon.terminate()
