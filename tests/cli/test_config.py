@@ -93,6 +93,12 @@ def test_explicit_file_that_is_missing_is_an_error(clean, monkeypatch):
         resolve_pair()
 
 
+def test_folder_in_place_of_the_file_is_told(clean, monkeypatch):
+    monkeypatch.setenv("PAIRBUS_CONFIG", str(clean))
+    with pytest.raises(UserError, match="is not a file"):
+        resolve_pair()
+
+
 def test_primary_at_an_address_needs_a_name():
     pair = resolve_pair(primary="Endpoint=sb://127.0.0.1:5672;UseDevelopmentEmulator=true")
     with pytest.raises(UserError, match="--primary-namespace"):
@@ -104,6 +110,13 @@ def test_missing_pieces_are_asked_for_by_name():
         Pair().require_secondary()
     with pytest.raises(UserError, match="PAIRBUS_LEDGER"):
         Pair().require_ledger()
+    with pytest.raises(UserError, match=r"no primary namespace is given.*PAIRBUS_PRIMARY"):
+        _ = Pair().primary_namespace
+
+
+def test_number_of_queues_comes_from_the_environment_too(clean, monkeypatch):
+    monkeypatch.setenv("PAIRBUS_BACKLOG_QUEUE_COUNT", "2")
+    assert resolve_pair().backlog_queue_count == 2
 
 
 def test_secret_never_shows_in_a_pair():

@@ -49,7 +49,21 @@ def test_port_in_use_is_told_in_one_line(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         result = run("--ledger", str(tmp_path), "--port", str(taken.getsockname()[1]))
     assert result.exit_code == ExitCode.ERROR
-    assert "another --port" in result.stderr
+    assert "another --host or --port" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        (("--port", "99999"), ExitCode.USAGE),
+        (("--host", "no.such.host.invalid", "--token", "x" * 32), ExitCode.ERROR),
+    ],
+)
+def test_address_that_cannot_be_is_told_in_one_line(tmp_path, options, code):
+    result = run("--ledger", str(tmp_path), *options)
+    assert result.exit_code == code
+    assert result.stderr.count("\n") == 1
+    assert "Unknown error" not in result.stderr
 
 
 @pytest.mark.slow

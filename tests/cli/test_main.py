@@ -51,6 +51,12 @@ def test_unknown_noun_is_a_usage_error_in_one_line():
     assert "frobnicate" in result.stderr
 
 
+def test_misspelt_noun_is_told_the_nearest():
+    result = run("backlgo", "list")
+    assert result.exit_code == ExitCode.USAGE
+    assert "Did you mean 'backlog'?" in result.stderr
+
+
 def test_user_error_is_one_line_and_exit_code_three(break_with):
     break_with(UserError("queue orders does not exist", "pairbus backlog list"))
     result = run("completion")

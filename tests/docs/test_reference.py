@@ -54,19 +54,23 @@ def test_every_command_is_in_the_reference(path):
     )
 
 
-@pytest.mark.parametrize(
-    "path",
-    [p for p, c in ALL_COMMANDS.items() if not isinstance(c, click.Group)],
-    ids=" ".join,
-)
+@pytest.mark.parametrize("path", ALL_COMMANDS, ids=" ".join)
 def test_help_of_every_command_is_documentation_with_an_example(path):
     command = ALL_COMMANDS[path]
     assert command.help, "no help"
     assert re.search(r"Examples?[ :(]", command.help), "no example"
     for parameter in command.params:
         if isinstance(parameter, click.Option) and not parameter.hidden:
-            explained = parameter.help or parameter.metavar or parameter.show_default
-            assert explained, f"{parameter.opts[0]} is not explained"
+            assert parameter.help, f"{parameter.opts[0]} is not explained"
+
+
+@pytest.mark.parametrize(
+    "path", [p for p, c in ALL_COMMANDS.items() if isinstance(c, click.Group)], ids=" ".join
+)
+def test_list_of_commands_cuts_no_sentence_off(path):
+    context = click.Context(ALL_COMMANDS[path], info_name=path[-1], terminal_width=80)
+    lines = ALL_COMMANDS[path].get_help(context).splitlines()
+    assert [line for line in lines if line.endswith("...") and "Usage" not in line] == []
 
 
 def test_every_noun_has_its_module():

@@ -21,7 +21,16 @@ from pairbus.cli.output import (
 
 @click.group("backlog")
 def group() -> None:
-    """List, create, peek, resubmit and delete backlog queues."""
+    """List, create, peek, resubmit and delete backlog queues.
+
+    Backlog queues are in the secondary namespace, NAMESPACE/x-servicebus-transfer/0 and so on. They
+    keep what could not be sent to the primary, until the syphon brings it home. Those that it could
+    not deliver are their dead letters.
+
+    \b
+    Example:
+      pairbus backlog list --pair orders
+    """
 
 
 @group.command("list")
@@ -119,7 +128,8 @@ def delete(pair: Pair, names: tuple[str, ...], yes: bool, with_messages: bool) -
 @pair_options
 @click.argument("queue")
 @click.option("--dead-letters", is_flag=True, help="Peek the dead letters instead.")
-@click.option("--count", default=20, show_default=True, type=click.IntRange(1, 1000))
+@click.option("--count", default=20, show_default=True, type=click.IntRange(1, 1000),
+              help="How many messages.")  # fmt: skip
 @click.option("--from", "start", default=0, help="Sequence number to begin with.")
 @click.option("--body", is_flag=True, help="Show the beginning of the bodies, too.")
 def peek(pair: Pair, queue: str, dead_letters: bool, count: int, start: int, body: bool) -> None:
@@ -183,7 +193,7 @@ def describe(message: Any, with_body: bool) -> dict[str, Any]:
     return row
 
 
-@group.command("resubmit")
+@group.command("resubmit", short_help="Put dead letters back, to be tried again.")
 @json_option
 @pair_options
 @click.argument("queue")

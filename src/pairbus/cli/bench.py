@@ -15,7 +15,8 @@ QUEUE = "bench"
 
 @click.command("bench")
 @json_option
-@click.option("--messages", default=2000, show_default=True, type=click.IntRange(10))
+@click.option("--messages", default=2000, show_default=True, type=click.IntRange(10),
+              help="How many for each figure.")  # fmt: skip
 @click.option("--size", default=1024, show_default=True, type=click.IntRange(0, 200_000),
               help="Bytes of each body.")  # fmt: skip
 def command(messages: int, size: int) -> None:

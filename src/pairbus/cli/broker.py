@@ -17,7 +17,15 @@ from pairbus.cli.output import ExitCode, fail, mask
 
 @click.group("broker")
 def group() -> None:
-    """Run the embedded Service Bus broker."""
+    """Run the embedded Service Bus broker.
+
+    A Service Bus namespace in one process, for trying and testing: the official SDK talks to it. It
+    is not for production.
+
+    \b
+    Example:
+      pairbus broker run --namespace contoso --port 5672
+    """
 
 
 @group.command("run")
@@ -54,7 +62,12 @@ def group() -> None:
     show_envvar=True,
     help="The shared access key; needed where --host is not a loopback address.",
 )
-@click.option("--key-name", default="RootManageSharedAccessKey", show_default=True)
+@click.option(
+    "--key-name",
+    default="RootManageSharedAccessKey",
+    show_default=True,
+    help="The name of the shared access key.",
+)
 @click.option(
     "--control-port",
     type=click.IntRange(0, 65535),

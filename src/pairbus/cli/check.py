@@ -81,12 +81,18 @@ def worst(findings: list[Finding]) -> str:
 @click.command("check")
 @json_option
 @pair_options
-@click.option("--backlog-warning", default=1.0, show_default=True, metavar="N")
-@click.option("--backlog-critical", default=100_000.0, show_default=True, metavar="N")
-@click.option("--age-warning", default=300.0, show_default=True, metavar="SECONDS")
-@click.option("--age-critical", default=3600.0, show_default=True, metavar="SECONDS")
-@click.option("--dead-warning", default=1.0, show_default=True, metavar="N")
-@click.option("--dead-critical", default=1.0, show_default=True, metavar="N")
+@click.option("--backlog-warning", default=1.0, show_default=True, metavar="N",
+              help="Messages in the backlog from which on it is a warning.")  # fmt: skip
+@click.option("--backlog-critical", default=100_000.0, show_default=True, metavar="N",
+              help="Messages in the backlog from which on it is critical.")  # fmt: skip
+@click.option("--age-warning", default=300.0, show_default=True, metavar="SECONDS",
+              help="Age of the oldest message: a warning.")  # fmt: skip
+@click.option("--age-critical", default=3600.0, show_default=True, metavar="SECONDS",
+              help="Age of the oldest message: critical.")  # fmt: skip
+@click.option("--dead-warning", default=1.0, show_default=True, metavar="N",
+              help="Dead letters: a warning.")  # fmt: skip
+@click.option("--dead-critical", default=1.0, show_default=True, metavar="N",
+              help="Dead letters: critical.")  # fmt: skip
 @click.option("--failed-over", type=click.Choice(["ok", "warning", "critical"]), default="warning",
               show_default=True, help="What an entity that is failed over counts as.")  # fmt: skip
 @click.option("--outage", default=3600.0, show_default=True, metavar="SECONDS",

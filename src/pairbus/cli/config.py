@@ -15,8 +15,8 @@ else `~/.config/pairbus/config.toml`::
     credential = "myapp.identity:credential"   # importable factory of a token credential
 
 The environment goes before the file: `PAIRBUS_PRIMARY`, `PAIRBUS_SECONDARY` (connection strings),
-`PAIRBUS_PRIMARY_NAMESPACE`, `PAIRBUS_LEDGER`, `PAIRBUS_CHECKPOINT`. Options of a command go before
-both. A command asks for what it needs::
+`PAIRBUS_PRIMARY_NAMESPACE`, `PAIRBUS_BACKLOG_QUEUE_COUNT`, `PAIRBUS_LEDGER`, `PAIRBUS_CHECKPOINT`.
+Options of a command go before both. A command asks for what it needs::
 
     @click.command("status")
     @pair_options                # adds --pair --primary --secondary --primary-namespace --ledger …
@@ -147,11 +147,10 @@ class Pair:
         """The name that the paths of backlog queues begin with."""
         if self.explicit_namespace:
             return self.explicit_namespace
-        derived = self.primary.namespace if self.primary else None
+        derived = self.require_primary().namespace
         if derived is None:
             fail(
-                "the primary's namespace has no name: "
-                + (f"{self.primary.host} is an address" if self.primary else "no primary is given"),
+                f"the primary's namespace has no name: {self.require_primary().host} is an address",
                 "--primary-namespace NAME or PAIRBUS_PRIMARY_NAMESPACE",
                 code=ExitCode.USAGE,
             )
@@ -243,7 +242,8 @@ def config_path(explicit: str | None = None) -> Path | None:
     if chosen:
         path = Path(chosen).expanduser()
         if not path.is_file():
-            fail(f"configuration file {path} does not exist", code=ExitCode.USAGE)
+            problem = "is not a file" if path.exists() else "does not exist"
+            fail(f"configuration file {path} {problem}", code=ExitCode.USAGE)
         return path
     base = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
     for path in (Path("pairbus.toml"), Path(base).expanduser() / "pairbus" / "config.toml"):

@@ -44,7 +44,15 @@ WORDS = {
 
 @click.group()
 def group() -> None:
-    """Estimate and report what pairing costs."""
+    """Estimate and report what pairing costs.
+
+    `estimate` needs nothing but your figures; `report` reads the ledger, in which paired clients
+    and syphons count every operation that Service Bus charges for.
+
+    \b
+    Example:
+      pairbus cost estimate --queues 10
+    """
 
 
 # ------------------------------------------------------------------ values on the command line
@@ -254,7 +262,7 @@ def _charge_cells(name: str, charge: "Charge", note: str) -> tuple[Any, ...]:
 # ------------------------------------------------------------------ report
 
 
-@group.command("report")
+@group.command("report", short_help="Say what was spent, by the ledger.")
 @click.argument("ledgers", metavar="[LEDGER]...", nargs=-1)
 @click.option("--pair", "pair_name", metavar="NAME", help="A pair of the configuration file.")
 @click.option("--from", "start", type=Moment(), metavar="TIME", help="First minute, UTC.")

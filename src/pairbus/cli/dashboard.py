@@ -1,7 +1,5 @@
 """`pairbus dashboard`: the live page."""
 
-import os
-
 import click
 
 from pairbus.cli.config import Pair, pair_options
@@ -11,7 +9,8 @@ from pairbus.cli.output import ExitCode, fail, require, say
 @click.command("dashboard")
 @pair_options
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", default=8666, show_default=True, help="Port; 0 takes a free one.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8666, show_default=True,
+              help="Port; 0 takes a free one.")  # fmt: skip
 @click.option(
     "--token",
     envvar="PAIRBUS_DASHBOARD_TOKEN",
@@ -60,7 +59,7 @@ def command(
     except ValueError as exc:
         fail(str(exc), code=ExitCode.USAGE)
     except OSError as exc:
-        fail(f"cannot listen on {host}:{port}: {os.strerror(exc.errno or 0)}", "another --port")
+        fail(f"cannot listen on {host}:{port}: {exc.strerror}", "another --host or --port")
     say(f"Live page: {page.url}")
     if token is None:
         say(f"To pause and resume, open: {page.link}")

@@ -10,7 +10,15 @@ from pairbus.cli.output import Column, Table, UserError, emit, is_terminal, json
 
 @click.group()
 def group() -> None:
-    """Look after the ledger: compact it, show it."""
+    """Look after the ledger: compact it, show it.
+
+    The ledger is a folder of Parquet files, to which paired clients and syphons write each charged
+    operation and what became of each message in the backlog.
+
+    \b
+    Example:
+      pairbus ledger show ./ledger
+    """
 
 
 def _location(ledger: str | None, pair_name: str | None) -> str:
@@ -59,7 +67,7 @@ def compact_(ledger: str | None, pair_name: str | None, target: int) -> None:  #
     emit(done, [table, *notes])
 
 
-@group.command("show")
+@group.command("show", short_help="Say what a ledger holds, repeats and lacks.")
 @click.argument("ledger", required=False)
 @click.option("--pair", "pair_name", metavar="NAME", help="A pair of the configuration file.")
 @json_option

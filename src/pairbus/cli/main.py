@@ -8,6 +8,7 @@ Errors are one line on the standard error and an exit code (`pairbus.cli.output.
 `--debug`, which may stand anywhere on the line, a traceback too.
 """
 
+import difflib
 import importlib
 import importlib.util
 import os
@@ -52,6 +53,17 @@ class Root(click.Group):
         found = getattr(module, "group", None) or module.command
         assert isinstance(found, click.Command)
         return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the noun; for a misspelt one name the nearest (click looks at loaded ones only)."""
+        name = args[0]
+        nouns = self.list_commands(ctx)
+        if name not in nouns and not name.startswith("-") and not ctx.resilient_parsing:
+            near = difflib.get_close_matches(name, nouns, n=1)
+            ctx.fail(f"No such command {name!r}." + (f" Did you mean {near[0]!r}?" if near else ""))
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the nouns without importing them."""
@@ -136,7 +148,8 @@ def cli(ctx: click.Context, config: str | None, debug: bool) -> None:
     """Keep Azure Service Bus senders alive through an outage.
 
     Pairs come from one TOML file or from the environment (PAIRBUS_PRIMARY, PAIRBUS_SECONDARY,
-    PAIRBUS_PRIMARY_NAMESPACE, PAIRBUS_LEDGER), so that nobody types a connection string.
+    PAIRBUS_PRIMARY_NAMESPACE, PAIRBUS_BACKLOG_QUEUE_COUNT, PAIRBUS_LEDGER, PAIRBUS_CHECKPOINT), so
+    that nobody types a connection string.
 
     \b
     Exit codes:

@@ -22,10 +22,18 @@ STATES = {"running": "green", "idle": "green", "paused": "yellow", "stopped": "d
 
 @click.group("pair")
 def group() -> None:
-    """Pair two namespaces, and show how they are."""
+    """Pair two namespaces, and show how they are.
+
+    A pair is a primary namespace, to which an application sends, and a secondary, which takes its
+    messages during an outage.
+
+    \b
+    Example:
+      pairbus pair status --pair orders
+    """
 
 
-@group.command("create")
+@group.command("create", short_help="Create the backlog queues, and check them.")
 @json_option
 @pair_options
 @click.option("--count", type=click.IntRange(1, 1000), help="Backlog queues (default: the pair's).")
@@ -56,7 +64,7 @@ def create(pair: Pair, count: int | None) -> None:
     emit({"created": created, "found": found, "differences": different}, table)
 
 
-@group.command("status")
+@group.command("status", short_help="Show entities, backlog and syphon of a pair.")
 @json_option
 @pair_options
 def status(pair: Pair) -> None:

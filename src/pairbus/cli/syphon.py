@@ -40,10 +40,18 @@ checkpoint_option = click.option(
 
 @click.group()
 def group() -> None:
-    """Bring the backlog home: run, watch, pause, resume."""
+    """Bring the backlog home: run, watch, pause, resume.
+
+    The syphon forwards what waits in the backlog queues to where it was meant to go. It runs on
+    Spark, in its own process or on a cluster.
+
+    \b
+    Example:
+      pairbus syphon run --pair orders --until-empty
+    """
 
 
-@group.command("run")
+@group.command("run", short_help="Forward the backlog to its destinations.")
 @json_option
 @pair_options
 @checkpoint_option
@@ -380,7 +388,7 @@ def resume(pair: Pair, checkpoint: str | None) -> None:
     say("resumed")
 
 
-@group.command("limit")
+@group.command("limit", short_help="Limit the rate of a running syphon.")
 @pair_options
 @checkpoint_option
 @click.option("--max-messages-per-second", type=float, metavar="N", help="0 takes the limit away.")
