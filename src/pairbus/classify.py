@@ -15,6 +15,7 @@ one reopen within the deadline asks the service again.
 from __future__ import annotations
 
 import enum
+import logging
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -42,6 +43,8 @@ from azure.servicebus.exceptions import (
 from pairbus.exceptions import PairingError
 
 __all__ = ["TABLE", "Row", "Verdict", "classify", "condition_of"]
+
+logger = logging.getLogger("pairbus.classify")
 
 
 class Verdict(enum.Enum):
@@ -264,9 +267,16 @@ TABLE: tuple[Row, ...] = (
 def classify(
     error: BaseException, rule: Callable[[BaseException], Verdict | None] | None = None
 ) -> Verdict:
-    """What `error` means. `rule` is asked first; None from it leaves the matter to the table."""
+    """What `error` means. `rule` is asked first; None from it leaves the matter to the table.
+
+    A rule that raises, or returns something else, is logged and leaves it to the table too: it
+    must neither hide the error that the caller is to see nor end the pings.
+    """
     if rule is not None:
-        verdict = rule(error)
-        if verdict is not None:
-            return Verdict(verdict)
+        try:
+            verdict = rule(error)
+            if verdict is not None:
+                return Verdict(verdict)
+        except Exception:
+            logger.exception("the rule %r failed; the table decides", rule)
     return next(row.verdict for row in TABLE if row.applies(error))

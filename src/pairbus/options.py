@@ -158,7 +158,8 @@ class SendAvailabilityPairedNamespaceOptions:
             address; otherwise it is the first label of the host name.
         send_timeout: Deadline on every attempt to send, to either namespace, in seconds.
         classify: A rule of the application's own: gets the exception, and returns a
-            `pairbus.classify.Verdict`, or None to leave it to pairbus.
+            `pairbus.classify.Verdict`, or None to leave it to pairbus. One that raises is logged,
+            and leaves it to pairbus too.
         oversize: What to do, while healthy, with a message that would not fit a backlog queue:
             `"warn"`, `"refuse"` or `"ignore"`.
         ttl_policy: `"full"` or `"deduct"`; see `SyphonOptions.ttl_policy`.

@@ -95,6 +95,17 @@ def test_applications_rule_comes_first_and_may_pass():
     assert classify(sdk.ServiceBusQuotaExceededError(), rule) is Verdict.FULL
 
 
+@pytest.mark.parametrize("answer", [ZeroDivisionError("a bug in the rule"), "no verdict"])
+def test_rule_that_fails_is_logged_and_leaves_it_to_the_table(answer, caplog):
+    def rule(error):
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    assert classify(sdk.ServiceBusQuotaExceededError(), rule) is Verdict.FULL
+    assert "the table decides" in caplog.text
+
+
 def test_condition_is_text_whatever_the_sdk_made_of_it():
     assert condition_of(sdk.ServiceBusError("x", condition=b"amqp:not-found")) == "amqp:not-found"
     assert (
