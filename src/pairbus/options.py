@@ -61,8 +61,10 @@ def _choice(owner: object, name: str, choices: tuple[str, ...]) -> None:
 
 def check_namespace_name(name: str) -> str:
     """Return `name`, lower-cased, if it can name a primary namespace in a backlog path."""
-    if not name or "/" in name or name != name.strip() or len(name) > 200:
-        raise ValueError(f"primary_namespace must be a name such as 'contoso', got {name!r}")
+    if not name or set("/=;") & set(name) or name != name.strip() or len(name) > 200:
+        # Shown only if it cannot be a connection string, given in the wrong place.
+        shown = "a connection string" if "=" in name else repr(name)
+        raise ValueError(f"primary_namespace must be a name such as 'contoso', got {shown}")
     return name.lower()
 
 

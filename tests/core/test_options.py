@@ -2,6 +2,7 @@
 
 import dataclasses
 from datetime import timedelta
+from functools import partial
 
 import pytest
 
@@ -82,6 +83,13 @@ def test_syphon_options_show_no_secret():
 
     assert "hush" not in repr(made)
     assert "hush" not in repr(options(enable_syphon=True, syphon=made))
+
+
+@pytest.mark.parametrize("kind", [options, partial(SyphonOptions, primary="P", secondary="S")])
+def test_connection_string_in_the_place_of_a_name_is_refused_and_not_shown(kind):
+    with pytest.raises(ValueError, match="primary_namespace must be a name") as caught:
+        kind(primary_namespace="Endpoint=sb://x/;SharedAccessKeyName=n;SharedAccessKey=hush")
+    assert "hush" not in str(caught.value)
 
 
 @pytest.mark.parametrize("value", ["", "  ", None, 3])
