@@ -70,6 +70,8 @@ async def test_observer_that_raises_costs_nothing(world):
     assert len(world.backlog()) == 1
     for event in told:
         assert event.pair == f"127.0.0.1:{world.primary.port}>127.0.0.1:{world.secondary.port}"
+        # Metrics that come from events and those that come from the status are of one pair.
+        assert event.pair == f"{client.status().primary}>{client.status().secondary}"
         assert event.entity == "orders"
         assert event.at.tzinfo is not None
         json.dumps(event.as_dict())

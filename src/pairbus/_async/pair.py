@@ -254,7 +254,7 @@ class Pair:
         return PairStatus(
             client_id=self.client_id,
             primary_namespace=self.primary_namespace,
-            primary=self.primary_namespace,
+            primary=self.primary_host,
             secondary=self.secondary_host,
             state=state,
             state_reason=reason,
