@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import threading
 import uuid
+from collections import deque
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from time import monotonic
@@ -46,6 +48,8 @@ class Entity:
         self.next_ping: float | None = None
         self.engaged = AEvent()  # set while failed over; a new one after each restore
         self._guard = AGuard()
+        self._untold: deque[tuple[Health, Health, Fact, str]] = deque()
+        self._telling = threading.Lock()
         self._timer: AEvent | None = None  # set to cancel
         self._pings: AEvent | None = None  # set to stop
 
@@ -89,8 +93,23 @@ class Entity:
                 self.refusal = None
             for command in commands:
                 self._perform(command)
-        self._tell(before, health, fact, by)
+            if health is not before:
+                self._untold.append((before, health, fact, by))
+        self._tell_all()
         return health
+
+    def _tell_all(self) -> None:
+        """Tell what was decided in the order of the decisions, whichever thread comes to it.
+
+        Observers are called without the guard, and may decide something themselves: one who finds
+        another telling leaves it to that one.
+        """
+        while self._untold and self._telling.acquire(blocking=False):
+            try:
+                while self._untold:
+                    self._tell(*self._untold.popleft())
+            finally:
+                self._telling.release()
 
     def _perform(self, command: Command) -> None:
         """Set a command going; nothing here waits."""
