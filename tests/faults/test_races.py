@@ -2,11 +2,13 @@
 
 import random
 import threading
+import time
 from types import SimpleNamespace
 
 import pytest
 
 from pairbus._sync.entity import Entity
+from pairbus._sync.link import Link
 from pairbus._sync.pair import Timing
 from pairbus.core import health as core
 from pairbus.hub import Hub
@@ -93,3 +95,45 @@ def test_observer_may_decide_something_itself():
     assert told == ["FailedOver", "RoutingForced", "Restored"]
     assert entity.health.forced == "primary"
     entity.close()
+
+
+class Opening:
+    """An SDK sender that opens when it is told to."""
+
+    def __init__(self):
+        self.is_open = False
+        self.begun, self.go_on, self.closed = (threading.Event() for _ in range(3))
+
+    def __enter__(self):
+        self.begun.set()
+        assert self.go_on.wait(10)
+        self.is_open = True
+
+    def close(self):
+        if self.is_open:
+            self.is_open = False
+            self.closed.set()
+
+
+def test_link_that_is_closed_while_it_opens_does_not_stay_open():
+    sender = Opening()
+    link = Link(lambda: sender, "primary orders")
+    raised = []
+
+    def open_it():
+        try:
+            link.open(deadline=time.monotonic() + 10)
+        except ValueError as error:
+            raised.append(error)
+
+    opening = threading.Thread(target=open_it)
+    opening.start()
+    assert sender.begun.wait(10)
+
+    link.close()
+    sender.go_on.set()
+    opening.join(10)
+
+    assert sender.closed.wait(10)
+    assert "shutdown" in str(raised[0])
+    assert not link.is_open

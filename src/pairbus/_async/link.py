@@ -159,9 +159,13 @@ class Link:
             message=f"Another send to {self.name} was not done before this one's deadline."
         )
 
+    def _ended(self) -> Exception | None:
+        return self._end  # set by others at any time
+
     async def _opened(self, deadline: float) -> ServiceBusSender:
-        if self._end is not None:
-            raise self._end
+        end = self._ended()
+        if end is not None:
+            raise end
         sender = self._sender
         if sender is not None:
             if not _sdk.is_shut_down(sender):
@@ -176,6 +180,12 @@ class Link:
         self._sender, self._wire = sender, None
         await self._left_behind(sender, deadline, sender.__aenter__)
         self._wire = _sdk.wire_of(sender)
+        end = self._ended()
+        if end is not None:
+            # Closed while it was opening, which undid the closing.
+            self._sender = None
+            aspawn(_close_quietly, sender, self._wire, name=f"pairbus close {self.name}")
+            raise end
         batch = await sender.create_message_batch()
         self.batch_limit = batch.max_size_in_bytes
         return sender
