@@ -73,6 +73,22 @@ async def test_where_the_syphon_runs_the_one_still_open_is_faulted(world, monkey
             await receiver.receive_messages()
     with pytest.raises(ClientFaultedError):
         client.get_queue_sender("orders")
+    await client.close()
+    with pytest.raises(ClientFaultedError, match="secondary client is down"):
+        await sender.send_messages(ServiceBusMessage("c"))
+
+
+async def test_sender_of_a_closed_client_says_so(world):
+    client = await world.pair()
+    sender = world.keep(client.get_queue_sender("orders"))
+    await sender.send_messages(ServiceBusMessage("a"))
+
+    await client.close()
+
+    with pytest.raises(ClientClosedError, match=r"close\(\) was called"):
+        await sender.send_messages(ServiceBusMessage("b"))
+    with pytest.raises(ClientClosedError):
+        await sender.create_message_batch()
 
 
 async def test_secondary_is_faulted_where_the_primary_is_down(world, monkeypatch):

@@ -74,6 +74,22 @@ def test_where_the_syphon_runs_the_one_still_open_is_faulted(world, monkeypatch)
             receiver.receive_messages()
     with pytest.raises(ClientFaultedError):
         client.get_queue_sender("orders")
+    client.close()
+    with pytest.raises(ClientFaultedError, match="secondary client is down"):
+        sender.send_messages(ServiceBusMessage("c"))
+
+
+def test_sender_of_a_closed_client_says_so(world):
+    client = world.pair()
+    sender = world.keep(client.get_queue_sender("orders"))
+    sender.send_messages(ServiceBusMessage("a"))
+
+    client.close()
+
+    with pytest.raises(ClientClosedError, match=r"close\(\) was called"):
+        sender.send_messages(ServiceBusMessage("b"))
+    with pytest.raises(ClientClosedError):
+        sender.create_message_batch()
 
 
 def test_secondary_is_faulted_where_the_primary_is_down(world, monkeypatch):

@@ -111,11 +111,12 @@ class PairedSender(ServiceBusSender):
 
     def close(self) -> None:
         """Close the sender's links. Twice is fine."""
-        if self._closed:
-            return
-        self._closed = True
+        with self._guard:
+            if self._closed:
+                return
+            self._closed = True
+            backlog, self._backlog = self._backlog, None
         self._client._forget(self)  # noqa: SLF001
-        backlog, self._backlog = self._backlog, None
         # Both at once: closing a link takes the SDK half a second.
         closing = spawn(backlog.close, name="pairbus close") if backlog is not None else None
         self._primary.close()
@@ -123,12 +124,12 @@ class PairedSender(ServiceBusSender):
             closing.join(10.0)
 
     def _check_usable(self) -> None:
+        self._client._check_usable()  # noqa: SLF001  # first: it says why
         if self._closed:
             raise ValueError(
                 "The handler has already been shutdown. Please use ServiceBusClient to create a "
                 "new instance."
             )
-        self._client._check_usable()  # noqa: SLF001
 
     # -- the SDK's surface
 
@@ -375,18 +376,19 @@ class PairedSender(ServiceBusSender):
             spawn(self._open_backlog, name=f"pairbus warm-up {self.entity_name}")
 
     def _open_backlog(self) -> None:
-        link = self._backlog_link()
-        if link is not None:
-            try:
+        try:
+            link = self._backlog_link()
+            if link is not None:
                 link.open(deadline=monotonic() + self._pair.timing.send_timeout)
-            except Exception:  # noqa: BLE001  # the send that needs it finds out and tells
-                return
+        except Exception:  # noqa: BLE001  # the send that needs it finds out and tells
+            return
 
     # -- to the backlog
 
     def _backlog_link(self) -> Link | None:
         """The link to this sender's backlog queue: picked at random, kept while in rotation."""
         with self._guard:
+            self._check_usable()  # what is opened after the close, nobody would close
             link = self._backlog
             path = self._pair.pick_queue(link.path if link is not None else None)
             if path is None:
