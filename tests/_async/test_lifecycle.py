@@ -3,7 +3,7 @@
 import pytest
 from azure.servicebus import ServiceBusMessage
 
-from pairbus import events
+from pairbus import _sdk, events
 from pairbus._async import client as shell
 from pairbus.exceptions import ClientClosedError, ClientFaultedError
 
@@ -124,6 +124,28 @@ async def test_closing_both_in_time_faults_none_and_stops_the_syphon(world, monk
     assert syphon.stopped
     assert world.seen.of(events.ClientFaulted) == []
     assert client.status().state == "closed"
+
+
+async def test_close_ends_every_receiver_though_a_sender_is_made_meanwhile(world):
+    """The SDK's own close stops half-way then: its set of handlers changed."""
+    primary = world.primary_client()
+    client = await world.pair(primary)
+    receivers = [client.get_queue_receiver("orders") for _ in range(3)]
+
+    def meddle(receiver, close):
+        async def closed():
+            if not _sdk.is_shut_down(receiver):
+                world.keep(primary.get_queue_sender("orders"))
+            await close()
+
+        return closed
+
+    for receiver in receivers:
+        receiver.close = meddle(receiver, receiver.close)
+
+    await client.close()
+
+    assert all(_sdk.is_shut_down(receiver) for receiver in receivers)
 
 
 async def test_without_a_syphon_the_other_stays_open(world, monkeypatch):

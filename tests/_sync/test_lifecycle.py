@@ -4,7 +4,7 @@
 import pytest
 from azure.servicebus import ServiceBusMessage
 
-from pairbus import events
+from pairbus import _sdk, events
 from pairbus._sync import client as shell
 from pairbus.exceptions import ClientClosedError, ClientFaultedError
 
@@ -125,6 +125,28 @@ def test_closing_both_in_time_faults_none_and_stops_the_syphon(world, monkeypatc
     assert syphon.stopped
     assert world.seen.of(events.ClientFaulted) == []
     assert client.status().state == "closed"
+
+
+def test_close_ends_every_receiver_though_a_sender_is_made_meanwhile(world):
+    """The SDK's own close stops half-way then: its set of handlers changed."""
+    primary = world.primary_client()
+    client = world.pair(primary)
+    receivers = [client.get_queue_receiver("orders") for _ in range(3)]
+
+    def meddle(receiver, close):
+        def closed():
+            if not _sdk.is_shut_down(receiver):
+                world.keep(primary.get_queue_sender("orders"))
+            close()
+
+        return closed
+
+    for receiver in receivers:
+        receiver.close = meddle(receiver, receiver.close)
+
+    client.close()
+
+    assert all(_sdk.is_shut_down(receiver) for receiver in receivers)
 
 
 def test_without_a_syphon_the_other_stays_open(world, monkeypatch):
