@@ -126,6 +126,25 @@ async def test_closing_both_in_time_faults_none_and_stops_the_syphon(world, monk
     assert client.status().state == "closed"
 
 
+async def test_syphon_that_does_not_stop_keeps_nothing_open(world, caplog):
+    class Stuck(Syphon):
+        def stop(self):
+            raise RuntimeError("the query is stuck")
+
+    primary, secondary = world.primary_client(), world.secondary_client()
+    client = await world.pair(primary, secondary)
+    client._syphon = Stuck()
+    sender = world.keep(client.get_queue_sender("orders"))
+    await sender.send_messages(ServiceBusMessage("a"))
+
+    await client.close()
+
+    assert "the query is stuck" in caplog.text
+    assert not sender._primary.is_open
+    again = await world.pair(primary, secondary)  # both are free again
+    assert again.status().state == "open"
+
+
 async def test_close_ends_every_receiver_though_a_sender_is_made_meanwhile(world):
     """The SDK's own close stops half-way then: its set of handlers changed."""
     primary = world.primary_client()

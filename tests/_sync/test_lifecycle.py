@@ -127,6 +127,25 @@ def test_closing_both_in_time_faults_none_and_stops_the_syphon(world, monkeypatc
     assert client.status().state == "closed"
 
 
+def test_syphon_that_does_not_stop_keeps_nothing_open(world, caplog):
+    class Stuck(Syphon):
+        def stop(self):
+            raise RuntimeError("the query is stuck")
+
+    primary, secondary = world.primary_client(), world.secondary_client()
+    client = world.pair(primary, secondary)
+    client._syphon = Stuck()
+    sender = world.keep(client.get_queue_sender("orders"))
+    sender.send_messages(ServiceBusMessage("a"))
+
+    client.close()
+
+    assert "the query is stuck" in caplog.text
+    assert not sender._primary.is_open
+    again = world.pair(primary, secondary)  # both are free again
+    assert again.status().state == "open"
+
+
 def test_close_ends_every_receiver_though_a_sender_is_made_meanwhile(world):
     """The SDK's own close stops half-way then: its set of handlers changed."""
     primary = world.primary_client()

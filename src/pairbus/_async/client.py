@@ -291,7 +291,10 @@ class PairedClient(ServiceBusClient):
         self._pair.close()
         syphon, self._syphon = self._syphon, None
         if syphon is not None:
-            await ablocking(syphon.stop)
+            try:
+                await ablocking(syphon.stop)
+            except Exception:
+                logger.exception("the syphon did not stop; the clients are closed all the same")
         closing = [aspawn(sender.close, name="pairbus close") for sender in list(self._senders)]
         for task in closing:
             await task.join(10.0)

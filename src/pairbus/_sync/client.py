@@ -292,7 +292,10 @@ class PairedClient(ServiceBusClient):
         self._pair.close()
         syphon, self._syphon = self._syphon, None
         if syphon is not None:
-            blocking(syphon.stop)
+            try:
+                blocking(syphon.stop)
+            except Exception:
+                logger.exception("the syphon did not stop; the clients are closed all the same")
         closing = [spawn(sender.close, name="pairbus close") for sender in list(self._senders)]
         for task in closing:
             task.join(10.0)
