@@ -4,6 +4,7 @@
 """
 
 import contextlib
+import logging
 import re
 import socket
 import threading
@@ -24,7 +25,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Bounds", "SyphonHandle", "SyphonOptions", "backlog", "deliver", "start_syphon"]
 
+log = logging.getLogger("pairbus.syphon")
+
 ARROW_ROWS = 2000
+RESTARTS = 5  # of a query that fails again and again without progress
 
 
 def start_syphon(
@@ -59,8 +63,7 @@ def start_syphon(
     messages = restore(rows, ttl_policy=setup.ttl_policy)
     if setup.transform is not None:
         messages = setup.transform(messages)
-    query = deliver(messages, setup)
-    return SyphonHandle(setup, state, monitor, query, bounds, session if own else None)
+    return SyphonHandle(setup, state, monitor, messages, bounds, session if own else None)
 
 
 def backlog(session: "SparkSession", setup: Setup, bounds: Bounds) -> "DataFrame":
@@ -73,6 +76,7 @@ def backlog(session: "SparkSession", setup: Setup, bounds: Bounds) -> "DataFrame
 
 def deliver(messages: "DataFrame", setup: Setup) -> "StreamingQuery":
     """Send to the destinations, write receipts, settle: for ever, one micro-batch after another."""
+    _activate(messages.sparkSession)
     return (
         messages.writeStream.format("servicebus")
         .options(**setup.sink_options())
@@ -120,19 +124,26 @@ def _first_line(exc: BaseException) -> str:
 
 def prepare_session(session: "SparkSession") -> "SparkSession":
     """A session of our own on the same Spark, so that our settings disturb nobody."""
-    from pyspark.sql import SparkSession
-
     from pairbus.spark.source import ServiceBusSource
 
-    if SparkSession.getActiveSession() is None:
-        # On a thread that did not make the session none is active, and `writeStream` finds Python
-        # data sources through the active session only. Making a DataFrame makes it so.
-        session.createDataFrame([], "nothing int")
+    _activate(session)
     own = session.newSession()
     own.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(ARROW_ROWS))
     own.conf.set("spark.sql.session.timeZone", "UTC")
     own.dataSource.register(ServiceBusSource)
     return own
+
+
+def _activate(session: "SparkSession") -> None:
+    """Make a session the active one of this thread, if none is.
+
+    On a thread that did not make the session none is active, and `writeStream` finds Python data
+    sources through the active session only. Making a DataFrame makes it so.
+    """
+    from pyspark.sql import SparkSession
+
+    if SparkSession.getActiveSession() is None:
+        session.createDataFrame([], "nothing int")
 
 
 class SyphonHandle:
@@ -143,19 +154,21 @@ class SyphonHandle:
         setup: Setup,
         state: StateDir,
         monitor: Monitor,
-        query: "StreamingQuery",
+        messages: "DataFrame",
         bounds: Bounds,
         session: "SparkSession | None",
     ) -> None:
         self._setup = setup
         self._state = state
         self._monitor = monitor
-        self._query = query
+        self._messages = messages
+        self._query = deliver(messages, setup)
         self._bounds = bounds
         self._session = session
         self._started, self._began = time.monotonic(), time.time()
         self._journal = Journal(state.path)
-        self._lock = threading.Lock()
+        self._failures = 0  # one after the other, without progress
+        self._forwarded = 0
         self._ended = threading.Event()
         self._stop_asked = threading.Event()
         self.error: SyphonError | None = None
@@ -238,8 +251,7 @@ class SyphonHandle:
     def _watch(self) -> None:
         try:
             while not self._stop_asked.wait(0.25):
-                if not self._query.isActive:
-                    self._failed()
+                if not self._query.isActive and not self._again():
                     return
                 self._monitor.tick(active=self._active())
                 if self._reached():
@@ -281,10 +293,27 @@ class SyphonHandle:
             time.sleep(0.1)
         self._query.stop()
 
-    def _failed(self) -> None:
+    def _again(self) -> bool:
+        """Start a query that failed once more; False if it is stopped, or fails without progress.
+
+        Spark gives a query up after a few failures of one task, or when one of its processes is
+        slow to start: a reason to try again from the checkpoint, not to leave the backlog there.
+        """
         exc = self._query.exception()
-        if exc is not None and not self._stop_asked.is_set():
+        if exc is None:
+            return False
+        forwarded = self._state.read("progress.json").get("forwarded", 0)
+        self._failures = self._failures + 1 if forwarded == self._forwarded else 1
+        self._forwarded = forwarded
+        if self._failures > RESTARTS:
             self.error = SyphonError(f"the query ended: {_cause(exc)}")
+            return False
+        wait = 2.0 ** (self._failures - 1)
+        log.warning("the query ended, and starts again in %g s: %s", wait, _cause(exc))
+        if self._stop_asked.wait(wait):
+            return False
+        self._query = deliver(self._messages, self._setup)
+        return True
 
     def _end_session(self) -> None:
         if self._session is not None:

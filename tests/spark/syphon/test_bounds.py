@@ -1,6 +1,7 @@
 """Bounded drains, a transform, a dry run: each a short query on real Spark."""
 
 import time
+from dataclasses import dataclass
 
 import pytest
 
@@ -38,6 +39,59 @@ def transform(messages):
         .withColumn("reason", F.when(number == 1, "DroppedByTransform"))
         .withColumn("description", F.when(number == 1, "number one"))
     )
+
+
+@dataclass
+class FailsAtFirst:
+    """A transform that fails so often that Spark gives the query up, and then does nothing."""
+
+    file: str
+    times: int
+
+    def __call__(self, messages):
+        from pyspark.sql import functions as F
+
+        judge = F.udf(self.judge, "string", useArrow=False).asNondeterministic()
+        return messages.withColumn("verdict", judge("verdict"))
+
+    def judge(self, verdict):
+        with open(self.file, "a+") as file:
+            file.write("x")
+            file.seek(0)
+            if len(file.read()) <= self.times:
+                raise RuntimeError("not yet")
+        return verdict
+
+
+def test_a_query_that_spark_gave_up_starts_again_and_loses_nothing(pair, spark, tmp_path):
+    from pairbus.spark.syphon import Bounds, start_syphon
+
+    pair.primary.create_queue("late")
+    pair.fill([backlog_message("late", n) for n in range(5)])
+    fails = FailsAtFirst(str(tmp_path / "tries"), times=5)  # Spark itself tries four times
+    options = pair.options(transform=fails, checkpoint=str(tmp_path / "checkpoint"))
+    handle = start_syphon(options, spark=spark, bounds=Bounds(until_empty=True))
+    assert handle.wait(200)
+    assert pair.numbers("late", 5) == [0, 1, 2, 3, 4]
+
+
+def test_a_query_that_fails_for_ever_says_why(pair, spark, tmp_path, monkeypatch):
+    from pairbus.spark import syphon
+
+    monkeypatch.setattr(syphon, "RESTARTS", 1)
+    pair.fill([backlog_message("orders", 0)])
+    fails = FailsAtFirst(str(tmp_path / "tries"), times=1000)
+    options = pair.options(transform=fails, checkpoint=str(tmp_path / "checkpoint"))
+    handle = syphon.start_syphon(options, spark=spark, bounds=syphon.Bounds(until_empty=True))
+    with pytest.raises(SyphonError, match=r"the query ended: .*not yet"):
+        handle.wait(200)
+    drained = syphon.start_syphon(
+        pair.options(checkpoint=str(tmp_path / "checkpoint")),
+        spark=spark,
+        bounds=syphon.Bounds(until_empty=True),
+    )
+    assert drained.wait(200)
+    assert pair.numbers("orders", 1) == [0]
 
 
 def test_a_dry_run_counts_and_touches_nothing(pair, spark):
