@@ -93,9 +93,13 @@ def test_picture_is_plain_lines_in_a_pipe_and_drawn_on_a_terminal(capsys):
     from rich.console import Console
 
     drawn = io.StringIO()
+    picture.update(drained=4)
     Console(width=100, file=drawn).print(picture.render())
     assert "pairbus demo" in drawn.getvalue()
-    assert "drain" in drawn.getvalue()
+    lines = [line.strip("│ \n") for line in drawn.getvalue().splitlines()]
+    (bar,) = [line for line in lines if "━" in line]
+    assert set(bar) <= set("━╸╺ "), "nothing stands beside the bar"
+    assert lines[lines.index(bar) - 1] == "drain  4 of 4"
 
 
 @pytest.mark.spark

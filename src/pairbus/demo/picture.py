@@ -93,6 +93,7 @@ class Picture:
         """The picture, as rich draws it."""
         from rich.box import SIMPLE_HEAD
         from rich.console import Group
+        from rich.padding import Padding
         from rich.panel import Panel
         from rich.progress_bar import ProgressBar
         from rich.table import Table
@@ -127,7 +128,8 @@ class Picture:
             done = min(s.drained, s.to_drain)
             parts += [
                 Text(f"drain  {done:,} of {s.to_drain:,}"),
-                ProgressBar(total=s.to_drain, completed=done, width=60),
+                # A bar alone ends no line: what comes next would stand beside it.
+                Padding(ProgressBar(total=s.to_drain, completed=done, width=60)),
             ]
         parts += [Text(line, "dim") for line in s.news]
         if s.page:
