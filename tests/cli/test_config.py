@@ -5,7 +5,7 @@ import pytest
 from click.testing import CliRunner
 
 from pairbus.cli.config import Pair, ledger_option, namespace_of, pair_options, resolve_pair
-from pairbus.cli.output import UserError
+from pairbus.cli.output import ExitCode, UserError
 
 CS = "Endpoint=sb://{0}.servicebus.windows.net/;SharedAccessKeyName=k;SharedAccessKey=s3cr3t="
 
@@ -117,6 +117,22 @@ def test_missing_pieces_are_asked_for_by_name():
 def test_number_of_queues_comes_from_the_environment_too(clean, monkeypatch):
     monkeypatch.setenv("PAIRBUS_BACKLOG_QUEUE_COUNT", "2")
     assert resolve_pair().backlog_queue_count == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Endpoint=sb://contoso-dr.example/;SharedAccessKey",
+        "Endpoint=sb://contoso-dr.example/;SharedAccessKeyName=k",
+        "Endpoint=sb://127.0.0.1:5672;SharedAccessKey;UseDevelopmentEmulator=true",
+    ],
+)
+def test_mistake_in_a_connection_string_is_told_with_its_place(text):
+    pair = resolve_pair(secondary=text)
+    for make in (pair.secondary_client, pair.secondary_admin):
+        with pytest.raises(UserError, match="--secondary is not a whole connection") as caught:
+            make()
+        assert caught.value.exit_code == ExitCode.USAGE
 
 
 def test_secret_never_shows_in_a_pair():

@@ -67,7 +67,8 @@ def test_address_that_cannot_be_is_told_in_one_line(tmp_path, options, code):
 
 
 @pytest.mark.slow
-def test_process_prints_its_link_serves_and_ends_with_a_signal(tmp_path):
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_process_prints_its_link_serves_and_ends_with_a_signal(tmp_path, how):
     process = subprocess.Popen(
         [sys.executable, "-m", "pairbus", "dashboard", "--ledger", str(tmp_path), "--port", "0"],
         stdout=subprocess.PIPE,
@@ -83,11 +84,13 @@ def test_process_prints_its_link_serves_and_ends_with_a_signal(tmp_path):
             assert json.load(answer)["headline"] == "Nothing has reported yet"
         stream = urllib.request.urlopen(url + "stream", timeout=20)
         assert stream.readline().startswith(b"id: ")
-        process.send_signal(signal.SIGTERM)  # with a stream open: it ends all the same
+        process.send_signal(how)  # with a stream open: it ends all the same
         process.wait(15)
         stream.close()
         rest = process.stdout.read()
         assert "Traceback" not in rest, rest
+        if how is signal.SIGINT:  # Ctrl-C is how it is meant to end
+            assert (process.returncode, "interrupted" in rest) == (0, False)
     finally:
         process.kill()
         process.wait()

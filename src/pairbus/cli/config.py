@@ -28,6 +28,7 @@ Options of a command go before both. A command asks for what it needs::
 are `Endpoint`s: their `repr` and `str` are masked.
 """
 
+import contextlib
 import dataclasses
 import functools
 import importlib
@@ -35,13 +36,13 @@ import ipaddress
 import os
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from pairbus.cli.output import ExitCode, UserError, fail, mask
+from pairbus.cli.output import ExitCode, UserError, fail, mask, one_line
 
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusClient
@@ -96,7 +97,8 @@ class Endpoint:
         from azure.servicebus import ServiceBusClient
 
         if self.is_connection_string:
-            return ServiceBusClient.from_connection_string(self.value, **options)
+            with self._wellformed():
+                return ServiceBusClient.from_connection_string(self.value, **options)
         return ServiceBusClient(self.host, self.load_credential(), **options)
 
     def admin(self, **options: Any) -> "ServiceBusAdministrationClient":
@@ -106,10 +108,24 @@ class Endpoint:
         if self.is_emulator:
             from pairbus.broker.clients import admin_client
 
-            return admin_client(self.value, **options)
+            with self._wellformed():
+                return admin_client(self.value, **options)
         if self.is_connection_string:
-            return ServiceBusAdministrationClient.from_connection_string(self.value, **options)
+            with self._wellformed():
+                return ServiceBusAdministrationClient.from_connection_string(self.value, **options)
         return ServiceBusAdministrationClient(self.host, self.load_credential(), **options)
+
+    @contextlib.contextmanager
+    def _wellformed(self) -> Iterator[None]:
+        """Say a mistake in the connection string as one of the configuration."""
+        try:
+            yield
+        except ValueError as exc:
+            raise UserError(
+                f"{self.source or self.host} is not a whole connection string: {one_line(exc)}",
+                "Endpoint=sb://HOST/;SharedAccessKeyName=NAME;SharedAccessKey=KEY",
+                code=ExitCode.USAGE,
+            ) from exc
 
     def load_credential(self) -> Any:
         """Call the credential factory, `module:function`."""

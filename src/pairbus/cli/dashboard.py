@@ -1,5 +1,7 @@
 """`pairbus dashboard`: the live page."""
 
+import contextlib
+
 import click
 
 from pairbus.cli.config import Pair, pair_options
@@ -64,4 +66,5 @@ def command(
     if token is None:
         say(f"To pause and resume, open: {page.link}")
     say("Ctrl-C ends it.")
-    server.run(sockets=[listener])
+    with contextlib.suppress(KeyboardInterrupt):  # the way to end it that the line above names
+        server.run(sockets=[listener])
