@@ -85,6 +85,17 @@ def test_missing_module_names_the_extra_that_installs_it(break_with):
     assert "pip install 'pairbus[spark]'" in result.stderr
 
 
+def test_missing_module_behind_another_error_is_told_all_the_same(break_with):
+    error = UserError("reading the ledger", "check the path")
+    error.__cause__ = ModuleNotFoundError("No module named 'pyarrow'", name="pyarrow.fs")
+    break_with(error)
+    result = run("completion")
+    assert result.exit_code == ExitCode.MISSING_EXTRA
+    assert (
+        result.stderr == "pairbus: this needs the package pyarrow: pip install 'pairbus[ledger]'\n"
+    )
+
+
 def test_require_tells_a_missing_package_from_a_broken_one():
     with pytest.raises(UserError, match=r"pip install 'pairbus\[web\]'"):
         require("no_such_package_here", "web")

@@ -101,10 +101,24 @@ def hoisted(arguments: list[str]) -> list[str]:
     return rest if len(rest) == len(arguments) else ["--debug", *rest]
 
 
+def missing_extra(exc: BaseException) -> MissingExtraError | None:
+    """The extra to install, where an error, or what it comes from, is that one is missing."""
+    link: BaseException | None = exc
+    while link is not None and not isinstance(link, MissingExtraError):
+        if isinstance(link, ModuleNotFoundError):
+            module = (link.name or "").split(".")[0]
+            if module in EXTRAS:
+                return MissingExtraError(module, EXTRAS[module])
+        link = link.__cause__
+    return link
+
+
 def report(exc: BaseException, *, debug: bool) -> int:
     """Say an error in one line; return the exit code."""
     if debug and not isinstance(exc, click.exceptions.Exit | click.Abort | KeyboardInterrupt):
         click.echo(mask("".join(traceback.format_exception(exc))), err=True, nl=False)
+    if (missing := missing_extra(exc)) is not None:
+        exc = missing
     match exc:
         case click.exceptions.Exit():
             return exc.exit_code
@@ -125,8 +139,6 @@ def report(exc: BaseException, *, debug: bool) -> int:
         case click.ClickException():
             click.echo(f"pairbus: {mask(exc.format_message())}", err=True)
             return exc.exit_code if exc.exit_code != 1 else ExitCode.ERROR
-        case ModuleNotFoundError() if (module := (exc.name or "").split(".")[0]) in EXTRAS:
-            return report(MissingExtraError(module, EXTRAS[module]), debug=False)
     hint = explain(exc)
     if hint is not None:
         click.echo(f"pairbus: {one_line(exc)}. Try: {hint}", err=True)

@@ -147,8 +147,8 @@ class Store:
 def _resolve(location: str, filesystem: pafs.FileSystem | None) -> tuple[pafs.FileSystem, str]:
     try:
         import pyarrow.fs as pafs
-    except ImportError:
-        raise LedgerError("a ledger needs pyarrow: pip install 'pairbus[ledger]'") from None
+    except ImportError as exc:
+        raise LedgerError("a ledger needs pyarrow: pip install 'pairbus[ledger]'") from exc
     if filesystem is not None:
         return filesystem, location.rstrip("/")
     if "://" not in location:
