@@ -53,6 +53,20 @@ def test_depth_age_and_brokers_come_from_the_namespaces_themselves(scene):
             board.close()
 
 
+def test_events_of_a_client_that_closed_stay_on_the_page(scene):
+    board = Board(Pair(ledger=str(scene.ledger)))
+    seen = {"event": "FailedOver", "at": "2026-11-15T12:00:00+00:00", "entity": "orders"}
+    scene.client(entity("orders", "failed_over"), events=[seen])
+    assert len(board.refresh()["events"]) == 1
+    (scene.ledger / "status" / "web-1.json").unlink()
+    snapshot = board.refresh()
+    assert (snapshot["clients"], snapshot["entities"]) == ([], [])
+    assert [e["event"] for e in snapshot["events"]] == ["FailedOver"]
+    # And when it is there again, nothing is told twice.
+    scene.client(entity("orders"), events=[seen])
+    assert len(board.refresh()["events"]) == 1
+
+
 def test_rates_come_from_each_clients_own_counts(scene):
     import datetime as dt
 

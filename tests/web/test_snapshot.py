@@ -111,6 +111,15 @@ def test_stalled_syphon_is_critical_and_silent_one_a_warning():
     assert see(stopped)["level"] == "ok"
 
 
+def test_paused_syphon_is_in_the_headline_and_has_no_time_left():
+    paused = {"kind": "syphon", "id": "s", "updated_at": at(0), "state": "paused", "eta": 2421.0}
+    running = {**paused, "state": "running"}
+    assert (see(paused)["level"], see(paused)["headline"]) == ("warning", "Syphon paused")
+    assert see(paused)["syphons"][0]["eta"] is None
+    assert see(running)["syphons"][0]["eta"] == 2421.0
+    assert see(running)["headline"] == "No paired client reports"
+
+
 def test_events_of_all_clients_are_one_timeline_newest_first():
     snapshot = see(
         client(client_id="a", events=[{"event": "FailedOver", "at": at(-9)}]),

@@ -88,7 +88,7 @@ def status(pair: Pair) -> None:
             board.close()
     entities = Table(
         "entity", "state", "since", "why", "next ping", Column("to primary", right=True),
-        Column("to backlog", right=True), title="Entities", empty="no client has reported",
+        Column("to backlog", right=True), title="Entities", empty="no client reports now",
     )  # fmt: skip
     for e in snapshot["entities"]:
         waits = e["next_ping_in"]

@@ -29,6 +29,7 @@ from pairbus.web.sources import (
 log = logging.getLogger("pairbus.web")
 
 RATE_WINDOW = 12.0  # clients write their status every five seconds
+REMEMBERED = 200  # clients whose events are kept after they closed
 HISTORY = 900  # samples: half an hour at two seconds
 
 
@@ -73,6 +74,7 @@ class Board:
         )
         self._operations = OperationsSource(pair.ledger) if pair.ledger else None
         self._meter = Meter()
+        self._past: dict[str, Row] = {}  # events by client: they outlive it here
         self._slow: dict[str, Any] = {}
         self._slow_due: dt.datetime | None = None
         self.snapshot: Row = assemble(Facts(now=clock(), pair=pair.name))
@@ -102,7 +104,7 @@ class Board:
                 now=now,
                 pair=self.pair.name,
                 primary_namespace=self._namespace or first_namespace(statuses),
-                statuses=statuses,
+                statuses=[*statuses, *self._remember(statuses)],
                 status_problem=problem,
                 **self._slow,
             )
@@ -116,6 +118,18 @@ class Board:
             with contextlib.suppress(RuntimeError):  # its loop is closed: nobody watches any more
                 loop.call_soon_threadsafe(event.set)
         return snapshot
+
+    def _remember(self, statuses: list[Row]) -> list[Row]:
+        """The events of clients that are gone: a client removes its status file when it closes."""
+        living = {str(s.get("client_id")): s for s in statuses if s.get("kind") == "client"}
+        for client_id, status in living.items():
+            self._past.pop(client_id, None)  # the newest last
+            self._past[client_id] = {
+                "kind": "past", "client_id": client_id, "events": status.get("events")
+            }  # fmt: skip
+        while len(self._past) > REMEMBERED:
+            del self._past[next(iter(self._past))]
+        return [row for client_id, row in self._past.items() if client_id not in living]
 
     def _read_slow(self, now: dt.datetime) -> None:
         slow: dict[str, Any] = {}

@@ -94,6 +94,8 @@ def read_syphon(status: Mapping[str, Any], now: dt.datetime) -> Row:
     dead = row["dead_lettered"]
     row["dead_lettered"] = dead if isinstance(dead, dict) else {}
     row["queues"] = list(status.get("queues") or ())
+    if is_stale or state not in ("running", "idle"):
+        row["eta"] = None  # it does not move: no time is known at which it will be done
     return {**row, "state": "silent" if is_stale else state, "is_stale": is_stale}
 
 
@@ -238,6 +240,7 @@ def judge(
     suspect = [e for e in entities if e["phase"] == "suspect"]
     stalled = [s for s in syphons if s["state"] == "stalled"]
     silent = [s for s in syphons if s["is_stale"]]
+    paused = [s for s in syphons if s["state"] == "paused"]
     down = [b for b in brokers if not b.get("is_up")]
     parts = []
     if failed:
@@ -252,6 +255,8 @@ def judge(
         parts.append("syphon stalled")
     if silent:
         parts.append("syphon silent")
+    if paused:
+        parts.append("syphon paused")
     if down:
         parts.append(f"{count(down, 'broker', 'brokers')} down")
     if failed or backlog["dead_letters"] or stalled:
@@ -261,7 +266,8 @@ def judge(
     else:
         level = "ok"
     if not parts:
-        parts = ["All is well" if entities else "Nothing has reported yet"]
+        nobody = "No paired client reports" if syphons else "Nothing has reported yet"
+        parts = ["All is well" if entities else nobody]
     text = ", ".join(parts)
     return level, text[0].upper() + text[1:]
 
