@@ -139,6 +139,18 @@ def test_the_state_is_told_by_progress(changes, word):
     assert state_of(given_.pop("now"), **given_).word == word
 
 
+@pytest.mark.parametrize(
+    ("last_progress", "reason"),
+    [(None, "nothing moved in the 100 s since it began"), (40.0, "nothing moved for 60 s")],
+)
+def test_a_slow_start_is_not_told_as_a_standstill(last_progress, reason):
+    state = state_of(
+        100.0, stopped=False, paused=False, problem=None, remaining=5, waiting=0, active=True,
+        since=0.0, last_progress=last_progress,
+    )  # fmt: skip
+    assert state.stalled == reason
+
+
 def held(number, destination="orders", queue="b/0"):
     return Held(queue, f"t{number}", number, destination, 60.0)
 

@@ -114,7 +114,9 @@ def state_of(
     if waiting and quiet > patience:
         return State("stalled", f"{waiting} messages wait for their destinations")
     if remaining and quiet > patience:
-        return State("stalled", f"nothing moved for {int(quiet)} s")
+        since_start = last_progress is None or last_progress < since
+        when = f"in the {int(quiet)} s since it began" if since_start else f"for {int(quiet)} s"
+        return State("stalled", f"nothing moved {when}")
     if remaining or active:
         return State("running")
     return State("idle")

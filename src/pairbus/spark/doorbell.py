@@ -101,7 +101,9 @@ class Doorbell:
                 failures += 1
                 if str(exc.condition) != "amqp:not-found":  # one queue may be missing
                     self._problem(f"secondary: {exc.condition}: {exc.description}")
-                if failures == 1:
+                if failures == 1 and str(exc.condition) == "amqp:not-found":
+                    log.warning("%s does not exist; is backlog_queue_count right?", queue)
+                elif failures == 1:
                     log.warning("%s: %s", queue, exc.condition)
                 self._pool.forget_receiver(queue)
             else:
