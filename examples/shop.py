@@ -1,7 +1,8 @@
-"""A shop that sends orders: `python shop.py 3`."""
+"""A shop that sends orders: `python shop.py 3`, or one each second: `python shop.py 60 1`."""
 
 import os
 import sys
+import time
 
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
@@ -15,6 +16,7 @@ options = SendAvailabilityPairedNamespaceOptions(
     primary_namespace="contoso",
     backlog_queue_count=2,
     failover_interval=0,
+    ping_primary_interval=5,
     ledger=os.environ["PAIRBUS_LEDGER"],
 )
 with pair_namespace(
@@ -23,4 +25,5 @@ with pair_namespace(
     sender = client.get_queue_sender("orders")
     for number in range(1, int(sys.argv[1]) + 1):
         sender.send_messages(ServiceBusMessage(f"order {number}"))
-        print(f"order {number} taken, orders is {client.status().entities[0].phase}")
+        print(f"order {number} taken, orders is {client.status().entities[0].phase}", flush=True)
+        time.sleep(float(sys.argv[2]) if len(sys.argv) > 2 else 0)
