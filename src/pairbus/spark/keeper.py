@@ -123,6 +123,7 @@ class Keeper:
         self._done: set[str] = set()  # a bounded drain has all of these queues
         self._grants: dict[int, list[Grant]] = {}
         self._messages, self._bytes = Bucket(), Bucket()
+        self._cautious: int | None = None  # read no more than this: the primary failed last time
         self._read_total = 0
         self._lock_seconds = 60.0
         self._problem: str | None = None
@@ -247,7 +248,10 @@ class Keeper:
             self._oldest[queue] = read.get("oldest") if read["more"] else None
             if read.get("done"):
                 self._done.add(queue)
-        if report.get("forwarded"):
+        if EVERYTHING in report.get("failed", {}):
+            self._cautious = 1
+        elif report.get("forwarded"):
+            self._cautious = None
             self._room.succeeded(now)
         if report.get("stalled"):
             self._problem = str(report["stalled"])
@@ -345,6 +349,10 @@ class Keeper:
                 left = max(0, self._max_messages - self._read_total)
                 allowed = left if allowed is None else min(allowed, left)
                 self.progress["drained"] = left == 0
+            if self._cautious is not None:
+                # Each message that is read for a primary that is still down costs a receive and a
+                # settle: one finds out; if it found nothing against it, two more do, and so on.
+                allowed = self._cautious if allowed is None else min(allowed, self._cautious)
             # A poll that is under way may hold the oldest message for a moment: not now.
             ready = self._warm - self._done - self._bell.armed()
             wanted = [q for q in self._queues if q in ready]
@@ -359,6 +367,7 @@ class Keeper:
                 turn=epoch,
             )
             if grants:
+                self._cautious = self._cautious and 2 * self._cautious
                 self._grants = {epoch + 1: grants}
                 self._journal.drop_before(epoch)
                 self._write_blocked()

@@ -114,6 +114,24 @@ def test_pause_and_limits_survive_in_the_control_file(office, tmp_path):
     assert sum(grant.messages for grant in again.keeper.plan(1)) == 5
 
 
+def test_one_message_finds_out_whether_the_primary_is_back(office):
+    office.bell.ringing = {"b/0", "b/1"}
+
+    def granted(epoch):
+        office.now += 100
+        return sum(grant.messages for grant in office.keeper.plan(epoch))
+
+    assert granted(0) == 10_000
+    office.state.report({"failed": {"*": "amqp:connection:forced"}})
+    assert office.keeper.plan(1) == []  # it waits
+    assert granted(1) == 1
+    office.state.report({"failed": {"*": "amqp:connection:forced"}})
+    assert office.keeper.plan(2) == []
+    assert [granted(2), granted(3), granted(4)] == [1, 2, 4]  # nothing said that it is down
+    office.state.report({"forwarded": 1, "delivered": ["orders"]})
+    assert granted(5) == 10_000
+
+
 def test_no_more_than_the_bound_is_read(tmp_path):
     office = Office(tmp_path, max_messages=7)
     office.bell.ringing = {"b/0"}
