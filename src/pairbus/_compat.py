@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import threading
 import time
 import weakref
@@ -277,10 +278,24 @@ class _Watchdog:
         with self._lock:
             self._watches.add(watch)
             if self._thread is None:
-                self._thread = threading.Thread(
-                    target=self._run, name="pairbus-watchdog", daemon=True
-                )
-                self._thread.start()
+                self._start()
+
+    def _start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="pairbus-watchdog", daemon=True)
+        self._thread.start()
+
+    def after_fork(self) -> None:
+        """Go on in a child process, which has the watches of its parent but not the thread.
+
+        What the parent was sending then is the parent's: its connections are not cut from here.
+        """
+        self._lock = threading.Lock()
+        watches = list(self._watches)
+        for watch in watches:
+            watch.sender = None
+        self._thread = None
+        if watches:
+            self._start()
 
     def _run(self) -> None:
         while True:
@@ -300,6 +315,8 @@ class _Watchdog:
 
 
 _watchdog = _Watchdog()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_watchdog.after_fork)
 
 
 # -- lock, event, guard, sleep

@@ -1,12 +1,15 @@
 """Threads at once: pings, timers and events in step with the state; nothing left open."""
 
+import os
 import random
+import socket
 import threading
 import time
 from types import SimpleNamespace
 
 import pytest
 
+from pairbus._compat import Watch
 from pairbus._sync.entity import Entity
 from pairbus._sync.link import Link
 from pairbus._sync.pair import Timing
@@ -137,3 +140,29 @@ def test_link_that_is_closed_while_it_opens_does_not_stay_open():
     assert sender.closed.wait(10)
     assert "shutdown" in str(raised[0])
     assert not link.is_open
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize("is_made_before", [True, False])
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_sends_have_a_deadline_in_a_forked_process_too(is_made_before):
+    """The watchdog's thread stays behind in the parent; the child's sends must not hang."""
+    here, there = socket.socketpair()
+    with here, there:
+        hung = SimpleNamespace(
+            _handler=SimpleNamespace(
+                _connection=SimpleNamespace(_transport=SimpleNamespace(sock=here))
+            )
+        )
+        watch = Watch()  # the parent's watchdog runs now
+        child = os.fork()
+        if child == 0:
+            try:
+                mine = watch if is_made_before else Watch()
+                mine.until(time.monotonic() - 1, hung)
+                there.settimeout(10)
+                os._exit(0 if there.recv(1) == b"" else 1)
+            except BaseException:
+                os._exit(2)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert watch.sender is None
