@@ -1,11 +1,12 @@
 """Every attempt ends: through a proxy that refuses, resets, stalls, goes deaf, slows and cuts."""
 
 import socket
+from datetime import UTC, datetime, timedelta
 from time import monotonic
 
 import pytest
 from azure.servicebus import ServiceBusMessage
-from azure.servicebus.exceptions import OperationTimeoutError
+from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 
 from pairbus import events
 from pairbus._compat import aspawn
@@ -73,6 +74,34 @@ async def test_slow_primary_is_no_outage(world, proxy):
 
     assert client.status().entity("orders").phase == "healthy"
     assert world.bodies(world.primary, "orders") == [b"a"]
+
+
+async def test_cancelling_is_retried_as_the_application_wants_it(world, proxy):
+    """The service closes idle connections; the SDK alone would open a new one and go on."""
+    primary = world.primary_client(proxy.connection_string, retry_total=3)
+    client = await world.pair(primary, failover_interval=3600)
+    sender = world.keep(client.get_queue_sender("orders"))
+    later = datetime.now(UTC) + timedelta(hours=1)
+    numbers = await sender.schedule_messages(
+        [ServiceBusMessage("a"), ServiceBusMessage("b")], later
+    )
+    proxy.mode = "reset"
+    proxy.mode = "pass"
+
+    await sender.cancel_scheduled_messages(numbers)
+
+    assert world.primary.do(lambda ns: ns.runtime("orders")).scheduled_message_count == 0
+
+
+async def test_cancelling_tells_that_the_primary_is_down(world):
+    client = await world.pair()
+    sender = world.keep(client.get_queue_sender("orders"))
+    world.primary.kill()
+
+    for _ in range(2):
+        with pytest.raises(ServiceBusError):
+            await sender.cancel_scheduled_messages([1])
+    assert client.status().entity("orders").phase == "failed_over"
 
 
 async def test_peer_that_accepts_and_says_nothing_does_not_hold_anyone(world):

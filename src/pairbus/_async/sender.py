@@ -232,10 +232,11 @@ class PairedSender(ServiceBusSender):
     async def cancel_scheduled_messages(
         self, sequence_numbers: int | list[int], *, timeout: float | None = None, **kwargs: Any
     ) -> None:
-        """Cancel scheduled messages.
+        """Cancel scheduled messages. Only the primary can: a failure is one of a send, too.
 
         Raises:
             NotCancellableError: one of them was scheduled while failed over; none is cancelled.
+            ServiceBusError: the primary did not do it.
         """
         if kwargs:
             warnings.warn(f"Unsupported keyword args: {kwargs}", stacklevel=2)
@@ -253,10 +254,13 @@ class PairedSender(ServiceBusSender):
             left = max(0.01, deadline - monotonic())
             await sender.cancel_scheduled_messages(numbers, timeout=left)
 
-        try:
-            await self._primary.call(cancel, deadline=deadline)
-        except _sdk.ShutDownError:
-            self._client._closed_behind(primary=True)  # noqa: SLF001
+        attempt = partial(self._primary.call, cancel, deadline=deadline)
+        redirect = await self._on_primary(attempt, deadline)
+        if redirect is not None:
+            # Only the primary can do it: nothing to be put into the backlog.
+            raise redirect.cause or OperationTimeoutError(
+                message=f"{self.entity_name!r} is failed over: nothing was cancelled."
+            )
 
     async def create_message_batch(
         self, max_size_in_bytes: int | None = None

@@ -234,4 +234,5 @@ def _close_quietly(sender: ServiceBusSender, wire: Any) -> None:
         abandonable(10.0, sender.close, what="closing a sender")
     except Exception as error:  # noqa: BLE001  # it may have failed before; this is no news
         logger.debug("closing a sender: %r", error)
-    _sdk.cut(wire)
+    finally:
+        _sdk.cut(wire)  # also where the program ends meanwhile
