@@ -199,3 +199,15 @@ async def test_receiver_of_the_secondary_is_the_sdks_own(world):
         async with receiver:
             [found] = await receiver.receive_messages()
             assert found.application_properties == {b"x-ms-path": b"orders"}
+
+
+async def test_unreachable_secondary_is_told_without_asking_for_every_queue(world, caplog):
+    """The SDK tries for seconds before it gives a call up: ten queues would take a minute."""
+    admin = world.secondary.aio_admin_client(retry_total=0)
+    world.admins.append(admin)
+    world.secondary.kill()
+
+    with pytest.raises(PairingError, match="No backlog queue can be had"):
+        await world.pair(secondary_admin=admin, backlog_queue_count=10)
+
+    assert caplog.text.count("cannot be had") == 2

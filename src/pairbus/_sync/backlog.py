@@ -14,15 +14,19 @@ from azure.core.exceptions import (
     HttpResponseError,
     ResourceExistsError,
     ResourceNotFoundError,
+    ServiceRequestError,
+    ServiceResponseError,
 )
 from azure.servicebus.management import ServiceBusAdministrationClient
 
-from pairbus._compat import abandonable
+from pairbus._compat import AbandonedError, abandonable
 from pairbus.exceptions import PairingError, describe
 from pairbus.outgoing import BACKLOG_LIMIT
 
 logger = logging.getLogger("pairbus.backlog")
 
+# The SDK tries each call again for some five seconds before it says so.
+_UNREACHABLE = (TimeoutError, AbandonedError, ServiceRequestError, ServiceResponseError)
 MAX_DURATION = "P10675199DT2H48M5.4775807S"  # the service's maximum
 QUEUE_PROPERTIES: dict[str, Any] = {
     "max_size_in_megabytes": 5120,
@@ -54,7 +58,7 @@ def provide_queues(
     silent = 0
     for path in paths:
         if silent >= 2 and not found:
-            break  # a namespace that says nothing: two deadlines are proof enough
+            break  # a namespace that nobody can reach: two that had their time are proof enough
         try:
             calls += 1
             try:
@@ -74,7 +78,7 @@ def provide_queues(
                 ) from error
             logger.warning("backlog queue %s cannot be had: %s", path, describe(error, ""))
             failure = error
-            silent += isinstance(error, TimeoutError) or "deadline" in str(error)
+            silent += isinstance(error, _UNREACHABLE)
             continue
         found.append(path)
         kilobytes = getattr(properties, "max_message_size_in_kilobytes", None)
