@@ -120,6 +120,18 @@ def test_paused_syphon_is_in_the_headline_and_has_no_time_left():
     assert see(running)["headline"] == "No paired client reports"
 
 
+def test_backlog_that_nobody_drains_is_told_in_the_headline():
+    queue = {"path": "contoso/x-servicebus-transfer/0", "active": 5, "dead_letters": 0}
+    syphon = {"kind": "syphon", "id": "s", "updated_at": at(0), "state": "stopped", "rate": 1.0}
+    assert see(backlog=[queue])["headline"] == "5 in the backlog, no syphon reports"
+    stopped = see(syphon, backlog=[queue])
+    assert stopped["headline"] == "5 in the backlog, no syphon reports"
+    assert stopped["syphons"][0]["rate"] == 0
+    running = see({**syphon, "state": "running"}, backlog=[queue])
+    assert running["headline"] == "5 in the backlog"
+    assert running["syphons"][0]["rate"] == 1.0
+
+
 def test_events_of_all_clients_are_one_timeline_newest_first():
     snapshot = see(
         client(client_id="a", events=[{"event": "FailedOver", "at": at(-9)}]),

@@ -95,7 +95,8 @@ def read_syphon(status: Mapping[str, Any], now: dt.datetime) -> Row:
     row["dead_lettered"] = dead if isinstance(dead, dict) else {}
     row["queues"] = list(status.get("queues") or ())
     if is_stale or state not in ("running", "idle"):
-        row["eta"] = None  # it does not move: no time is known at which it will be done
+        # It does not move, whatever it last said: nobody knows when it will be done.
+        row["rate"], row["eta"] = 0.0, None
     return {**row, "state": "silent" if is_stale else state, "is_stale": is_stale}
 
 
@@ -249,6 +250,8 @@ def judge(
         parts.append(f"{count(suspect, 'entity', 'entities')} failing")
     if backlog["active"]:
         parts.append(f"{backlog['active']:,} in the backlog")
+        if all(s["state"] in ("stopped", "silent") for s in syphons) and not silent:
+            parts.append("no syphon reports")
     if backlog["dead_letters"]:
         parts.append(f"{backlog['dead_letters']:,} dead letters")
     if stalled:
