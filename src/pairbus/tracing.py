@@ -4,7 +4,8 @@
 
 Spans and attributes follow the semantic conventions for messaging: `messaging.system` is
 `servicebus`, a redirected send is a producer span `send <backlog queue>` within the caller's own
-span, a ping is a client span. A failover is one span, from the first failure to the restore.
+span, a ping is a client span. A failover is one span, from the first failure to the restore (or to
+the close of the client).
 """
 
 from __future__ import annotations
@@ -106,6 +107,12 @@ class OpenTelemetryObserver:
                 self._unavailable.add(1, attributes)
                 told = {"pairbus.primary": primary, "pairbus.secondary": secondary}
                 trace.get_current_span().add_event("pairbus.unavailable", told)
+            case events.ClientClosed():
+                # Nobody will tell of a restore any more, and a span that never ends is never seen.
+                for opened in [opened for opened in self._open if opened[0] == event.pair]:
+                    span = self._open.pop(opened)
+                    span.add_event(event.name, timestamp=_nanoseconds(event.at))
+                    span.end(_nanoseconds(event.at))
             case _:
                 span = self._open.get(key)
                 if span is not None:

@@ -148,3 +148,27 @@ def test_opentelemetry_makes_spans_of_what_happened():
     }
     tracers.shutdown()
     meters.shutdown()
+
+
+def test_failover_that_lasts_until_the_client_is_closed_is_traced_too():
+    pytest.importorskip("opentelemetry.sdk")
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    from pairbus.tracing import OpenTelemetryObserver
+
+    exporter = InMemorySpanExporter()
+    tracers = TracerProvider()
+    tracers.add_span_processor(SimpleSpanProcessor(exporter))
+    observer = OpenTelemetryObserver(tracers)
+    [failed_over] = [event for event in STORY if event.name == "FailedOver"]
+
+    observer(failed_over)
+    observer(events.ClientClosed(at=failed_over.at, pair=failed_over.pair, entity=""))
+
+    [span] = exporter.get_finished_spans()
+    assert span.name == "failover orders"
+    assert [event.name for event in span.events] == ["ClientClosed"]
+    assert observer._open == {}
+    tracers.shutdown()
