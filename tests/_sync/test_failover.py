@@ -448,3 +448,18 @@ def test_a_hung_send_times_out_at_our_deadline_with_a_client_at_the_sdks_default
     with pytest.raises(OperationTimeoutError):
         sender.send_messages(ServiceBusMessage("b"), timeout=0.2)
     assert client.status().entity("orders").phase == "suspect"
+
+
+def test_batch_may_be_as_large_as_the_primary_takes_though_that_is_down(world):
+    """A premium namespace takes a megabyte and more, which cannot be asked for now."""
+    client = world.pair()
+    world.primary.kill()
+    client.force_failover("orders")
+    sender = world.keep(client.get_queue_sender("orders"))
+
+    batch = sender.create_message_batch(max_size_in_bytes=1024 * 1024)
+    for n in range(4):
+        batch.add_message(ServiceBusMessage(bytes(200 * 1024), message_id=str(n)))
+    sender.send_messages(batch)
+
+    assert [m.properties.message_id for m in world.backlog()] == ["0", "1", "2", "3"]

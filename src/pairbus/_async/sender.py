@@ -272,7 +272,9 @@ class PairedSender(ServiceBusSender):
             deadline = monotonic() + self._pair.timing.send_timeout
             await self._on_primary(partial(self._primary.open, deadline=deadline), deadline)
             limit = self._primary.batch_limit
-        limit = limit or BACKLOG_LIMIT
+        if not limit:
+            # Unknown while the primary is down: the application may know; it is split if need be.
+            limit = max(max_size_in_bytes or 0, BACKLOG_LIMIT)
         if max_size_in_bytes and max_size_in_bytes > limit:
             raise ValueError(
                 f"Max message size: {max_size_in_bytes} is too large, "
