@@ -5,7 +5,7 @@ ServiceBusError                            azure.servicebus.exceptions
 └── PairingError                           base of everything pairbus raises
     ├── PairUnavailableError               neither side took it: .entity .primary .secondary
     ├── PartlySentError                    a redirected send stopped half-way: .taken .not_taken
-    ├── ClientClosedError                  the paired client, or the client below it, was closed
+    ├── ClientClosedError                  (also a ValueError) closed, or the client below it
     ├── ClientFaultedError                 the client was faulted: .reason
     ├── NotCancellableError                scheduled in the backlog: .sequence_numbers
     ├── ReservedPropertyError              (also a ValueError) .names
@@ -89,8 +89,11 @@ class PartlySentError(PairingError):
         )
 
 
-class ClientClosedError(PairingError):
-    """The paired client is closed, or the SDK client below it was closed behind its back."""
+class ClientClosedError(PairingError, ValueError):
+    """The paired client is closed, or the SDK client below it was closed behind its back.
+
+    A `ValueError` too, since that is what a sender of a closed client raises in the SDK.
+    """
 
 
 class ClientFaultedError(PairingError):
