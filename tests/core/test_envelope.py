@@ -226,6 +226,27 @@ def test_message_without_a_body_can_be_read_in_the_backlog(empty):
     assert waiting.application_properties == {"x-ms-path": "orders"}
 
 
+@pytest.mark.parametrize("session", [None, "a"])
+@pytest.mark.parametrize("body", [{"data_body": b"x"}, {"value_body": 0}, {"value_body": "x"}])
+@pytest.mark.parametrize("footer", [None, {"f": 1}])
+def test_delivery_annotations_survive_though_the_sdk_writes_them_last(session, body, footer):
+    message = with_id(
+        AmqpAnnotatedMessage(
+            **body,
+            delivery_annotations={"d": 1},
+            footer=footer,
+            properties={"group_id": session},
+        )
+    )
+
+    waiting = Message.parse(wrap_encoded(encode(message), "orders")[0])
+    home = restore(waiting, read_aliases(waiting), now=NOW)
+
+    assert waiting.delivery_annotations == home.delivery_annotations == {"d": 1}
+    assert home.properties.group_id == session
+    assert home.footer == footer
+
+
 def test_what_is_not_touched_stays_the_same_bytes():
     payload = encode(
         AmqpAnnotatedMessage(

@@ -146,6 +146,15 @@ class Message:
             body_start = -1
             while pos < total:
                 code, _, end = section_at(buf, pos)
+                if code == DELIVERY_ANNOTATIONS and code not in self._raw:
+                    # azure-servicebus writes them last, and the service reads them there: they go
+                    # where the specification (3.2) has them.
+                    if body_start >= 0 and last != FOOTER:
+                        rest[DATA] = buf[body_start:pos]
+                    self._raw[code] = buf[pos:end]
+                    self._bare = None
+                    pos = end
+                    continue
                 repeats = code == last and code in (DATA, SEQUENCE)
                 if code < last or (code == last and not repeats) or (
                     code != last and last in (DATA, SEQUENCE, VALUE) and code != FOOTER
@@ -271,12 +280,12 @@ class Message:
         application_properties: Annotations | _Keep | None = _KEEP,
     ) -> Message:
         """A message with some sections changed, or without them where None is given."""
-        raw = dict(self._raw)
-        bare = self._bare
         rest = self._rest
+        bare = self._bare
         if not (isinstance(properties, _Keep) and isinstance(application_properties, _Keep)):
             rest = dict(self._sections())
             bare = None
+        raw = dict(self._raw)
         changed = Message(raw, bare, rest)
         changes = (
             (HEADER, header), (DELIVERY_ANNOTATIONS, delivery_annotations),
