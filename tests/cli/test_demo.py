@@ -104,7 +104,6 @@ def test_picture_is_plain_lines_in_a_pipe_and_drawn_on_a_terminal(capsys):
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.xdist_group("spark")
 @pytest.mark.timeout(600)
 def test_demo_survives_the_outage_and_loses_nothing(tmp_path):
     log = tmp_path / "out"

@@ -109,7 +109,6 @@ def test_pytest_with_the_broker_fixture_passes():
 
 
 @pytest.mark.spark
-@pytest.mark.xdist_group("spark")
 @pytest.mark.timeout(300)
 def test_quickstart_of_the_readme_brings_the_message_home():
     out = run_example("quickstart.py", timeout=280)

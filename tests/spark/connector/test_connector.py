@@ -12,7 +12,6 @@ from pairbus.lean.connection import LeanConnection
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.slow,
-    pytest.mark.xdist_group("spark"),
     pytest.mark.timeout(240),
 ]
 

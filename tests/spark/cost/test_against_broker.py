@@ -18,7 +18,6 @@ pytestmark = [
     pytest.mark.sdk,
     pytest.mark.slow,
     pytest.mark.timeout(300),
-    pytest.mark.xdist_group("spark"),
 ]
 
 KB = 1024

@@ -17,7 +17,6 @@ pytestmark = [
     pytest.mark.spark,
     pytest.mark.slow,
     pytest.mark.timeout(300),
-    pytest.mark.xdist_group("spark"),
 ]
 
 START = dt.datetime(2026, 3, 1, 12, 0, tzinfo=dt.UTC)

@@ -18,7 +18,6 @@ pytestmark = [
     pytest.mark.spark,
     pytest.mark.slow,
     pytest.mark.timeout(300),
-    pytest.mark.xdist_group("spark"),
 ]
 
 QUEUE = "contoso/x-servicebus-transfer/0"

@@ -11,7 +11,6 @@ from tests.spark.syphon.conftest import backlog_message
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.slow,
-    pytest.mark.xdist_group("spark"),
     pytest.mark.timeout(240),
 ]
 

@@ -17,7 +17,6 @@ from tests.spark.syphon.conftest import PREFIX, backlog_message
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.slow,
-    pytest.mark.xdist_group("spark"),
     pytest.mark.timeout(240),
 ]
 
