@@ -20,6 +20,7 @@ __all__ = ["BATCH_FORMAT", "read_batch", "read_message"]
 
 MAX_BATCH = 100_000
 _UNLIMITED_TTL = 0xFFFFFFFF
+_MAX_TTL = 1 << 61  # milliseconds: so that a time and this have room in 64 bits
 _BROKERS_OWN = frozenset({
     b"x-opt-sequence-number", b"x-opt-enqueued-time", b"x-opt-locked-until", b"x-opt-lock-token",
     b"x-opt-enqueue-sequence-number", b"x-opt-deadletter-source", b"x-opt-message-state",
@@ -56,7 +57,8 @@ def read_message(payload: bytes) -> IncomingMessage:
             if not _BROKERS_OWN.isdisjoint(found):
                 notes = _without_brokers_own(notes)
     if (ttl is None or ttl == _UNLIMITED_TTL) and expiry is not None and created is not None:
-        ttl = max(0, expiry - created)  # too long for the header: told by the absolute expiry
+        # Too long for the header: told by the absolute expiry.
+        ttl = min(max(0, expiry - created), _MAX_TTL)
     return IncomingMessage(
         bare,
         annotations=notes,

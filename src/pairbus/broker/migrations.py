@@ -2,7 +2,7 @@
 
 ``message.id`` is the queue's number and the sequence number in one integer, so that each queue is
 one range of the key, in order; the bytes come last in the row, so that the index can be read
-without them.
+without them. ``log.applied`` is the number of the last record of the log file that the tables have.
 """
 
 from __future__ import annotations
@@ -55,6 +55,10 @@ MIGRATIONS: tuple[str, ...] = (
         PRIMARY KEY (entity, key)
     ) STRICT, WITHOUT ROWID;
     CREATE INDEX seen_by_time ON seen (entity, taken);
+    """,
+    """
+    CREATE TABLE log (applied INTEGER NOT NULL) STRICT;
+    INSERT INTO log VALUES (0);
     """,
 )
 

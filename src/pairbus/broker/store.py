@@ -1,13 +1,18 @@
-"""The durable store of a namespace: SQLite, one writer thread, one transaction per group.
+"""The durable store of a namespace: SQLite behind a log, one writer thread, groups kept whole.
 
-``durability="normal"``: a committed group is in the operating system's hands, so it survives the
+``durability="normal"``: what is committed is in the operating system's hands, so it survives the
 end of the process, however sudden; a power failure may take the last moments. ``"full"``: it is on
 the disk. In both a group is kept whole or not at all.
+
+A small group is appended to the log (:mod:`.log`) by the thread that asks, which takes little
+longer than deciding it. A large one, or one that a disk must confirm, is a transaction of the
+writer's thread; it takes along what the log has gathered, and empties it.
 """
 
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import queue
 import sqlite3
@@ -18,34 +23,27 @@ from typing import IO, Any, Literal
 
 from .entities.errors import StoreError
 from .entities.journal import SEQUENCE_BITS, Journal
+from .log import Log
 from .migrations import migrate
+from .pending import Pending, logged
+from .rows import runs, write_group, write_one_by_one
 
 Durability = Literal["normal", "full"]
 Done = Callable[[Exception | None], None]
 
 DATABASE = "namespace.sqlite3"
+LOG = "namespace.groups"
 LOCK = "namespace.lock"
 PAGE = 8192
-COLUMNS = 13
-CHUNK = (
-    32  # rows per statement: SQLite works outside Python's lock for as long as a statement takes
-)
-LIGHT = 8  # rows that the loop's thread writes itself
+LIGHT = 64  # rows that are appended to the log together
+LIGHT_BYTES = 256 * 1024
+GATHER = 1024  # rows that the log gathers before they go into the tables
+GATHER_BYTES = 8 * 1024 * 1024
 CHECKPOINT = 8192  # pages
 NUMBER_MASK = (1 << SEQUENCE_BITS) - 1
+_IN_LOG = frozenset({"remember", "session", "end-session"})
 
-_ROW = "(" + ",".join("?" * COLUMNS) + ")"
-_INSERT = {n: "INSERT INTO message VALUES " + ",".join([_ROW] * n) for n in (1, CHUNK)}
-_STATEMENTS = {
-    "entity": "INSERT INTO entity VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET "
-    "description = excluded.description, rules = excluded.rules, updated = excluded.updated",
-    "remember": "INSERT INTO seen VALUES (?, ?, ?) "
-    "ON CONFLICT (entity, key) DO UPDATE SET taken = excluded.taken",
-    "session": "INSERT INTO session VALUES (?, ?, ?, ?) ON CONFLICT (queue, session_id) "
-    "DO UPDATE SET state = excluded.state, updated = excluded.updated",
-    "end-session": "DELETE FROM session WHERE queue = ? AND session_id = ?",
-    "forget": "DELETE FROM seen WHERE entity = ? AND taken <= ?",
-}
+_log = logging.getLogger("pairbus.broker.store")
 
 
 class StoreInUseError(StoreError):
@@ -67,8 +65,10 @@ class Store:
     def __init__(self, directory: str | os.PathLike[str], durability: Durability = "normal"):
         self.directory = Path(directory)
         self.durability = durability
+        self._is_normal = durability == "normal"
         self._is_closed = False
-        self._pages = 0  # about how many the log has that the table's file has not
+        self._pages = 0  # about how many SQLite's own log has that the table's file has not
+        self._pending = Pending()
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
             self._lock = self._take_lock()
@@ -78,7 +78,9 @@ class Store:
             self._write = self._connect()
             migrate(self._write)
             self._read = self._connect()
-        except (sqlite3.Error, StoreError) as error:
+            self._log = Log(self.directory / LOG)
+            self._recover()
+        except (sqlite3.Error, OSError, StoreError) as error:
             self._lock.close()
             if isinstance(error, StoreError):
                 raise
@@ -133,6 +135,7 @@ class Store:
         self._thread.join()
         self._read.close()
         self._write.close()
+        self._log.close()
         self._lock.close()
 
     # --- writing ----------------------------------------------------------------------------------
@@ -158,105 +161,115 @@ class Store:
     def is_light(self, group: Journal) -> bool:
         """Whether the caller had better :meth:`apply` this group itself.
 
-        Handing a few rows to another thread and back takes longer than writing them, as long as
-        nothing waits for the disk.
+        Handing a few rows to another thread and back takes longer than appending them to the log,
+        as long as nothing waits for the disk.
         """
+        inserts = group.inserts
         return (
-            self.durability == "normal"
-            and len(group.inserts) + len(group.deletes) + len(group.updates) <= LIGHT
+            self._is_normal
+            and len(inserts) + len(group.deletes) + len(group.updates) <= LIGHT
             and not group.purges
-            and self._pages < CHECKPOINT
+            and not group.bodies
+            and len(self._pending) < GATHER
+            and self._log.size < GATHER_BYTES
+            and self._log.is_sound
+            and (not group.entities or all(kind in _IN_LOG for kind, _ in group.entities))
+            and (len(inserts) < 2 or sum([row[5] for row in inserts]) <= LIGHT_BYTES)
         )
 
     def apply(self, group: Journal) -> None:
-        """Commit a group on this thread. Only while no submitted group is on its way."""
+        """Commit a light group on this thread. Only while no submitted group is on its way."""
+        self._apply(group)
+
+    def _apply(self, group: Journal) -> None:
+        if self.is_light(group):
+            self._append(group)
+        else:
+            self._transact(group)
+
+    def _append(self, group: Journal) -> None:
+        rows = logged(group)
+        if not any(rows):
+            return  # nothing to keep: somebody only waits for what came before
         try:
-            self._apply(group)
-        except Exception:
-            if self._write.in_transaction:
-                self._write.execute("ROLLBACK")
+            self._log.append(rows)
+        except ValueError:  # a value of a type of its own: the tables know what to do with it
+            self._transact(group)
+        else:
+            self._pending.add(self._log.number, rows)
+
+    def _transact(self, group: Journal) -> None:
+        """Write what the log has gathered and this group into the tables, in one transaction."""
+        write, pending = self._write, self._pending
+        try:
+            write.execute("BEGIN IMMEDIATE")
+            if pending.last:
+                self._write_gathered(pending)
+            write_group(write, group)
+            write.execute("COMMIT")
+        except BaseException:
+            if write.in_transaction:
+                write.execute("ROLLBACK")
             raise
+        self._grew(group)
+        if pending.last:
+            self._pending = Pending()
+            self._log.clear()
+
+    def _write_gathered(self, pending: Pending) -> None:
+        write, gathered = self._write, pending.group()
+        try:
+            write_group(write, gathered)
+        except sqlite3.OperationalError:
+            raise  # of the disk, not of a row
+        except (sqlite3.Error, OverflowError, ValueError):
+            write.execute("ROLLBACK")
+            write.execute("BEGIN IMMEDIATE")
+            write_one_by_one(write, gathered)
+        write.execute("UPDATE log SET applied = ?", (pending.last,))
+        self._grew(gathered)
+
+    def _grew(self, group: Journal) -> None:
+        size = sum([row[5] for row in group.inserts])
+        rows = len(group.inserts) + len(group.deletes) + len(group.updates)
+        self._pages += 2 + size // PAGE + rows // 8
+
+    def _recover(self) -> None:
+        """Put into the tables what the log had gathered when the process ended."""
+        (applied,) = self._write.execute("SELECT applied FROM log").fetchone()
+        for number, rows in self._log.records():
+            if number > applied:
+                self._pending.add(number, rows)
+        self._log.number = max(self._log.number, applied)
+        if self._pending.last:
+            self._transact(Journal())
+        else:
+            self._log.clear()
 
     def _work(self) -> None:
         while (item := self._groups.get()) is not None:
             group, done = item
             problem: Exception | None = None
             try:
-                self.apply(group)
-                if self._pages >= CHECKPOINT:
-                    self._checkpoint()
+                self._apply(group)
             except Exception as error:  # noqa: BLE001 - the writer must outlive any bad group
                 problem = error
+            if self._pages >= CHECKPOINT:
+                self._checkpoint()
             done(problem)
+        if self._pending.last:
+            try:
+                self._transact(Journal())
+            except sqlite3.Error as error:
+                _log.warning("what the log has stays there until the next start: %s", error)
 
     def _checkpoint(self) -> None:
-        """Move what the log has into the table's file. Nobody writes meanwhile: it starts anew."""
-        self._write.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        """Move what SQLite's log has into the table's file. Nobody writes: it starts anew."""
+        try:
+            self._write.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        except sqlite3.Error as error:  # it is kept all the same, and tried again later
+            _log.warning("a checkpoint failed: %s", error)
         self._pages = 0
-
-    def _apply(self, group: Journal) -> None:
-        execute = self._write.execute
-        if not (group.updates or group.entities or group.bodies or group.purges or group.numbers):
-            if not group.inserts and not group.deletes:
-                return  # nothing to keep: somebody only waits for what came before
-            if len(group.inserts) + len(group.deletes) == 1:
-                # One statement is a transaction of its own.
-                if group.inserts:
-                    execute(_INSERT[1], group.inserts[0])
-                    self._pages += 2 + group.inserts[0][5] // PAGE
-                else:
-                    execute("DELETE FROM message WHERE id = ?", group.deletes)
-                    self._pages += 2
-                return
-        many = self._write.executemany
-        execute("BEGIN IMMEDIATE")
-        for kind, parameters in group.entities:
-            execute(_STATEMENTS[kind], parameters)
-        if group.numbers:
-            many(
-                "INSERT INTO queue VALUES (?, ?) "
-                "ON CONFLICT (id) DO UPDATE SET last_number = excluded.last_number",
-                group.numbers,
-            )
-        self._insert(group.inserts)
-        if group.updates:
-            many(
-                "UPDATE message SET state = ?, due = ?, delivery_count = ? WHERE id = ?",
-                group.updates,
-            )
-        if group.bodies:
-            many("UPDATE message SET bare = ?, size = ? WHERE id = ?", group.bodies)
-        for first, last in runs(group.deletes):
-            execute("DELETE FROM message WHERE id BETWEEN ? AND ?", (first, last))
-        for kind, parameters in group.purges:
-            if kind == "drop":
-                self._drop(*parameters)
-            else:
-                execute(_STATEMENTS[kind], parameters)
-        execute("COMMIT")
-        size = sum([row[5] for row in group.inserts])
-        rows = len(group.inserts) + len(group.deletes) + len(group.updates)
-        self._pages += 2 + size // PAGE + rows // 8
-
-    def _insert(self, rows: Sequence[tuple[Any, ...]]) -> None:
-        whole = len(rows) - len(rows) % CHUNK
-        for start in range(0, whole, CHUNK):
-            flat: list[Any] = []
-            for row in rows[start : start + CHUNK]:
-                flat += row
-            self._write.execute(_INSERT[CHUNK], flat)
-        if whole < len(rows):
-            self._write.executemany(_INSERT[1], rows[whole:])
-
-    def _drop(self, entity_id: int, first_queue: int, queues: int) -> None:
-        execute = self._write.execute
-        span = (first_queue << SEQUENCE_BITS, (first_queue + queues) << SEQUENCE_BITS)
-        numbers = (first_queue, first_queue + queues)
-        execute("DELETE FROM message WHERE id >= ? AND id < ?", span)
-        execute("DELETE FROM session WHERE queue >= ? AND queue < ?", numbers)
-        execute("DELETE FROM queue WHERE id >= ? AND id < ?", numbers)
-        execute("DELETE FROM seen WHERE entity = ?", (entity_id,))
-        execute("DELETE FROM entity WHERE id = ?", (entity_id,))
 
     # --- reading ----------------------------------------------------------------------------------
 
@@ -264,8 +277,16 @@ class Store:
         self, queue_id: int, numbers: Sequence[int]
     ) -> Iterator[tuple[int, bytes | None, bytes]]:
         """The bytes of these messages: ``(sequence number, annotations, bare)``."""
+        pending = self._pending  # the writer's thread may begin a new one meanwhile
         base = queue_id << SEQUENCE_BITS
-        for first, last in runs([base + number for number in numbers]):
+        stored: list[int] = []
+        for number in numbers:
+            found = pending.read(base + number)
+            if found is None:
+                stored.append(base + number)
+            else:
+                yield number, *found
+        for first, last in runs(stored):
             for row in self._read.execute(
                 "SELECT id, annotations, bare FROM message WHERE id BETWEEN ? AND ?", (first, last)
             ).fetchall():
@@ -300,19 +321,3 @@ class Store:
             "SELECT id, state, enqueued, due, delivery_count, size, origin, ttl, flags, "
             "session_id, source FROM message ORDER BY id"
         )
-
-
-def runs(numbers: Sequence[int]) -> list[tuple[int, int]]:
-    """Consecutive numbers as ``(first, last)``, ascending: one statement for many rows."""
-    found: list[tuple[int, int]] = []
-    if not numbers:
-        return found
-    ordered = sorted(numbers)
-    first = last = ordered[0]
-    for number in ordered:
-        if number > last + 1:
-            found.append((first, last))
-            first = number
-        last = number
-    found.append((first, last))
-    return found

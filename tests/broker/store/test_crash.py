@@ -64,7 +64,7 @@ def run(directory: Path, account: Account, statement: int, seed: int, lines: int
 @pytest.mark.timeout(300)
 def test_a_writer_that_is_killed_at_any_statement_of_a_group_loses_nothing(tmp_path):
     account = Account()
-    for seed, statement in enumerate([*range(1, 10), 17, 40], 1):
+    for seed, statement in enumerate([*range(1, 10), 17, 40, -1, -2, -7, -50], 1):
         run(tmp_path, account, statement, seed)
         account.check(tmp_path)
     assert account.said["S"]

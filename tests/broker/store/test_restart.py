@@ -15,7 +15,8 @@ from pairbus.broker.entities.model import (
     SubscriptionDescription,
     TopicDescription,
 )
-from pairbus.broker.store import DATABASE, Store, StoreInUseError, runs
+from pairbus.broker.rows import runs
+from pairbus.broker.store import DATABASE, Store, StoreInUseError
 from tests.broker.entities.kit import Bench
 
 
@@ -216,7 +217,7 @@ def test_a_file_that_is_no_database_is_a_clear_error(tmp_path):
 def test_a_group_that_cannot_be_stored_is_refused_and_leaves_nothing(restart, tmp_path):
     bench = restart()
     bench.send(b"one")
-    bench.ns.context.journal.inserts.append((1, "no number", 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0))
+    bench.ns.context.journal.inserts.append((1, object(), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0))
     errors: list[Exception | None] = []
     bench.ns.context.journal.callbacks.append(errors.append)
     bench.send(b"two")
@@ -229,7 +230,7 @@ def test_a_group_that_cannot_be_stored_is_refused_and_leaves_nothing(restart, tm
 
 def test_what_could_not_be_stored_is_no_duplicate_of_what_comes_next(restart):
     bench = restart(requires_duplicate_detection=True)
-    bench.ns.context.journal.inserts.append((1, "no number", 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0))
+    bench.ns.context.journal.inserts.append((1, object(), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0))
     bench.send(b"lost", message_id="a")
     assert bench.ns.runtime("q").total_message_count == 0
     bench.send(b"again", message_id="a")

@@ -1,7 +1,8 @@
 """A process to be killed: it sends and completes without end, and says what was acknowledged.
 
 Usage: ``writer.py DIRECTORY STATEMENT SEED``. With STATEMENT > 0 it kills itself before that SQL
-statement of the store; else it waits to be killed. Each line is a letter and a number: ``s`` about
+statement of the store; with STATEMENT < 0 in the middle of that write to the log; else it waits to
+be killed. Each line is a letter and a number: ``s`` about
 to send, ``S`` sent and acknowledged, ``c`` about to complete, ``C`` completed and acknowledged.
 """
 
@@ -49,6 +50,21 @@ class Receiving:
     def closed(self, error): ...
 
 
+def kill_within_write(left: int) -> None:
+    real = os.pwritev
+
+    def write(file: int, buffers, offset: int) -> int:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            data = b"".join(buffers)
+            os.pwrite(file, data[: len(data) * 2 // 3], offset)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return real(file, buffers, offset)
+
+    os.pwritev = write
+
+
 async def main(directory: str, statement: int, seed: int) -> None:
     rng = random.Random(seed)
     store = Store(directory)
@@ -56,7 +72,9 @@ async def main(directory: str, statement: int, seed: int) -> None:
     if not namespace.exists("q"):
         namespace.create_queue(QueueDescription("q", max_delivery_count=2**31 - 1))
     namespace.start(asyncio.get_running_loop())
-    if statement:
+    if statement < 0:
+        kill_within_write(-statement)
+    if statement > 0:
         left = statement
 
         def before(sql: str) -> None:
