@@ -50,9 +50,14 @@ CBS = "$cbs"
 STRANGERS_FRAME = 64 * 1024  # the largest frame that is read before a token was shown
 MAX_SESSIONS = 16
 MANAGEMENT = "/$management"
+READ_SIZE = 120 * 1024
+"""Bytes that are read at once, into a buffer that all connections of a broker share.
+
+Left to itself asyncio asks for 256 KB for every read, and gives most of it back, which takes longer
+than the rest of a small read. Up to 128 KB the allocator answers from what it has."""
 
 
-class AmqpConnection(asyncio.Protocol):
+class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
     """Serves AMQP on one connection.
 
     Args:
@@ -78,6 +83,7 @@ class AmqpConnection(asyncio.Protocol):
         self.is_paused = False
         self.is_silent = False
         self._lost = lost
+        self._buffer = broker.read_buffer
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._auth_timer: asyncio.TimerHandle | None = None
@@ -111,6 +117,14 @@ class AmqpConnection(asyncio.Protocol):
         for session in list(self.engine.sessions.values()):
             self._close_links(session)
         self._lost()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes go."""
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take the bytes that came."""
+        self.data_received(bytes(self._buffer[:nbytes]))
 
     def data_received(self, data: bytes) -> None:
         """Feed the engine and act on what it says."""

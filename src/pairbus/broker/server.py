@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from . import websocket
 from .admin import AdminApi
-from .amqpserver import AmqpConnection
+from .amqpserver import READ_SIZE, AmqpConnection
 from .config import load
 from .control import PREFIX, ControlApi
 from .declare import declare
@@ -44,6 +44,7 @@ class Broker:
         self.faults = faults
         self.is_running = False
         self.connections: set[AmqpConnection] = set()
+        self.read_buffer = memoryview(bytearray(READ_SIZE))
         self._clock: Callable[[], float] = settings.clock or time.time
         self.key_ring = KeyRing(
             namespace_rules=(
