@@ -37,7 +37,7 @@ class Folder:
         receiver.settle_many(host.tokens, Outcome.COMPLETE)
         receiver.close()
 
-    def after_a_crash(self) -> list[bytes]:
+    def after_a_crash(self) -> list[bytes | None]:
         shutil.rmtree(self.path / "copy", ignore_errors=True)
         shutil.copytree(self.path / "live", self.path / "copy")
         store = Store(self.path / "copy")
