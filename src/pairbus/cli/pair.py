@@ -17,7 +17,13 @@ from pairbus.cli.output import (
 )
 
 COLOURS = {"failed_over": "bold red", "suspect": "yellow", "healthy": "green"}
-STATES = {"running": "green", "idle": "green", "paused": "yellow", "stopped": "dim"}
+STATES = {
+    "starting": "cyan",
+    "running": "green",
+    "idle": "green",
+    "paused": "yellow",
+    "stopped": "dim",
+}
 
 
 @click.group("pair")

@@ -29,8 +29,9 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     ("expected", "messages"), ("once", "once"), ("more_than_once", "more than once"),
-    ("dead_lettered", "dead-lettered"), ("expired", "expired"), ("waiting", "waiting"),
-    ("lost", "lost"), ("unrecorded", "unrecorded"), ("out_of_order", "out of order"),
+    ("dead_lettered", "dead-lettered"), ("expired", "expired"), ("completed", "completed"),
+    ("waiting", "waiting"), ("lost", "lost"), ("unrecorded", "unrecorded"),
+    ("out_of_order", "out of order"),
 )  # fmt: skip
 
 

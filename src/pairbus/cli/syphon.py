@@ -56,6 +56,7 @@ def group() -> None:
 @pair_options
 @checkpoint_option
 @click.option("--master", metavar="URL", help="Spark master; local[*] by default.")
+@click.option("--ca-file", metavar="FILE", help="PEM file of the authorities to trust instead.")
 @click.option(
     "--queues", "count", type=click.IntRange(1), help="How many backlog queues there are."
 )
@@ -96,6 +97,13 @@ def group() -> None:
     is_flag=True,
     help="Touch nothing; say what would go where, and what it would cost.",
 )
+@click.option(
+    "--prices", metavar="FILE", help="For --dry-run: price list, TOML; the newest that ships."
+)
+@click.option(
+    "--tier", default="standard", show_default=True, help="For --dry-run: tier of both sides."
+)
+@click.option("--one-region", is_flag=True, help="For --dry-run: transfer is free.")
 def run(
     pair: Pair,
     checkpoint: str | None,
@@ -119,7 +127,7 @@ def run(
 
     try:
         if dry_run:
-            return _dry_run(_options(pair, checkpoint, count, settings))
+            return _dry_run(_options(pair, checkpoint, count, settings), settings)
         return _run(_options(pair, checkpoint, count, settings), settings)
     except (SyphonError, SparkUnavailableError) as exc:
         fail(str(exc).splitlines()[0])
@@ -145,7 +153,8 @@ def _options(
         **{
             name: settings[name]
             for name in (
-                "master", "ttl_policy", "long_poll", "transform", "max_messages_per_trigger",
+                "master", "ca_file", "ttl_policy", "long_poll", "transform",
+                "max_messages_per_trigger",
                 "max_messages_per_second", "max_bytes_per_second",
             )
             if settings[name] is not None
@@ -233,7 +242,8 @@ def _shown(handle: "SyphonHandle") -> Iterator[Callable[[], None]]:
                     completed=done,
                     total=max(total, 1),
                     description=status["stalled"] or status["state"],
-                    more=f"{status['rate']:,.0f}/s, {duration(status['eta'])} to go",
+                    more=_speed(status),
+                    refresh=True,
                 )
 
             yield draw
@@ -250,6 +260,11 @@ def _shown(handle: "SyphonHandle") -> Iterator[Callable[[], None]]:
             said.update(at=now, line=line)
 
         yield tell
+
+
+def _speed(status: dict[str, Any]) -> str:
+    rate = f"{status['rate']:,.0f}/s"
+    return rate if status["eta"] is None else f"{rate}, {duration(status['eta'])} to go"
 
 
 def _line(status: dict[str, Any]) -> str:
@@ -269,10 +284,15 @@ def _line(status: dict[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def _dry_run(options: "SyphonOptions") -> int:
+def _dry_run(options: "SyphonOptions", settings: dict[str, Any]) -> int:
+    from pairbus.cli.cost import money
+    from pairbus.core.pricing import Rules
+    from pairbus.ledger.prices import load_prices
     from pairbus.spark.dryrun import dry_run
 
-    result = dry_run(options)
+    rules = Rules(tier=settings["tier"].lower(), one_region=settings["one_region"])
+    prices = load_prices(settings["prices"])
+    result = dry_run(options, prices=prices, rules=rules)
     table = Table(
         *("destination", "verdict", "reason"),
         *(Column(name, right=True) for name in ("messages", "bytes")),
@@ -287,7 +307,13 @@ def _dry_run(options: "SyphonOptions") -> int:
         f"{costs['receive_backlog']:,} to receive, {costs['send_primary']:,} to send, "
         f"{costs['settle']:,} to settle, {costs['total']:,} in all"
     )
-    emit(result, [table, line])
+    cost = result["cost"]
+    price = (
+        f"{money(cost['total'])} {cost['currency']}: {money(cost['operations'])} for operations, "
+        f"{money(cost['transfer'])} for transfer between regions "
+        f"(prices of {cost['prices_of']}, {cost['tier']} tier)"
+    )
+    emit(result, [table, line, price])
     return ExitCode.OK
 
 
@@ -338,7 +364,10 @@ def status_(pair: Pair, checkpoint: str | None) -> int:
         fail(f"the syphon at {state.path} has not said anything yet")
     if status["state"] != "stopped" and not _is_alive(status):
         status["state"], status["stalled"] = "stopped", "its process is gone"
-    colours = {"running": "green", "idle": "green", "paused": "yellow", "stalled": "red"}
+    colours = {
+        "starting": "cyan", "running": "green", "idle": "green", "paused": "yellow",
+        "stalled": "red",
+    }  # fmt: skip
     table = Table("what", "value", title=f"Syphon {status['id']}")
     shown = status["state"] + (f": {status['stalled']}" if status["stalled"] else "")
     table.add("state", cell(shown, colours.get(status["state"], "")))

@@ -2,7 +2,8 @@
 
 A mover that is connected and moves nothing is the classic lie of such tools. Here `running` means
 that messages were settled a moment ago; `stalled` means that there are messages, the operator did
-not pause, and none was settled for a while, with the reason where one is known.
+not pause, and none was settled for a while, with the reason where one is known. `starting` is what
+Spark does before it can move anything at all, and takes its time: that is no standstill.
 """
 
 from collections.abc import Mapping
@@ -88,7 +89,9 @@ def state_of(
     active: bool,
     since: float,
     last_progress: float | None,
+    begun: bool = True,
     patience: float = 30.0,
+    start_patience: float = 300.0,
 ) -> State:
     """Say what the syphon does, by what it got done.
 
@@ -102,7 +105,9 @@ def state_of(
         active: a micro-batch runs or is due.
         since: when it started, or was resumed.
         last_progress: when a message was last settled.
+        begun: Spark runs the query: it looked, or listens, at the backlog queues.
         patience: seconds without progress after which it counts as stalled.
+        start_patience: seconds that Spark may take to begin.
     """
     if stopped:
         return State("stopped")
@@ -111,6 +116,10 @@ def state_of(
     if problem:
         return State("stalled", problem)
     quiet = now - max(since, last_progress or since)
+    if not begun:
+        if now - since <= start_patience:
+            return State("starting")
+        return State("stalled", f"Spark did not begin in the {int(now - since)} s since the start")
     if waiting and quiet > patience:
         return State("stalled", f"{waiting} messages wait for their destinations")
     if remaining and quiet > patience:

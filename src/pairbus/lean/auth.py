@@ -89,11 +89,44 @@ class CredentialTokens:
         return f"CredentialTokens({type(self._credential).__name__})"
 
 
+class NamedKey:
+    """A key that may change: an object with `named_key`, as `AzureNamedKeyCredential`."""
+
+    def __init__(self, credential: Any) -> None:
+        self._credential = credential
+
+    def token(self, audience: str) -> Token:
+        """A signature by the key as it is now."""
+        name, key = self._credential.named_key
+        return SasKey(name, key).token(audience)
+
+    def __repr__(self) -> str:
+        return "NamedKey()"
+
+
+class Signature:
+    """A signature that may be replaced: an object with `signature`, as `AzureSasCredential`."""
+
+    def __init__(self, credential: Any) -> None:
+        self._credential = credential
+
+    def token(self, audience: str) -> Token:
+        """The signature as it is now."""
+        return SasToken(self._credential.signature).token(audience)
+
+    def __repr__(self) -> str:
+        return "Signature()"
+
+
 def provider_of(credential: Any) -> TokenProvider:
-    """The token provider for a credential: one of ours, or any with `get_token`."""
+    """The token provider for a credential: one of ours, or any that the SDK takes."""
     if hasattr(credential, "token") and callable(credential.token):
         provider: TokenProvider = credential
         return provider
+    if hasattr(credential, "named_key"):
+        return NamedKey(credential)
+    if hasattr(credential, "signature"):
+        return Signature(credential)
     if hasattr(credential, "get_token"):
         return CredentialTokens(credential)
-    raise TypeError("a credential needs get_token(scope) or token(audience)")
+    raise TypeError("a credential needs get_token(scope), named_key, signature or token(audience)")

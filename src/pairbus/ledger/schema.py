@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 VERSION = 1
 """The version in `ledger.json`; a reader refuses any other."""
 
-EVENTS = ("backlogged", "forwarded", "dead_lettered")
-"""What a row of the messages table can tell."""
+EVENTS = ("backlogged", "forwarded", "dead_lettered", "completed")
+"""What a row of the messages table can tell; `completed`: a transform let it go unsent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ OPERATIONS = (
 MESSAGES = (
     Column("writer", "string", False, "who wrote the row: unique to one run of one client"),
     Column("sequence", "bigint", False, "the row's number within its writer and table, from 0"),
-    Column("event", "string", False, "`backlogged`, `forwarded` or `dead_lettered`"),
+    Column("event", "string", False, "`backlogged`, `forwarded`, `dead_lettered` or `completed`"),
     Column("at", "timestamp", False, "when that happened, UTC"),
     Column("client_id", "string", False, "the paired client or syphon that did it"),
     Column("message_id", "string", True, "the message's id"),
@@ -60,7 +60,7 @@ MESSAGES = (
     Column("sequence_number", "bigint", True, "the message's number there; its sender knows none"),
     Column("size", "bigint", True, "encoded bytes"),
     Column("enqueued_at", "timestamp", True, "when the backlog queue took it, UTC"),
-    Column("reason", "string", True, "why it was dead-lettered"),
+    Column("reason", "string", True, "why it was dead-lettered or completed, or re-routed where"),
 )
 
 TABLES = {"operations": OPERATIONS, "messages": MESSAGES}

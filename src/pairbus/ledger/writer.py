@@ -135,7 +135,7 @@ class LedgerWriter:
         self.messages("backlogged", rows)
 
     def messages(self, event: str, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Note messages: `event` is `backlogged`, `forwarded` or `dead_lettered`."""
+        """Note messages: `event` is one of `schema.EVENTS`."""
         at = int(self._clock() * 1_000_000)
         noted = [{"at": at, **row, "event": event} for row in rows]
         with self._lock:

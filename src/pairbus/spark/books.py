@@ -130,6 +130,7 @@ def verdict(totals: Mapping[str, int], *, complete: bool = True, peeked: bool = 
         ("waiting", "waiting"),
         ("dead_lettered", "dead-lettered"),
         ("expired", "expired"),
+        ("completed", "completed unsent"),
     ):
         if totals[name]:
             where.append(f"{totals[name]:,} {words}")

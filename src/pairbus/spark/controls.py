@@ -79,7 +79,7 @@ class StateDir:
         (self.path / "stop").unlink(missing_ok=True)
         old = self.read("progress.json")
         if old:
-            over = dict.fromkeys(("empty", "drained", "released", "listening"), False)
+            over = dict.fromkeys(("begun", "empty", "drained", "released", "listening"), False)
             self.write("progress.json", {**old, **over, "problem": None, "in_flight": 0})
 
     # -- reports of tasks

@@ -18,6 +18,7 @@ from pairbus.core.pricing import STEP
 from pairbus.core.syphon import Fault, LockBudget, halves, judge, plan
 from pairbus.core.syphon_message import compose
 from pairbus.core.syphon_waiting import EVERYTHING
+from pairbus.spark.restore import ORIGINAL
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -28,6 +29,7 @@ log = logging.getLogger("pairbus.syphon")
 
 FLUSH_ROWS = 10_000
 FLUSH_SECONDS = 2.0
+BY_TRANSFORM = "CompletedByTransform"  # unless it says why
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +96,8 @@ class Rows:
         self.received = _seconds(batch, "receivedTime")
         self._reasons: tuple[list[Any], list[Any]] | None = None
 
-    def reason(self, row: int) -> tuple[str, str]:
-        """Why a row is to be dead-lettered."""
+    def reason(self, row: int, default: str = "Rejected") -> tuple[str, str]:
+        """Why a row is to be dead-lettered, or let go."""
         if self._reasons is None:
             names = set(self.batch.schema.names)
             empty = [None] * self.count
@@ -104,7 +106,7 @@ class Rows:
                 self.batch.column("description").to_pylist() if "description" in names else empty,
             )
         reasons, descriptions = self._reasons
-        return str(reasons[row] or "Rejected"), str(descriptions[row] or "")
+        return str(reasons[row] or default), str(descriptions[row] or "")
 
 
 def _integers(batch: "pa.RecordBatch", name: str) -> list[int | None]:
@@ -214,7 +216,8 @@ class Deliverer:
                 key = ("suspended", reason, description, "dead_lettered")
                 others.setdefault(key, []).append(row)
             elif verdict == "complete":
-                others.setdefault(("completed", "", "", None), []).append(row)
+                reason, _ = rows.reason(row, BY_TRANSFORM)
+                others.setdefault(("completed", reason, "", "completed"), []).append(row)
             else:
                 others.setdefault(("abandoned", "", "", None), []).append(row)
         for (how, reason, description, event), indices in others.items():
@@ -393,7 +396,8 @@ class Deliverer:
         for queue, tokens in queues.items():
             if settle.how == "abandoned":
                 tokens.reverse()  # newest first: the queue's order is whole at every moment
-            self.settling.settle(queue, tokens, settle.how, settle.reason, settle.description)
+            told = (settle.reason, settle.description) if settle.how == "suspended" else ()
+            self.settling.settle(queue, tokens, settle.how, *told)
             row = ("settle", queue, settle.how, len(tokens), 0, len(tokens))
             self._count(self.names[1], *row)
         self._add(settle)
@@ -472,17 +476,27 @@ def _receipts(settle: _Settle, now: float) -> "pa.Table":
     def column(name: str, kind: Any) -> Any:
         return batch.column(name).cast(kind) if name in names else pa.nulls(count, kind)
 
+    destination = column("destination", pa.string())
+    reason = pa.array([settle.reason or None] * count, pa.string())
+    if ORIGINAL in names:  # a transform may have changed the destination: the books go by the old
+        import pyarrow.compute as pc
+
+        first, sent_to = column(ORIGINAL, pa.string()), destination
+        destination = pc.coalesce(first, sent_to)
+        if settle.event == "forwarded":
+            moved = pc.fill_null(pc.not_equal(first, sent_to), False)
+            reason = pc.if_else(moved, pc.binary_join_element_wise("to", sent_to, " "), reason)
     return pa.table(
         {
             "event": pa.array([settle.event] * count, pa.string()),
             "at": pa.array([int(now * 1e6)] * count, pa.int64()).view(time_type),
             "message_id": column("messageId", pa.string()),
-            "destination": column("destination", pa.string()),
+            "destination": destination,
             "session_id": column("sessionId", pa.string()),
             "backlog_queue": column("entity", pa.string()),
             "sequence_number": column("sequenceNumber", pa.int64()),
             "size": column("size", pa.int64()),
             "enqueued_at": column("enqueuedTime", time_type),
-            "reason": pa.array([settle.reason or None] * count, pa.string()),
+            "reason": reason,
         }
     )

@@ -1,7 +1,13 @@
-"""A dry run: browse the backlog, restore it, and count what would go where. Nothing is touched."""
+"""A dry run: browse the backlog, restore it, and count what would go where. Nothing is touched.
+
+It says the operations and the money of the drain alone: one receive, one send and one settle of
+each message by its size, and the transfer of what leaves the secondary's region. What is beyond
+the backlog (the application's own receives) is in `pairbus cost estimate`.
+"""
 
 from typing import TYPE_CHECKING, Any
 
+from pairbus.core.pricing import STEP, PriceList, Rules
 from pairbus.options import SyphonOptions
 from pairbus.spark.restore import DELIVER, restore
 from pairbus.spark.setup import Setup
@@ -11,22 +17,35 @@ if TYPE_CHECKING:
 
 __all__ = ["dry_run"]
 
-STEP = 65536
 
-
-def dry_run(options: SyphonOptions, *, spark: "SparkSession | None" = None) -> dict[str, Any]:
-    """Say what a drain would send where, dead-letter and why, and the operations it would cost.
+def dry_run(
+    options: SyphonOptions,
+    *,
+    spark: "SparkSession | None" = None,
+    prices: PriceList | None = None,
+    rules: Rules | None = None,
+) -> dict[str, Any]:
+    """Say what a drain would send where, dead-letter and why, and what it would cost.
 
     Args:
         options: as for `start_syphon`.
         spark: the session to run on; one of its own if left out.
+        prices: the price list; the newest that ships if left out.
+        rules: the switches of the cost model.
+
+    Raises:
+        PriceError: the price list has no such tier.
     """
     from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
 
+    from pairbus.ledger.prices import load_prices
     from pairbus.spark.controls import StateDir
     from pairbus.spark.monitor import Monitor
     from pairbus.spark.syphon import open_session, prepare_session
 
+    rules = rules or Rules()
+    prices = prices or load_prices()
+    tier = prices.tier(rules.tier)
     setup = Setup.of(options)
     Monitor(setup, StateDir(setup.checkpoint)).check()
     own = spark is None
@@ -38,7 +57,9 @@ def dry_run(options: SyphonOptions, *, spark: "SparkSession | None" = None) -> d
             .options(**setup.peek_options())
             .load()
         )
-        messages = restore(rows, ttl_policy=setup.ttl_policy)
+        messages = restore(
+            rows, ttl_policy=setup.ttl_policy, keep_original=setup.transform is not None
+        )
         if setup.transform is not None:
             messages = setup.transform(messages)
         counted = (
@@ -57,6 +78,9 @@ def dry_run(options: SyphonOptions, *, spark: "SparkSession | None" = None) -> d
     total = sum(row["messages"] for row in counted)
     receives = sum(int(row["steps"]) for row in counted)
     sends = sum(int(row["steps"]) for row in counted if row["verdict"] == DELIVER)
+    operations = receives + sends + total
+    charged = tier.cost(operations, after=rules.month_operations)
+    transfer = prices.transfer(sum(int(row["bytes"]) for row in counted), rules)
     return {
         "rows": [
             {name: row[name] for name in ("destination", "verdict", "reason", "messages", "bytes")}
@@ -67,6 +91,14 @@ def dry_run(options: SyphonOptions, *, spark: "SparkSession | None" = None) -> d
             "receive_backlog": receives,
             "send_primary": sends,
             "settle": total,
-            "total": receives + sends + total,
+            "total": operations,
+        },
+        "cost": {
+            "operations": charged,
+            "transfer": transfer,
+            "total": charged + transfer,
+            "currency": prices.currency,
+            "prices_of": prices.date.isoformat(),
+            "tier": rules.tier,
         },
     }

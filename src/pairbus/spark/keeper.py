@@ -148,6 +148,7 @@ class Keeper:
             "waiting_for": {},
             "in_flight": 0,
             "problem": None,
+            "begun": False,
             "empty": False,
             "listening": False,
             "drained": False,
@@ -164,6 +165,7 @@ class Keeper:
             self._room.failed(destination, condition, now)
         self._room.hold([Held(*row) for row in held.get("held", [])], now)
         self._write_blocked()
+        self.progress["begun"] = True
         self._thread = threading.Thread(target=self._run, name="pairbus-keeper", daemon=True)
         self._thread.start()
 

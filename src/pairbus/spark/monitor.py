@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import socket
 import time
 from datetime import UTC, datetime
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Monitor"]
 
+NO_NAME = "there is no such namespace (name not found)"
 ASK_EVERY = 5.0
 WRITE_EVERY = 1.0
 WRITE_IDLE = 30.0
@@ -32,6 +34,7 @@ class Monitor:
         self._state = state
         self._progress = Progress()
         self._since = time.time()
+        self._begun = False
         self._queues: list[dict[str, Any]] = []
         self._remaining: int | None = None
         self._asked_at = 0.0
@@ -62,7 +65,7 @@ class Monitor:
         if isinstance(problem, AuthenticationError) and problem.status_code in (401, 403):
             raise SyphonError(f"primary {host}: the key or token is refused")
         if problem is not None and isinstance(problem.__cause__, socket.gaierror):
-            raise SyphonError(f"primary {host}: there is no such namespace (name not found)")
+            raise SyphonError(f"primary {host}: {NO_NAME}")
 
     def _check_secondary(self) -> None:
         from azure.core.exceptions import (
@@ -82,6 +85,8 @@ class Monitor:
                 return
             raise SyphonError(f"secondary {host}: {exc.reason or exc.message}") from None
         except AzureError as exc:
+            if "Failed to resolve" in str(exc) or "getaddrinfo" in str(exc):
+                raise SyphonError(f"secondary {host}: {NO_NAME}") from None
             raise SyphonError(f"secondary {host}: cannot be reached ({_short(exc)})") from None
         if not self._queues:
             raise SyphonError(
@@ -94,19 +99,21 @@ class Monitor:
             from azure.servicebus.management import ServiceBusAdministrationClient
 
             target = self._setup.secondary
+            options: dict[str, Any] = {"retry_total": 1}
+            if target.ca_file:
+                options["connection_verify"] = target.ca_file
             text = target.connection_string()
             if text is None:
-                self._admin = ServiceBusAdministrationClient(
-                    target.host, target.token_credential(), retry_total=1
-                )
+                credential = target.token_credential()
+                text = _as_connection_string(target.host, credential)
+            if text is None:
+                self._admin = ServiceBusAdministrationClient(target.host, credential, **options)
             elif "usedevelopmentemulator=true" in text.lower():
                 from pairbus.broker.clients import admin_client
 
-                self._admin = admin_client(text, retry_total=1)
+                self._admin = admin_client(text, **options)
             else:
-                self._admin = ServiceBusAdministrationClient.from_connection_string(
-                    text, retry_total=1
-                )
+                self._admin = ServiceBusAdministrationClient.from_connection_string(text, **options)
         return self._admin
 
     def _ask(self) -> None:
@@ -162,6 +169,8 @@ class Monitor:
         told = self._state.read("progress.json")
         control = self._state.control()
         progress = self._progress
+        if told.get("begun") and not self._begun:
+            self._begun, self._since = True, now  # what Spark's start took is no standstill
         state = state_of(
             now,
             stopped=stopped,
@@ -172,6 +181,7 @@ class Monitor:
             active=active,
             since=self._since,
             last_progress=progress.last_progress,
+            begun=self._begun,
         )
         setup = self._setup
         return {
@@ -252,10 +262,22 @@ class Monitor:
                 self._admin.close()
 
 
+def _as_connection_string(host: str, credential: Any) -> str | None:
+    """The SDK's administration takes keys and signatures in this form alone."""
+    place = f"Endpoint=sb://{host}/"
+    if hasattr(credential, "named_key"):
+        name, key = credential.named_key
+        return f"{place};SharedAccessKeyName={name};SharedAccessKey={key}"
+    if hasattr(credential, "signature"):
+        return f"{place};SharedAccessSignature={credential.signature}"
+    return None
+
+
 def _iso(at: float) -> str:
     return datetime.fromtimestamp(at, UTC).isoformat()
 
 
 def _short(exc: BaseException) -> str:
     text = " ".join(str(exc).split())
-    return text[:120]
+    found = re.search(r"\[Errno -?\d+\] ([\w ]+)", text)
+    return found[1] if found else text[:120]

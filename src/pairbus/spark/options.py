@@ -75,10 +75,15 @@ OPTIONS = (
            "`file:PATH` (a file that they can read), or the connection string itself, which Spark "
            "redacts by its `SharedAccessKey`."),
     Option("fullyQualifiedNamespace", "string", None, "both",
-           "Host name of the namespace, together with `credential`, instead of a connection string."),
+           "Host name of the namespace (`host:port` where the port is another than 5671), together with "
+           "`credential`, instead of a connection string."),
     Option("credential", "string", None, "both",
            "`package.module:function`: an importable function that returns a token credential "
-           "(azure-identity or alike); it is called in each process that connects."),
+           "(azure-identity or alike), an `AzureNamedKeyCredential` or an `AzureSasCredential`; it is "
+           "called in each process that connects, and its tokens are renewed in time."),
+    Option("caFile", "string", None, "both",
+           "PEM file of the certificate authorities to trust instead of the system's, for namespaces "
+           "behind a private one; the driver and the workers read it."),
     Option("queue", "string", None, "both", "Queue to read from or write to; several, separated by commas, to read from."),
     Option("topic", "string", None, "both", "Topic to write to, or, with `subscription`, to read from."),
     Option("subscription", "string", None, "read", "Subscription of `topic`."),
@@ -132,6 +137,7 @@ OPTIONS = (
     Option("settleFullyQualifiedNamespace", "string", None, "write",
            "Likewise, with `settleCredential`."),
     Option("settleCredential", "string", None, "write", "Likewise."),
+    Option("settleCaFile", "string", None, "write", "Likewise; `caFile` unless given."),
     Option("maxBatchBytes", "int", "1000000", "write",
            "Most bytes in one batch; the link's own limit goes before it.", _positive),
     Option("sendTimeout", "seconds", "30", "write", "How long to wait for a destination's answer.", _seconds),
@@ -148,6 +154,7 @@ class Target:
     reference: str = ""
     host: str = ""
     credential: str = ""
+    ca_file: str = ""
 
     def connection_string(self) -> str | None:
         """The connection string, looked up now; None where a token credential is used."""
@@ -266,6 +273,7 @@ def _target(
 
     text, host = values[name("connectionString")], values[name("fullyQualifiedNamespace")]
     credential = values[name("credential")]
+    trusted = values[name("caFile")] or values["caFile"] or ""
     if text:
         if re.search(r"sharedaccesssignature=", text, re.IGNORECASE):
             # Spark's redaction knows keys, not signatures: it would show in plans.
@@ -275,11 +283,11 @@ def _target(
             )
         elif not text.startswith(("env:", "file:")) and not _SECRET.search(text):
             problems.append(f"{name('connectionString')}: has no SharedAccessKey")
-        return Target(reference=text)
+        return Target(reference=text, ca_file=trusted)
     if host:
         if not credential or ":" not in credential:
             problems.append(f"{name('credential')}: is missing, as package.module:function")
-        return Target(host=host, credential=credential or "")
+        return Target(host=host, credential=credential or "", ca_file=trusted)
     if needed:
         problems.append("connectionString: is missing")
     return None

@@ -6,6 +6,7 @@ next: the role keeps the two apart.
 """
 
 import os
+import ssl
 import threading
 from typing import Any
 
@@ -13,12 +14,29 @@ from pairbus.lean.connection import LeanConnection
 from pairbus.lean.management import LeanManagement
 from pairbus.lean.receiver import LeanReceiver, Mode
 from pairbus.lean.sender import LeanSender
-from pairbus.spark.options import Target
+from pairbus.spark.options import OptionError, Target
 
-__all__ = ["Pool"]
+__all__ = ["Pool", "open_connection"]
 
 _lock = threading.Lock()
 _kept: dict[tuple[int, str, Target], "_Kept"] = {}
+
+
+def open_connection(target: Target, timeout: float) -> LeanConnection:
+    """A connection that was not kept; its first use connects."""
+    options: dict[str, Any] = {"timeout": timeout}
+    if target.ca_file:
+        try:
+            options["ssl_context"] = ssl.create_default_context(cafile=target.ca_file)
+        except OSError as exc:
+            raise OptionError(f"caFile: {target.ca_file}: {exc.strerror or exc}") from None
+    text = target.connection_string()
+    if text is not None:
+        return LeanConnection(text, **options)
+    host, _, port = target.host.partition(":")
+    if port:
+        options["port"] = int(port)
+    return LeanConnection(host=host, credential=target.token_credential(), **options)
 
 
 class _Kept:
@@ -51,14 +69,7 @@ class Pool:
             kept = _kept.get(self._key)
             if kept is not None and kept.connection.is_usable:
                 return kept
-            text = self._target.connection_string()
-            options: dict[str, Any] = {"timeout": self._timeout}
-            if text is not None:
-                connection = LeanConnection(text, **options)
-            else:
-                connection = LeanConnection(
-                    host=self._target.host, credential=self._target.token_credential(), **options
-                )
+            connection = open_connection(self._target, self._timeout)
             kept = _kept[self._key] = _Kept(connection)
             return kept
 

@@ -2,10 +2,11 @@
 
 Backlogged against forwarded, dead-lettered and still waiting. A message is known by its destination
 and id. For each, the ledger has some numbers of rows: b backlogged, f forwarded, d dead-lettered, e
-of those expired, and the backlog queues hold w that wait. n = b messages are expected, or 1 where
-the sender recorded none (it died with rows unwritten: *unrecorded*, which is no loss). Of the n,
-first f are taken as delivered, then d as dead-lettered, e as expired, w as waiting; what is left is
-lost. f above n are copies: delivered more than once.
+of those expired, c completed unsent by a transform, and the backlog queues hold w that wait. n = b
+messages are expected, or 1 where the sender recorded none (it died with rows unwritten:
+*unrecorded*, which is no loss). Of the n, first f are taken as delivered, then d as dead-lettered,
+e as expired, c as completed, w as waiting; what is left is lost. f above n are copies: delivered
+more than once.
 
 Rows are matched by 128 bits of hash instead of strings, which Spark groups several times faster;
 names are looked up afterwards, for what goes into the report alone.
@@ -34,8 +35,8 @@ PARTITION_ROWS = 500_000
 
 KEYS = ["place", "id1", "id2"]
 COUNTS = [
-    "expected", "once", "more_than_once", "copies", "dead_lettered", "expired", "waiting", "lost",
-    "unrecorded", "unsettled",
+    "expected", "once", "more_than_once", "copies", "dead_lettered", "expired", "completed",
+    "waiting", "lost", "unrecorded", "unsettled",
 ]  # fmt: skip
 
 
@@ -71,8 +72,11 @@ def tally(
     event = F.col("event")
     first = F.when(event == "backlogged", _one("b")).when(event == "forwarded", _one("f"))
     second = F.when(event == "dead_lettered", F.when(expired, _one("e")).otherwise(_one("d")))
-    rows = keyed(messages).select(*KEYS, _or_zero(first, "bf"), _or_zero(second, "de"))
-    packed = ["bf", "de"]
+    third = F.when(event == "completed", _one("c"))
+    rows = keyed(messages).select(
+        *KEYS, _or_zero(first, "bf"), _or_zero(second, "de"), _or_zero(third, "c")
+    )
+    packed = ["bf", "de", "c"]
     if waiting is not None:
         rows = rows.withColumn("ww", F.lit(0).cast("bigint"))
         dead = F.coalesce(F.col("dead_letter"), F.lit(False))
@@ -80,6 +84,7 @@ def tally(
             *KEYS,
             F.lit(0).cast("bigint").alias("bf"),
             F.lit(0).cast("bigint").alias("de"),
+            F.lit(0).cast("bigint").alias("c"),
             F.when(dead, _one("wd")).otherwise(_one("w")).alias("ww"),
         )
         rows = rows.unionByName(peeked)
@@ -95,6 +100,7 @@ def tally(
         F.shiftright("bf", high).alias("f"),
         F.col("de").bitwiseAND(low).alias("d"),
         F.shiftright("de", high).alias("e"),
+        "c",
         (F.col("ww").bitwiseAND(low) if waiting is not None else zero).alias("w"),
         (F.shiftright("ww", high) if waiting is not None else zero).alias("wd"),
     )
@@ -114,7 +120,7 @@ def _or_zero(value: Column, name: str) -> Column:
 
 def verdicts(tallied: DataFrame) -> DataFrame:
     """Return, for each message, what became of it."""
-    b, f, d, e, w, wd = (F.col(name) for name in ("b", "f", "d", "e", "w", "wd"))
+    b, f, d, e, c, w, wd = (F.col(name) for name in ("b", "f", "d", "e", "c", "w", "wd"))
     expected = F.greatest(b, F.lit(1))
     delivered = F.least(f, expected)
     copies = f - delivered
@@ -122,7 +128,8 @@ def verdicts(tallied: DataFrame) -> DataFrame:
     # a dead letter is in the ledger, or is seen in the dead-letter queue, or both
     dead = F.least(F.greatest(d, wd - e), rest)
     gone = F.least(e, rest - dead)
-    held = F.least(w, rest - dead - gone)
+    let_go = F.least(c, rest - dead - gone)
+    held = F.least(w, rest - dead - gone - let_go)
     return tallied.select(
         *KEYS,
         expected.alias("expected"),
@@ -131,8 +138,9 @@ def verdicts(tallied: DataFrame) -> DataFrame:
         copies.alias("copies"),
         dead.alias("dead_lettered"),
         gone.alias("expired"),
+        let_go.alias("completed"),
         held.alias("waiting"),
-        (rest - dead - gone - held).alias("lost"),
+        (rest - dead - gone - let_go - held).alias("lost"),
         F.when(b == 0, expected).otherwise(F.lit(0)).alias("unrecorded"),
         (w - held).alias("unsettled"),
     )

@@ -10,26 +10,32 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["DEAD_LETTER", "DELIVER", "VERDICTS", "restore"]
+__all__ = ["DEAD_LETTER", "DELIVER", "ORIGINAL", "VERDICTS", "restore"]
 
 DELIVER = "deliver"
 DEAD_LETTER = "dead-letter"
+#: The column that keeps the destination that the sender meant, whatever a transform makes of it.
+ORIGINAL = "originalDestination"
 #: What a row's `verdict` may say, and what the sink does.
 VERDICTS = {
     DELIVER: "send it to `destination`; complete it when that confirmed it",
     DEAD_LETTER: "to the backlog queue's dead-letter queue, with `reason` and `description`",
-    "complete": "settle it without sending it: it is gone",
+    "complete": "settle it without sending it: it is gone, and the ledger says so with `reason`",
     "abandon": "give it back to the backlog queue at once",
 }
 
 
-def restore(backlog: "DataFrame", *, ttl_policy: str = "full") -> "DataFrame":
+def restore(
+    backlog: "DataFrame", *, ttl_policy: str = "full", keep_original: bool = False
+) -> "DataFrame":
     """Turn the aliases back and say what is to happen with each row.
 
     Args:
         backlog: rows of the source, with its alias columns.
         ttl_policy: `full` restores the time to live as it was, `deduct` takes off the time that
             the message spent in the backlog and dead-letters what has expired.
+        keep_original: keep the destination in `originalDestination` too, by which the ledger knows
+            the message when a transform changes `destination`.
     """
     from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
 
@@ -47,6 +53,8 @@ def restore(backlog: "DataFrame", *, ttl_policy: str = "full") -> "DataFrame":
         .when(F.coalesce(F.trim("aliasPath"), F.lit("")) == "", F.lit("there is no x-ms-path"))
         .when(ttl <= 0, F.lit("its time to live ran out while it was in the backlog"))
     )
+    if keep_original:
+        backlog = backlog.withColumn(ORIGINAL, F.trim("aliasPath"))
     return (
         backlog.withColumn("reason", reason)
         .withColumn("description", description)

@@ -10,7 +10,7 @@ import os
 import re
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,6 +83,11 @@ class Setup:
         secondary, secondary_host = _endpoint(
             "secondary", options.secondary, options.secondary_host
         )
+        if options.ca_file:
+            trusted = str(Path(options.ca_file).expanduser().absolute())
+            if not Path(trusted).is_file():
+                raise SyphonError(f"ca_file: there is no file {trusted}")
+            primary, secondary = (replace(t, ca_file=trusted) for t in (primary, secondary))
         if primary_host.lower() == secondary_host.lower():
             raise SyphonError(f"primary and secondary are the same namespace: {primary_host}")
         name = options.primary_namespace or _first_label(primary_host)
@@ -219,9 +224,14 @@ def _target_options(target: Target, prefix: str) -> dict[str, str]:
     def name(base: str) -> str:
         return prefix + base[0].upper() + base[1:] if prefix else base
 
+    trusted = {name("caFile"): target.ca_file} if target.ca_file else {}
     if target.reference:
-        return {name("connectionString"): target.reference}
-    return {name("fullyQualifiedNamespace"): target.host, name("credential"): target.credential}
+        return {name("connectionString"): target.reference, **trusted}
+    return {
+        name("fullyQualifiedNamespace"): target.host,
+        name("credential"): target.credential,
+        **trusted,
+    }
 
 
 def default_checkpoint(name: str, secondary_host: str) -> str:

@@ -60,7 +60,7 @@ def start_syphon(
     session, own = (spark, False) if spark is not None else (open_session(options.master), True)
     session = prepare_session(session)
     rows = backlog(session, setup, bounds)
-    messages = restore(rows, ttl_policy=setup.ttl_policy)
+    messages = restore(rows, ttl_policy=setup.ttl_policy, keep_original=setup.transform is not None)
     if setup.transform is not None:
         messages = setup.transform(messages)
     return SyphonHandle(setup, state, monitor, messages, bounds, session if own else None)

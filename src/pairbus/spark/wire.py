@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from pairbus.lean.connection import LeanConnection
 from pairbus.lean.endpoint import parse_connection_string
 from pairbus.lean.errors import (
     ConnectionLostError,
@@ -23,7 +22,7 @@ from pairbus.lean.receiver import Mode
 from pairbus.lean.sender import Posted
 from pairbus.spark.deliver import Outcome
 from pairbus.spark.options import Target
-from pairbus.spark.pool import Pool
+from pairbus.spark.pool import Pool, open_connection
 
 __all__ = ["BacklogSide", "Browser", "Receiving", "Sends", "Settles", "check", "namespace_of"]
 
@@ -47,16 +46,8 @@ def namespace_of(target: Target) -> str:
 
 def check(target: Target, entity: str, timeout: float = 10.0) -> LeanError | None:
     """Try to get in: None, or what stood in the way."""
-    text = target.connection_string()
     try:
-        connection = (
-            LeanConnection(text, timeout=timeout)
-            if text
-            else LeanConnection(
-                host=target.host, credential=target.token_credential(), timeout=timeout
-            )
-        )
-        with connection:
+        with open_connection(target, timeout) as connection:
             connection.connect()
             connection.authorize(entity, connection.deadline())
     except LeanError as exc:

@@ -74,7 +74,7 @@ def families(snapshot: Row) -> Iterator[tuple[str, str, str, list[Sample]]]:
         [
             ({"syphon": str(s["id"]), "state": state}, float(s["state"] == state))
             for s in syphons
-            for state in ("running", "idle", "paused", "stalled", "stopped", "silent")
+            for state in ("starting", "running", "idle", "paused", "stalled", "stopped", "silent")
         ],
     )
     for name, kind, text in (

@@ -111,8 +111,11 @@ def test_dead_letters_expiry_and_what_waits_are_no_loss(spark, tmp_path):
     forward(tmp_path, sent[:4])
     forward(tmp_path, [{**sent[4], "reason": "DestinationNotFound"}], "dead_lettered")
     forward(tmp_path, [{**sent[5], "reason": "TTLExpiredException"}], "dead_lettered")
+    gone = [message(n, "masked") for n in (10, 11)]
+    backlog(tmp_path, gone, client="other")
+    forward(tmp_path, [{**gone[0], "reason": "CompletedByTransform"}], "completed")
     # the last one is in a dead-letter queue, though no receipt says so
-    waiting = frame(spark, [*sent[6:9], {**sent[9], "dead_letter": True}])
+    waiting = frame(spark, [*sent[6:9], {**sent[9], "dead_letter": True}, gone[1]])
     books = balance(spark, str(tmp_path), waiting)
     assert books.balanced
     places = {row["destination"]: row for row in books.by_destination}
@@ -121,6 +124,8 @@ def test_dead_letters_expiry_and_what_waits_are_no_loss(spark, tmp_path):
     assert places["events"]["expired"] == 1
     assert places["events"]["waiting"] == 3
     assert places["events"]["dead_lettered"] == 1
+    assert (places["masked"]["completed"], places["masked"]["waiting"]) == (1, 1)
+    assert "1 completed unsent" in books.verdict
 
 
 def test_a_client_that_died_with_unwritten_rows_is_no_loss(spark, tmp_path):

@@ -36,6 +36,16 @@ def backlog_message(path, number, *, session=None, ttl=None, scheduled=None, bod
     )
 
 
+def order_of(received, backlog_queue):
+    """The numbers of messages of one backlog queue as they arrived, the first copy of each."""
+    found = {}
+    for one in received:
+        properties = one.message.application_properties
+        if properties["q"] == backlog_queue:
+            found.setdefault(properties["n"])
+    return list(found)
+
+
 @dataclass
 class Pair:
     """Two namespaces, the backlog queues in the second, and what talks to them."""

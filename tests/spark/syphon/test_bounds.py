@@ -2,11 +2,13 @@
 
 import time
 from dataclasses import dataclass
+from decimal import Decimal
 
 import pytest
 
 from pairbus.exceptions import SyphonError
-from tests.spark.syphon.conftest import backlog_message
+from pairbus.ledger.prices import load_prices
+from tests.spark.syphon.conftest import PREFIX, backlog_message
 
 pytestmark = [
     pytest.mark.spark,
@@ -62,35 +64,25 @@ class FailsAtFirst:
         return verdict
 
 
-def test_a_query_that_spark_gave_up_starts_again_and_loses_nothing(pair, spark, tmp_path):
-    from pairbus.spark.syphon import Bounds, start_syphon
+def test_a_query_that_spark_gave_up_starts_again_or_says_why_and_loses_nothing(
+    pair, spark, tmp_path, monkeypatch
+):
+    from pairbus.spark import syphon
 
     pair.primary.create_queue("late")
     pair.fill([backlog_message("late", n) for n in range(5)])
-    fails = FailsAtFirst(str(tmp_path / "tries"), times=5)  # Spark itself tries four times
+    # Spark tries a task four times and gives the query up; the syphon does not, unless told to.
+    fails = FailsAtFirst(str(tmp_path / "tries"), times=9)
     options = pair.options(transform=fails, checkpoint=str(tmp_path / "checkpoint"))
-    handle = start_syphon(options, spark=spark, bounds=Bounds(until_empty=True))
-    assert handle.wait(200)
-    assert pair.numbers("late", 5) == [0, 1, 2, 3, 4]
-
-
-def test_a_query_that_fails_for_ever_says_why(pair, spark, tmp_path, monkeypatch):
-    from pairbus.spark import syphon
-
-    monkeypatch.setattr(syphon, "RESTARTS", 1)
-    pair.fill([backlog_message("orders", 0)])
-    fails = FailsAtFirst(str(tmp_path / "tries"), times=1000)
-    options = pair.options(transform=fails, checkpoint=str(tmp_path / "checkpoint"))
+    monkeypatch.setattr(syphon, "RESTARTS", 0)
     handle = syphon.start_syphon(options, spark=spark, bounds=syphon.Bounds(until_empty=True))
     with pytest.raises(SyphonError, match=r"the query ended: .*not yet"):
         handle.wait(200)
-    drained = syphon.start_syphon(
-        pair.options(checkpoint=str(tmp_path / "checkpoint")),
-        spark=spark,
-        bounds=syphon.Bounds(until_empty=True),
-    )
-    assert drained.wait(200)
-    assert pair.numbers("orders", 1) == [0]
+    monkeypatch.undo()
+    handle = syphon.start_syphon(options, spark=spark, bounds=syphon.Bounds(until_empty=True))
+    assert handle.wait(200)
+    assert pair.numbers("late", 5) == [0, 1, 2, 3, 4]
+    assert len((tmp_path / "tries").read_text()) > 9
 
 
 def test_a_dry_run_counts_and_touches_nothing(pair, spark):
@@ -108,6 +100,11 @@ def test_a_dry_run_counts_and_touches_nothing(pair, spark):
     assert result["operations"] == {
         "receive_backlog": 5, "send_primary": 4, "settle": 5, "total": 14,
     }  # fmt: skip
+    cost = result["cost"]
+    assert cost["operations"] == Decimal("0.80") * 14 / 1_000_000  # the step above 13 million
+    size = sum(row["bytes"] for row in result["rows"])
+    assert cost["transfer"] == load_prices().transfer_per_gb * size / 2**30
+    assert cost["total"] == cost["operations"] + cost["transfer"]
     assert pair.take("orders", 1, timeout=0.2) == []
 
 
@@ -136,13 +133,24 @@ def test_a_drain_ends_after_so_many_messages_and_says_what_is_left(pair, spark):
     assert handle.wait(120)
     assert len(pair.take("orders", 20)) == 20
     assert pair.take("orders", 1, timeout=0.2) == []
-    # A snapshot takes the rest, and not what comes later; what is later stays.
-    time.sleep(0.05)
-    handle = start_syphon(pair.options(), spark=spark, bounds=Bounds(snapshot=True))
-    pair.fill([backlog_message("orders", 99)])
-    assert pair.numbers("orders", 30) == list(range(20, 50))
-    handle.stop()
+    # It is paused, and stays so over a restart; that ends when its time is over.
+    handle.pause()
+    handle = start_syphon(pair.options(), spark=spark, bounds=Bounds(max_duration=2))
+    assert handle.status()["state"] == "paused"
+    assert handle.wait(120)
     assert pair.take("orders", 1, timeout=0.2) == []
+    # A snapshot takes the rest, and not what comes later; what is later stays.
+    handle = start_syphon(pair.options(), spark=spark, bounds=Bounds(snapshot=True))
+    time.sleep(0.05)
+    pair.fill([backlog_message("orders", 99)])
+    handle.resume()
+    assert handle.wait(120)
+    assert pair.numbers("orders", 30) == list(range(20, 50))
+    assert pair.take("orders", 1, timeout=0.2) == []
+    assert pair._connection(pair.secondary).management(f"{PREFIX}/0").peek(0, 10)
+
+
+NOWHERE = "Endpoint=sb://no-such-thing.invalid/;SharedAccessKeyName=a;SharedAccessKey=b"
 
 
 @pytest.mark.parametrize(
@@ -150,6 +158,9 @@ def test_a_drain_ends_after_so_many_messages_and_says_what_is_left(pair, spark):
     [
         ({"primary": "NO_SUCH_VARIABLE"}, "NO_SUCH_VARIABLE is not set"),
         ({"transform": "no.such:thing"}, "cannot be imported"),
+        ({"primary": NOWHERE, "primary_namespace": "contoso"}, "there is no such namespace"),
+        ({"secondary": NOWHERE}, "there is no such namespace"),
+        ({"ca_file": "/no/such.pem"}, "ca_file: there is no file /no/such.pem"),
         ({"primary_namespace": None}, "is an address"),
         ({"backlog_queue_count": 1, "primary_namespace": "fabrikam"}, "no backlog queues"),
     ],

@@ -257,3 +257,24 @@ def test_verdicts_complete_and_abandon_need_no_destination(pair, task):
     deliverer.finish()
     assert task.remaining() == 1
     assert pair.take("orders", 1, timeout=0.1) == []
+    # What is gone without having been sent has left a trace.
+    (receipt,) = pa.concat_tables(task.receipts).to_pylist()
+    assert (receipt["event"], receipt["reason"]) == ("completed", "CompletedByTransform")
+    assert (receipt["destination"], receipt["message_id"][:4]) == ("orders", "m-0-")
+
+
+def test_the_books_know_a_rerouted_message_by_where_its_sender_meant_it_to_go(pair, task):
+    pair.fill([backlog_message("orders", n) for n in range(2)])
+    deliverer = task.deliverer()
+    for batch in task.read():
+        rows = restored(batch)
+        rows = rows.append_column("originalDestination", rows.column("destination"))
+        place = rows.schema.get_field_index("destination")
+        rows = rows.set_column(place, "destination", pa.array(["other", "orders"]))
+        deliverer.take(rows)
+    deliverer.finish()
+    assert pair.numbers("other", 1) == [0]
+    assert pair.numbers("orders", 1) == [1]
+    receipts = pa.concat_tables(task.receipts).sort_by("sequence_number").to_pylist()
+    told = [(row["event"], row["destination"], row["reason"]) for row in receipts]
+    assert told == [("forwarded", "orders", "to other"), ("forwarded", "orders", None)]

@@ -56,6 +56,31 @@ def test_an_idle_queue_costs_one_receive_per_long_poll(pair, bell):
     assert receives(pair) - before == sum(polls.values())
 
 
+def test_ten_idle_queues_cost_forty_receives_an_hour(pair):
+    poll = 0.9  # for 900 seconds: an hour takes 3.6 seconds
+    queues = [f"{PREFIX}/{number}" for number in range(10)]
+    for queue in queues[2:]:
+        pair.secondary.create_queue(queue)
+    before, started = receives(pair), time.monotonic()
+    bell = Doorbell(Target(pair.secondary.connection_string), poll, problem=lambda _text: None)
+    try:
+        bell.listen(queues)
+        counted = dict.fromkeys(queues, 0)
+
+        def an_hour():
+            for queue, number in bell.polls().items():
+                counted[queue] += number
+            return min(counted.values()) >= 5  # four have ended, and the next has begun
+
+        wait_for(an_hour, timeout=60)
+        hours = (time.monotonic() - started) / (4 * poll)
+        assert 40 <= receives(pair) - before <= 40 * hours + 10
+        bell.listen([])
+        wait_for(lambda: not bell.armed())
+    finally:
+        bell.close()
+
+
 def test_the_first_message_rings_and_stays_in_the_queue(pair, bell):
     bell.listen(QUEUES)
     wait_for(lambda: bell.armed() == set(QUEUES))

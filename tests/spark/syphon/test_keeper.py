@@ -114,6 +114,16 @@ def test_pause_and_limits_survive_in_the_control_file(office, tmp_path):
     assert sum(grant.messages for grant in again.keeper.plan(1)) == 5
 
 
+def test_no_more_bytes_are_read_than_the_limit_allows(office, tmp_path):
+    office.bell.ringing = {"b/0"}
+    StateDir(tmp_path).set_control(max_bytes_per_second=1000)
+    assert [grant.size for grant in office.keeper.plan(0)] == [1000]
+    office.read("b/0", 100, more=True)
+    assert office.keeper.plan(1) == []
+    office.now += 0.25
+    assert [grant.size for grant in office.keeper.plan(1)] == [250]
+
+
 def test_one_message_finds_out_whether_the_primary_is_back(office):
     office.bell.ringing = {"b/0", "b/1"}
 
