@@ -124,8 +124,9 @@ class Deliveries(Incoming):
             if first == last:
                 known = unsettled.pop(first, None) if settled else unsettled.get(first)
                 if known is not None:
-                    deliveries.append(known)
-                elif settled:
+                    events.append(Disposed(session, True, first, last, settled, state, [known], []))
+                    return
+                if settled:
                     return  # settled already: dispositions may cross
             else:
                 count = ((last - first) & MASK) + 1

@@ -17,6 +17,7 @@ from pairbus.amqp.errors import INVALID_FIELD, ProtocolError, decode_error
 from pairbus.amqp.performatives import ACCEPTED, RELEASED
 
 _u32 = struct.Struct(">I").unpack_from
+_two_u32 = struct.Struct(">IBI").unpack_from
 _pack_u32 = struct.Struct(">I").pack
 _frame = struct.Struct(">IBBH").pack
 
@@ -220,10 +221,16 @@ def read_disposition(buf: bytes, pos: int) -> DispositionFields | None:
         return None
     role = code == 0x41
     pos += 1
-    first, pos = _uint(buf[pos], buf, pos + 1, "first")
-    if first is None:
-        return None
-    last, pos = _uint(buf[pos], buf, pos + 1, "last")
+    first: int | None
+    last: int | None
+    if end > pos + 10 and buf[pos] == buf[pos + 5] == 0x70:
+        first, _, last = _two_u32(buf, pos + 1)
+        pos += 10
+    else:
+        first, pos = _uint(buf[pos], buf, pos + 1, "first")
+        if first is None:
+            return None
+        last, pos = _uint(buf[pos], buf, pos + 1, "last")
     code = buf[pos]
     if code not in (0x41, 0x42):
         return None

@@ -134,8 +134,10 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
         namespace = self.broker.namespace
         namespace.begin_turn()
         try:
-            self._act_on(self.engine.receive_data(data))
-            namespace.end_turn()
+            try:
+                self._act_on(self.engine.receive_data(data))
+            finally:
+                namespace.end_turn()
         except ProtocolError as violation:
             self._act_on(violation.events)
             _log.info("a client broke the protocol: %s", violation)
@@ -149,7 +151,6 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
             self.end()
             return
         finally:
-            namespace.end_turn()
             self._in_read = False
         self.flush()
 
@@ -297,7 +298,7 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
         if not event.by_receiver or not event.deliveries:
             return
         first = event.deliveries[0].link
-        if all(delivery.link is first for delivery in event.deliveries):
+        if len(event.deliveries) == 1 or all(one.link is first for one in event.deliveries):
             groups = [(first, event.deliveries)]
         else:
             by_link: dict[int, tuple[Link, list[Any]]] = {}

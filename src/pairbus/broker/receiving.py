@@ -244,7 +244,7 @@ class ReceiveLink(LinkHandler):
             return
         good: list[int] = []
         echo: Composite = ACCEPTED
-        if len(deliveries) > 1 and isinstance(state, Accepted) and self.receiver is not None:
+        if isinstance(state, Accepted) and self.receiver is not None:
             good = self._complete(self.receiver, deliveries, settled)
             deliveries = []
         for delivery in deliveries:
@@ -260,8 +260,11 @@ class ReceiveLink(LinkHandler):
 
     def _complete(self, receiver: Receiver, deliveries: list[Outgoing], settled: bool) -> list[int]:
         """Complete many at once, answer those whose lock is lost, return the others' numbers."""
-        lost = set(receiver.settle_many([one.tag for one in deliveries], Outcome.COMPLETE))
-        for one in deliveries if lost else ():
+        tokens = receiver.settle_many([one.tag for one in deliveries], Outcome.COMPLETE)
+        if not tokens:
+            return [one.id for one in deliveries]
+        lost = set(tokens)
+        for one in deliveries:
             if one.tag in lost:
                 self._answer([one.id], rejected(receiver.lock_lost()), settled)
         return [one.id for one in deliveries if one.tag not in lost]

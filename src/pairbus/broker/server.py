@@ -26,7 +26,7 @@ from .entities.model import AccessRight, AuthorizationRule
 from .faults import Faults
 from .frontdoor import FrontDoor
 from .httpserver import HttpProtocol, Request, Response
-from .namespace import Namespace
+from .namespace import Namespace, system_clock
 from .sas import ALL_RIGHTS, KeyRing, verify_token
 from .settings import BrokerSettings, BrokerStartError
 from .store import Store
@@ -213,7 +213,8 @@ class Broker:
             try:
                 if self.settings.data is not None:
                     self._store = Store(self.settings.data, self.settings.durability)
-                self._namespace = Namespace(name, self._store, self._milliseconds)
+                clock = system_clock if self.settings.clock is None else self._milliseconds
+                self._namespace = Namespace(name, self._store, clock)
             except StoreError as error:
                 raise BrokerStartError(str(error)) from error
         self._namespace.start(loop)
