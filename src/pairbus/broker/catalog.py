@@ -15,7 +15,7 @@ from .entities.entity import (
     QueueEntity,
     TopicEntity,
 )
-from .entities.errors import EntityExistsError, EntityNotFoundError
+from .entities.errors import BrokerError, EntityExistsError, EntityNotFoundError
 from .entities.messages import NEVER
 from .entities.model import (
     DEFAULT_RULE,
@@ -331,15 +331,37 @@ class Catalog:
                 subscription_count=len(entity.subscriptions),
             )
         main = entity.main
+        transfer = main.transfer_count()
         return RuntimeProperties(
             *times,
             size_in_bytes=entity.size,
             total_message_count=sum(len(queue.messages) for queue in entity.queues),
-            active_message_count=len(main.messages) - main.scheduled_count,
+            active_message_count=len(main.messages) - main.scheduled_count - transfer,
+            transfer_message_count=transfer,
             dead_letter_message_count=len(entity.dead.messages),
             scheduled_message_count=main.scheduled_count,
             transfer_dead_letter_message_count=len(entity.transfer_dead.messages),
         )
+
+    def all_entities(self) -> list[Entity]:
+        """Queues, topics and subscriptions."""
+        found: list[Entity] = []
+        for top in self.entities_by_key.values():
+            found.append(top)
+            if isinstance(top, TopicEntity):
+                found += top.subscriptions.values()
+        return found
+
+    def leave(self, error: BrokerError) -> None:
+        """Forget all entities and close their receivers: what memory has is not what is kept."""
+        for entity in self.all_entities():
+            entity.is_deleted = True
+            for queue in entity.queues:
+                queue.end_receivers(error)
+                queue.forget()
+        self.entities_by_key.clear()
+        self._paths.clear()
+        self.targets.clear()
 
     # --- keeping ----------------------------------------------------------------------------------
 
@@ -382,15 +404,11 @@ class Catalog:
 
     def return_numbers(self) -> None:
         """Give reserved sequence numbers back that were not used: for a tidy end only."""
-        for top in self.entities_by_key.values():
-            for entity in (
-                top,
-                *(top.subscriptions.values() if isinstance(top, TopicEntity) else ()),
-            ):
-                queue = entity.main
-                if queue.reserved > queue.last_number:
-                    queue.reserved = queue.last_number
-                    self.context.journal.numbers.append((queue.queue_id, queue.last_number))
+        for entity in self.all_entities():
+            queue = entity.main
+            if queue.reserved > queue.last_number:
+                queue.reserved = queue.last_number
+                self.context.journal.numbers.append((queue.queue_id, queue.last_number))
 
     def watch_idle(self, entity: Entity) -> None:
         """Delete the entity once nobody has used it for as long as its description says."""

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("pairbus.broker.namespace")
 
+RESUME = 1000  # milliseconds until something is written again after a write that failed
 BODIES_IN_MEMORY = 64 * 1024 * 1024
 """Bytes of messages that stay in memory while the store has them too."""
 
@@ -63,6 +64,9 @@ class Committing(Catalog):
         self._is_scheduled = False
         self._in_turn = False
         self._in_flight: Journal | None = None
+        self._resume_at = 0
+        self.on_fatal: Callable[[Exception], None] | None = None
+        """Called when the store can no longer be read, and so nothing can be answered."""
         context = Context(
             token_prefix=os.urandom(8),
             load=None if store is None else self._load,
@@ -137,7 +141,7 @@ class Committing(Catalog):
         if store is None:
             self.flush()
             self._rearm()
-        elif self._loop is not None and store.is_light(journal):
+        elif self._loop is not None and not self._resume_at and store.is_light(journal):
             self._keep_here(store, journal.take())
         else:
             self._changed()
@@ -156,6 +160,7 @@ class Committing(Catalog):
         if self._is_flushing:
             return
         self._is_flushing = True
+        self._resume_at = 0
         try:
             if self._store is None:
                 self._forget_journal()
@@ -168,6 +173,8 @@ class Committing(Catalog):
                 except Exception as problem:  # noqa: BLE001 - whatever it is, senders must know
                     error = problem
                 self._finish(group, error)
+                if self._resume_at:
+                    break  # what starting over has staged is for later
         finally:
             self._is_flushing = False
 
@@ -205,6 +212,11 @@ class Committing(Catalog):
         self._rearm()
         if self._in_flight is not None or not self.context.journal:
             return
+        if self._resume_at > (now := self.now()):
+            self._is_scheduled = True
+            loop.call_later((self._resume_at - now) / 1000, self._turn)
+            return
+        self._resume_at = 0
         group = self.context.journal.take()
         if self._store.is_light(group):
             self._keep_here(self._store, group)
@@ -239,19 +251,46 @@ class Committing(Catalog):
         if self.context.journal:
             self._changed()
 
-    def _finish(self, group: Journal, error: Exception | None) -> None:
-        if error is not None and not isinstance(error, StoreError):
-            log.error("the store could not commit a group: %s", error)
+    def _finish(self, group: Journal, problem: Exception | None) -> None:
+        error: StoreError | None = None
+        if isinstance(problem, StoreError):
+            error = problem
+        elif problem is not None:
+            log.error("the store could not commit a group: %s", problem)
             error = StoreError("The broker could not store the request.")
-        if error is not None:
-            self._undo(group)
         now = self.now()
-        for queue, staged in group.arrivals:
-            if error is None:
+        if error is None:
+            for queue, staged in group.arrivals:
                 self._publish(queue, staged, now)
-            else:
+        elif group.only_sends or self._store is None or self._store.is_closed:
+            self._undo(group)
+            for queue, staged in group.arrivals:
                 queue.withdraw(staged)
+        else:
+            group.callbacks += self._start_over(error, now)
         self._call_back(group.callbacks, error)
+
+    def _start_over(self, error: StoreError, now: int) -> list[AfterCommit]:
+        """Read everything from the store again: what was decided meanwhile was not kept.
+
+        Receivers are closed, locks are over, and entities are as they were. Returns those who wait
+        for what was staged on top of the group that failed. The store is left in peace for a
+        moment: what is due at once would fail at once, and so on without end.
+        """
+        assert self._store is not None  # it was the store that failed
+        self.leave(error)
+        waiting = self.context.journal.callbacks
+        self.context.reset()
+        self._resume_at = now + RESUME
+        try:
+            restore(self, self._store)
+        except Exception as problem:
+            log.critical("the store can be read no more: %s", problem)
+            if self.on_fatal is not None:
+                self.on_fatal(problem)
+            else:
+                raise
+        return waiting
 
     def _publish(self, queue: Shelf, staged: list[StoredMessage], now: int) -> None:
         try:
@@ -267,7 +306,7 @@ class Committing(Catalog):
                 log.exception("an acknowledgement failed")
 
     def _undo(self, group: Journal) -> None:
-        """Forget what must not be remembered of a group that was not stored."""
+        """Forget what must not be remembered of sends that were not stored."""
         histories = {
             entity.entity_id: entity.history
             for entity in self.entities_by_key.values()

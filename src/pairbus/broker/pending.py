@@ -7,6 +7,8 @@ the tables have.
 
 from __future__ import annotations
 
+import heapq
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from .entities.journal import Journal, MessageRow
@@ -27,7 +29,7 @@ def logged(group: Journal) -> Logged:
 
 
 class Pending:
-    """Rows that wait for their way into the tables."""
+    """Rows that wait for their way into the tables, and the tables as they will be then."""
 
     __slots__ = ("_deletes", "_entities", "_numbers", "_updates", "inserts", "last")
 
@@ -81,3 +83,44 @@ class Pending:
         """Annotations and bytes of a message that the tables do not have yet."""
         row = self.inserts.get(key)
         return None if row is None else (row[11], row[12] or b"")
+
+    # --- on top of the tables ---------------------------------------------------------------------
+
+    def over_messages(self, rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+        """Messages of the tables, by identifier, as they are with what waits here."""
+        new = [self.inserts[key][:11] for key in sorted(self.inserts)]
+        return heapq.merge(self._left(rows), new, key=lambda row: row[0])
+
+    def _left(self, rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, ...]]:
+        gone = set(self._deletes)
+        for row in rows:
+            key = row[0]
+            if key in self._updates:
+                state, due, count, _ = self._updates[key]
+                yield (key, state, row[2], due, count, *row[5:])
+            elif key not in gone:
+                yield row
+
+    def over_numbers(self, numbers: dict[int, int]) -> dict[int, int]:
+        """The last numbers of queues."""
+        return {**numbers, **self._numbers}
+
+    def over_sessions(
+        self, rows: Iterable[tuple[int, str, bytes, int]]
+    ) -> Iterable[tuple[int, str, bytes, int]]:
+        """Sessions with state."""
+        sessions = {row[:2]: row for row in rows}
+        for kind, row in self._entities:
+            if kind == "session":
+                sessions[row[:2]] = row
+            elif kind == "end-session":
+                sessions.pop(row[:2], None)
+        return sessions.values()
+
+    def over_seen(self, rows: Iterable[tuple[int, str, int]]) -> Iterable[tuple[int, str, int]]:
+        """Histories of duplicate detection, oldest first."""
+        seen = {row[:2]: row for row in rows}
+        for kind, row in self._entities:
+            if kind == "remember":
+                seen[row[:2]] = row
+        return sorted(seen.values(), key=lambda row: row[2])

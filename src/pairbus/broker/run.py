@@ -87,11 +87,14 @@ class RunningNamespace:
 
     Attributes:
         faults: What it shall do wrong; see `pairbus.broker.faults`.
+        on_fatal: Called, on the broker's thread, after it has stopped by itself because its store
+            cannot be read any more.
     """
 
     def __init__(self, settings: BrokerSettings) -> None:
         self.settings = settings
         self.faults = Faults(self._call)
+        self.on_fatal: Callable[[Exception], None] = lambda problem: None
         self._broker: Broker | None = None
         self._port = settings.port
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -214,6 +217,7 @@ class RunningNamespace:
 
         if self._broker is None:
             self._broker = Broker(self.settings, self.faults)
+            self._broker.on_fatal = lambda problem: self.on_fatal(problem)
         self._port = self._await(self._broker.start(self._port))
         return self
 

@@ -63,6 +63,10 @@ class Broker:
         self._named_unsupported: set[str] = set()
         self._started_at = 0.0
         self._port = 0
+        self.fatal: Exception | None = None
+        """What ended the broker by itself, if anything has."""
+        self.on_fatal: Callable[[Exception], None] = lambda problem: None
+        self._end: asyncio.Task[None] | None = None
         self._control = ControlApi(
             faults,
             health=self._health,
@@ -217,10 +221,18 @@ class Broker:
                 self._namespace = Namespace(name, self._store, clock)
             except StoreError as error:
                 raise BrokerStartError(str(error)) from error
+        self._namespace.on_fatal = self._fatal
         self._namespace.start(loop)
         subscribe = getattr(self.settings.clock, "subscribe", None)
         if subscribe is not None:
             subscribe(lambda: loop.is_closed() or loop.call_soon_threadsafe(self._tick))
+
+    def _fatal(self, problem: Exception) -> None:
+        """Nothing can be answered truthfully any more: stop, as if the process had died."""
+        self.fatal = problem
+        loop = asyncio.get_running_loop()
+        self._end = loop.create_task(self.stop(abrupt=True))
+        self._end.add_done_callback(lambda _: self.on_fatal(problem))
 
     def _close_namespace(self, *, abrupt: bool) -> None:
         if self._namespace is not None:

@@ -126,6 +126,11 @@ class Store:
         connection.execute("PRAGMA cache_size = -16384")
         return connection
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it has ended: nothing can be read or written."""
+        return self._is_closed
+
     def close(self) -> None:
         """Finish what was submitted and close the files. Twice is fine."""
         if self._is_closed:
@@ -305,19 +310,24 @@ class Store:
 
     def last_numbers(self) -> dict[int, int]:
         """The last sequence number of each queue that gave one out."""
-        return dict(self._read.execute("SELECT id, last_number FROM queue"))
+        numbers = dict(self._read.execute("SELECT id, last_number FROM queue"))
+        return self._pending.over_numbers(numbers)
 
     def sessions(self) -> Iterable[tuple[int, str, bytes, int]]:
         """``(queue, session_id, state, updated)`` of sessions with state."""
-        return self._read.execute("SELECT queue, session_id, state, updated FROM session")
+        return self._pending.over_sessions(
+            self._read.execute("SELECT queue, session_id, state, updated FROM session")
+        )
 
     def seen(self) -> Iterable[tuple[int, str, int]]:
         """``(entity, key, taken)`` of the duplicate detection histories, oldest first."""
-        return self._read.execute("SELECT entity, key, taken FROM seen ORDER BY taken")
+        rows = self._read.execute("SELECT entity, key, taken FROM seen ORDER BY taken")
+        return self._pending.over_seen(rows) if self._pending.last else rows
 
     def messages(self) -> Iterable[tuple[Any, ...]]:
         """All messages by queue and number, without their bytes."""
-        return self._read.execute(
+        rows = self._read.execute(
             "SELECT id, state, enqueued, due, delivery_count, size, origin, ttl, flags, "
             "session_id, source FROM message ORDER BY id"
         )
+        return self._pending.over_messages(rows) if self._pending.last else rows

@@ -6,6 +6,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 from pathlib import Path
 from types import FrameType
 from typing import Literal
@@ -147,7 +148,16 @@ def run_command(
                 shown = broker.connection_string
                 click.echo(f"ready: {shown if key is None else mask(shown)}")
             sys.stdout.flush()
+            fatal: list[Exception] = []
+
+            def end(problem: Exception) -> None:
+                fatal.append(problem)
+                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+
+            broker.on_fatal = end
             signal.sigwait(ends)
+        if fatal:
+            fail(f"the store can be read no more: {fatal[0]}", "the disk and the data folder")
     except BrokerStartError as exc:
         fail(str(exc))
 

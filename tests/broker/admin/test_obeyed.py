@@ -352,6 +352,28 @@ def test_runtime_properties_of_a_queue_follow_its_messages(admin, opened, clock,
 
 
 @pytest.mark.covers(
+    "QueueRuntimeProperties.transfer_message_count",
+    "SubscriptionRuntimeProperties.transfer_message_count",
+    "SubscriptionRuntimeProperties.transfer_dead_letter_message_count",
+)
+def test_messages_that_wait_to_be_forwarded_are_counted_as_in_transfer(admin, opened, clock, name):
+    admin.create_queue(f"{name}-to", status=EntityStatus.SEND_DISABLED)
+    admin.create_queue(name, forward_to=f"{name}-to")
+    admin.create_topic(f"{name}-topic")
+    admin.create_subscription(f"{name}-topic", "s", forward_to=f"{name}-to")
+    opened("get_queue_sender", name).send_messages([ServiceBusMessage("x") for _ in range(3)])
+    opened("get_topic_sender", f"{name}-topic").send_messages(ServiceBusMessage("y"))
+    found = admin.get_queue_runtime_properties(name)
+    assert (found.active_message_count, found.transfer_message_count) == (0, 3)
+    below = admin.get_subscription_runtime_properties(f"{name}-topic", "s")
+    assert (below.active_message_count, below.transfer_message_count) == (0, 1)
+    admin.delete_queue(f"{name}-to")
+    clock.advance(2)  # it is tried again
+    below = admin.get_subscription_runtime_properties(f"{name}-topic", "s")
+    assert (below.transfer_message_count, below.transfer_dead_letter_message_count) == (0, 1)
+
+
+@pytest.mark.covers(
     "TopicRuntimeProperties.subscription_count",
     "TopicRuntimeProperties.scheduled_message_count",
     "SubscriptionRuntimeProperties.total_message_count",

@@ -278,7 +278,7 @@ def test_a_destination_that_is_disabled_or_full_is_waited_for():
     bench.ns.create_queue(QueueDescription("source", forward_to="q"))
     bench.ns.update_queue(replace(bench.ns.get_queue("q"), status=EntityStatus.SEND_DISABLED))
     bench.send(b"1", b"2", path="source")
-    assert bench.ns.runtime("source").active_message_count == 2
+    assert bench.ns.runtime("source").transfer_message_count == 2
     bench.ns.update_queue(replace(bench.ns.get_queue("q"), status=EntityStatus.ACTIVE))
     bench.pass_time(1000)
     assert [d.message.bare for d in bench.receive(9)] == [b"1", b"2"]
@@ -329,6 +329,59 @@ def test_a_dead_letter_that_cannot_go_on_does_not_hold_up_the_others():
     (again,) = bench.receive(1)
     assert properties_of(again)["n"] == 2
     assert bench.ns.runtime("q").dead_letter_message_count == 1
+
+
+def test_many_dead_letters_that_cannot_go_on_hold_up_nobody_and_are_tried_again_later():
+    bench = Bench()
+    bench.ns.create_queue(QueueDescription("morgue", requires_session=True))
+    bench.ns.update_queue(
+        replace(bench.ns.get_queue("q"), forward_dead_lettered_messages_to="morgue")
+    )
+    count = 300  # more than are looked at together
+    for n in range(count):
+        bench.send(bare(n=n))
+    bench.send(bare(n=count), session_id="a")
+    locks = [one.lock_token for one in bench.receive(count + 1)]
+    bench.ns.update_disposition("q", locks, Outcome.DEAD_LETTER)
+    bench.pass_time(1000)
+    assert bench.ns.runtime("morgue").active_message_count == 1
+    assert bench.ns.runtime("q").dead_letter_message_count == count
+    bench.ns.delete_queue("morgue")
+    bench.ns.create_queue(QueueDescription("morgue"))
+    bench.pass_time(61_000)
+    assert bench.ns.runtime("morgue").active_message_count == count
+    assert [properties_of(one)["n"] for one in bench.receive(3, path="morgue")] == [0, 1, 2]
+
+
+def test_dead_letters_that_could_not_go_on_follow_a_new_destination_at_once():
+    bench = Bench()
+    bench.ns.create_queue(QueueDescription("strict", requires_session=True))
+    bench.ns.create_queue(QueueDescription("morgue"))
+    queue = replace(bench.ns.get_queue("q"), forward_dead_lettered_messages_to="strict")
+    bench.ns.update_queue(queue)
+    bench.send(bare(n=1))
+    (one,) = bench.receive(1)
+    bench.ns.update_disposition("q", [one.lock_token], Outcome.DEAD_LETTER)
+    assert bench.ns.runtime("q").dead_letter_message_count == 1
+    bench.ns.update_queue(replace(queue, forward_dead_lettered_messages_to="morgue"))
+    assert len(bench.receive(1, path="morgue")) == 1
+
+
+def test_what_waits_for_its_destination_is_counted_as_in_transfer():
+    bench = Bench()
+    bench.ns.create_queue(QueueDescription("source", forward_to="q"))
+    closed = replace(bench.ns.get_queue("q"), status=EntityStatus.SEND_DISABLED)
+    bench.ns.update_queue(closed)
+    bench.send(b"1", b"2", path="source")
+    bench.send(b"3", path="source", scheduled=bench.clock.now + 500)
+    waiting = bench.ns.runtime("source")
+    assert (waiting.active_message_count, waiting.transfer_message_count) == (0, 2)
+    assert (waiting.scheduled_message_count, waiting.total_message_count) == (1, 3)
+    bench.ns.update_queue(replace(closed, status=EntityStatus.ACTIVE))
+    bench.pass_time(1500)
+    gone = bench.ns.runtime("source")
+    assert (gone.transfer_message_count, gone.total_message_count) == (0, 0)
+    assert bench.ns.runtime("q").active_message_count == 3
 
 
 def test_what_does_not_fit_the_destination_is_dead_lettered_at_the_source():

@@ -99,6 +99,12 @@ class Context:
         self._armed += 1
         heapq.heappush(self._timers, (due, self._armed, thing))
 
+    def reset(self) -> None:
+        """Forget all that is staged and armed: the entities are read anew."""
+        self.journal = Journal()
+        self._timers.clear()
+        self.budget.used = 0
+
     def next_deadline(self) -> int:
         """The soonest time at which something is due; NEVER if nothing is."""
         timers = self._timers

@@ -83,6 +83,13 @@ class Journal:
             or self.bodies
         )
 
+    @property
+    def only_sends(self) -> bool:
+        """Whether nothing but new messages is staged, which can be withdrawn again."""
+        return not (self.deletes or self.updates or self.bodies or self.purges) and all(
+            kind == "remember" for kind, _ in self.entities
+        )
+
     def take_arrivals(
         self,
     ) -> tuple[list[tuple[Shelf, list[StoredMessage]]], list[Callable[[Exception | None], None]]]:

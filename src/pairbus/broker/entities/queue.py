@@ -55,6 +55,7 @@ class Queue(Shelf):
         self.next_due = NEVER
         self.accessed = 0
         self.is_retrying = False  # a forward that was refused is tried again in a while
+        self.aside: list[StoredMessage] = []  # what could not be forwarded, by its own fault
         self._locks_in_order = True
 
     def publish(self, staged: list[StoredMessage], now: int) -> None:
@@ -98,6 +99,23 @@ class Queue(Shelf):
             receiver.hand_over(deliveries, now)
             if receiver.credit > 0 and not receiver.is_closed:
                 self.wants(receiver)
+
+    def transfer_count(self) -> int:
+        """How many messages wait to be forwarded."""
+        if self.settings.forward_to is None:
+            return 0
+        return sum(message.state == ACTIVE for message in self.messages.values())
+
+    def set_aside(self, message: StoredMessage) -> None:
+        """Keep a message that cannot be forwarded as things are, so that others pass it."""
+        self.aside.append(message)
+
+    def retry_aside(self) -> None:
+        """Try what was set aside again, in its place."""
+        aside, self.aside = self.aside, []
+        for message in aside:
+            if message.state == ACTIVE:
+                self.put_back(message)
 
     def next_to_forward(self) -> StoredMessage | None:
         """The next message that waits, whoever it is for."""
@@ -298,6 +316,7 @@ class Queue(Shelf):
                 )
             )
         self.arm()
+        self.retry_aside()
         self.dispatch(now)
 
     def due(self) -> int:
@@ -385,3 +404,4 @@ class Queue(Shelf):
         """The entity is deleted: nothing of it is left in memory."""
         super().forget()
         self.locks.clear()
+        self.aside.clear()

@@ -31,6 +31,7 @@ from .sqlfilter_values import FilterError
 MAX_HOPS = 4
 MAX_ID_LENGTH = 128
 RETRY = 1000  # milliseconds until a forward that was refused is tried again
+RETRY_ASIDE = 60_000  # likewise, of a message that the destination refused for what it is
 
 Find = Callable[[str], "Entity | None"]
 
@@ -208,6 +209,10 @@ class Router:
         if target_path is None or queue.is_retrying:
             return
         target = self._find(target_path)
+        if target is None and queue.is_dead_letter:
+            if queue.lane:  # they have nowhere else to go
+                self._try_again(queue, now + RETRY)
+            return
         moved: list[StoredMessage] = []
         while len(moved) < SERVE:
             message = queue.next_to_forward()
@@ -224,7 +229,7 @@ class Router:
         for index, message in enumerate(moved):
             try:
                 if not self._forward(queue, message, target, target_path, now):
-                    staying.append(message)
+                    self._set_aside(queue, message, now)
             except (EntityDisabledError, QuotaExceededError):
                 # The destination may recover: keep the order, and come back.
                 staying += moved[index:]
@@ -235,6 +240,12 @@ class Router:
             self._try_again(queue, now + RETRY)
         elif len(moved) == SERVE:
             self._try_again(queue, now)
+
+    def _set_aside(self, queue: Queue, message: StoredMessage, now: int) -> None:
+        """A dead letter that its destination will not take: let those behind it pass."""
+        if not queue.aside:
+            _RetryAside(self._context, queue, now + RETRY_ASIDE)
+        queue.set_aside(message)
 
     def _try_again(self, queue: Queue, due: int) -> None:
         if not queue.is_retrying:
@@ -335,6 +346,16 @@ class _Retry:
         """Try again."""
         self.next_due = NEVER
         self._queue.is_retrying = False
+        self._queue.dispatch(now)
+
+
+class _RetryAside(_Retry):
+    """Asks a queue to forward what was set aside, in case the destination has changed."""
+
+    def tick(self, now: int) -> None:
+        """Try again."""
+        self.next_due = NEVER
+        self._queue.retry_aside()
         self._queue.dispatch(now)
 
 
