@@ -119,6 +119,13 @@ def test_dispositions_of_others_are_read_or_left_to_the_general_reader(drawn):
         assert fast == (general.role, general.first, last, general.settled, general.state)
 
 
+@pytest.mark.parametrize("settled", [False, True])
+def test_the_disposition_that_azure_servicebus_writes_is_read_the_short_way(settled):
+    flag = b"\x56\x01" if settled else b"\x56\x00"
+    body = b"\x00\x53\x15\xc0\x0d\x06\x56\x01\x52\x01\x40" + flag + b"\x00\x53\x24\x45\x40"
+    assert read_disposition(body, 3) == (True, 1, 1, settled, ACCEPTED)
+
+
 @given(uints, st.binary(max_size=300), uints, st.booleans(), st.booleans(), states, st.binary())
 def test_transfer_frames_say_what_was_meant(number, tag, form, settled, more, state, payload):
     frame = TransferWriter(7, 300).frame(number, tag, form, settled, payload, more, state)

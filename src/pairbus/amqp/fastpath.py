@@ -17,7 +17,6 @@ from pairbus.amqp.errors import INVALID_FIELD, ProtocolError, decode_error
 from pairbus.amqp.performatives import ACCEPTED, RELEASED
 
 _u32 = struct.Struct(">I").unpack_from
-_two_u32 = struct.Struct(">IBI").unpack_from
 _pack_u32 = struct.Struct(">I").pack
 _frame = struct.Struct(">IBBH").pack
 
@@ -126,6 +125,9 @@ def read_transfer(buf: bytes, pos: int) -> TransferFields:
             settled = False
         elif code == 0x41:
             settled = True
+        elif code == 0x56 and buf[pos] == 0:  # as azure-servicebus writes it
+            settled = False
+            pos += 1
         else:
             settled, pos = _flag(code, buf, pos, "settled")
     if left > 5:
@@ -133,6 +135,8 @@ def read_transfer(buf: bytes, pos: int) -> TransferFields:
         pos += 1
         if code == 0x41:
             more = True
+        elif code == 0x56 and buf[pos] == 0:
+            pos += 1
         elif code != 0x42:
             more, pos = _flag(code, buf, pos, "more")
     if pos < end:
@@ -216,25 +220,43 @@ def read_disposition(buf: bytes, pos: int) -> DispositionFields | None:
     if end != len(buf) or not 4 < left < 7:
         return None
     pos += 3
+    # azure-servicebus writes booleans in their long form, and leaves `last` out.
     code = buf[pos]
-    if code not in (0x41, 0x42):
-        return None
-    role = code == 0x41
     pos += 1
+    if code == 0x56 and buf[pos] < 2:
+        role = buf[pos] == 1
+        pos += 1
+    elif code == 0x41 or code == 0x42:
+        role = code == 0x41
+    else:
+        return None
     first: int | None
     last: int | None
-    if end > pos + 10 and buf[pos] == buf[pos + 5] == 0x70:
-        first, _, last = _two_u32(buf, pos + 1)
-        pos += 10
+    code = buf[pos]
+    if code == 0x70:
+        first = _u32(buf, pos + 1)[0]
+        pos += 5
     else:
-        first, pos = _uint(buf[pos], buf, pos + 1, "first")
+        first, pos = _uint(code, buf, pos + 1, "first")
         if first is None:
             return None
-        last, pos = _uint(buf[pos], buf, pos + 1, "last")
     code = buf[pos]
-    if code not in (0x41, 0x42):
+    if code == 0x40:
+        last = None
+        pos += 1
+    elif code == 0x70:
+        last = _u32(buf, pos + 1)[0]
+        pos += 5
+    else:
+        last, pos = _uint(code, buf, pos + 1, "last")
+    code = buf[pos]
+    if code == 0x56 and buf[pos + 1] < 2:
+        pos += 1
+        settled = buf[pos] == 1
+    elif code == 0x41 or code == 0x42:
+        settled = code == 0x41
+    else:
         return None
-    settled = code == 0x41
     rest = buf[pos + 1 : end]
     if left == 6:
         if rest[-1:] not in (b"\x40", b"\x42", b"\x41"):

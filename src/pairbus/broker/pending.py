@@ -42,9 +42,6 @@ class Pending:
         self._entities: list[tuple[str, tuple[Any, ...]]] = []
         self._numbers: dict[int, int] = {}
 
-    def __len__(self) -> int:
-        return len(self.inserts) + len(self._deletes) + len(self._updates) + len(self._entities)
-
     def add(self, number: int, group: Logged) -> None:
         """Take in one group of the log; they come in the order of their numbers."""
         self.last = number

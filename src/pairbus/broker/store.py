@@ -37,8 +37,7 @@ LOCK = "namespace.lock"
 PAGE = 8192
 LIGHT = 64  # rows that are appended to the log together
 LIGHT_BYTES = 256 * 1024
-GATHER = 1024  # rows that the log gathers before they go into the tables
-GATHER_BYTES = 8 * 1024 * 1024
+GATHER = 2 * 1024 * 1024  # bytes that the log gathers before they go into the tables
 CHECKPOINT = 8192  # pages
 NUMBER_MASK = (1 << SEQUENCE_BITS) - 1
 _IN_LOG = frozenset({"remember", "session", "end-session"})
@@ -175,8 +174,7 @@ class Store:
             and len(inserts) + len(group.deletes) + len(group.updates) <= LIGHT
             and not group.purges
             and not group.bodies
-            and len(self._pending) < GATHER
-            and self._log.size < GATHER_BYTES
+            and self._log.size < GATHER
             and self._log.is_sound
             and (not group.entities or all(kind in _IN_LOG for kind, _ in group.entities))
             and (len(inserts) < 2 or sum([row[5] for row in inserts]) <= LIGHT_BYTES)
@@ -184,7 +182,7 @@ class Store:
 
     def apply(self, group: Journal) -> None:
         """Commit a light group on this thread. Only while no submitted group is on its way."""
-        self._apply(group)
+        self._append(group)
 
     def _apply(self, group: Journal) -> None:
         if self.is_light(group):
