@@ -58,7 +58,10 @@ NOTED = {
 #: What is not supported.
 UNSUPPORTED = [
     ("Transactions", "refused with `amqp:not-implemented`; azure-servicebus has none"),
-    ("Tokens of Microsoft Entra ID", "put-token answers 401; shared access signatures only"),
+    (
+        "Tokens that Microsoft Entra ID signed",
+        "401; the broker believes shared access signatures, and the tokens of `ns.credential()`",
+    ),
     ("Rules by AMQP: `enumerate-rules`", "501; the SDK uses the administration API"),
     ("Batch delete and purge", "501; azure-servicebus for Python has no such call"),
     ("Geo-recovery, private endpoints, network rules", "not part of a namespace's own API"),

@@ -18,6 +18,13 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from pairbus.broker.credentials import (
+    OWNER,
+    RECEIVER,
+    SENDER,
+    AioBrokerCredential,
+    BrokerCredential,
+)
 from pairbus.broker.faultproxy import FaultProxy
 from pairbus.broker.run import RunningNamespace, run
 
@@ -29,7 +36,17 @@ else:
     except ModuleNotFoundError:  # the tools below are useful without pytest
         pytest = None
 
-__all__ = ["FakeClock", "FaultProxy", "RunningNamespace", "run"]
+__all__ = [
+    "OWNER",
+    "RECEIVER",
+    "SENDER",
+    "AioBrokerCredential",
+    "BrokerCredential",
+    "FakeClock",
+    "FaultProxy",
+    "RunningNamespace",
+    "run",
+]
 
 
 class FakeClock:

@@ -50,7 +50,8 @@ from .entities.model import (
 from .entities.model_json import Description
 from .entities.sqlfilter import check_rule
 from .httpserver import Request, Response
-from .sas import Claims, KeyRing, verify_token
+from .sas import Claims, KeyRing
+from .tokens import verify_token
 
 if TYPE_CHECKING:
     from .namespace import Namespace
@@ -113,7 +114,7 @@ class AdminApi:
         if not token:
             raise UnauthorizedError("MissingToken: The authorization header was not found.")
         audience = f"sb://{call.host}/{path}"
-        return verify_token(token.removeprefix("Bearer "), audience, self._keys, self._now())
+        return verify_token(token, audience, self._keys, self._now())
 
     def _counted(self, target: Target) -> str:
         try:

@@ -9,7 +9,8 @@ from .entities.errors import BrokerError, UnauthorizedError
 from .entities.model import AccessRight
 from .links import RequestLink
 from .requests import Answer, Request, read_request
-from .sas import Claims, KeyRing, verify_token
+from .sas import Claims, KeyRing
+from .tokens import verify_token
 
 MAX_TOKENS = 1000
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     )
     from azure.servicebus.management import ServiceBusAdministrationClient
 
+    from .credentials import AioBrokerCredential, BrokerCredential
     from .namespace import Namespace
     from .server import Broker
 
@@ -169,6 +170,23 @@ class RunningNamespace:
         from .clients import aio_admin_client
 
         return aio_admin_client(self.connection_string, **options)
+
+    def credential(self, *roles: str, lifetime: float = 3600.0) -> BrokerCredential:
+        """Return a token credential for code that takes one from azure-identity.
+
+        Args:
+            roles: What it allows: `pairbus.testing.OWNER` (the default), `SENDER`, `RECEIVER`.
+            lifetime: Seconds that each of its tokens is valid.
+        """
+        from .credentials import BrokerCredential
+
+        return BrokerCredential(self.connection_string, *roles, lifetime=lifetime)
+
+    def aio_credential(self, *roles: str, lifetime: float = 3600.0) -> AioBrokerCredential:
+        """Return a token credential for the asynchronous clients; see `credential`."""
+        from .credentials import AioBrokerCredential
+
+        return AioBrokerCredential(self.connection_string, *roles, lifetime=lifetime)
 
     def create_queue(self, name: str, **properties: Any) -> None:
         """Create a queue; `properties` are named as in the SDK's `create_queue`."""

@@ -27,10 +27,11 @@ from .faults import Faults
 from .frontdoor import FrontDoor
 from .httpserver import HttpProtocol, Request, Response
 from .namespace import Namespace, system_clock
-from .sas import ALL_RIGHTS, KeyRing, verify_token
+from .sas import ALL_RIGHTS, KeyRing
 from .settings import BrokerSettings, BrokerStartError
 from .store import Store
 from .tls import ensure_certificate, server_context, temporary_certificate
+from .tokens import verify_token
 
 _log = logging.getLogger("pairbus.broker")
 T = TypeVar("T")
@@ -305,7 +306,7 @@ class Broker:
         """On loopback the control API is as open as the well-known key; elsewhere it is not."""
         if self.settings.is_loopback:
             return
-        token = request.headers.get("authorization", "").removeprefix("Bearer ")
+        token = request.headers.get("authorization", "")
         claims = verify_token(token, "", self.key_ring, self.now())
         claims.require(AccessRight.MANAGE, "")
 
