@@ -50,6 +50,8 @@ CBS = "$cbs"
 STRANGERS_FRAME = 64 * 1024  # the largest frame that is read before a token was shown
 MAX_SESSIONS = 16
 MANAGEMENT = "/$management"
+UNREAD = 16  # times what may wait for a client, deliveries; answers that it asked for come on top
+LAST_WORDS = 5.0  # seconds that a client which does not read has for what it was told last
 READ_SIZE = 120 * 1024
 """Bytes that are read at once, into a buffer that all connections of a broker share.
 
@@ -182,8 +184,17 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
         data = self.engine.data_to_send()
         if data:
             self.transport.write(data)
+            if self.is_paused:
+                self._check_share()
         if self.engine.is_closed:
             self.end()
+
+    def _check_share(self) -> None:
+        """Give up a client that asks for more and more answers and reads none of them."""
+        limit = UNREAD * self.broker.settings.limits.write_buffer
+        if self.transport is not None and self.transport.get_write_buffer_size() > limit:
+            _log.warning("a client is given up that does not read what it asked for")
+            self.transport.abort()
 
     def flush_soon(self) -> None:
         """Write what the engine has to say at the end of this turn."""
@@ -235,9 +246,11 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
         self.flush_soon()
 
     def end(self) -> None:
-        """Close the connection in good order."""
+        """Close the connection in good order, and one that does not read, a little later."""
         if self.transport is not None:
             self.transport.close()
+            if self.is_paused:
+                self._loop.call_later(LAST_WORDS, self.transport.abort)
 
     def close(self, condition: str, description: str) -> None:
         """Tell the client why, and close."""

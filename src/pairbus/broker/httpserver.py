@@ -80,6 +80,7 @@ class HttpProtocol(asyncio.Protocol):
         self._peer = ""
         self._continued = False
         self._upgraded = False
+        self._is_paused = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to wait for a request."""
@@ -102,12 +103,24 @@ class HttpProtocol(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Take bytes in, and act on a request that is complete."""
         self._buffer += data
-        if self._task is None:
+        if self._task is None and not self._is_paused:
             self._advance()
         elif len(self._buffer) > MAX_HEAD + MAX_BODY:
             self._close()
 
+    def pause_writing(self) -> None:
+        """The client does not read: its next requests wait."""
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        """The client reads again."""
+        self._is_paused = False
+        if self._task is None:
+            self._advance()
+
     def _advance(self) -> None:
+        if self._is_paused:
+            return
         try:
             request = self._parse()
         except BadRequest as bad:
@@ -200,7 +213,11 @@ class HttpProtocol(asyncio.Protocol):
         self._timer = asyncio.get_running_loop().call_later(self._idle_timeout, self._close)
 
     def _close(self) -> None:
-        if self._transport is not None:
+        if self._transport is None:
+            return
+        if self._is_paused:
+            self._transport.abort()  # what it was told it does not read
+        else:
             self._transport.close()
 
 

@@ -129,6 +129,7 @@ class ReplyLink(LinkHandler):
         tag = next(self._tags).to_bytes(4, "big")
         self.engine.transfer(self.link, payload, tag, settled=True)
         self.connection.flush_soon()
+        self.connection.flush_if_full(len(payload))
 
     def on_flow(self) -> None:
         """Send what waited."""

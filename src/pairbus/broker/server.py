@@ -147,7 +147,12 @@ class Broker:
         limits = settings.limits
         door = FrontDoor(
             amqp=lambda lost: AmqpConnection(self, lost),
-            http=lambda lost: HttpProtocol(self._handle, upgrade=self._upgrade, closed=lost),
+            http=lambda lost: HttpProtocol(
+                self._handle,
+                upgrade=self._upgrade,
+                idle_timeout=limits.open_timeout,
+                closed=lost,
+            ),
             tls=context,
             faults=self.faults,
             max_connections=limits.connections,

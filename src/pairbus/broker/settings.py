@@ -29,7 +29,8 @@ class Limits:
         message_size: Largest delivery, in bytes; an entity may allow less.
         write_buffer: Bytes that may wait for a client that does not read.
         sniff_timeout: Seconds for the first byte of a connection and for a TLS handshake.
-        open_timeout: Seconds until an AMQP connection is open and authorized.
+        open_timeout: Seconds until an AMQP connection is open and authorized, and for an HTTP
+            request to arrive.
         idle_timeout: Seconds without a frame after which an idle peer is given up.
     """
 

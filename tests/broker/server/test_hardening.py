@@ -113,6 +113,22 @@ def test_a_client_that_says_nothing_is_shown_out(ns) -> None:
         assert ends(sock)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "said",
+    [HEADER + b"\x00" * 200, b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 100, b"PUT / HTTP/1.1\r\n"],
+)
+def test_a_client_that_says_it_slowly_is_shown_out(ns, said) -> None:
+    with socket.create_connection(("127.0.0.1", ns.port), timeout=10) as sock:
+        try:
+            for byte in said * 100:
+                sock.sendall(bytes([byte]))
+                time.sleep(0.02)
+        except OSError:
+            return
+    pytest.fail("the broker listened to the end")
+
+
 def test_a_client_that_never_shows_a_token_is_shown_out(ns, client) -> None:
     client.until(Opened)
     assert ends(client.socket)
