@@ -1,26 +1,31 @@
 """What pairing costs: the paired sender against the SDK's own, in one run, turn by turn.
 
-Ratios are medians over many short turns that alternate between the two, so that what else the
-machine does hits both alike. The brokers run in processes of their own.
+All senders take short turns in an order that rotates, and each turn gives one ratio: what else the
+machine does hits all of them alike. Shown is the median over the turns. The brokers run in
+processes of their own. Both twins are measured; names with `aio` are the async one's.
 """
 
+import asyncio
 import gc
 import multiprocessing
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 
-from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from azure.servicebus import ServiceBusClient, ServiceBusMessage, aio
 
 from pairbus import SendAvailabilityPairedNamespaceOptions, pair_namespace
-from pairbus.broker.clients import admin_client
+from pairbus.aio import SendAvailabilityPairedNamespaceOptions as AioOptions
+from pairbus.aio import pair_namespace as aio_pair_namespace
+from pairbus.broker.clients import admin_client, aio_admin_client
 
-TURNS = 41
-SINGLES = 60  # sends in a turn
-BATCHES = 4  # batches in a turn, of 100 messages each
+TURNS = 61
+SINGLES = 40  # sends in a turn
+BATCHES = 3  # batches in a turn, of 100 messages each
 BODY = "x" * 1024
+WORK = (("single", SINGLES), ("batch", BATCHES * 100))
 
 
 def _serve(namespace: str, pipe) -> None:
@@ -59,30 +64,69 @@ def batches(sender) -> None:
         sender.send_messages(batch)
 
 
-def ratio(work: Callable[[object], None], one: object, other: object) -> tuple[float, float]:
-    """How fast `one` is as a multiple of `other`, and how many turns of `one` fit a second."""
-    work(one), work(other)
-    ratios, rates = [], []
-    gc.collect()
-    gc.disable()
-    try:
-        for turn in range(TURNS):
-            taken = {}
-            for sender in (one, other) if turn % 2 else (other, one):
-                started = time.perf_counter()
-                work(sender)
-                taken[id(sender)] = time.perf_counter() - started
-            ratios.append(taken[id(other)] / taken[id(one)])
-            rates.append(1 / taken[id(one)])
-    finally:
-        gc.enable()
-    return statistics.median(ratios), statistics.median(rates)
+async def aio_singles(sender) -> None:
+    for _ in range(SINGLES):
+        await sender.send_messages(ServiceBusMessage(BODY))
 
 
-def run() -> Iterator[str]:
-    """The figures, one line each."""
+async def aio_batches(sender) -> None:
+    for _ in range(BATCHES):
+        batch = await sender.create_message_batch()
+        for _ in range(100):
+            batch.add_message(ServiceBusMessage(BODY))
+        await sender.send_messages(batch)
+
+
+class Turns:
+    """How long each sender took for its turns, by its name."""
+
+    def __init__(self, names: list[str]) -> None:
+        self.names = names
+        self.seconds: dict[str, list[float]] = {name: [] for name in names}
+
+    def __iter__(self) -> Iterator[str]:
+        """Whose turn it is; call `took` before the next."""
+        gc.collect()
+        gc.disable()
+        try:
+            for turn in range(TURNS + 2):
+                if turn == 2:  # the first two were to warm up
+                    self.seconds = {name: [] for name in self.names}
+                first = turn % len(self.names)
+                for name in self.names[first:] + self.names[:first]:
+                    started = time.perf_counter()
+                    yield name
+                    self.seconds[name].append(time.perf_counter() - started)
+                gc.collect()
+        finally:
+            gc.enable()
+
+    def ratio(self, one: str, other: str) -> float:
+        """How fast `one` is as a multiple of `other`."""
+        pairs = zip(self.seconds[other], self.seconds[one], strict=True)
+        return statistics.median(theirs / ours for theirs, ours in pairs)
+
+    def lines(self, prefix: str, kind: str, unit: int) -> Iterator[str]:
+        """The figures, one line each."""
+        rate = unit / statistics.median(self.seconds["paired"])
+        yield f"{prefix}.paired_over_raw.{kind} {self.ratio('paired', 'raw'):.3f} ratio"
+        yield f"{prefix}.paired.{kind} {rate:.0f} msg/s"
+        yield f"{prefix}.ledger_on_over_off.{kind} {self.ratio('ledger', 'paired'):.3f} ratio"
+        over = self.ratio("over", "paired")
+        yield f"{prefix}.failed_over_over_healthy.{kind} {over:.3f} ratio"
+
+
+PAIRING = {
+    "primary_namespace": "contoso",
+    "backlog_queue_count": 2,
+    "failover_interval": 0,
+    "ping_primary_interval": 1800,
+}
+
+
+def run_sync(primary: str, secondary: str) -> Iterator[str]:
+    """The figures of the sync twin."""
     with ExitStack() as stack:
-        primary, secondary = (stack.enter_context(served(name)) for name in ("contoso", "backup"))
 
         def paired(**options):
             client = pair_namespace(
@@ -90,36 +134,79 @@ def run() -> Iterator[str]:
                 SendAvailabilityPairedNamespaceOptions(
                     secondary=ServiceBusClient.from_connection_string(secondary),
                     secondary_admin=admin_client(secondary),
-                    primary_namespace="contoso",
-                    backlog_queue_count=2,
-                    failover_interval=0,
-                    ping_primary_interval=1800,
+                    **PAIRING,
                     **options,
                 ),
             )
             return stack.enter_context(client)
 
         raw_client = stack.enter_context(ServiceBusClient.from_connection_string(primary))
-        raw = stack.enter_context(raw_client.get_queue_sender("orders"))
-        client = paired()
-        sender = stack.enter_context(client.get_queue_sender("orders"))
-        folder = stack.enter_context(tempfile.TemporaryDirectory())
-        ledger_sender = stack.enter_context(paired(ledger=folder).get_queue_sender("orders"))
-
-        for name, work, unit in (("single", singles, SINGLES), ("batch", batches, BATCHES * 100)):
-            value, rate = ratio(work, sender, raw)
-            yield f"pairing_send.paired_over_raw.{name} {value:.3f} ratio"
-            yield f"pairing_send.paired.{name} {rate * unit:.0f} msg/s"
-            value, _ = ratio(work, ledger_sender, sender)
-            yield f"pairing_send.ledger_on_over_off.{name} {value:.3f} ratio"
-
-        failed_over = paired()
-        over = stack.enter_context(failed_over.get_queue_sender("orders"))
+        ledger = stack.enter_context(tempfile.TemporaryDirectory())
+        failing = paired()
+        senders = {
+            "raw": raw_client.get_queue_sender("orders"),
+            "paired": paired().get_queue_sender("orders"),
+            "ledger": paired(ledger=ledger).get_queue_sender("orders"),
+            "over": failing.get_queue_sender("orders"),
+        }
+        for sender in senders.values():
+            stack.enter_context(sender)
         started = time.perf_counter()
-        failed_over.force_failover("orders")
-        over.send_messages(ServiceBusMessage(BODY))
+        failing.force_failover("orders")
+        senders["over"].send_messages(ServiceBusMessage(BODY))
         seconds = time.perf_counter() - started
         yield f"pairing_send.engaged_to_first_backlog_send {seconds:.3f} s"
-        for name, work in (("single", singles), ("batch", batches)):
-            value, _ = ratio(work, over, sender)
-            yield f"pairing_send.failed_over_over_healthy.{name} {value:.3f} ratio"
+        for (kind, unit), work in zip(WORK, (singles, batches), strict=True):
+            turns = Turns([*senders])
+            for name in turns:
+                work(senders[name])
+            yield from turns.lines("pairing_send", kind, unit)
+
+
+async def run_aio(primary: str, secondary: str) -> AsyncIterator[str]:
+    """The figures of the async twin."""
+    async with AsyncExitStack() as stack:
+
+        async def paired(**options):
+            admin = await stack.enter_async_context(aio_admin_client(secondary))
+            client = await aio_pair_namespace(
+                aio.ServiceBusClient.from_connection_string(primary),
+                AioOptions(
+                    secondary=aio.ServiceBusClient.from_connection_string(secondary),
+                    secondary_admin=admin,
+                    **PAIRING,
+                    **options,
+                ),
+            )
+            return await stack.enter_async_context(client)
+
+        raw_client = aio.ServiceBusClient.from_connection_string(primary)
+        await stack.enter_async_context(raw_client)
+        ledger = stack.enter_context(tempfile.TemporaryDirectory())
+        failing = await paired()
+        await failing.force_failover("orders")
+        senders = {
+            "raw": raw_client.get_queue_sender("orders"),
+            "paired": (await paired()).get_queue_sender("orders"),
+            "ledger": (await paired(ledger=ledger)).get_queue_sender("orders"),
+            "over": failing.get_queue_sender("orders"),
+        }
+        for sender in senders.values():
+            await stack.enter_async_context(sender)
+        for (kind, unit), work in zip(WORK, (aio_singles, aio_batches), strict=True):
+            turns = Turns([*senders])
+            for name in turns:
+                await work(senders[name])
+            for line in turns.lines("pairing_send.aio", kind, unit):
+                yield line
+
+
+async def _collected(lines: AsyncIterator[str]) -> list[str]:
+    return [line async for line in lines]
+
+
+def run() -> Iterator[str]:
+    """The figures, one line each."""
+    with served("contoso") as primary, served("backup") as secondary:
+        yield from run_sync(primary, secondary)
+        yield from asyncio.run(_collected(run_aio(primary, secondary)))

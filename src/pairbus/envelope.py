@@ -24,7 +24,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias, TypeVar
 
 from azure.servicebus import ServiceBusMessage
-from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageProperties
+from azure.servicebus.amqp import (
+    AmqpAnnotatedMessage,
+    AmqpMessageHeader,
+    AmqpMessageProperties,
+)
 
 from pairbus.amqp.encoder import encode
 from pairbus.amqp.message import (
@@ -104,6 +108,17 @@ def clone(thing: _T) -> _T:
     return made
 
 
+def has_nothing(header: AmqpMessageHeader) -> bool:
+    """Whether the SDK would write no header at all: none of its fields is set."""
+    return (
+        header.time_to_live is None
+        and header.durable is None
+        and header.delivery_count is None
+        and header.priority is None
+        and header.first_acquirer is None
+    )
+
+
 def annotated(message: SdkMessage) -> AmqpAnnotatedMessage:
     """The AMQP message inside `message`, or `message` itself if it is one."""
     return message.raw_amqp_message if isinstance(message, ServiceBusMessage) else message
@@ -125,21 +140,27 @@ def wrap(message: SdkMessage, path: str) -> AmqpAnnotatedMessage:
         ReservedPropertyError: if the message uses one of the aliases' names itself.
     """
     source = annotated(message)
-    check_reserved(source.application_properties)
+    names = source.application_properties
+    if names:
+        check_reserved(names)
     wrapped = clone(source)
     aliases: dict[str | bytes, Any] = {PATH: path}
 
+    # Asked for None and not for truth: an SDK object counts its fields to say whether it is true.
     header = source.header
-    ttl = _value(header.time_to_live) if header else None
+    ttl = _value(header.time_to_live) if header is not None else None
     properties = source.properties
-    if properties is not None and properties.group_id is not None:
-        aliases[SESSION_ID] = _text(_value(properties.group_id))
-    if header and ttl:
+    session = properties.group_id if properties is not None else None
+    if session is not None:
+        aliases[SESSION_ID] = _text(_value(session))
+    if header is not None and ttl:
         # The SDK writes a Python int as an AMQP int; the alias is a long.
         aliases[TIME_TO_LIVE] = {"TYPE": "LONG", "VALUE": int(ttl)}
         wrapped.header = header = clone(header)
         header.time_to_live = None
-    if ttl or SESSION_ID in aliases:
+    if header is not None and has_nothing(header):
+        wrapped.header = None  # the SDK finds that out at ten times the price
+    if ttl or session is not None:
         wrapped.properties = properties = (
             clone(properties) if properties is not None else AmqpMessageProperties()
         )
@@ -163,12 +184,12 @@ def wrap(message: SdkMessage, path: str) -> AmqpAnnotatedMessage:
             )
             break
 
-    wrapped.application_properties = {**(source.application_properties or {}), **aliases}
+    wrapped.application_properties = {**names, **aliases} if names else aliases
     return wrapped
 
 
-def wrap_encoded(payload: bytes, path: str) -> tuple[bytes, dict[str, Any]]:
-    """An encoded message as it waits in a backlog queue for `path`, and what the ledger keeps.
+def wrap_encoded(payload: bytes, path: str) -> tuple[bytes, Any, str | None]:
+    """An encoded message as it waits in a backlog queue for `path`, its id, and its session.
 
     Raises:
         ReservedPropertyError: if the message uses one of the aliases' names itself.
@@ -181,10 +202,10 @@ def wrap_encoded(payload: bytes, path: str) -> tuple[bytes, dict[str, Any]]:
 
     properties = message.properties or Properties()
     header = message.header
-    row: dict[str, Any] = {"message_id": _text(properties.message_id), "destination": path}
     changed = properties
+    session: str | None = None
     if properties.group_id is not None:
-        row["session_id"] = aliases[SESSION_ID] = str(properties.group_id)
+        session = aliases[SESSION_ID] = str(properties.group_id)
         changed = replace(changed, group_id=None)
     if header is not None and header.ttl:
         aliases[TIME_TO_LIVE] = Long(header.ttl)
@@ -198,7 +219,7 @@ def wrap_encoded(payload: bytes, path: str) -> tuple[bytes, dict[str, Any]]:
     if changed is not properties:
         changes["properties"] = changed
     changes["application_properties"] = {**names, **aliases}
-    return message.replace(**changes).encode(), row
+    return message.replace(**changes).encode(), properties.message_id, session
 
 
 def wrap_plain(payload: bytes, path: str) -> bytes:

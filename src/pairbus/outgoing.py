@@ -7,7 +7,7 @@ the copy that a silent primary may have taken and the copy in the backlog are kn
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -19,10 +19,12 @@ from azure.servicebus.exceptions import MessageSizeExceededError
 from pairbus import _sdk
 from pairbus.core.pricing import STEP, billable
 from pairbus.envelope import (
+    SESSION_ID,
     SdkMessage,
     annotated,
     check_reserved,
     clone,
+    has_nothing,
     wrap,
     wrap_encoded,
     wrap_plain,
@@ -66,17 +68,39 @@ class Outgoing:
 
 @dataclass(slots=True)
 class Chunk:
-    """What goes into a backlog queue in one send, and what is told of it."""
+    """What goes into a backlog queue in one send.
+
+    `notes` has each message's id, its session and its size: what is told of it, if anybody asks.
+    """
 
     what: Any
+    destination: str
     originals: list[Any] = field(default_factory=list)
-    rows: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[tuple[Any, str | None, int]] = field(default_factory=list)
     size: int = 0
 
     @property
     def billable(self) -> int:
         """How many operations the service charges: one for each message and 64 KB of it."""
-        return sum(billable(row["size"]) for row in self.rows)
+        return sum(billable(size) for _, _, size in self.notes)
+
+    @property
+    def message_ids(self) -> tuple[str, ...]:
+        """The ids of the messages, in order."""
+        return tuple(_as_text(message_id) for message_id, _, _ in self.notes)
+
+    def rows(self, backlog_queue: str) -> Iterator[dict[str, Any]]:
+        """What the ledger keeps of each message: never its body."""
+        for message_id, session_id, size in self.notes:
+            row: dict[str, Any] = {
+                "message_id": _as_text(message_id),
+                "destination": self.destination,
+                "backlog_queue": backlog_queue,
+                "size": size,
+            }
+            if session_id is not None:
+                row["session_id"] = session_id
+            yield row
 
 
 def new_message_id() -> str:
@@ -98,6 +122,9 @@ def with_id(message: SdkMessage) -> SdkMessage:
     copied.message_id = new_message_id()
     named = clone(raw)
     named.properties = copied
+    header = raw.header
+    if header is not None and has_nothing(header):
+        named.header = None  # the SDK finds that out at ten times the price
     return named
 
 
@@ -250,9 +277,8 @@ def pack(outgoing: Outgoing, path: str, limit: int) -> list[Chunk]:
         return _pack_encoded(outgoing, path, limit)
     if not isinstance(outgoing.what, list):
         wrapped = wrap(outgoing.what, path)
-        chunk = Chunk(wrapped, list(outgoing.originals), size=outgoing.size + 64)
-        chunk.rows.append(_row(wrapped, chunk.size))
-        return [chunk]
+        size = outgoing.size + 64
+        return [Chunk(wrapped, path, [*outgoing.originals], [_note(wrapped, size)], size)]
     chunks: list[Chunk] = []
     batch: ServiceBusMessageBatch | None = None
     for original, item in zip(outgoing.originals, outgoing.what, strict=True):
@@ -260,7 +286,7 @@ def pack(outgoing: Outgoing, path: str, limit: int) -> list[Chunk]:
         for attempt in (1, 2):
             if batch is None:
                 batch = ServiceBusMessageBatch(max_size_in_bytes=limit)
-                chunks.append(Chunk(batch))
+                chunks.append(Chunk(batch, path))
             before = batch.size_in_bytes
             try:
                 batch.add_message(wrapped)
@@ -272,7 +298,7 @@ def pack(outgoing: Outgoing, path: str, limit: int) -> list[Chunk]:
         chunk = chunks[-1]
         size = chunks[-1].what.size_in_bytes - before
         chunk.originals.append(original)
-        chunk.rows.append(_row(wrapped, size))
+        chunk.notes.append(_note(wrapped, size))
         chunk.size += size
     return chunks
 
@@ -290,11 +316,9 @@ def _pack_encoded(outgoing: Outgoing, path: str, limit: int) -> list[Chunk]:
         outgoing.originals, payloads, notes, strict=True
     ):
         if is_plain:
-            wrapped = wrap_plain(payload, path)
-            row = {"message_id": _as_text(message_id), "destination": path, "size": len(wrapped)}
+            wrapped, session = wrap_plain(payload, path), None
         else:
-            wrapped, row = wrap_encoded(payload, path)
-            row["size"] = len(wrapped)
+            wrapped, message_id, session = wrap_encoded(payload, path)
         cost = _sdk.batch_cost(wrapped)
         if cost > room:
             if empty + cost > limit:
@@ -302,31 +326,27 @@ def _pack_encoded(outgoing: Outgoing, path: str, limit: int) -> list[Chunk]:
                     message=f"With the aliases a message has {len(wrapped)} bytes; "
                     f"a backlog queue takes {limit}."
                 )
-            groups.append(([], Chunk(None)))
+            groups.append(([], Chunk(None, path)))
             room = limit - empty
         room -= cost
         group, chunk = groups[-1]
         group.append(wrapped)
         chunk.originals.append(original)
-        chunk.rows.append(row)
+        chunk.notes.append((message_id, session, len(wrapped)))
         chunk.size += len(wrapped)
     for group, chunk in groups:
         chunk.what = _sdk.make_batch(group, limit)
     return [chunk for _, chunk in groups]
 
 
-def _row(wrapped: AmqpAnnotatedMessage, size: int) -> dict[str, Any]:
-    """What the ledger keeps of a message in the backlog: never its body."""
+def _note(wrapped: AmqpAnnotatedMessage, size: int) -> tuple[Any, str | None, int]:
     properties = wrapped.properties
-    names = wrapped.application_properties or {}
-    row: dict[str, Any] = {
-        "message_id": _as_text(properties.message_id if properties else None),
-        "destination": names["x-ms-path"],
-        "size": size,
-    }
-    if "x-ms-sessionid" in names:
-        row["session_id"] = names["x-ms-sessionid"]
-    return row
+    names = wrapped.application_properties
+    return (
+        properties.message_id if properties is not None else None,
+        names.get(SESSION_ID) if names is not None else None,  # type: ignore[return-value]
+        size,
+    )
 
 
 def _as_text(value: object) -> str:

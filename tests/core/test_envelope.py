@@ -202,13 +202,13 @@ def test_encoded_messages_are_wrapped_as_objects_are(message, path):
     payload = encode(message)
     direct = Message.parse(payload)
 
-    wrapped, row = wrap_encoded(payload, path)
+    wrapped, message_id, session = wrap_encoded(payload, path)
     waiting = Message.parse(wrapped)
 
     by_object = Message.parse(encode(wrap(message, path)))
     assert sections(waiting) == sections(by_object)
-    assert row["destination"] == path
-    assert row.get("session_id") == (direct.properties.group_id if direct.properties else None)
+    assert message_id == (direct.properties.message_id if direct.properties else None)
+    assert session == (direct.properties.group_id if direct.properties else None)
     home = restore(waiting, read_aliases(waiting), now=NOW)
     assert sections(home) == sections(direct)
     if direct.properties is None or direct.properties.group_id is None:
@@ -336,8 +336,6 @@ def test_packing_keeps_order_and_limits():
 
     chunks = pack(outgoing, "orders", 10_000)
 
-    assert [row["message_id"] for chunk in chunks for row in chunk.rows] == [
-        str(n) for n in range(1, 400)
-    ]
+    assert [one for chunk in chunks for one in chunk.message_ids] == [str(n) for n in range(1, 400)]
     assert all(chunk.what.size_in_bytes <= 10_000 for chunk in chunks)
     assert [m for chunk in chunks for m in chunk.originals] == list(outgoing.originals)

@@ -219,7 +219,7 @@ class Pair:
                 size=chunk.size,
                 billable=chunk.billable,
             )
-            self.ledger.backlogged({**row, "backlog_queue": path} for row in chunk.rows)
+            self.ledger.backlogged(chunk.rows(path))
         if not self.hub.wants(events.MessageBacklogged):
             return
         self.hub.emit(
@@ -228,7 +228,7 @@ class Pair:
             backlog_queue=path,
             messages=count,
             size=chunk.size,
-            message_ids=tuple(row["message_id"] for row in chunk.rows),
+            message_ids=chunk.message_ids,
         )
 
     def check_oversize(self, entity: str, message: SdkMessage) -> None:
