@@ -211,22 +211,56 @@ def abandonable(
 
 
 class AWatch:
-    """Bounds a send in the running task: the event loop cancels it at the deadline."""
+    """Bounds a send in the running task: the event loop cancels it at the deadline.
 
-    __slots__ = ("_timeout",)
+    As `asyncio.timeout`, but for one timer after another: a new one for each send would cost more
+    than the rest of the watching. The timer of the first send stays set, and looks when it fires
+    whether there is a send under way, and until when.
+    """
+
+    __slots__ = ("_cancelling", "_deadline", "_has_fired", "_loop", "_task", "_timer")
 
     def __init__(self) -> None:
-        self._timeout: asyncio.Timeout | None = None
+        self._deadline = 0.0
+        self._task: asyncio.Task[Any] | None = None
+        self._cancelling = 0
+        self._has_fired = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def until(self, deadline: float, sender: object) -> AWatch:
         """Bound what comes next: it ends before `deadline`, in monotonic seconds."""
-        loop = asyncio.get_running_loop()
-        self._timeout = asyncio.timeout_at(loop.time() + deadline - time.monotonic())
+        self._deadline = deadline
         return self
 
     async def __aenter__(self) -> None:
-        assert self._timeout is not None
-        await self._timeout.__aenter__()
+        task = asyncio.current_task()
+        assert task is not None
+        self._task = task
+        self._cancelling = task.cancelling()
+        self._has_fired = False
+        loop = task.get_loop()
+        timer = self._timer
+        if timer is not None and (loop is not self._loop or timer.when() > self._when(loop)):
+            timer.cancel()
+            timer = None
+        if timer is None:
+            self._loop = loop
+            self._timer = loop.call_at(self._when(loop), self._look)
+
+    def _when(self, loop: asyncio.AbstractEventLoop) -> float:
+        return loop.time() + self._deadline - time.monotonic()
+
+    def _look(self) -> None:
+        self._timer = None
+        task, loop = self._task, self._loop
+        if task is None or loop is None:
+            return  # the next send sets it anew
+        if time.monotonic() < self._deadline:
+            self._timer = loop.call_at(self._when(loop), self._look)
+            return
+        self._has_fired = True
+        task.cancel()
 
     async def __aexit__(
         self,
@@ -234,8 +268,11 @@ class AWatch:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        assert self._timeout is not None
-        await self._timeout.__aexit__(exc_type, exc, traceback)
+        task, self._task = self._task, None
+        if self._has_fired and task is not None:
+            is_ours = task.uncancel() <= self._cancelling
+            if is_ours and exc_type is asyncio.CancelledError:
+                raise TimeoutError from exc
 
 
 class Watch:

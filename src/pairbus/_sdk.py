@@ -15,6 +15,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from azure.core.settings import settings
 from azure.servicebus import ServiceBusMessageBatch
 
 logger = logging.getLogger("pairbus.sdk")
@@ -152,15 +153,27 @@ def take_payloads(batch: ServiceBusMessageBatch) -> list[bytes]:
     return [bytes(payload) for payload in batch._message[_BATCH_BODY]]  # noqa: SLF001
 
 
+_EMPTY_BATCH = ServiceBusMessageBatch()
+
+
 def make_batch(payloads: Sequence[bytes], max_size_in_bytes: int) -> ServiceBusMessageBatch:
     """A batch of messages that are encoded already; the caller has checked that they fit."""
-    batch = ServiceBusMessageBatch(max_size_in_bytes=max_size_in_bytes)
-    batch._message[_BATCH_BODY].extend(payloads)  # noqa: SLF001
+    # A copy of an empty one: a new one encodes itself to know its size.
+    batch = ServiceBusMessageBatch.__new__(ServiceBusMessageBatch)
+    batch.__dict__.update(_EMPTY_BATCH.__dict__)
+    batch._max_size_in_bytes = max_size_in_bytes  # noqa: SLF001
+    batch._message = message = [*_EMPTY_BATCH._message]  # type: ignore[assignment]  # noqa: SLF001
+    message[_BATCH_BODY] = [*payloads]
     batch._count = len(payloads)  # noqa: SLF001
     # Where the SDK would build the batch anew, from no messages, it must fail and not send nothing.
     batch._messages = [_Encoded()] * len(payloads)  # type: ignore[list-item]  # noqa: SLF001
-    batch._size += sum(batch_cost(payload) for payload in payloads)  # noqa: SLF001
+    batch._size += sum(map(batch_cost, payloads))  # noqa: SLF001
     return batch
+
+
+def is_tracing() -> bool:
+    """Whether the SDK adds the context of a span to the messages that it writes."""
+    return settings.tracing_implementation() is not None
 
 
 class _Encoded:

@@ -159,7 +159,7 @@ def wrap(message: SdkMessage, path: str) -> AmqpAnnotatedMessage:
         wrapped.header = header = clone(header)
         header.time_to_live = None
     if header is not None and has_nothing(header):
-        wrapped.header = None  # the SDK finds that out at ten times the price
+        wrapped.header = None  # type: ignore[assignment]  # the SDK finds that out at ten times the price
     if ttl or session is not None:
         wrapped.properties = properties = (
             clone(properties) if properties is not None else AmqpMessageProperties()

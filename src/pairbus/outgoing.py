@@ -29,6 +29,7 @@ from pairbus.envelope import (
     wrap_encoded,
     wrap_plain,
 )
+from pairbus.quick import encode_wrapped
 
 __all__ = ["BACKLOG_LIMIT", "Chunk", "Outgoing", "PairedMessageBatch", "pack", "prepare"]
 
@@ -124,7 +125,7 @@ def with_id(message: SdkMessage) -> SdkMessage:
     named.properties = copied
     header = raw.header
     if header is not None and has_nothing(header):
-        named.header = None  # the SDK finds that out at ten times the price
+        named.header = None  # type: ignore[assignment]  # the SDK finds that out at ten times the price
     return named
 
 
@@ -276,9 +277,7 @@ def pack(outgoing: Outgoing, path: str, limit: int) -> list[Chunk]:
     if outgoing.is_batch:
         return _pack_encoded(outgoing, path, limit)
     if not isinstance(outgoing.what, list):
-        wrapped = wrap(outgoing.what, path)
-        size = outgoing.size + 64
-        return [Chunk(wrapped, path, [*outgoing.originals], [_note(wrapped, size)], size)]
+        return [_pack_single(outgoing, path, limit)]
     chunks: list[Chunk] = []
     batch: ServiceBusMessageBatch | None = None
     for original, item in zip(outgoing.originals, outgoing.what, strict=True):
@@ -301,6 +300,22 @@ def pack(outgoing: Outgoing, path: str, limit: int) -> list[Chunk]:
         chunk.notes.append(_note(wrapped, size))
         chunk.size += size
     return chunks
+
+
+def _pack_single(outgoing: Outgoing, path: str, limit: int) -> Chunk:
+    raw = annotated(outgoing.what)
+    # With tracing the SDK adds the context of the span to each message that it writes itself.
+    encoded = None if _sdk.is_tracing() else encode_wrapped(raw, path)
+    if encoded is None or len(encoded) + _ALIAS_ROOM > limit:
+        wrapped = wrap(raw, path)
+        size = outgoing.size + 64
+        return Chunk(wrapped, path, [*outgoing.originals], [_note(wrapped, size)], size)
+    size = len(encoded)
+    properties = raw.properties
+    assert properties is not None
+    note = (properties.message_id, properties.group_id, size)
+    batch = _sdk.make_batch((encoded,), limit)
+    return Chunk(batch, path, [*outgoing.originals], [note], size)  # type: ignore[list-item]
 
 
 def _pack_encoded(outgoing: Outgoing, path: str, limit: int) -> list[Chunk]:
@@ -344,7 +359,7 @@ def _note(wrapped: AmqpAnnotatedMessage, size: int) -> tuple[Any, str | None, in
     names = wrapped.application_properties
     return (
         properties.message_id if properties is not None else None,
-        names.get(SESSION_ID) if names is not None else None,  # type: ignore[return-value]
+        names.get(SESSION_ID) if names is not None else None,
         size,
     )
 

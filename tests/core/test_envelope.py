@@ -21,6 +21,7 @@ from pairbus.envelope import (
     ALIASES,
     AliasError,
     Aliases,
+    annotated,
     read_aliases,
     restore,
     wrap,
@@ -29,6 +30,7 @@ from pairbus.envelope import (
 )
 from pairbus.exceptions import ReservedPropertyError
 from pairbus.outgoing import pack, prepare, with_id
+from pairbus.quick import encode_wrapped
 
 NOW = 2_000_000_000_000
 
@@ -213,6 +215,65 @@ def test_encoded_messages_are_wrapped_as_objects_are(message, path):
     assert sections(home) == sections(direct)
     if direct.properties is None or direct.properties.group_id is None:
         assert sections(Message.parse(wrap_plain(payload, path))) == sections(waiting)
+
+
+some_text = st.none() | text | st.integers(200, 300).map(lambda size: "é" * size)
+plain_messages = st.builds(
+    AmqpAnnotatedMessage,
+    data_body=st.lists(st.binary(max_size=40) | st.just(b"x" * 300), min_size=1, max_size=2),
+    header=st.none() | st.builds(AmqpMessageHeader),
+    application_properties=st.none()
+    | st.dictionaries(names.filter(lambda name: name not in ALIASES), text, max_size=70),
+    properties=st.builds(
+        AmqpMessageProperties,
+        message_id=text.filter(bool) | st.just("i" * 300),
+        to=some_text,
+        subject=some_text,
+        reply_to=some_text,
+        correlation_id=some_text,
+        content_type=st.none() | names,
+        content_encoding=st.none() | names,
+        group_id=some_text,
+        reply_to_group_id=some_text,
+    ),
+)
+
+
+@given(plain_messages, text.filter(bool) | st.just("p" * 260))
+def test_plain_messages_are_written_as_the_sdk_writes_them(message, path):
+    assert encode_wrapped(message, path) == encode(wrap(message, path))
+
+
+@given(messages(), text.filter(bool))
+def test_messages_are_written_as_the_sdk_writes_them_or_not_at_all(message, path):
+    raw = annotated(with_id(message))
+    quick = encode_wrapped(raw, path)
+
+    assert quick is None or quick == encode(wrap(raw, path))
+
+
+@given(messages(), text.filter(bool))
+def test_a_single_message_arrives_in_the_backlog_as_it_was_wrapped(message, path):
+    raw = annotated(with_id(message))
+    [chunk] = pack(prepare(raw), path, 1 << 20)
+    what = chunk.what
+    is_encoded = isinstance(what, ServiceBusMessageBatch)
+    sent = _sdk.take_payloads(what)[0] if is_encoded else encode(what)
+
+    assert sections(Message.parse(sent)) == sections(Message.parse(encode(wrap(raw, path))))
+
+
+def test_a_message_near_the_limit_is_sent_by_itself_and_not_in_a_batch():
+    [chunk] = pack(prepare(ServiceBusMessage("x" * 9_500)), "orders", 10_000)
+
+    assert isinstance(chunk.what, AmqpAnnotatedMessage)
+
+
+def test_with_tracing_the_sdk_writes_the_message_and_adds_the_context(monkeypatch):
+    monkeypatch.setattr(_sdk, "is_tracing", lambda: True)
+    [chunk] = pack(prepare(ServiceBusMessage("x")), "orders", 10_000)
+
+    assert isinstance(chunk.what, AmqpAnnotatedMessage)
 
 
 @pytest.mark.parametrize("empty", ["", 0, False, [], {}])
