@@ -9,6 +9,7 @@ from azure.servicebus.exceptions import (
     ServiceBusAuthorizationError,
     ServiceBusConnectionError,
     ServiceBusError,
+    ServiceBusQuotaExceededError,
 )
 
 from pairbus import events
@@ -69,6 +70,52 @@ async def test_failing_queue_leaves_for_all_senders_and_returns_after_a_probe(wo
     assert queues(client)[bad].in_rotation
     await first.send_messages(ServiceBusMessage("c"))  # sticky: it stays where it is
     assert world.bodies(world.secondary, good) == [b"a", b"b", b"c"]
+
+
+async def test_a_full_queue_stays_out_and_costs_no_send_until_there_is_room(world):
+    """Its link opens all the same: only something that is sent tells that it is full."""
+    client = await world.pair(backlog_cooldown=1)
+    await client.force_failover("orders")
+    full, good = (f"contoso/x-servicebus-transfer/{index}" for index in range(2))
+    fault = world.secondary.faults.reject("amqp:resource-limit-exceeded", full)
+    sent = []
+
+    async def send():
+        sender = world.keep(client.get_queue_sender("orders"))
+        pick(sender, full)
+        sent.append(b"%d" % len(sent))
+        await sender.send_messages(ServiceBusMessage(sent[-1]))
+
+    await send()
+    while fault.hits < 3:  # the send, and two probes
+        await asleep(0.02)
+        assert not queues(client)[full].in_rotation
+    await send()
+    assert world.bodies(world.secondary, good) == sent
+    assert len(world.seen.of(events.BacklogQueueRemoved)) == 1
+
+    fault.clear()
+    await world.seen.wait(events.BacklogQueueRestored)
+    assert queues(client)[full].in_rotation
+    assert world.bodies(world.secondary, full) == []  # nobody ever sees the ping
+    await send()
+    assert world.bodies(world.secondary, full) == sent[-1:]
+
+
+async def test_all_queues_full_is_told_and_over_as_soon_as_there_is_room(world):
+    client = await world.pair(backlog_cooldown=1)
+    await client.force_failover("orders")
+    sender = world.keep(client.get_queue_sender("orders"))
+    fault = world.secondary.faults.reject("amqp:resource-limit-exceeded")
+
+    with pytest.raises(PairUnavailableError) as caught:
+        await sender.send_messages(ServiceBusMessage("a"))
+    assert isinstance(caught.value.secondary, ServiceBusQuotaExceededError)
+    fault.clear()
+    await world.seen.wait(events.BacklogQueueRestored, 2)
+    await sender.send_messages(ServiceBusMessage("b"))
+
+    assert [m.body for m in world.backlog()] == [b"b"]
 
 
 async def test_queue_that_is_gone_stays_out_until_a_probe_finds_it(world):

@@ -10,6 +10,7 @@ from azure.servicebus.exceptions import (
     ServiceBusAuthorizationError,
     ServiceBusConnectionError,
     ServiceBusError,
+    ServiceBusQuotaExceededError,
 )
 
 from pairbus import events
@@ -70,6 +71,52 @@ def test_failing_queue_leaves_for_all_senders_and_returns_after_a_probe(world, c
     assert queues(client)[bad].in_rotation
     first.send_messages(ServiceBusMessage("c"))  # sticky: it stays where it is
     assert world.bodies(world.secondary, good) == [b"a", b"b", b"c"]
+
+
+def test_a_full_queue_stays_out_and_costs_no_send_until_there_is_room(world):
+    """Its link opens all the same: only something that is sent tells that it is full."""
+    client = world.pair(backlog_cooldown=1)
+    client.force_failover("orders")
+    full, good = (f"contoso/x-servicebus-transfer/{index}" for index in range(2))
+    fault = world.secondary.faults.reject("amqp:resource-limit-exceeded", full)
+    sent = []
+
+    def send():
+        sender = world.keep(client.get_queue_sender("orders"))
+        pick(sender, full)
+        sent.append(b"%d" % len(sent))
+        sender.send_messages(ServiceBusMessage(sent[-1]))
+
+    send()
+    while fault.hits < 3:  # the send, and two probes
+        sleep(0.02)
+        assert not queues(client)[full].in_rotation
+    send()
+    assert world.bodies(world.secondary, good) == sent
+    assert len(world.seen.of(events.BacklogQueueRemoved)) == 1
+
+    fault.clear()
+    world.seen.wait(events.BacklogQueueRestored)
+    assert queues(client)[full].in_rotation
+    assert world.bodies(world.secondary, full) == []  # nobody ever sees the ping
+    send()
+    assert world.bodies(world.secondary, full) == sent[-1:]
+
+
+def test_all_queues_full_is_told_and_over_as_soon_as_there_is_room(world):
+    client = world.pair(backlog_cooldown=1)
+    client.force_failover("orders")
+    sender = world.keep(client.get_queue_sender("orders"))
+    fault = world.secondary.faults.reject("amqp:resource-limit-exceeded")
+
+    with pytest.raises(PairUnavailableError) as caught:
+        sender.send_messages(ServiceBusMessage("a"))
+    assert isinstance(caught.value.secondary, ServiceBusQuotaExceededError)
+    fault.clear()
+    world.seen.wait(events.BacklogQueueRestored, 2)
+    sender.send_messages(ServiceBusMessage("b"))
+
+    assert [m.body for m in world.backlog()] == [b"b"]
 
 
 def test_queue_that_is_gone_stays_out_until_a_probe_finds_it(world):

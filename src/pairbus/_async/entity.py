@@ -192,7 +192,7 @@ class Entity:
         except Exception as failure:  # noqa: BLE001  # whatever it is, the entity stays failed over
             error = failure
         self.counts.pings += 1
-        pair.count_ping(self.name, taken=error is None)
+        pair.count_ping(pair.primary_namespace, self.name, taken=error is None)
         seconds = monotonic() - started
         reason = describe(error, "")
         pair.hub.emit(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from azure.servicebus.aio import ServiceBusClient
 
 from pairbus import _sdk, events
-from pairbus._async.entity import Entity, wall
+from pairbus._async.entity import Entity, ping_message, wall
 from pairbus._async.link import Link
 from pairbus._compat import AEvent, AGuard, aspawn
 from pairbus.classify import classify
@@ -143,13 +143,14 @@ class Pair:
                 await self._probe(path, stopped)
 
     async def _probe(self, path: str, stopped: AEvent) -> None:
-        """Open a link to the queue: it answers whether the queue is there, and costs nothing."""
+        """Ping the queue. A link alone opens to a full queue too, and the next send would fail."""
         link = Link(lambda: self.secondary.get_queue_sender(path), f"probe of {path}")
         error: Exception | None = None
         try:
-            await link.open(deadline=monotonic() + self.timing.send_timeout)
+            await link.send(ping_message(), deadline=monotonic() + self.timing.send_timeout)
         except Exception as failure:  # noqa: BLE001  # it stays out, whatever it is
             error = failure
+        self.count_ping(self.secondary_host, path, taken=error is None)
         link.discard()
         if stopped.is_set():
             return
@@ -193,16 +194,14 @@ class Pair:
                 size=size,
             )
 
-    def count_ping(self, entity: str, *, taken: bool) -> None:
-        """Note a ping; one that the primary did not take is no operation, and is told apart."""
+    def count_ping(self, namespace: str, entity: str, *, taken: bool) -> None:
+        """Note a ping; one that was not taken is no operation, and is told apart."""
         if self.ledger is None:
             return
         if taken:
-            self.ledger.count(self.primary_namespace, entity, "ping", "send", messages=1, size=128)
+            self.ledger.count(namespace, entity, "ping", "send", messages=1, size=128)
         else:
-            self.ledger.count(
-                self.primary_namespace, entity, "ping", "send-failed", messages=0, billable=0
-            )
+            self.ledger.count(namespace, entity, "ping", "send-failed", messages=0, billable=0)
 
     def backlogged(self, entity: Entity, path: str, chunk: Chunk) -> None:
         """Note messages that a backlog queue took."""
