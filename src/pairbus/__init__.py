@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 from pairbus._version import __version__
 
 if TYPE_CHECKING:
-    from pairbus._sync.client import PairedClient, SecondaryClient, pair_namespace
+    from pairbus._sync.client import PairedClient
+    from pairbus._sync.pairing import pair_namespace
     from pairbus._sync.sender import PairedSender
+    from pairbus._sync.sides import SecondaryClient
     from pairbus.classify import Verdict
     from pairbus.exceptions import (
         ClientClosedError,
@@ -62,11 +64,11 @@ _HOMES = {
     "PairingError": "pairbus.exceptions",
     "PartlySentError": "pairbus.exceptions",
     "ReservedPropertyError": "pairbus.exceptions",
-    "SecondaryClient": "pairbus._sync.client",
+    "SecondaryClient": "pairbus._sync.sides",
     "SendAvailabilityPairedNamespaceOptions": "pairbus.options",
     "SyphonOptions": "pairbus.options",
     "Verdict": "pairbus.classify",
-    "pair_namespace": "pairbus._sync.client",
+    "pair_namespace": "pairbus._sync.pairing",
 }
 
 

@@ -11,17 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import threading
 import time
-import weakref
 from collections.abc import Awaitable, Callable, Coroutine
-from types import TracebackType
 from typing import Any, TypeVar
 
 from azure.servicebus.exceptions import OperationTimeoutError
-
-from pairbus import _sdk
 
 T = TypeVar("T")
 logger = logging.getLogger("pairbus.tasks")
@@ -205,155 +200,6 @@ def abandonable(
     if failure:
         raise failure[0]
     return result[0]
-
-
-# -- watch: a send on the caller's own thread or task, with a deadline
-
-
-class AWatch:
-    """Bounds a send in the running task: the event loop cancels it at the deadline.
-
-    As `asyncio.timeout`, but for one timer after another: a new one for each send would cost more
-    than the rest of the watching. The timer of the first send stays set, and looks when it fires
-    whether there is a send under way, and until when.
-    """
-
-    __slots__ = ("_cancelling", "_deadline", "_has_fired", "_loop", "_task", "_timer")
-
-    def __init__(self) -> None:
-        self._deadline = 0.0
-        self._task: asyncio.Task[Any] | None = None
-        self._cancelling = 0
-        self._has_fired = False
-        self._timer: asyncio.TimerHandle | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    def until(self, deadline: float, sender: object) -> AWatch:
-        """Bound what comes next: it ends before `deadline`, in monotonic seconds."""
-        self._deadline = deadline
-        return self
-
-    async def __aenter__(self) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._task = task
-        self._cancelling = task.cancelling()
-        self._has_fired = False
-        loop = task.get_loop()
-        timer = self._timer
-        if timer is not None and (loop is not self._loop or timer.when() > self._when(loop)):
-            timer.cancel()
-            timer = None
-        if timer is None:
-            self._loop = loop
-            self._timer = loop.call_at(self._when(loop), self._look)
-
-    def _when(self, loop: asyncio.AbstractEventLoop) -> float:
-        return loop.time() + self._deadline - time.monotonic()
-
-    def _look(self) -> None:
-        self._timer = None
-        task, loop = self._task, self._loop
-        if task is None or loop is None:
-            return  # the next send sets it anew
-        if time.monotonic() < self._deadline:
-            self._timer = loop.call_at(self._when(loop), self._look)
-            return
-        self._has_fired = True
-        task.cancel()
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        task, self._task = self._task, None
-        if self._has_fired and task is not None:
-            is_ours = task.uncancel() <= self._cancelling
-            if is_ours and exc_type is asyncio.CancelledError:
-                raise TimeoutError from exc
-
-
-class Watch:
-    """Bounds a send on the caller's own thread.
-
-    The SDK's `timeout=` does so by itself as long as nothing but the answer is missing. Where the
-    SDK waits for something else, one watchdog thread cuts the connection a moment after the
-    deadline, and the send comes back with an error. It costs the send two assignments.
-    """
-
-    __slots__ = ("__weakref__", "deadline", "sender")
-
-    def __init__(self) -> None:
-        self.deadline = 0.0
-        self.sender: object = None
-        _watchdog.add(self)
-
-    def until(self, deadline: float, sender: object) -> Watch:
-        """Bound what comes next: it ends before `deadline`, in monotonic seconds."""
-        self.deadline = deadline
-        self.sender = sender
-        return self
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *exc: object) -> None:
-        self.sender = None
-
-
-class _Watchdog:
-    """One thread for all watches of the process, as long as there are any."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._watches: weakref.WeakSet[Watch] = weakref.WeakSet()
-        self._thread: threading.Thread | None = None
-
-    def add(self, watch: Watch) -> None:
-        with self._lock:
-            self._watches.add(watch)
-            if self._thread is None:
-                self._start()
-
-    def _start(self) -> None:
-        self._thread = threading.Thread(target=self._run, name="pairbus-watchdog", daemon=True)
-        self._thread.start()
-
-    def after_fork(self) -> None:
-        """Go on in a child process, which has the watches of its parent but not the thread.
-
-        What the parent was sending then is the parent's: its connections are not cut from here.
-        """
-        self._lock = threading.Lock()
-        watches = list(self._watches)
-        for watch in watches:
-            watch.sender = None
-        self._thread = None
-        if watches:
-            self._start()
-
-    def _run(self) -> None:
-        while True:
-            time.sleep(0.5)
-            with self._lock:
-                watches = list(self._watches)
-                if not watches:
-                    self._thread = None
-                    return
-            now = time.monotonic()
-            for watch in watches:
-                sender = watch.sender
-                if sender is not None and watch.deadline + 0.5 < now:
-                    logger.debug("a send outlived its deadline; cutting its connection")
-                    _sdk.hang_up(sender)
-            del watches, watch  # keep no watch alive through the next sleep
-
-
-_watchdog = _Watchdog()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_watchdog.after_fork)
 
 
 # -- lock, event, guard, sleep

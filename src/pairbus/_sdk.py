@@ -20,6 +20,10 @@ from azure.servicebus import ServiceBusMessageBatch
 
 logger = logging.getLogger("pairbus.sdk")
 
+# What the SDK says of a handler that was closed, word for word.
+SHUT_DOWN = (
+    "The handler has already been shutdown. Please use ServiceBusClient to create a new instance."
+)
 _BATCH_BODY = 5  # position of the data sections in the SDK's message tuple
 
 
@@ -162,7 +166,7 @@ def make_batch(payloads: Sequence[bytes], max_size_in_bytes: int) -> ServiceBusM
     batch = ServiceBusMessageBatch.__new__(ServiceBusMessageBatch)
     batch.__dict__.update(_EMPTY_BATCH.__dict__)
     batch._max_size_in_bytes = max_size_in_bytes  # noqa: SLF001
-    batch._message = message = [*_EMPTY_BATCH._message]  # type: ignore[assignment]  # noqa: SLF001
+    batch._message = message = [*_EMPTY_BATCH._message]  # noqa: SLF001
     message[_BATCH_BODY] = [*payloads]
     batch._count = len(payloads)  # noqa: SLF001
     # Where the SDK would build the batch anew, from no messages, it must fail and not send nothing.

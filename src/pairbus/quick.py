@@ -101,7 +101,7 @@ def encode_wrapped(raw: AmqpAnnotatedMessage, path: str) -> bytes | None:
         for key, text in names.items():
             if key.__class__ is not str or text.__class__ is not str:
                 return None
-            entries += _written(key, _STRING) + _written(text, _STRING)  # type: ignore[arg-type]
+            entries += _written(key, _STRING) + _written(text, _STRING)
         count += 2 * len(names)
     entries += _path(path)
     if session is not None:

@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.sdk, pytest.mark.slow]
 def pick(sender, path):
     """Let chance pick `path` for the sender."""
     make = partial(sender._pair.secondary.get_queue_sender, path)
-    sender._backlog = Link(make, path, path)
+    sender._detour.current = Link(make, path, path)
 
 
 def queues(client):

@@ -5,7 +5,7 @@ from time import monotonic
 
 import pytest
 
-from pairbus._compat import AWatch
+from pairbus._watch import AWatch
 
 
 async def never():

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from pairbus._compat import Watch
 from pairbus._sync.entity import Entity
 from pairbus._sync.link import Link
 from pairbus._sync.pair import Timing
+from pairbus._watch import Watch
 from pairbus.core import health as core
 from pairbus.hub import Hub
 

@@ -19,7 +19,8 @@ from azure.servicebus.aio import ServiceBusSender
 from azure.servicebus.exceptions import OperationTimeoutError
 
 from pairbus import _sdk
-from pairbus._compat import AbandonedError, ALock, AWatch, aabandonable, aspawn
+from pairbus._compat import AbandonedError, ALock, aabandonable, aspawn
+from pairbus._watch import AWatch
 from pairbus.outgoing import PairedMessageBatch
 
 T = TypeVar("T")
@@ -126,10 +127,7 @@ class Link:
 
     async def close(self) -> None:
         """Close the link for good; a send that is under way fails."""
-        self._end = ValueError(
-            "The handler has already been shutdown. Please use ServiceBusClient to create a new "
-            "instance."
-        )
+        self._end = ValueError(_sdk.SHUT_DOWN)
         sender, self._sender, self._ready = self._sender, None, None
         if sender is not None:
             await _close_quietly(sender, self._wire)

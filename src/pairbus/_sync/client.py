@@ -3,15 +3,10 @@
 
 from __future__ import annotations
 
-import importlib
 import logging
-import os
-import re
-import socket
 import uuid
 import weakref
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import datetime
 from functools import partial
 from types import TracebackType
@@ -19,17 +14,14 @@ from typing import Any, NoReturn
 
 from azure.core.paging import ItemPaged
 from azure.servicebus import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
-from azure.servicebus.management import ServiceBusAdministrationClient
 
 from pairbus import _sdk, events, registry
-from pairbus._sync.backlog import provide_queues
-from pairbus._sync.pair import Pair, Timing
+from pairbus._sync.pair import Pair
 from pairbus._sync.sender import PairedSender
-from pairbus._compat import abandonable, blocking, sleep, spawn
+from pairbus._sync.sides import SecondaryClient, Side, close_sdk
+from pairbus._compat import blocking, sleep, spawn
 from pairbus.core import health as core
-from pairbus.core.rotation import backlog_paths
-from pairbus.exceptions import ClientClosedError, ClientFaultedError, PairingError
-from pairbus.hub import Hub
+from pairbus.exceptions import ClientFaultedError
 from pairbus.options import SendAvailabilityPairedNamespaceOptions
 from pairbus.status import PairStatus, StatusFile
 
@@ -37,100 +29,6 @@ logger = logging.getLogger("pairbus.client")
 
 # How long one of the two clients may stay open after the other, where the syphon runs.
 FAULT_AFTER = 5.0
-
-
-class Side:
-    """Whether one of the two clients is open; the SDK's clients have no such state."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.state = "open"
-        self.reason: str | None = None
-
-    def check(self) -> None:
-        """Raise why it cannot be used, if it cannot."""
-        if self.state == "open":
-            return
-        if self.state == "faulted":
-            raise ClientFaultedError(self.reason or "")
-        raise ClientClosedError(f"The {self.name} client is closed: {self.reason}")
-
-
-class SecondaryClient(ServiceBusClient):
-    """The secondary client of a pair: a thin wrapper that knows whether it is open."""
-
-    def __init__(self, client: ServiceBusClient, side: Side, closed: Callable[[], None]) -> None:
-        # The SDK's own __init__ is not called: everything is the wrapped client's.
-        self._wrapped = client
-        self._side = side
-        self._closed = closed
-        self._given: weakref.WeakSet[Any] = weakref.WeakSet()
-
-    def __getattr__(self, name: str) -> Any:
-        if name in ("_wrapped", "_side", "_closed", "_given"):
-            raise AttributeError(name)
-        return getattr(self._wrapped, name)
-
-    def __repr__(self) -> str:
-        return f"<SecondaryClient {self._wrapped.fully_qualified_namespace} {self._side.state}>"
-
-    def __enter__(self) -> SecondaryClient:
-        self._side.check()
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None = None,
-        exc: BaseException | None = None,
-        traceback: TracebackType | None = None,
-    ) -> None:
-        self.close()
-
-    def _give(self, handler: Any) -> Any:
-        self._given.add(handler)
-        return handler
-
-    def get_queue_sender(self, queue_name: str, **kwargs: Any) -> ServiceBusSender:
-        """A sender of the secondary namespace, as the SDK gives it."""
-        self._side.check()
-        sender: ServiceBusSender = self._give(self._wrapped.get_queue_sender(queue_name, **kwargs))
-        return sender
-
-    def get_topic_sender(self, topic_name: str, **kwargs: Any) -> ServiceBusSender:
-        """A sender of the secondary namespace, as the SDK gives it."""
-        self._side.check()
-        sender: ServiceBusSender = self._give(self._wrapped.get_topic_sender(topic_name, **kwargs))
-        return sender
-
-    def get_queue_receiver(self, queue_name: str, **kwargs: Any) -> ServiceBusReceiver:
-        """A receiver of the secondary namespace, as the SDK gives it."""
-        self._side.check()
-        receiver: ServiceBusReceiver = self._give(
-            self._wrapped.get_queue_receiver(queue_name, **kwargs)
-        )
-        return receiver
-
-    def get_subscription_receiver(
-        self, topic_name: str, subscription_name: str, **kwargs: Any
-    ) -> ServiceBusReceiver:
-        """A receiver of the secondary namespace, as the SDK gives it."""
-        self._side.check()
-        receiver: ServiceBusReceiver = self._give(
-            self._wrapped.get_subscription_receiver(topic_name, subscription_name, **kwargs)
-        )
-        return receiver
-
-    def close(self) -> None:
-        """Close the secondary client alone; the pair has no backlog then. Twice is fine."""
-        if self._side.state == "open":
-            self._side.state, self._side.reason = "closed", "close() was called"
-            _close_sdk(self._wrapped)
-            self._closed()
-
-    def _fault(self, reason: str) -> None:
-        self._side.state, self._side.reason = "faulted", reason
-        for handler in list(self._given):
-            _sdk.poison(handler, ClientFaultedError(reason))
 
 
 class PairedClient(ServiceBusClient):
@@ -299,7 +197,7 @@ class PairedClient(ServiceBusClient):
         closing = [spawn(sender.close, name="pairbus close") for sender in list(self._senders)]
         for task in closing:
             task.join(10.0)
-        _close_sdk(self._primary)
+        close_sdk(self._primary)
         registry.leave(self._primary, self._secondary_sdk)
         if self._status_file is not None:
             blocking(self._status_file.close)
@@ -367,7 +265,7 @@ class PairedClient(ServiceBusClient):
                 self.fault(reason)
         elif self._secondary._side.state == "open":  # noqa: SLF001
             self._secondary._fault(reason)  # noqa: SLF001
-            _close_sdk(self._secondary_sdk)
+            close_sdk(self._secondary_sdk)
             self._pair.hub.emit(events.ClientFaulted, side="secondary", reason=reason)
 
     def fault(self, reason: str) -> None:
@@ -379,145 +277,5 @@ class PairedClient(ServiceBusClient):
             _sdk.poison(receiver, ClientFaultedError(reason))
         self._pair.hub.emit(events.ClientFaulted, side="paired", reason=reason)
         self._pair.close()
-        _close_sdk(self._primary)
+        close_sdk(self._primary)
         self._one_is_down("paired")
-
-
-def _close_sdk(client: ServiceBusClient) -> None:
-    """Close an SDK client; one whose peer is deaf is left behind."""
-    for _ in range(5):
-        try:
-            abandonable(10.0, client.close, what="closing a client")
-        except RuntimeError as error:
-            # The SDK stops half-way when a sender is made or closed meanwhile: go on with the rest.
-            logger.debug("closing a client: %r", error)
-        except Exception as error:  # noqa: BLE001  # closed for us, whatever it says
-            logger.warning("closing a client: %r", error)
-            return
-        else:
-            return
-
-
-def pair_namespace(
-    primary: ServiceBusClient, options: SendAvailabilityPairedNamespaceOptions
-) -> PairedClient:
-    """Pair `primary` with a secondary namespace; returns a client whose senders are available.
-
-    Works with the primary down. Creates the backlog queues that are missing.
-
-    Raises:
-        PairingError: the clients cannot be a pair, or no backlog queue can be had. Nothing is
-            half-done, and the call can be repeated.
-        ValueError, TypeError: wrong arguments.
-    """
-    secondary, admin = options.secondary, options.secondary_admin
-    if isinstance(primary, PairedClient):
-        raise PairingError("This primary client is paired already.")
-    if isinstance(secondary, PairedClient):
-        raise PairingError("The secondary client is itself paired.")
-    if isinstance(primary, SecondaryClient) or isinstance(secondary, SecondaryClient):
-        raise PairingError("The secondary client is the secondary of another primary client.")
-    for name, value, wanted in (
-        ("primary", primary, ServiceBusClient),
-        ("secondary", secondary, ServiceBusClient),
-        ("secondary_admin", admin, ServiceBusAdministrationClient),
-    ):
-        if not isinstance(value, wanted):
-            raise TypeError(
-                f"{name} must be a {wanted.__module__.split('._')[0]}.{wanted.__name__}, "
-                f"got {type(value).__module__}.{type(value).__name__}"
-            )
-    _sdk.check_transport(primary)
-    _sdk.check_transport(secondary)
-    assert isinstance(secondary, ServiceBusClient)
-    assert isinstance(admin, ServiceBusAdministrationClient)
-    namespace = registry.namespace_of(primary, options.primary_namespace)
-    ledger = _ledger(options)
-    registry.enter(primary, secondary)
-    try:
-        return _pair(primary, secondary, admin, namespace, options, ledger)
-    except BaseException:
-        registry.leave(primary, secondary)
-        if ledger is not None:
-            blocking(ledger.close)
-        raise
-
-
-def _pair(
-    primary: ServiceBusClient,
-    secondary: ServiceBusClient,
-    admin: ServiceBusAdministrationClient,
-    namespace: str,
-    options: SendAvailabilityPairedNamespaceOptions,
-    ledger: Any,
-) -> PairedClient:
-    timing = Timing(
-        failover_interval=float(options.failover_interval),  # type: ignore[arg-type]
-        ping_primary_interval=float(options.ping_primary_interval),  # type: ignore[arg-type]
-        send_timeout=float(options.send_timeout),  # type: ignore[arg-type]
-        backlog_cooldown=float(options.backlog_cooldown),  # type: ignore[arg-type]
-    )
-    paths = backlog_paths(namespace, options.backlog_queue_count)
-    queues, limit, calls = provide_queues(admin, paths, timeout=timing.send_timeout)
-    hosts = (primary.fully_qualified_namespace, secondary.fully_qualified_namespace)
-    hub = Hub(f"{hosts[0]}>{hosts[1]}", options.observers)
-    client_id = ledger.client_id if ledger is not None else _client_id()
-    if ledger is not None:
-        ledger.count(
-            hosts[1], namespace, "management", "provision", messages=0, size=0, calls=calls
-        )
-    pair = Pair(
-        client_id=client_id,
-        primary=primary,
-        secondary=secondary,
-        primary_namespace=namespace,
-        queues=queues,
-        timing=timing,
-        hub=hub,
-        rule=options.classify,
-        oversize=options.oversize,
-        message_limit=limit,
-        ledger=ledger,
-    )
-    client = PairedClient(primary, options, pair, secondary)
-    if options.enable_syphon:
-        client._syphon = blocking(_start_syphon, options, namespace)  # noqa: SLF001
-    if options.ledger is not None:
-        status_file = StatusFile(str(options.ledger), client_id, client.status, ledger.write_status)
-        client._status_file = status_file  # noqa: SLF001
-        hub.on_transition = status_file.notify
-    return client
-
-
-def _client_id() -> str:
-    host = re.sub(r"[^A-Za-z0-9.-]", "-", socket.gethostname())
-    return f"{host}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-
-
-def _ledger(options: SendAvailabilityPairedNamespaceOptions) -> Any:
-    if options.ledger is None:
-        return None
-    try:
-        from pairbus.ledger.writer import LedgerWriter
-    except ImportError as error:
-        raise PairingError("A ledger needs: pip install 'pairbus[ledger]'") from error
-    return LedgerWriter(str(options.ledger), client_id=_client_id())
-
-
-def _start_syphon(options: SendAvailabilityPairedNamespaceOptions, namespace: str) -> Any:
-    syphon = options.syphon
-    assert syphon is not None  # the options have checked
-    try:
-        module = importlib.import_module("pairbus.spark.syphon")
-        importlib.import_module("pyspark")
-    except ImportError as error:
-        raise PairingError("enable_syphon needs: pip install 'pairbus[spark]'") from error
-    return module.start_syphon(
-        replace(
-            syphon,
-            primary_namespace=syphon.primary_namespace or namespace,
-            backlog_queue_count=options.backlog_queue_count,
-            ledger=syphon.ledger or (None if options.ledger is None else str(options.ledger)),
-            ttl_policy="deduct" if options.ttl_policy == "deduct" else syphon.ttl_policy,
-        )
-    )

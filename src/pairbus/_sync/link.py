@@ -20,7 +20,8 @@ from azure.servicebus import ServiceBusSender
 from azure.servicebus.exceptions import OperationTimeoutError
 
 from pairbus import _sdk
-from pairbus._compat import AbandonedError, Lock, Watch, abandonable, spawn
+from pairbus._compat import AbandonedError, Lock, abandonable, spawn
+from pairbus._watch import Watch
 from pairbus.outgoing import PairedMessageBatch
 
 T = TypeVar("T")
@@ -127,10 +128,7 @@ class Link:
 
     def close(self) -> None:
         """Close the link for good; a send that is under way fails."""
-        self._end = ValueError(
-            "The handler has already been shutdown. Please use ServiceBusClient to create a new "
-            "instance."
-        )
+        self._end = ValueError(_sdk.SHUT_DOWN)
         sender, self._sender, self._ready = self._sender, None, None
         if sender is not None:
             _close_quietly(sender, self._wire)

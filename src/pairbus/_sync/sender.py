@@ -9,27 +9,27 @@ from datetime import datetime
 from functools import partial
 from time import monotonic
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus import ServiceBusSender
 from azure.servicebus.exceptions import OperationTimeoutError
 
-from pairbus import _sdk, events
+from pairbus import _sdk
+from pairbus._sync.detour import Detour
 from pairbus._sync.entity import Entity
 from pairbus._sync.link import Link
 from pairbus._sync.pair import Pair
-from pairbus._compat import Guard, sleep, spawn
+from pairbus._compat import Guard, spawn
 from pairbus.classify import Verdict
 from pairbus.core.health import Phase
-from pairbus.exceptions import NotCancellableError, PairUnavailableError, PartlySentError, describe
+from pairbus.exceptions import NotCancellableError
 from pairbus.outgoing import (
     BACKLOG_LIMIT,
     Outgoing,
     PairedMessageBatch,
     as_message,
     might_be_oversize,
-    pack,
     prepare,
     rough_size,
     schedulable,
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 # How long to wait before each retry of a failed attempt on the primary, at most. The SDK's own
 # waits (1.6, 3.2, 6.4 s at its defaults) are for a caller who has nowhere else to go.
 QUICK_BACKOFF = 0.4
-BUSY_BACKOFF = 0.8
 
 
 class PairedSender(ServiceBusSender):
@@ -69,12 +68,12 @@ class PairedSender(ServiceBusSender):
         self._entity = entity
         self._identifier = client_identifier
         self._primary = Link(make, f"primary {name}")
-        self._backlog: Link | None = None
+        self._detour = Detour(client, pair, entity, name)
         self._guard = Guard()
         self._closed = False
 
     def __repr__(self) -> str:
-        backlog = self._backlog
+        backlog = self._detour.current
         shown = f" backlog={backlog.path.rsplit('/', 1)[-1]}" if backlog is not None else ""
         state = "CLOSED" if self._closed else self._entity.health.phase.name
         return f"<PairedSender {self.entity_name} {state}{shown}>"
@@ -115,7 +114,7 @@ class PairedSender(ServiceBusSender):
             if self._closed:
                 return
             self._closed = True
-            backlog, self._backlog = self._backlog, None
+        backlog = self._detour.leave()
         self._client._forget(self)  # noqa: SLF001
         # Both at once: closing a link takes the SDK half a second.
         closing = spawn(backlog.close, name="pairbus close") if backlog is not None else None
@@ -126,10 +125,7 @@ class PairedSender(ServiceBusSender):
     def _check_usable(self) -> None:
         self._client._check_usable()  # noqa: SLF001  # first: it says why
         if self._closed:
-            raise ValueError(
-                "The handler has already been shutdown. Please use ServiceBusClient to create a "
-                "new instance."
-            )
+            raise ValueError(_sdk.SHUT_DOWN)
 
     # -- the SDK's surface
 
@@ -164,7 +160,7 @@ class PairedSender(ServiceBusSender):
         if outgoing is None:
             return
         if entity.health.phase is Phase.FAILED_OVER:
-            self._redirect(outgoing, budget, None)
+            self._detour.take(outgoing, budget, None)
             return
         if pair.oversize != "ignore" and might_be_oversize(outgoing.size, pair.message_limit):
             self._check_sizes(outgoing)
@@ -177,7 +173,7 @@ class PairedSender(ServiceBusSender):
             )
             redirect = self._after_failure(error, send, deadline)
             if redirect is not None:
-                self._redirect(outgoing, budget, redirect.cause)
+                self._detour.take(outgoing, budget, redirect.cause)
                 return
         entity.sent(len(outgoing.originals))
         # Read without the guard on every send; the decision itself is made under it.
@@ -225,9 +221,9 @@ class PairedSender(ServiceBusSender):
                 self._entity.succeeded()
                 self._pair.count_scheduled(self.entity_name, outgoing.count, outgoing.size)
                 return numbers
-            self._redirect(outgoing, budget, redirect.cause)
+            self._detour.take(outgoing, budget, redirect.cause)
         else:
-            self._redirect(outgoing, budget, None)
+            self._detour.take(outgoing, budget, None)
         return self._pair.next_scheduled_numbers(outgoing.count)
 
     def cancel_scheduled_messages(
@@ -373,117 +369,8 @@ class PairedSender(ServiceBusSender):
         health = entity.failed(error)
         if health.is_failed_over:
             return Redirect(error)
-        self._warm_up()
+        self._detour.warm_up()
         raise error
-
-    def _warm_up(self) -> None:
-        """Open the way to the backlog while the primary is suspected: it takes half a second."""
-        if self._backlog is None or not self._backlog.is_open:
-            spawn(self._open_backlog, name=f"pairbus warm-up {self.entity_name}")
-
-    def _open_backlog(self) -> None:
-        try:
-            link = self._backlog_link()
-            if link is not None:
-                link.open(deadline=monotonic() + self._pair.timing.send_timeout)
-        except Exception:  # noqa: BLE001  # the send that needs it finds out and tells
-            return
-
-    # -- to the backlog
-
-    def _backlog_link(self) -> Link | None:
-        """The link to this sender's backlog queue: picked at random, kept while in rotation."""
-        with self._guard:
-            self._check_usable()  # what is opened after the close, nobody would close
-            link = self._backlog
-            path = self._pair.pick_queue(link.path if link is not None else None)
-            if path is None:
-                return None
-            if link is None or link.path != path:
-                if link is not None:
-                    link.discard()
-                make = partial(self._pair.secondary.get_queue_sender, path)
-                link = self._backlog = Link(make, f"backlog queue {path}", path)
-            return link
-
-    def _redirect(
-        self, outgoing: Outgoing, budget: float, cause: BaseException | None
-    ) -> None:
-        """Put the messages into a backlog queue."""
-        entity, pair = self._entity, self._pair
-        if entity.health.refused and entity.refusal is not None:
-            raise entity.refusal.with_traceback(None)
-        self._client._check_usable(secondary=True)  # noqa: SLF001
-        chunks = pack(outgoing, self.entity_name, pair.batch_limit)
-        taken: list[Any] = []
-        for position, chunk in enumerate(chunks):
-            try:
-                path = self._to_backlog(chunk.what, budget, cause)
-            except Exception as error:
-                if not taken:
-                    raise
-                left = [item for later in chunks[position:] for item in later.originals]
-                raise PartlySentError(self.entity_name, taken, left, error) from error
-            taken += chunk.originals
-            pair.backlogged(entity, path, chunk)
-
-    def _to_backlog(self, what: Any, budget: float, cause: BaseException | None) -> str:
-        """Send to this sender's backlog queue, or to the next one; return the one that took it."""
-        pair = self._pair
-        started = monotonic()
-        waited = BUSY_BACKOFF
-        failure: Exception | None = None
-        failures = 0
-        reopened: Link | None = None
-        while True:
-            link = self._backlog_link()
-            if link is None:
-                self._unavailable(cause, failure)
-            if failures > 1 and monotonic() - started >= budget:
-                # A namespace that is silent as a whole: two queues had their full deadline.
-                self._unavailable(cause, failure)
-            try:
-                link.send(what, deadline=monotonic() + budget)
-            except _sdk.ShutDownError:
-                self._client._closed_behind(primary=False)  # noqa: SLF001
-            except _sdk.UnwantedError:
-                continue  # another thread has found this queue failing: take the next
-            except Exception as error:
-                verdict = pair.verdict(error)
-                if verdict is Verdict.REFUSED:
-                    raise
-                if verdict is Verdict.REOPEN and reopened is not link:
-                    reopened = link
-                    continue
-                if verdict is Verdict.BUSY:
-                    # Throttled: it works, and wants less. Waited out, up to the deadline.
-                    if monotonic() + waited - started >= budget:
-                        raise
-                    sleep(waited)
-                    waited *= 2
-                    continue
-                failure = error
-                failures += 1
-                pair.remove_queue(link.path, error)
-            else:
-                if link.batch_limit:
-                    pair.batch_limit = link.batch_limit
-                return link.path
-
-    def _unavailable(self, cause: BaseException | None, failure: Exception | None) -> NoReturn:
-        pair, entity = self._pair, self._entity
-        primary = cause or entity.last_error
-        if failure is None:
-            failure = OperationTimeoutError(
-                message=f"No backlog queue is in rotation. {pair.why_none()}"
-            )
-        pair.hub.emit(
-            events.PairUnavailable,
-            entity.name,
-            primary=describe(primary, "failed over"),
-            secondary=describe(failure, ""),
-        )
-        raise PairUnavailableError(entity.name, primary, failure) from failure
 
 
 class Redirect:

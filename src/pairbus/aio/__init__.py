@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 from pairbus._version import __version__
 
 if TYPE_CHECKING:
-    from pairbus._async.client import PairedClient, SecondaryClient, pair_namespace
+    from pairbus._async.client import PairedClient
+    from pairbus._async.pairing import pair_namespace
     from pairbus._async.sender import PairedSender
+    from pairbus._async.sides import SecondaryClient
     from pairbus.classify import Verdict
     from pairbus.exceptions import (
         ClientClosedError,
@@ -62,11 +64,11 @@ _HOMES = {
     "PairingError": "pairbus.exceptions",
     "PartlySentError": "pairbus.exceptions",
     "ReservedPropertyError": "pairbus.exceptions",
-    "SecondaryClient": "pairbus._async.client",
+    "SecondaryClient": "pairbus._async.sides",
     "SendAvailabilityPairedNamespaceOptions": "pairbus.options",
     "SyphonOptions": "pairbus.options",
     "Verdict": "pairbus.classify",
-    "pair_namespace": "pairbus._async.client",
+    "pair_namespace": "pairbus._async.pairing",
 }
 
 
