@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import threading
 import time
+import weakref
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -200,6 +202,33 @@ def abandonable(
     if failure:
         raise failure[0]
     return result[0]
+
+
+# -- on_fork: what becomes of a client in a child process
+
+_in_child: weakref.WeakKeyDictionary[Any, Callable[[Any], None]] = weakref.WeakKeyDictionary()
+
+
+def aon_fork(client: T, go_on: Callable[[T], None], stay_behind: Callable[[T], None]) -> None:
+    """Call `stay_behind(client)` in a child process: its event loop has stayed there, too."""
+    _in_child[client] = stay_behind
+
+
+def on_fork(client: T, go_on: Callable[[T], None], stay_behind: Callable[[T], None]) -> None:
+    """Call `go_on(client)` in a child process."""
+    _in_child[client] = go_on
+
+
+def _after_fork() -> None:
+    for client, what in list(_in_child.items()):
+        try:
+            what(client)
+        except Exception:
+            logger.exception("a paired client cannot be used in this forked process")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 # -- lock, event, guard, sleep

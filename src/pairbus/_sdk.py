@@ -122,6 +122,19 @@ def cut(wire: Any) -> None:
         logger.debug("letting go of a connection: %r", error)
 
 
+def let_go(wire: Any) -> None:
+    """Close this process's end of a connection that belongs to its parent, which goes on with it.
+
+    Nothing is said to the peer, and the connection is not shut down.
+    """
+    inner = getattr(wire, "sock", wire)  # of a web socket
+    if isinstance(inner, socket.socket):
+        try:
+            inner.close()
+        except OSError as error:
+            logger.debug("letting go of a connection: %r", error)
+
+
 def hang_up(sender: Any) -> None:
     """Cut the connection below `sender`, so that a thread stuck in it comes back."""
     cut(wire_of(sender))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import threading
 import weakref
 from typing import Any
@@ -11,6 +12,10 @@ from pairbus.exceptions import PairingError
 from pairbus.options import check_namespace_name
 
 _lock = threading.Lock()
+if hasattr(os, "register_at_fork"):  # a child must not inherit a lock that nobody gives back
+    os.register_at_fork(
+        before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release
+    )
 _primaries: weakref.WeakSet[Any] = weakref.WeakSet()
 _secondaries: weakref.WeakSet[Any] = weakref.WeakSet()
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import socket
 import threading
+import uuid
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -96,6 +98,12 @@ class PairStatus:
             "updated_at": datetime.now(UTC).isoformat(),
             **data,
         }
+
+
+def new_client_id() -> str:
+    """A name for a paired client that no other has: its host, its process, and chance."""
+    host = re.sub(r"[^A-Za-z0-9.-]", "-", socket.gethostname())
+    return f"{host}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
 
 
 def _plain(value: Any) -> Any:

@@ -24,6 +24,7 @@ from pairbus.core.health import (
     StartPings,
     StopPings,
     TimerFired,
+    resume,
     step,
 )
 
@@ -187,6 +188,9 @@ def test_pings_and_timer_follow_the_phase(history):
         assert (timer is not None) == (health.phase is Phase.SUSPECT)
         if timer is not None:
             assert timer == health.failing_since + TIMES.failover_interval
+        expected = [ArmTimer(timer)] if timer is not None else []
+        expected += [StartPings(now + TIMES.ping_primary_interval)] if pinging else []
+        assert resume(health, now=now, options=TIMES) == expected
 
 
 class Outage(RuleBasedStateMachine):

@@ -18,11 +18,11 @@ from pairbus import _sdk, events, registry
 from pairbus._async.pair import Pair
 from pairbus._async.sender import PairedSender
 from pairbus._async.sides import SecondaryClient, Side, close_sdk
-from pairbus._compat import ablocking, asleep, aspawn
+from pairbus._compat import ablocking, aon_fork, asleep, aspawn
 from pairbus.core import health as core
 from pairbus.exceptions import ClientFaultedError
 from pairbus.options import SendAvailabilityPairedNamespaceOptions
-from pairbus.status import PairStatus, StatusFile
+from pairbus.status import PairStatus, StatusFile, new_client_id
 
 logger = logging.getLogger("pairbus.client")
 
@@ -55,6 +55,7 @@ class PairedClient(ServiceBusClient):
         self._status_file: StatusFile | None = None
         self._is_watching = False
         self._registered = True
+        aon_fork(self, PairedClient._go_on, PairedClient._stay_behind)
 
     def __getattr__(self, name: str) -> Any:
         # What the SDK's methods look for on their own client, they find on the primary.
@@ -236,6 +237,35 @@ class PairedClient(ServiceBusClient):
             self._side.check()
         if secondary:
             self._secondary._side.check()  # noqa: SLF001
+
+    def _go_on(self) -> None:
+        """Go on in a child process: with links, pings, ledger and status of its own."""
+        self._syphon = None  # the parent's
+        self._is_watching = False
+        if self._side.state != "open":
+            return
+        self._pair.after_fork(new_client_id())
+        for sender in list(self._senders):
+            sender._after_fork()  # noqa: SLF001
+        if self._status_file is not None:
+            self.keep_status()
+
+    def _stay_behind(self) -> None:
+        """An event loop, and what runs in it, does not come along into a child process."""
+        self._syphon = None
+        for side in (self._side, self._secondary._side):  # noqa: SLF001
+            if side.state == "open":
+                side.state = "faulted"
+                side.reason = "the process was forked: make the clients and the pair in the child"
+
+    def keep_status(self) -> None:
+        """Keep `status/<client id>.json` in the ledger's directory from now on."""
+        pair = self._pair
+        assert pair.ledger is not None
+        self._status_file = StatusFile(
+            str(self._options.ledger), pair.client_id, self.status, pair.ledger.write_status
+        )
+        pair.hub.on_transition = self._status_file.notify
 
     def _forget(self, sender: PairedSender) -> None:
         self._senders.discard(sender)

@@ -140,6 +140,19 @@ class Entity:
         if pings is not None:
             pings.set()
 
+    def after_fork(self) -> None:
+        """Go on in a child process, which has none of what ran in the background."""
+        self._guard = AGuard()
+        self._telling = threading.Lock()
+        self._untold.clear()
+        self.counts = Counts()
+        self._timer = self._pings = self.next_ping = None
+        self.engaged = AEvent()
+        if self.health.is_failed_over:
+            self.engaged.set()
+        for command in core.resume(self.health, now=monotonic(), options=self.pair.timing):
+            self._perform(command)
+
     def close(self) -> None:
         """Stop what runs in the background."""
         self._cancel_timer()

@@ -140,6 +140,12 @@ class Link:
         self._end = _sdk.UnwantedError()
         aspawn(self._retire, name=f"pairbus close {self.name}")
 
+    def after_fork(self) -> None:
+        """Start afresh in a child process: what was open, and who had the turn, is the parent's."""
+        _sdk.let_go(self._wire)
+        self._lock = ALock()
+        self._sender = self._wire = self._ready = None
+
     async def _retire(self) -> None:
         has_turn = await self._lock.acquire(monotonic() + 60.0)
         try:

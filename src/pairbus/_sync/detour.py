@@ -56,6 +56,12 @@ class Detour:
             link, self.current = self.current, None
             return link
 
+    def after_fork(self) -> None:
+        """Start afresh in a child process, with the same queue."""
+        self._guard = Guard()
+        if self.current is not None:
+            self.current.after_fork()
+
     def warm_up(self) -> None:
         """Open the way while the primary is suspected: it takes half a second."""
         if self.current is None or not self.current.is_open:

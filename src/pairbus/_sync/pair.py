@@ -272,6 +272,19 @@ class Pair:
             events=tuple(event.as_dict() for event in list(self.hub.recent)),
         )
 
+    def after_fork(self, client_id: str) -> None:
+        """Go on in a child process, as a client of its own."""
+        self.client_id = client_id
+        self._guard = Guard()
+        self._numbers = threading.Lock()
+        if self.ledger is not None:
+            self.ledger.after_fork(client_id)
+        for entity in list(self.entities.values()):
+            entity.after_fork()
+        self._probes = Event() if self._rotation.removed else None
+        if self._probes is not None:
+            spawn(self._run_probes, self._probes, name="pairbus probes")
+
     def close(self) -> None:
         """Stop what runs in the background."""
         for entity in list(self.entities.values()):

@@ -4,10 +4,6 @@
 from __future__ import annotations
 
 import importlib
-import os
-import re
-import socket
-import uuid
 from dataclasses import replace
 from typing import Any
 
@@ -24,7 +20,7 @@ from pairbus.core.rotation import backlog_paths
 from pairbus.exceptions import PairingError
 from pairbus.hub import Hub
 from pairbus.options import SendAvailabilityPairedNamespaceOptions
-from pairbus.status import StatusFile
+from pairbus.status import new_client_id
 
 
 def pair_namespace(
@@ -90,7 +86,7 @@ def _pair(
     queues, limit, calls = provide_queues(admin, paths, timeout=timing.send_timeout)
     hosts = (primary.fully_qualified_namespace, secondary.fully_qualified_namespace)
     hub = Hub(f"{hosts[0]}>{hosts[1]}", options.observers)
-    client_id = ledger.client_id if ledger is not None else _client_id()
+    client_id = ledger.client_id if ledger is not None else new_client_id()
     if ledger is not None:
         ledger.count(
             hosts[1], namespace, "management", "provision", messages=0, size=0, calls=calls
@@ -112,15 +108,8 @@ def _pair(
     if options.enable_syphon:
         client._syphon = blocking(_start_syphon, options, namespace)  # noqa: SLF001
     if options.ledger is not None:
-        status_file = StatusFile(str(options.ledger), client_id, client.status, ledger.write_status)
-        client._status_file = status_file  # noqa: SLF001
-        hub.on_transition = status_file.notify
+        client.keep_status()
     return client
-
-
-def _client_id() -> str:
-    host = re.sub(r"[^A-Za-z0-9.-]", "-", socket.gethostname())
-    return f"{host}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
 
 
 def _ledger(options: SendAvailabilityPairedNamespaceOptions) -> Any:
@@ -130,7 +119,7 @@ def _ledger(options: SendAvailabilityPairedNamespaceOptions) -> Any:
         from pairbus.ledger.writer import LedgerWriter
     except ImportError as error:
         raise PairingError("A ledger needs: pip install 'pairbus[ledger]'") from error
-    return LedgerWriter(str(options.ledger), client_id=_client_id())
+    return LedgerWriter(str(options.ledger), client_id=new_client_id())
 
 
 def _start_syphon(options: SendAvailabilityPairedNamespaceOptions, namespace: str) -> Any:

@@ -122,6 +122,11 @@ class PairedSender(ServiceBusSender):
         if closing is not None:
             closing.join(10.0)
 
+    def _after_fork(self) -> None:
+        self._guard = Guard()
+        self._primary.after_fork()
+        self._detour.after_fork()
+
     def _check_usable(self) -> None:
         self._client._check_usable()  # noqa: SLF001  # first: it says why
         if self._closed:

@@ -36,6 +36,7 @@ __all__ = [
     "StartPings",
     "StopPings",
     "TimerFired",
+    "resume",
     "step",
 ]
 
@@ -228,6 +229,15 @@ def step(h: Health, fact: Fact, *, now: float, options: Timing) -> Decision:
             # A send in flight when we failed over, a stale timer, a ping that ended after the
             # failover did: news that changes nothing.
             return h, []
+
+
+def resume(h: Health, *, now: float, options: Timing) -> Sequence[Command]:
+    """What must run for `h`: for a shell that has lost what ran, as in a forked process."""
+    if h.phase is Phase.SUSPECT:
+        return [ArmTimer(h.failing_since + options.failover_interval)]
+    if h.is_pinged:
+        return [StartPings(now + options.ping_primary_interval)]
+    return []
 
 
 def _is_due(h: Health, now: float, options: Timing) -> bool:

@@ -178,6 +178,26 @@ class LedgerWriter:
         """Write `status/<name>` whole; raises OSError or LedgerError when it cannot."""
         self._opened().write_whole(f"status/{name}", data)
 
+    def after_fork(self, client_id: str) -> None:
+        """Go on in a child process as `client_id`, with nothing noted.
+
+        What was noted before the fork is the parent's to write.
+        """
+        self.client_id = client_id
+        self.writer = f"{client_id}.{uuid.uuid4().hex[:12]}"
+        self._lock = threading.Lock()
+        self._io = threading.Lock()
+        self._minute = -1
+        self._sums = {}
+        self._sealed = []
+        self._rows = []
+        self._pending = {"operations": [], "messages": []}
+        self._next = {"operations": 0, "messages": 0}
+        self._wake = threading.Event()
+        self._thread = None
+        self._store = None
+        self.problem = None
+
     # -- what happens on the background thread
 
     def _start(self) -> None:
