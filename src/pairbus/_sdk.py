@@ -100,10 +100,40 @@ def readiness(sender: Any) -> Readiness | None:
 def wire_of(sender: Any) -> Any:
     """The socket below `sender`, in the async SDK its stream writer; None if there is none."""
     try:
-        transport = sender._handler._connection._transport  # noqa: SLF001
+        return _wire(sender._handler._connection._transport)  # noqa: SLF001
     except AttributeError:
         return None
+
+
+def _wire(transport: Any) -> Any:
     return getattr(transport, "writer", None) or getattr(transport, "sock", None)
+
+
+def keep_handler(sender: Any) -> None:
+    """Keep what `sender` opens within reach, until `let_handler_go`.
+
+    When the peer hangs up in the middle of the handshake, the SDK drops its connection without
+    closing it (it closes none that has no session yet), and nobody else could.
+    """
+    create = getattr(sender, "_create_handler", None)
+    if create is None:
+        return
+
+    def create_and_keep(*args: Any, **kwargs: Any) -> None:
+        create(*args, **kwargs)
+        sender._pairbus_handler = sender._handler  # noqa: SLF001
+
+    sender._create_handler = create_and_keep  # noqa: SLF001
+
+
+def let_handler_go(sender: Any, *, is_open: bool) -> None:
+    """`sender` is open now and will close what it opened, or it failed and may have left it."""
+    handler = sender.__dict__.pop("_pairbus_handler", None)
+    sender.__dict__.pop("_create_handler", None)
+    if handler is None or is_open:
+        return
+    connection = getattr(handler, "_connection", None)
+    cut(_wire(getattr(connection, "_transport", None)))
 
 
 def cut(wire: Any) -> None:

@@ -1,6 +1,10 @@
 """Every attempt ends: through a proxy that refuses, resets, stalls, goes deaf, slows and cuts."""
 
+import gc
 import socket
+import threading
+import warnings
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from time import monotonic
 
@@ -9,7 +13,7 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 
 from pairbus import events
-from pairbus._compat import aspawn
+from pairbus._compat import asleep, aspawn
 from pairbus.exceptions import PairUnavailableError
 from pairbus.testing import FaultProxy
 
@@ -132,19 +136,79 @@ async def test_peer_that_accepts_and_says_nothing_does_not_hold_anyone(world):
         assert [m.body for m in world.backlog()] == [b"b"]
 
 
-async def test_both_deaf_is_told_within_the_deadlines(world):
-    with socket.create_server(("127.0.0.1", 0)) as deaf:
-        port = deaf.getsockname()[1]
-        text = world.secondary.connection_string.replace(f":{world.secondary.port}", f":{port}")
+@contextmanager
+def hangs_up_in_the_handshake():
+    """A port where somebody says hello and hangs up."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer():
+            with suppress(OSError):
+                while True:
+                    connection, _ = server.accept()
+                    with connection:
+                        connection.recv(8)
+                        connection.sendall(b"AMQP\x03\x01\x00\x00")
+
+        threading.Thread(target=answer, daemon=True).start()
+        yield server.getsockname()[1]
+        server.shutdown(socket.SHUT_RDWR)
+
+
+async def test_peer_that_hangs_up_in_the_handshake_leaves_no_connection_behind(world):
+    """The SDK itself drops such a connection without closing it."""
+    with hangs_up_in_the_handshake() as port, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        text = world.primary.connection_string.replace(f":{world.primary.port}", f":{port}")
+        client = await world.pair(world.primary_client(text))
+        sender = client.get_queue_sender("orders")
+
+        for _ in range(2):
+            with pytest.raises(ServiceBusError):
+                await sender.cancel_scheduled_messages([1])
+        await sender.send_messages(ServiceBusMessage("a"))
+        await client.close()
+        await asleep(0.05)
+        del sender
+        gc.collect()
+
+    left = [w for w in caught if w.category is ResourceWarning and f"{port})" in str(w.message)]
+    left += [w for w in caught if "unclosed transport" in str(w.message)]
+    assert [str(warning.message) for warning in left] == []
+
+
+def connections(server):
+    """How many have connected to a server that never answers."""
+    server.setblocking(False)
+    count = 0
+    with suppress(BlockingIOError):
+        while True:
+            server.accept()[0].close()
+            count += 1
+    return count
+
+
+async def test_both_deaf_is_told_after_one_deadline_on_the_primary_and_two_on_the_backlog(world):
+    with (
+        socket.create_server(("127.0.0.1", 0)) as primary,
+        socket.create_server(("127.0.0.1", 0)) as secondary,
+    ):
+        texts = [
+            namespace.connection_string.replace(f":{namespace.port}", f":{deaf.getsockname()[1]}")
+            for namespace, deaf in ((world.primary, primary), (world.secondary, secondary))
+        ]
         client = await world.pair(
-            secondary=world.secondary_client(text), send_timeout=1, backlog_queue_count=5
+            world.primary_client(texts[0], retry_total=3),
+            secondary=world.secondary_client(texts[1]),
+            send_timeout=1,
+            ping_primary_interval=60,
+            backlog_queue_count=5,
         )
         sender = world.keep(client.get_queue_sender("orders"))
-        world.primary.kill()
 
-        started = monotonic()
         with pytest.raises(PairUnavailableError) as caught:
             await sender.send_messages(ServiceBusMessage("a"))
 
-        assert monotonic() - started < 6, "two queues had their full deadline, no more"
+        assert isinstance(caught.value.primary, OperationTimeoutError)
         assert isinstance(caught.value.secondary, OperationTimeoutError)
+        assert connections(primary) == 1
+        assert connections(secondary) == 2

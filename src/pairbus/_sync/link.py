@@ -182,9 +182,11 @@ class Link:
             raise self._late()
         sender = self._make()
         _sdk.no_retries(sender)
+        _sdk.keep_handler(sender)
         self._sender, self._wire = sender, None
         self._left_behind(sender, deadline, sender.__enter__)
         self._wire = _sdk.wire_of(sender)
+        _sdk.let_handler_go(sender, is_open=True)
         end = self._ended()
         if end is not None:
             # Closed while it was opening, which undid the closing.
@@ -240,3 +242,4 @@ def _close_quietly(sender: ServiceBusSender, wire: Any) -> None:
         logger.debug("closing a sender: %r", error)
     finally:
         _sdk.cut(wire)  # also where the program ends meanwhile
+        _sdk.let_handler_go(sender, is_open=False)
