@@ -63,8 +63,9 @@ lint: $(STAMP) ## check format, lint and that generated files are current
 	$(BIN)/python tools/gen.py --check
 
 .PHONY: type
-type: $(STAMP) ## check types, strictly
+type: $(STAMP) ## check types, strictly; with pyright what an application of ours looks like to it
 	$(BIN)/mypy
+	if command -v node >/dev/null; then $(BIN)/pyright; else echo "pyright needs node: left out"; fi
 
 .PHONY: test
 test: $(STAMP) $(SDK_STAMP) ## run all tests, with all their own set-up
