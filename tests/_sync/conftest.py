@@ -2,7 +2,6 @@
 """Two embedded namespaces over real sockets, and a pair of clients on them."""
 
 import gc
-from pathlib import Path
 
 import pytest
 from azure.servicebus import ServiceBusMessage
@@ -116,14 +115,6 @@ class World:
         for admin in self.admins:
             admin.close()
         sleep(0.05)  # the SDK closes its transports without waiting for them
-
-
-def pytest_collection_modifyitems(items):
-    """The SDK leaves the socket of a connection that broke to the garbage collector."""
-    for item in items:
-        if item.path.parent == Path(__file__).parent:
-            for kind in ("ResourceWarning", "pytest.PytestUnraisableExceptionWarning"):
-                item.add_marker(pytest.mark.filterwarnings(f"ignore::{kind}"))
 
 
 @pytest.fixture
