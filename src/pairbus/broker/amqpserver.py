@@ -12,10 +12,9 @@ import logging
 import uuid
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from pairbus.amqp.connection import Connection, Role
-from pairbus.amqp.errors import INTERNAL_ERROR, NOT_IMPLEMENTED, ProtocolError
+from pairbus.amqp.errors import INTERNAL_ERROR, ProtocolError
 from pairbus.amqp.events import (
     Attached,
     Begun,
@@ -30,26 +29,19 @@ from pairbus.amqp.events import (
 from pairbus.amqp.link import EndState, Link, Session
 from pairbus.amqp.performatives import Attach, Error, Source, Target
 
-from .cbs import CbsLink, Tokens
-from .entities.errors import (
-    BrokerError,
-    NotAllowedError,
-    NotImplementedByBrokerError,
-    QuotaExceededError,
-)
+from .cbs import Tokens
+from .entities.errors import BrokerError
 from .frontdoor import abort_with_reset
-from .links import LinkHandler, ReplyLink, SendLink
-from .management import ManagementLink
+from .links import LinkHandler, ReplyLink
 from .receiving import ReceiveLink, lock_lost
+from .termini import CBS, handler_for, path_of
 
 if TYPE_CHECKING:
     from .server import Broker
 
 _log = logging.getLogger("pairbus.broker.amqp")
-CBS = "$cbs"
 STRANGERS_FRAME = 64 * 1024  # the largest frame that is read before a token was shown
 MAX_SESSIONS = 16
-MANAGEMENT = "/$management"
 UNREAD = 16  # times what may wait for a client, deliveries; answers that it asked for come on top
 LAST_WORDS = 5.0  # seconds that a client which does not read has for what it was told last
 READ_SIZE = 120 * 1024
@@ -340,7 +332,7 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
         if link.state is not EndState.REMOTE:
             return  # it left while it waited
         try:
-            link.context = self._handler_for(link, attach)
+            link.context = handler_for(self, link, attach)
         except BrokerError as error:
             _log.debug("a link was refused: %s", error.condition)
             self.engine.refuse(link, Error(error.condition, error.description))
@@ -348,30 +340,6 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
             return
         link.context.attach()
         self.flush_soon()
-
-    def _handler_for(self, link: Link, attach: Attach) -> LinkHandler:
-        limits = self.broker.settings.limits
-        terminus = attach.source if link.is_sender else attach.target
-        if not isinstance(terminus, Source | Target):
-            if terminus is None:
-                raise NotAllowedError("The link names no address.")
-            self.broker.unsupported("transactions")
-            raise NotImplementedByBrokerError(
-                "Transactions are not supported.", condition=NOT_IMPLEMENTED
-            )
-        if sum(len(s.links) for s in self.engine.sessions.values()) > limits.links:
-            raise QuotaExceededError(f"A connection may have {limits.links} links.")
-        path = path_of(terminus.address)
-        if path.lower() == CBS:
-            return ReplyLink(self, link, CBS) if link.is_sender else CbsLink(self, link, CBS)
-        if path.lower().endswith(MANAGEMENT):
-            entity = path[: -len(MANAGEMENT)]
-            if link.is_sender:
-                return ReplyLink(self, link, path.lower())
-            return ManagementLink(self, link, path.lower(), entity)
-        if link.is_sender:
-            return ReceiveLink(self, link, path)
-        return SendLink(self, link, path)
 
     def _receive_links(self) -> list[ReceiveLink]:
         return [
@@ -422,11 +390,3 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
         self.flush()
         if self.tokens.prune():
             self.authorized()
-
-
-def path_of(address: Any) -> str:
-    """Return the entity path of an address: relative, or a URL with any scheme and host."""
-    text = str(address or "")
-    if "://" in text:
-        text = urlsplit(text).path
-    return text.strip("/")

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from .catalog import Catalog
+from .administration import Administration
 from .entities.context import Budget, Context
 from .entities.counters import OperationCounter
 from .entities.errors import StoreError
@@ -38,7 +38,7 @@ def system_clock() -> int:
     return time.time_ns() // 1_000_000
 
 
-class Committing(Catalog):
+class Committing(Administration):
     """A catalog whose changes are committed in groups.
 
     Args:

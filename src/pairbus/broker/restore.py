@@ -15,10 +15,10 @@ from .entities.sessions import SessionQueue
 from .store import NUMBER_MASK, Store
 
 if TYPE_CHECKING:
-    from .catalog import Catalog
+    from .administration import Administration
 
 
-def restore(catalog: Catalog, store: Store) -> None:
+def restore(catalog: Administration, store: Store) -> None:
     """Fill an empty catalog with what the store has. Bodies stay where they are."""
     was_enabled = gc.isenabled()
     gc.disable()  # a million new objects, none of them garbage: looking for it takes longer
@@ -53,7 +53,7 @@ def restore(catalog: Catalog, store: Store) -> None:
         catalog.watch_idle(entity)
 
 
-def _entities(catalog: Catalog, store: Store) -> dict[int, Entity]:
+def _entities(catalog: Administration, store: Store) -> dict[int, Entity]:
     entities: dict[int, Entity] = {}
     context = catalog.context
     for entity_id, kind, parent, description, rules, created, updated in store.entities():

@@ -4,6 +4,7 @@ import base64
 import json
 import time
 
+import azure.servicebus
 import pytest
 from azure.core.exceptions import ClientAuthenticationError, HttpResponseError
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, TransportType
@@ -50,6 +51,9 @@ def test_a_token_credential_sends_and_receives(ns):
     assert credential.calls > 0
 
 
+@pytest.mark.skipif(
+    azure.servicebus.__version__ < "7.15", reason="this azure-servicebus.aio cannot do this TLS"
+)
 async def test_an_asynchronous_token_credential_sends(ns):
     async with (
         ns.aio_credential(OWNER) as credential,
@@ -85,7 +89,10 @@ def test_a_credential_of_another_key_is_refused(ns):
         BrokerCredential("Endpoint=sb://127.0.0.1:1")
 
 
-def test_the_administration_client_takes_a_token_credential(ns):
+def test_the_administration_client_takes_a_token_credential(ns, monkeypatch):
+    # azure-servicebus 7.14.3 does not hand `connection_verify` on.
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(ns.certificate))
+
     def admin(credential):
         return ServiceBusAdministrationClient(
             f"localhost:{ns.port}",
