@@ -44,11 +44,11 @@ STRANGERS_FRAME = 64 * 1024  # the largest frame that is read before a token was
 MAX_SESSIONS = 16
 UNREAD = 16  # times what may wait for a client, deliveries; answers that it asked for come on top
 LAST_WORDS = 5.0  # seconds that a client which does not read has for what it was told last
-READ_SIZE = 120 * 1024
+READ_SIZE = 256 * 1024
 """Bytes that are read at once, into a buffer that all connections of a broker share.
 
-Left to itself asyncio asks for 256 KB for every read, and gives most of it back, which takes longer
-than the rest of a small read. Up to 128 KB the allocator answers from what it has."""
+Left to itself asyncio asks for as much memory for every read, and gives most of it back, which
+takes longer than the rest of a small read. Less would make smaller groups of what is pipelined."""
 
 
 class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):

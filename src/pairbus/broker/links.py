@@ -174,7 +174,7 @@ class SendLink(LinkHandler):
         if not entity.settings.can_send:
             raise EntityDisabledError(f"The entity '{path}' is disabled for sending.")
         self._entity = entity
-        self._size = entity.settings.max_message_size
+        self._size = min(entity.settings.max_message_size, self.engine.max_message_size)
 
     def attach(self) -> None:
         """Answer the attach with the entity's size limit, and let messages come."""
