@@ -17,6 +17,7 @@ _log = logging.getLogger("pairbus.broker.http")
 
 MAX_HEAD = 64 * 1024
 MAX_BODY = 1024 * 1024
+MAX_CHUNK_HEAD = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,9 @@ class HttpProtocol(asyncio.Protocol):
         self._continued = False
         self._upgraded = False
         self._is_paused = False
+        self._needed = 0  # bytes without which the request cannot be complete
+        self._searched = 0  # where the end of its head may begin
+        self._chunks: _Chunks | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to wait for a request."""
@@ -104,7 +108,8 @@ class HttpProtocol(asyncio.Protocol):
         """Take bytes in, and act on a request that is complete."""
         self._buffer += data
         if self._task is None and not self._is_paused:
-            self._advance()
+            if len(self._buffer) >= self._needed:
+                self._advance()
         elif len(self._buffer) > MAX_HEAD + MAX_BODY:
             self._close()
 
@@ -160,11 +165,13 @@ class HttpProtocol(asyncio.Protocol):
             self._advance()
 
     def _parse(self) -> Request | None:
-        end = self._buffer.find(b"\r\n\r\n")
+        end = self._buffer.find(b"\r\n\r\n", self._searched)
         if end < 0:
             if len(self._buffer) > MAX_HEAD:
                 raise BadRequest(431, "the header is too large")
+            self._searched = max(0, len(self._buffer) - 3)
             return None
+        self._searched = end
         if end > MAX_HEAD:
             raise BadRequest(431, "the header is too large")
         method, target, headers = _parse_head(bytes(self._buffer[:end]))
@@ -174,20 +181,24 @@ class HttpProtocol(asyncio.Protocol):
                 self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         start = end + 4
         if "chunked" in headers.get("transfer-encoding", "").lower():
-            found = _parse_chunks(self._buffer, start)
-            if found is None:
+            if self._chunks is None:
+                self._chunks = _Chunks(start)
+            if not self._chunks.read(self._buffer):
                 if len(self._buffer) - start > 2 * MAX_BODY:
                     raise BadRequest(413, "the body is too large")
+                self._needed = len(self._buffer) + 1
                 return None
-            body, used = found
+            body, used = bytes(self._chunks.body), self._chunks.position
         else:
-            length = _content_length(headers)
-            if len(self._buffer) - start < length:
+            used = start + _content_length(headers)
+            if len(self._buffer) < used:
+                self._needed = used
                 return None
-            used = start + length
             body = bytes(self._buffer[start:used])
         del self._buffer[:used]
         self._continued = False
+        self._needed = self._searched = 0
+        self._chunks = None
         return Request(method, target, headers, body, self._peer)
 
     def _write(self, response: Response, *, keep_alive: bool, head: bool = False) -> None:
@@ -245,29 +256,42 @@ def _content_length(headers: Mapping[str, str]) -> int:
     return length
 
 
-def _parse_chunks(buffer: bytearray, start: int) -> tuple[bytes, int] | None:
-    """Return the body and where it ends, or None if more is to come."""
-    body = bytearray()
-    position = start
-    while True:
-        end = buffer.find(b"\r\n", position)
-        if end < 0:
-            return None
-        size_text = bytes(buffer[position:end]).partition(b";")[0].strip()
-        try:
-            size = int(size_text, 16)
-        except ValueError:
-            raise BadRequest(400, "a chunk size cannot be read") from None
-        if size < 0 or len(body) + size > MAX_BODY:
-            raise BadRequest(413, "the body is too large")
-        position = end + 2
-        if size == 0:
-            final = buffer.find(b"\r\n", position)  # no trailers are expected, but allowed
-            while final >= 0 and final != position:
-                position = final + 2
-                final = buffer.find(b"\r\n", position)
-            return None if final < 0 else (bytes(body), final + 2)
-        if len(buffer) < position + size + 2:
-            return None
-        body += buffer[position : position + size]
-        position += size + 2
+class _Chunks:
+    """A body in chunks, read on from where it was left: each byte is looked at once."""
+
+    def __init__(self, start: int) -> None:
+        self.body = bytearray()
+        self.position = start
+        self._in_trailer = False
+
+    def read(self, buffer: bytearray) -> bool:
+        """Read what there is; return whether the body is complete."""
+        while not self._in_trailer:
+            end = buffer.find(b"\r\n", self.position, self.position + MAX_CHUNK_HEAD)
+            if end < 0:
+                if len(buffer) > self.position + MAX_CHUNK_HEAD:
+                    raise BadRequest(400, "a chunk size cannot be read")
+                return False
+            size_text = bytes(buffer[self.position : end]).partition(b";")[0].strip()
+            try:
+                size = int(size_text, 16)
+            except ValueError:
+                raise BadRequest(400, "a chunk size cannot be read") from None
+            if size < 0 or len(self.body) + size > MAX_BODY:
+                raise BadRequest(413, "the body is too large")
+            if size == 0:
+                self.position = end + 2
+                self._in_trailer = True
+            elif len(buffer) < end + 2 + size + 2:
+                return False
+            else:
+                self.body += buffer[end + 2 : end + 2 + size]
+                self.position = end + 2 + size + 2
+        final = buffer.find(b"\r\n", self.position)  # no trailers are expected, but allowed
+        while final >= 0:
+            is_last = final == self.position
+            self.position = final + 2
+            if is_last:
+                return True
+            final = buffer.find(b"\r\n", self.position)
+        return False
