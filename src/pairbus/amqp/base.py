@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pairbus.amqp import sasl as sasl_codes
 from pairbus.amqp.composite import Composite
@@ -12,6 +12,9 @@ from pairbus.amqp.errors import ProtocolError
 from pairbus.amqp.frames import AMQP_HEADER, MIN_MAX_FRAME_SIZE, SASL_HEADER, frame
 from pairbus.amqp.link import EndState, Link, Session
 from pairbus.amqp.performatives import Open, SaslInit
+
+if TYPE_CHECKING:
+    from pairbus.amqp.alike import Shape
 
 MASK = 0xFFFFFFFF
 
@@ -122,6 +125,9 @@ class ConnectionBase:
         self._buffered = 0
         self._needed = 8
         self._partial_bytes = 0
+        self._last_link: Link | None = None  # the one that got the last whole transfer
+        self._shape: Shape | None = None  # of its transfers
+        self._unlike = 0
         self._failure: ProtocolError | None = None
         self._is_heard = False
         self._last_heard: float | None = None

@@ -110,6 +110,11 @@ class Connection(Deliveries):
                 self._on_header(data[pos : pos + 8])
                 pos += 8
                 continue
+            if self._shape is not None and phase is Phase.FRAMES:
+                pos = self._on_alike(self._shape, data, pos, events)
+                if total - pos < 8:
+                    self._needed = 8
+                    return pos
             size, doff, kind, channel = _frame_header(data, pos)
             if size < 8 or doff < 2 or doff * 4 > size:
                 raise ProtocolError(FRAMING_ERROR, "malformed frame header")

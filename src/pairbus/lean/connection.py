@@ -382,13 +382,24 @@ class LeanConnection:
                 pass  # the peer need not hear what it did wrong
             self._break(lost)
             raise lost from exc
-        dispatch = self._dispatch
-        for event in events:
-            dispatch(event)
+        index, count = 0, len(events)
+        while index < count:
+            event = events[index]
+            index += 1
+            if type(event) is not Delivery:
+                self._dispatch(event)
+                continue
+            first, link = index - 1, event.link
+            while index < count:  # messages of one link that came together stay together
+                other = events[index]
+                if type(other) is not Delivery or other.link is not link:
+                    break
+                index += 1
+            link.context.on_deliveries(events[first:index])
 
     def _dispatch(self, event: Event) -> None:
         if isinstance(event, Delivery):
-            event.link.context.on_delivery(event)
+            event.link.context.on_deliveries([event])
         elif isinstance(event, Disposed):
             if event.by_receiver:
                 for sent in event.deliveries:

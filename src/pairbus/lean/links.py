@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from pairbus.amqp.errors import DETACH_FORCED, NOT_ALLOWED
@@ -111,6 +112,11 @@ class LinkUser:
 
     def on_flow(self, event: Flowed) -> None:
         """Credit or drain changed."""
+
+    def on_deliveries(self, events: Sequence[Delivery]) -> None:
+        """Messages arrived together."""
+        for event in events:
+            self.on_delivery(event)
 
     def on_delivery(self, event: Delivery) -> None:
         """A message arrived."""

@@ -73,7 +73,8 @@ class LeanReceiver(LinkUser):
         super().__init__(connection, entity)
         self.mode = mode
         self.session_id = session_id
-        self._buffer: list[Received] = []
+        self._buffer: list[Delivery] = []
+        self._mean_bytes = 0  # of the messages that came last
         self.rung_bytes = 0  # of the message that rang last: receiving it was charged
         self._bell = False
         self._has_rung = False
@@ -118,24 +119,39 @@ class LeanReceiver(LinkUser):
             LinkDetachedError, ConnectionLostError: the link or connection is gone.
             OperationTimeoutError: the broker did not answer; what had arrived stays locked.
         """
+        return list(map(_received, self._receive_now(max_messages, max_bytes, timeout)))
+
+    def take_now(
+        self, max_messages: int, max_bytes: int | None = None, timeout: float | None = None
+    ) -> list[tuple[bytes, bytes]]:
+        """The same as `receive_now`, for many: just the tag and the bytes of each."""
+        return [
+            (one.tag, one.payload) for one in self._receive_now(max_messages, max_bytes, timeout)
+        ]
+
+    def _receive_now(
+        self, max_messages: int, max_bytes: int | None, timeout: float | None
+    ) -> list[Delivery]:
         deadline = self.connection.deadline(timeout)
-        received: list[Received] = []
+        received: list[Delivery] = []
         size = 0
         while len(received) < max_messages:
             ask = max_messages - len(received)
             if max_bytes is not None:
                 if size >= max_bytes:
                     break
-                guess = (max_bytes - size) * len(received) // size if size else _FIRST_SLICE
-                ask = min(ask, max(1, guess))
+                mean = size // len(received) if received else self._mean_bytes
+                ask = min(ask, max(1, (max_bytes - size) // mean) if mean else _FIRST_SLICE)
             got = self._receive_drained(ask, deadline)
             received += got
-            size += sum(len(one.payload) for one in got)
+            size += sum([len(one.payload) for one in got])
             if len(got) < ask:
                 break
+        if received:
+            self._mean_bytes = size // len(received)
         return received
 
-    def _receive_drained(self, count: int, deadline: float) -> list[Received]:
+    def _receive_drained(self, count: int, deadline: float) -> list[Delivery]:
         connection = self.connection
         with connection.lock:
             link = self.active_link()
@@ -176,7 +192,7 @@ class LeanReceiver(LinkUser):
                     raise OperationTimeoutError(f"receiving from {self.entity}")
             self._is_draining = False
             received, self._buffer = self._buffer, []
-            return received
+            return list(map(_received, received))
 
     def wait(self, seconds: float) -> bool:
         """Long poll: True as soon as there is a message, False after `seconds` without one.
@@ -224,17 +240,18 @@ class LeanReceiver(LinkUser):
             self.check()
         return rung
 
-    def on_delivery(self, event: Delivery) -> None:
-        """Keep it, or let it ring and give it back."""
-        if self._bell:
+    def on_deliveries(self, events: Sequence[Delivery]) -> None:
+        """Keep them, or let them ring and give them back."""
+        if not self._bell:
+            self._buffer += events
+            return
+        for event in events:
             self._has_rung = True
             self.rung_bytes = len(event.payload)
             if event.link.credit == 0:
                 self._is_draining = False
             if not event.settled:
                 self.connection.engine.settle(event.link, event.delivery_id, state=RELEASED)
-            return
-        self._buffer.append(Received(event.payload, event.tag, event.delivery_id))
 
     def on_flow(self, event: Flowed) -> None:
         """A sender that has given all credit back is drained."""
@@ -311,6 +328,10 @@ class LeanReceiver(LinkUser):
 
 
 _OPEN: Final = object()
+
+
+def _received(one: Delivery) -> Received:
+    return Received(one.payload, one.tag, one.delivery_id)
 
 
 def _ranges(numbers: Sequence[int]) -> list[tuple[int, int]]:

@@ -58,59 +58,67 @@ class RowMaker:
         import pyarrow as pa
 
         count = len(messages)
-        decoded = [_Decoded(payload) for _, payload in messages] if self._decodes else []
+        tokens, payloads = zip(*messages, strict=True) if messages else ((), ())
+        columns = list(zip(*opened, strict=True)) if opened else [()] * len(Opened._fields)
+        decoded = [_Decoded(payload) for payload in payloads] if self._decodes else []
         arrays = []
+        values: Sequence[Any]
         for column, field in zip(self._columns, self._schema, strict=True):
             name = column.name
             if name == "entity":
-                arrays.append(pa.array([entity] * count, field.type))
-            elif name == "receivedTime":
-                arrays.append(pa.array([received_us] * count, pa.int64()).view(field.type))
+                arrays.append(pa.repeat(pa.scalar(entity, field.type), count))
+                continue
+            if name == "receivedTime":
+                arrays.append(pa.repeat(received_us, count).view(field.type))
+                continue
+            if name in _OPENED:
+                values = columns[_OPENED[name]]
+                if name == "state":
+                    values = [_STATES.get(one, "active") for one in values]
             elif name == "lockToken":
-                arrays.append(pa.array([token for token, _ in messages], field.type))
+                values = tokens
             elif name == "size":
-                arrays.append(pa.array([len(payload) for _, payload in messages], field.type))
+                values = list(map(len, payloads))
             elif name == "messageId" and self._message_id:
-                ids = [
-                    message_id(payload, one.properties)
-                    for (_, payload), one in zip(messages, opened, strict=True)
-                ]
-                arrays.append(pa.array(ids, field.type))
-            elif name in _OPENED:
-                values: list[Any] = [_OPENED[name](one) for one in opened]
-                if column.type == "timestamp":
-                    arrays.append(_times(values, field.type))
-                else:
-                    arrays.append(pa.array(values, field.type))
+                values = list(map(message_id, payloads, columns[_PLACE]))
             else:
                 values = [_DECODED[name](one) for one in decoded]
-                if column.type == "timestamp":
-                    arrays.append(_times(values, field.type))
-                else:
-                    arrays.append(pa.array(values, field.type))
+            if column.type == "timestamp":
+                arrays.append(_times(values, field.type))
+            else:
+                arrays.append(pa.array(values, field.type))
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
-def _times(milliseconds: list[int | None], kind: Any) -> Any:
+def _times(milliseconds: Sequence[int | None], kind: Any) -> Any:
     import pyarrow as pa
 
-    values = [None if ms is None else ms * 1000 for ms in milliseconds]
-    return pa.array(values, pa.int64()).view(kind)
+    times = pa.array(milliseconds, pa.int64()).view(pa.timestamp("ms", tz="UTC"))
+    try:
+        return times.cast(kind)
+    except pa.ArrowInvalid:  # a time that no calendar has: as far away as one can say
+        most = (1 << 63) // 1000 - 1
+        near = [None if ms is None else min(max(ms, -most), most) for ms in milliseconds]
+        return pa.array(near, pa.int64()).view(times.type).cast(kind)
 
 
-_OPENED: dict[str, Callable[[Opened], Any]] = {
-    "sequenceNumber": lambda o: o.sequence_number,
-    "enqueuedTime": lambda o: o.enqueued_time,
-    "lockedUntil": lambda o: o.locked_until,
-    "deliveryCount": lambda o: o.delivery_count,
-    "state": lambda o: _STATES.get(o.state, "active"),
-    "message": lambda o: o.message,
-    "aliasPath": lambda o: o.path,
-    "aliasSessionId": lambda o: o.session_id,
-    "aliasTimeToLive": lambda o: o.time_to_live,
-    "aliasScheduledEnqueueTime": lambda o: o.scheduled,
-    "aliasProblem": lambda o: o.problem,
+_OPENED = {
+    name: Opened._fields.index(field)
+    for name, field in {
+        "sequenceNumber": "sequence_number",
+        "enqueuedTime": "enqueued_time",
+        "lockedUntil": "locked_until",
+        "deliveryCount": "delivery_count",
+        "state": "state",
+        "message": "message",
+        "aliasPath": "path",
+        "aliasSessionId": "session_id",
+        "aliasTimeToLive": "time_to_live",
+        "aliasScheduledEnqueueTime": "scheduled",
+        "aliasProblem": "problem",
+    }.items()
 }
+_PLACE = Opened._fields.index("properties")
 
 
 def message_id(payload: bytes, place: tuple[int, int] | None) -> str | None:

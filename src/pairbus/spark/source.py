@@ -24,6 +24,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
+from pairbus.core.pricing import STEP, billable
 from pairbus.core.syphon_limits import Grant
 from pairbus.core.syphon_message import open_message
 from pairbus.spark.controls import StateDir
@@ -310,7 +311,7 @@ def receive(options: ConnectorOptions, partition: ReceivePartition) -> "Iterator
             used = [len(payload) for _, payload in got]
             count += len(got)
             size += sum(used)
-            steps += sum(-(-n // 65536) or 1 for n in used)
+            steps += sum([billable(n) for n in used]) if max(used) > STEP else len(used)
             left -= len(got)
             room -= sum(used)
             yield maker.batch_of(queue, now, got, opened)

@@ -69,7 +69,7 @@ class Receiving:
         """What is there now; nothing where the queue cannot be read."""
         for attempt in (0, 1):
             try:
-                got = self._pool.receiver(queue, self._mode).receive_now(count, size)
+                got = self._pool.receiver(queue, self._mode).take_now(count, size)
             except LeanError as exc:
                 self._pool.forget_receiver(queue)
                 if attempt:
@@ -79,8 +79,8 @@ class Receiving:
             else:
                 self.failed = False
                 if self._mode is Mode.RECEIVE_AND_DELETE:
-                    return [(None, one.payload) for one in got]
-                return [(one.tag, one.payload) for one in got]
+                    return [(None, payload) for _, payload in got]
+                return list(got)
         return []
 
     def give_back(self, queue: str, tokens: Sequence[bytes]) -> None:

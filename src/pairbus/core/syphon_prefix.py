@@ -1,0 +1,115 @@
+"""What a broker writes in front of a message, read in one step.
+
+A broker delivers every message with the same sections in front (header, delivery annotations,
+message annotations), the same keys in the same order, and only numbers and tokens that differ. The
+first message is walked key by key; what was the same and where the numbers were is kept as a
+`Prefix`, and the next messages are compared with it and read by one call of `struct`. A message
+that looks different is walked again: this is a shortcut, never a rule.
+"""
+
+import struct
+from collections.abc import Sequence
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+__all__ = ["Head", "Place", "Prefixes"]
+
+#: How AMQP's numbers of a fixed width are read: their constructor, and `struct`'s letter.
+NUMBERS = {
+    0x50: "B", 0x51: "b", 0x60: "H", 0x61: "h", 0x52: "B", 0x70: "I", 0x53: "B", 0x80: "Q",
+    0x54: "b", 0x71: "i", 0x55: "b", 0x81: "q", 0x83: "q",
+}  # fmt: skip
+_MOST = 4  # prefixes that are tried
+_PATIENCE = 50  # messages that a prefix should serve, on average, to be worth its making
+
+
+class Head(NamedTuple):
+    """What the front of a message says; times are milliseconds since 1970."""
+
+    section: bytes  # the header to send on
+    end: int  # where the rest begins
+    sequence_number: int | None
+    enqueued_time: int | None
+    locked_until: int | None
+    state: int
+    delivery_count: int
+
+
+class Place(NamedTuple):
+    """Bytes that differ from message to message: a number that is wanted, or none that matter."""
+
+    start: int
+    format: str  # of `struct`: one number, or pad bytes
+    field: int | None = None  # index in `Head`
+
+
+class _Prefix:
+    """One way to write the front of a message."""
+
+    __slots__ = ("_defaults", "_literals", "_pick", "_same", "_unpack", "head", "size")
+
+    def __init__(self, payload: bytes, head: Head, places: Sequence[Place]) -> None:
+        self.head = head
+        self.size = head.end
+        form, pos, count = ">", 0, 0
+        literals: list[bytes] = []
+        same: list[int] = []
+        at: dict[int, int] = {}
+        for place in sorted(places):
+            if place.start > pos:
+                form += f"{place.start - pos}s"
+                literals.append(payload[pos : place.start])
+                same.append(count)
+                count += 1
+            form += place.format
+            pos = place.start + struct.calcsize(">" + place.format)
+            if place.field is not None:
+                at[place.field] = count
+                count += 1
+        if pos < head.end:
+            form += f"{head.end - pos}s"
+            literals.append(payload[pos : head.end])
+            same.append(count)
+            count += 1
+        self._unpack = struct.Struct(form).unpack_from
+        self._literals: Any = tuple(literals) if len(literals) > 1 else literals[0]
+        self._same = itemgetter(*same)
+        # What is no place is the same in all messages that match.
+        self._defaults = tuple(head)
+        self._pick = itemgetter(*(at.get(n, count + n) for n in range(len(head))))
+
+    def read(self, payload: bytes) -> Any:
+        """The fields of `Head`, or None if this message begins differently."""
+        if len(payload) < self.size:
+            return None
+        fields = self._unpack(payload)
+        if self._same(fields) != self._literals:
+            return None
+        return self._pick(fields + self._defaults)
+
+
+class Prefixes:
+    """The prefixes that were seen lately."""
+
+    def __init__(self) -> None:
+        self._known: tuple[_Prefix, ...] = ()
+        self._hits = 0
+        self._made = 0
+
+    def read(self, payload: bytes) -> Any:
+        """The fields of `Head`, in order, or None if no known prefix fits."""
+        for prefix in self._known:
+            found = prefix.read(payload)
+            if found is not None:
+                self._hits += 1
+                return found
+        return None
+
+    def is_worth_it(self) -> bool:
+        """Whether prefixes have served well enough to make another one."""
+        return self._made < 20 + self._hits // _PATIENCE
+
+    def learn(self, payload: bytes, head: Head, places: Sequence[Place]) -> None:
+        """Keep how this message begins."""
+        self._made += 1
+        self._known = (_Prefix(payload, head, places), *self._known[: _MOST - 1])
