@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pairbus.amqp.base import MASK, ConnectionBase, free
@@ -288,6 +288,43 @@ class Actions(ConnectionBase):
         session.pending.extend(frames)
         self._flush_window(session)
         return delivery_id
+
+    def transfer_many(self, link: Link, messages: Sequence[tuple[bytes, bytes, bytes]]) -> int:
+        """Send messages on a link that has credit for them, unsettled; gives their bytes.
+
+        Each is its tag and its bytes in two parts, so that what a sender keeps need not be copied.
+
+        Raises:
+            AmqpError: the link has too little credit (`amqp:link:transfer-limit-exceeded`).
+        """
+        count = len(messages)
+        if link.credit < count:
+            raise AmqpError(TRANSFER_LIMIT_EXCEEDED, f"no credit on link {link.name}")
+        session = link.session
+        size = sum([len(front) + len(rest) for _, front, rest in messages])
+        room = self.remote_max_frame_size - _TRANSFER_OVERHEAD
+        plain = [len(tag) + len(front) + len(rest) <= room for tag, front, rest in messages]
+        if (
+            session.remote_incoming_window < count
+            or self._held is not None
+            or self.is_close_sent
+            or not all(plain)
+        ):
+            for tag, front, rest in messages:
+                self.transfer(link, front + rest, tag)
+            return size
+        first = session.next_delivery_id
+        session.next_delivery_id = (first + count) & MASK
+        link.credit -= count
+        link.delivery_count = (link.delivery_count + count) & MASK
+        session.remote_incoming_window -= count
+        session.next_outgoing_id = (session.next_outgoing_id + count) & MASK
+        unsettled, out, head = session.unsettled, self._out, link.writer.head
+        for index, (tag, front, rest) in enumerate(messages):
+            number = (first + index) & MASK
+            unsettled[number] = Outgoing(number, link, tag, None)
+            out += (head(number, tag, len(front) + len(rest)), front, rest)
+        return size
 
     def _flush_window(self, session: Session) -> None:
         pending = session.pending

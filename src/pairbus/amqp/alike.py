@@ -1,8 +1,8 @@
 """Runs of transfers that are alike: what a receiver with much credit gets.
 
-A peer writes every transfer of a link in the same way, and only the number, the tag and the payload
-differ. The first is read field by field; `Shape` keeps what was the same, and the next ones cost one
-call of `struct` each. A transfer that looks different is read field by field again.
+A peer writes every transfer of a link in the same way: only the number, the tag and the payload
+differ. The first is read field by field; `Shape` keeps what was the same, and the next ones cost
+one call of `struct` each. A transfer that looks different is read field by field again.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from typing import Any
 
 from pairbus.amqp.errors import ProtocolError, decode_error
 from pairbus.amqp.primitives import PRIMITIVES, Decoder, unknown
-from pairbus.amqp.types import Array, Described, Pairs
+from pairbus.amqp.types import Array, Described, Pairs, Uuids
 
 MAX_DEPTH = 64
 """How deep lists, maps, arrays and descriptors may nest."""
@@ -103,6 +103,10 @@ def _array(buf: bytes, pos: int, end: int, count: int, depth: int) -> Array:
     code = buf[pos]
     pos += 1
     decoder = DECODERS[code]
+    if code == 0x98 and not descriptors:
+        if count * 16 != end - pos:
+            raise decode_error("size and content of an array disagree")
+        return Uuids(buf[pos:end])
     if decoder is unknown:
         raise decode_error(f"unknown format code 0x{code:02x}")
     if code in EMPTY_CODES:

@@ -119,9 +119,7 @@ class Deliveries(Incoming):
             return pos
         known = len(events)
         limit = link.max_message_size or self.max_message_size
-        pos = shape.read(
-            data, pos, events, max_frame=self.max_frame_size, max_message=limit
-        )
+        pos = shape.read(data, pos, events, max_frame=self.max_frame_size, max_message=limit)
         count = len(events) - known
         if count:
             self._unlike = 0

@@ -26,6 +26,7 @@ from pairbus.amqp.types import (
     UInt,
     ULong,
     UShort,
+    Uuids,
 )
 
 Encoder = Callable[[Any], bytes]
@@ -136,6 +137,8 @@ _ARRAY_CODES: dict[type, int] = {
 
 
 def _array(value: Array) -> bytes:
+    if type(value) is Uuids:
+        return encode_compound(0xE0, 0xF0, len(value), b"\x98" + value.raw)
     items: Sequence[Any] = value.items
     descriptors = value.descriptors
     if value.code is None:
@@ -220,7 +223,7 @@ ENCODERS: dict[type, Encoder] = {
     Decimal128: lambda v: b"\x94" + v, uuid.UUID: lambda v: b"\x98" + v.bytes,
     bytes: encode_binary, bytearray: encode_binary, memoryview: lambda v: encode_binary(bytes(v)),
     str: encode_string, Symbol: encode_symbol, list: _list, tuple: _list, dict: encode_map,
-    Pairs: _pairs, Array: _array, Described: _described,
+    Pairs: _pairs, Array: _array, Uuids: _array, Described: _described,
 }  # fmt: skip
 """How a value is written, by its type; a subclass is written as its nearest base."""
 

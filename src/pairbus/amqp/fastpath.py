@@ -304,11 +304,33 @@ def disposition_frame(
 class TransferWriter:
     """Writes the transfer frames of one link."""
 
-    __slots__ = ("_channel", "_handle")
+    __slots__ = ("_channel", "_handle", "_heads")
 
     def __init__(self, channel: int, handle: int) -> None:
         self._channel = channel
         self._handle = encode_uint(handle)
+        self._heads: dict[int, tuple[int, Any, bytes, bytes, bytes]] = {}
+
+    def head(self, delivery_id: int, tag: bytes, size: int) -> bytes:
+        """All of a frame but its payload of `size` bytes: an unsettled message in one frame.
+
+        The tag has at most 32 bytes, as the specification wants it.
+        """
+        known = self._heads.get(len(tag))
+        if known is None:
+            known = self._learn(tag)
+        length, pack, before, between, after = known
+        head: bytes = pack(length + size, before, delivery_id, between, tag, after)
+        return head
+
+    def _learn(self, tag: bytes) -> tuple[int, Any, bytes, bytes, bytes]:
+        """What is the same in all heads with a tag of this length."""
+        whole = self.frame(0, tag, 0, False, b"")
+        at = len(whole) - len(tag) - 15  # number and tag; then format, flags and five more fields
+        before, between, after = whole[4 : at + 1], whole[at + 5 : at + 7], whole[-8:]
+        pack = struct.Struct(f">I{len(before)}sI2s{len(tag)}s8s").pack
+        found = self._heads[len(tag)] = (len(whole), pack, before, between, after)
+        return found
 
     def frame(
         self,

@@ -38,8 +38,8 @@ def encode_entries(annotations: Mapping[Any, Any]) -> tuple[bytes, int]:
     return b"".join(parts), len(parts) // 2
 
 
-_LOCK_TOKEN_SECTION = b"\x00\x53\x71\xc1\x24\x02" + encode(Symbol("x-opt-lock-token")) + b"\x98"
-_LOCKED_UNTIL = encode(Symbol("x-opt-locked-until")) + b"\x83"
+LOCK_TOKEN_SECTION = b"\x00\x53\x71\xc1\x24\x02" + encode(Symbol("x-opt-lock-token")) + b"\x98"
+LOCKED_UNTIL = encode(Symbol("x-opt-locked-until")) + b"\x83"
 _pack_i64 = struct.Struct(">q").pack
 
 
@@ -66,10 +66,10 @@ def render(
     """
     parts = [head, b"\x70", _pack_u32(delivery_count)]
     if lock_token is not None:
-        parts.append(_LOCK_TOKEN_SECTION)
+        parts.append(LOCK_TOKEN_SECTION)
         parts.append(lock_token)
     if locked_until is not None:
-        entries = entries + _LOCKED_UNTIL + _pack_i64(locked_until)
+        entries = entries + LOCKED_UNTIL + _pack_i64(locked_until)
         entry_count += 1
     if entry_count:
         size = len(entries)

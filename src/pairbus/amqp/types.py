@@ -8,6 +8,7 @@ and what was decoded encodes to the same type again.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
@@ -216,6 +217,47 @@ class Array:
 
     def __repr__(self) -> str:
         return f"Array({list(self.items)!r})"
+
+
+class Uuids(Array):
+    """An array of uuid that stays bytes: a request settles a thousand of these."""
+
+    __slots__ = ("raw",)
+
+    def __init__(self, raw: bytes) -> None:
+        """Take the elements one after the other, 16 bytes each in the order of the wire."""
+        self.raw = raw
+        self.code = 0x98
+        self.descriptors = ()
+
+    @classmethod
+    def from_little_endian(cls, tokens: Iterable[bytes]) -> Uuids:
+        """The array of what `UUID.bytes_le` gives for each: a lock token's delivery tag."""
+        return cls(_swapped(b"".join(tokens)))
+
+    def little_endian(self) -> list[bytes]:
+        """What `UUID.bytes_le` would give for each."""
+        raw = _swapped(self.raw)
+        return [raw[i : i + 16] for i in range(0, len(raw), 16)]
+
+    @property
+    def items(self) -> tuple[Any, ...]:  # type: ignore[override]
+        """The elements, made when they are asked for."""
+        raw = self.raw
+        return tuple([uuid.UUID(bytes=raw[i : i + 16]) for i in range(0, len(raw), 16)])
+
+    def __len__(self) -> int:
+        return len(self.raw) // 16
+
+
+def _swapped(raw: bytes) -> bytes:
+    """GUIDs in a row, from little-endian to the wire's order, or back."""
+    if len(raw) % 16:
+        raise ValueError("a uuid has 16 bytes")
+    swapped = bytearray(raw)
+    for to, source in enumerate((3, 2, 1, 0, 5, 4, 7, 6)):
+        swapped[to::16] = raw[source::16]
+    return bytes(swapped)
 
 
 class Pairs(list[tuple[Any, Any]]):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from pairbus.amqp.errors import AmqpError
 from pairbus.amqp.link import Link
-from pairbus.amqp.types import Array, Timestamp
+from pairbus.amqp.types import Array, Timestamp, Uuids
 
 from .entities.errors import (
     ArgumentError,
@@ -168,7 +168,7 @@ class ManagementLink(RequestLink):
         changes = body.get("properties-to-modify")
         lost = self.broker.namespace.update_disposition(
             self.entity,
-            [_token(value) for value in body["lock-tokens"]],
+            _tokens(body["lock-tokens"]),
             outcome,
             reason=_optional(body, "deadletter-reason"),
             description=_optional(body, "deadletter-description"),
@@ -183,7 +183,7 @@ class ManagementLink(RequestLink):
 
     def renew_lock(self, request: Request, body: dict[Any, Any]) -> Result:
         """Extend locks of messages."""
-        tokens = [_token(value) for value in body["lock-tokens"]]
+        tokens = _tokens(body["lock-tokens"])
         ends = self.broker.namespace.renew_lock(self.entity, tokens)
         return 200, {"expirations": Array([Timestamp(end) for end in ends], 0x83)}
 
@@ -272,10 +272,13 @@ def _optional(body: dict[Any, Any], name: str) -> str | None:
     return None if value is None else str(value)
 
 
-def _token(value: Any) -> bytes:
-    if isinstance(value, uuid.UUID):
-        return value.bytes_le
-    return uuid.UUID(str(value)).bytes_le
+def _tokens(values: Any) -> list[bytes]:
+    if isinstance(values, Uuids):
+        return values.little_endian()
+    return [
+        value.bytes_le if isinstance(value, uuid.UUID) else uuid.UUID(str(value)).bytes_le
+        for value in values
+    ]
 
 
 def _with_token(delivery: Delivery) -> dict[str, Any]:

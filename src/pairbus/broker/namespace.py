@@ -266,20 +266,23 @@ class Namespace(Committing):
         now = self.now()
         if session_id is not None and isinstance(queue, SessionQueue):
             queue.held(session_id, now)
-        lost = []
-        count = 0
-        for token in lock_tokens:
-            count += 1
-            if not queue.settle(
-                token,
-                outcome,
-                now,
-                reason=reason,
-                description=description,
-                properties=properties,
-            ):
-                lost.append(token)
-        self.operations.add(queue.path, "settle", 1, count, 0, count)
+        tokens = list(lock_tokens)
+        if outcome is Outcome.COMPLETE:
+            lost = queue.complete(tokens, now)
+        else:
+            lost = [
+                token
+                for token in tokens
+                if not queue.settle(
+                    token,
+                    outcome,
+                    now,
+                    reason=reason,
+                    description=description,
+                    properties=properties,
+                )
+            ]
+        self.operations.add(queue.path, "settle", 1, len(tokens), 0, len(tokens))
         self._changed()
         return lost
 

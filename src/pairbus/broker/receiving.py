@@ -41,7 +41,7 @@ from .entities.messages import Delivery, Outcome
 from .entities.model import AccessRight
 from .entities.queue import LOCK_LOST
 from .links import LinkHandler, guarded, rejected
-from .outgoing import render_delivery
+from .outgoing import render_delivery, render_locked
 
 if TYPE_CHECKING:
     from .amqpserver import AmqpConnection
@@ -170,21 +170,22 @@ class ReceiveLink(LinkHandler):
         """Send messages to the client."""
         if not self.link.is_active:
             return
-        transfer = self.engine.transfer
         link = self.link
         if link.credit < len(deliveries):
             # They were granted when they were taken; the client has lowered its credit since.
             link.credit = len(deliveries)
         if len(link.session.unsettled) > self._sweep_at:
             self._sweep()
-        for delivery in deliveries:
-            payload = render_delivery(delivery)
-            self._unwritten += len(payload)
-            if self.is_destructive:
+        if self.is_destructive:
+            for delivery in deliveries:
+                payload = render_delivery(delivery)
+                self._unwritten += len(payload)
                 tag = self._tag_prefix + next(self._tags).to_bytes(8, "big")
-                transfer(link, payload, tag, settled=True)
-            else:
-                transfer(link, payload, delivery.lock_token)
+                self.engine.transfer(link, payload, tag, settled=True)
+        else:
+            self._unwritten += self.engine.transfer_many(
+                link, [(one.lock_token, *render_locked(one)) for one in deliveries]
+            )
         if self._unwritten > self.broker.settings.limits.write_buffer // 4:
             self._unwritten = 0
             self.connection.flush()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import struct
 import uuid
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pairbus.amqp.errors import INTERNAL_ERROR
 from pairbus.amqp.message import Message
-from pairbus.amqp.types import Array, Int, Timestamp, UInt
+from pairbus.amqp.types import Array, Int, Timestamp, UInt, Uuids
 from pairbus.lean.errors import LeanError, OperationTimeoutError, RequestFailedError
 from pairbus.lean.links import text_of
 from pairbus.lean.received import Received
@@ -23,14 +22,11 @@ TOKENS_PER_REQUEST = 1000
 LockToken = uuid.UUID | bytes
 """A lock token, or the delivery tag that is its little-endian form: the tag is quicker."""
 
-_unpack_tag = struct.Struct("<IHH8s").unpack
-_pack_uuid = struct.Struct(">IHH8s").pack
-
 
 def _tokens(tokens: Sequence[LockToken]) -> Array:
     """Lock tokens as an array of uuid."""
-    return Array(
-        tuple([_pack_uuid(*_unpack_tag(t)) if type(t) is bytes else t for t in tokens]), 0x98
+    return Uuids.from_little_endian(
+        [one if isinstance(one, bytes) else one.bytes_le for one in tokens]
     )
 
 

@@ -87,10 +87,12 @@ class Context:
         self._timers: list[tuple[int, int, Ticking]] = []
         self._armed = 0
 
-    def new_token(self) -> bytes:
-        """A lock token: 16 bytes, unique in this process and, by its prefix, beyond it."""
-        self._tokens += 1
-        return self._token_prefix + self._tokens.to_bytes(8, "big")
+    def new_tokens(self, count: int) -> list[bytes]:
+        """Lock tokens: 16 bytes, unique in this process and, by their prefix, beyond it."""
+        first = self._tokens + 1
+        self._tokens += count
+        prefix = self._token_prefix
+        return [prefix + number.to_bytes(8, "big") for number in range(first, first + count)]
 
     # --- time -------------------------------------------------------------------------------------
 

@@ -47,6 +47,22 @@ class Lane:
             if message.state == ACTIVE:
                 return message
 
+    def pop_many(self, count: int) -> list[StoredMessage]:
+        """Take the first active messages, as many as there are up to *count*."""
+        found: list[StoredMessage] = []
+        if not self.returned:
+            popleft, append = self.fresh.popleft, found.append
+            for _ in range(min(count, len(self.fresh))):
+                message = popleft()
+                if message.state == ACTIVE:
+                    append(message)
+        while len(found) < count:
+            following = self.pop()
+            if following is None:
+                break
+            found.append(following)
+        return found
+
     def first(self) -> StoredMessage | None:
         """The first active message, left where it is."""
         message = self.pop()

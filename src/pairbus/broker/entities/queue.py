@@ -20,6 +20,7 @@ from .errors import (
     MessageLockLostError,
     MessageNotFoundError,
 )
+from .lane import Lane
 from .messages import (
     ACTIVE,
     DEFERRED,
@@ -124,20 +125,21 @@ class Queue(Shelf):
     def take(self, receiver: Receiver, limit: int, now: int) -> list[Delivery]:
         """Lock (or remove) up to *limit* messages for a receiver."""
         taken: list[StoredMessage] = []
-        pop = self.next_of
+        lane = self.lane_of(receiver)
         while len(taken) < limit:
-            message = pop(receiver)
-            if message is None:
+            found = lane.pop_many(limit - len(taken))
+            if not found:
                 break
-            if message.expires_at <= now:
-                self.expire(message, now)
-                continue
-            taken.append(message)
+            for message in found:
+                if message.expires_at <= now:
+                    self.expire(message, now)
+                else:
+                    taken.append(message)
         return self.lend(taken, receiver, now) if taken else []
 
-    def next_of(self, receiver: Receiver) -> StoredMessage | None:
-        """The next message for a receiver, taken from the lane."""
-        return self.lane.pop()
+    def lane_of(self, receiver: Receiver) -> Lane:
+        """Where the messages for a receiver wait."""
+        return self.lane
 
     def lend(
         self, taken: list[StoredMessage], receiver: Receiver, now: int, state: int = LOCKED
@@ -150,10 +152,8 @@ class Queue(Shelf):
             return [Delivery(b"", 0, message) for message in taken]
         until = self.lock_end(receiver, now)
         locks = self.locks
-        new_token = self.context.new_token
         deliveries = []
-        for message in taken:
-            token = new_token()
+        for message, token in zip(taken, self.context.new_tokens(len(taken)), strict=True):
             message.state = state
             message.lock_token = token
             message.locked_until = until
@@ -211,6 +211,21 @@ class Queue(Shelf):
         else:
             self.context.router.dead_letter(self, message, reason, description, now)
         return True
+
+    def complete(self, tokens: Iterable[bytes], now: int) -> list[bytes]:
+        """Complete many messages; returns the tokens whose lock is lost."""
+        lost = []
+        pop, remove = self.locks.pop, self.remove
+        for token in tokens:
+            message = pop(token, None)
+            if message is None:
+                lost.append(token)
+            elif message.locked_until <= now:
+                self.lose(message, now)
+                lost.append(token)
+            else:
+                remove(message)
+        return lost
 
     def on_close(self, receiver: Receiver, now: int) -> None:
         """A receiver closed: the locks it holds run on."""

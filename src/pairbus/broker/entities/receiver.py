@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from .counters import billable
+from .counters import STEP, billable
 from .errors import BrokerError, MessageLockLostError, SessionLockLostError
 from .messages import Delivery, Outcome, ReceiverHost, SessionInfo
 
@@ -85,11 +85,9 @@ class Receiver:
         """Deliver these messages: at once where they are locked, once durable where removed."""
         self.credit -= len(deliveries)
         self._granted_unserved = False
-        size = units = 0
-        for delivery in deliveries:
-            one = delivery.message.size
-            size += one
-            units += billable(one)
+        sizes = [delivery.message.size for delivery in deliveries]
+        size = sum(sizes)
+        units = len(sizes) if max(sizes) <= STEP else sum(map(billable, sizes))
         self.queue.accessed = now
         context = self.queue.context
         context.operations.add(self.queue.path, "receive", 1, len(deliveries), size, units)
@@ -135,14 +133,12 @@ class Receiver:
         """Settle many messages alike; returns the tokens whose lock is lost."""
         queue = self.queue
         now = self._clock()
-        settle = queue.settle
-        count = 0
-        lost = []
-        for token in tokens:
-            count += 1
-            if not settle(token, outcome, now):
-                lost.append(token)
-        queue.context.operations.add(queue.path, "settle", 1, count, 0, count)
+        tokens = list(tokens)
+        if outcome is Outcome.COMPLETE:
+            lost = queue.complete(tokens, now)
+        else:
+            lost = [token for token in tokens if not queue.settle(token, outcome, now)]
+        queue.context.operations.add(queue.path, "settle", 1, len(tokens), 0, len(tokens))
         queue.context.changed()
         return lost
 

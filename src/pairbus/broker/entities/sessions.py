@@ -230,9 +230,9 @@ class SessionQueue(Queue):
             receiver.is_waiting = False
             self.waiting.remove(receiver)
 
-    def next_of(self, receiver: Receiver) -> StoredMessage | None:
-        """The next message of the receiver's session."""
-        return None if receiver.session is None else receiver.session.lane.pop()
+    def lane_of(self, receiver: Receiver) -> Lane:
+        """Where the messages of the receiver's session wait."""
+        return Lane() if receiver.session is None else receiver.session.lane
 
     def _serve_pending(self, now: int) -> None:
         while self.pending and self.available and self.settings.can_receive:
@@ -266,6 +266,10 @@ class SessionQueue(Queue):
             session = self.session(message.session_id or "")
             self._end_if_over(session, now)
         return super().settle(token, outcome, now, **details)
+
+    def complete(self, tokens: Iterable[bytes], now: int) -> list[bytes]:
+        """Complete many messages; returns the tokens whose lock is lost."""
+        return [token for token in tokens if not self.settle(token, Outcome.COMPLETE, now)]
 
     def end_receivers(self, error: BrokerError) -> None:
         """Close all receivers and refuse those who wait for a session."""
