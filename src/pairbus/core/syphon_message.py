@@ -178,10 +178,9 @@ def open_message(payload: bytes, *, aliases: bool = True) -> Opened:
         front = payload[start:pos]
         if payload[pos : pos + 3] == _A:
             end = skip(payload, pos + 3)
-            if aliases and payload.find(b"x-ms-", pos, end) >= 0:
-                application, values = _aliases(payload[pos + 3 : end])
-            else:
-                application = payload[pos:end]
+            application = payload[pos:end]
+            if aliases and b"x-ms-" in application:
+                application, values = _aliases(application[3:])
             pos = end
         if payload[pos : pos + 3] not in _BODIES:
             return _open_slowly(payload, aliases)

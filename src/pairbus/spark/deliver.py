@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pairbus.core.pricing import STEP
+from pairbus.core.pricing import STEP, billable
 from pairbus.core.syphon import Fault, LockBudget, halves, judge, plan
 from pairbus.core.syphon_message import compose
 from pairbus.core.syphon_waiting import EVERYTHING
@@ -96,6 +96,25 @@ class Rows:
         self.received = _seconds(batch, "receivedTime")
         self._reasons: tuple[list[Any], list[Any]] | None = None
 
+    def only_destination(self) -> str | None:
+        """The destination, if all rows are to be delivered to one and the same."""
+        first = self.destination[0]
+        if (
+            self.verdict.count("deliver") == self.count
+            and self.destination.count(first) == self.count
+        ):
+            return first or ""
+        return None
+
+    @property
+    def is_composed(self) -> bool:
+        """Whether all messages are as they are to be sent: nothing is to be put back into one."""
+        names = set(self.batch.schema.names)
+        return all(
+            name not in names or self.batch.column(name).null_count == self.count
+            for name in ("sessionId", "timeToLive", "scheduledEnqueueTime")
+        )
+
     def reason(self, row: int, default: str = "Rejected") -> tuple[str, str]:
         """Why a row is to be dead-lettered, or let go."""
         if self._reasons is None:
@@ -140,6 +159,14 @@ class _Settle:
     event: str | None
     reason: str = ""
     description: str = ""
+
+    def collect(self, queues: dict[str, list[bytes]]) -> dict[str, list[bytes]]:
+        """Add the lock tokens, by queue."""
+        token, entity = self.rows.token, self.rows.entity
+        for i in self.indices:
+            if token[i] is not None:
+                queues.setdefault(entity[i], []).append(token[i])
+        return queues
 
 
 @dataclass
@@ -207,7 +234,10 @@ class Deliverer:
             return
         groups: dict[str, list[int]] = {}
         others: dict[tuple[str, str, str, str | None], list[int]] = {}
-        for row in range(rows.count):
+        alone = rows.only_destination()
+        if alone is not None:
+            groups[alone] = list(range(rows.count))
+        for row in range(rows.count) if alone is None else ():
             verdict = rows.verdict[row]
             if verdict == "deliver":
                 groups.setdefault(rows.destination[row] or "", []).append(row)
@@ -241,7 +271,7 @@ class Deliverer:
             if not jobs:
                 return
             outcomes = self.sending.send(
-                [(destination, [job.messages[i] for i in job.batch]) for destination, job in jobs]
+                [(d, job.messages[job.batch.start : job.batch.stop]) for d, job in jobs]
             )
             for (destination, job), outcome in zip(jobs, outcomes, strict=True):
                 self._answered(rows, destination, job, outcome, work)
@@ -250,7 +280,7 @@ class Deliverer:
         probe = self.blocked.get(destination.lower(), _OPEN)
         if probe is not _OPEN:
             allowed = [i for i in indices if (rows.entity[i], rows.sequence[i]) == probe]
-            self._hold(rows, [i for i in indices if i not in set(allowed)], destination)
+            self._hold(rows, sorted(set(indices) - set(allowed)), destination)
             indices = allowed
         if destination.lower() in self._failed or self._primary_down:
             self._hold(rows, indices, EVERYTHING if self._primary_down else destination)
@@ -262,15 +292,18 @@ class Deliverer:
                 _Settle(rows, indices, "suspended", "dead_lettered", "NoDestination", "")
             )
             return []
-        messages = [
-            compose(
-                rows.message[i],
-                session_id=rows.session[i],
-                time_to_live=rows.ttl[i],
-                scheduled=rows.scheduled[i],
-            )
-            for i in indices
-        ]
+        if rows.is_composed:
+            messages = [rows.message[i] for i in indices]
+        else:
+            messages = [
+                compose(
+                    rows.message[i],
+                    session_id=rows.session[i],
+                    time_to_live=rows.ttl[i],
+                    scheduled=rows.scheduled[i],
+                )
+                for i in indices
+            ]
         limit = min(self.max_bytes, self.sending.limit(destination))
         batches = plan([len(m) for m in messages], max_bytes=limit)
         return [_Job(indices, messages, batch) for batch in batches]
@@ -308,9 +341,9 @@ class Deliverer:
     ) -> None:
         if outcome.accepted:
             self._delivered.add(destination.lower())
-            size = sum(len(job.messages[i]) for i in job.batch)
-            steps = sum(-(-len(job.messages[i]) // STEP) or 1 for i in job.batch)
-            row = ("send_primary", destination, "send", len(job.batch), size, steps)
+            sizes = [len(message) for message in job.messages[job.batch.start : job.batch.stop]]
+            steps = len(sizes) if max(sizes) <= STEP else sum(map(billable, sizes))
+            row = ("send_primary", destination, "send", len(sizes), sum(sizes), steps)
             self._count(self.names[0], *row)
             self._settle_later(_Settle(rows, job.rows(), "completed", "forwarded"))
             return
@@ -356,8 +389,7 @@ class Deliverer:
         pending, self._pending, self._pending_rows = self._pending, [], 0
         if pending and self.settling is not None:
             self._write_receipts(pending)
-            for settle in pending:
-                self._settle(settle)
+            self._settle_all(pending)
         elif pending:
             self._write_receipts(pending)
             for settle in pending:
@@ -387,25 +419,35 @@ class Deliverer:
             else:
                 return
 
-    def _settle(self, settle: _Settle) -> None:
+    def _settle_all(self, pending: list[_Settle]) -> None:
+        """Settle what was taken, each queue's at once; then the rest, as it came."""
+        completed: dict[str, list[bytes]] = {}
+        for settle in pending:
+            if settle.how == "completed":
+                settle.collect(completed)
+        for queue, tokens in completed.items():
+            self._settle(queue, tokens, "completed")
+        for settle in pending:
+            if settle.how != "completed":
+                for queue, tokens in settle.collect({}).items():
+                    if settle.how == "abandoned":
+                        tokens.reverse()  # newest first: the queue's order is whole at all times
+                    self._settle(queue, tokens, settle.how, settle.reason, settle.description)
+            self._add(settle)
+
+    def _settle(
+        self, queue: str, tokens: list[bytes], how: str, reason: str = "", description: str = ""
+    ) -> None:
         assert self.settling is not None
-        queues: dict[str, list[bytes]] = {}
-        for i in settle.indices:
-            if settle.rows.token[i] is not None:
-                queues.setdefault(settle.rows.entity[i], []).append(settle.rows.token[i])
-        for queue, tokens in queues.items():
-            if settle.how == "abandoned":
-                tokens.reverse()  # newest first: the queue's order is whole at every moment
-            told = (settle.reason, settle.description) if settle.how == "suspended" else ()
-            self.settling.settle(queue, tokens, settle.how, *told)
-            row = ("settle", queue, settle.how, len(tokens), 0, len(tokens))
-            self._count(self.names[1], *row)
-        self._add(settle)
+        told = (reason, description) if how == "suspended" else ()
+        self.settling.settle(queue, tokens, how, *told)
+        self._count(self.names[1], "settle", queue, how, len(tokens), 0, len(tokens))
 
     def _add(self, settle: _Settle) -> None:
         if settle.event == "forwarded":
             self._summary["forwarded"] += len(settle.indices)
-            self._summary["bytes"] += sum(len(settle.rows.message[i]) for i in settle.indices)
+            message = settle.rows.message
+            self._summary["bytes"] += sum([len(message[i]) for i in settle.indices])
         elif settle.event == "dead_lettered":
             dead = self._summary["dead_lettered"]
             dead[settle.reason] = dead.get(settle.reason, 0) + len(settle.indices)
@@ -467,9 +509,11 @@ def _receipts(settle: _Settle, now: float) -> "pa.Table":
     import pyarrow as pa
 
     batch = settle.rows.batch
-    if len(settle.indices) < batch.num_rows:
+    first, count = settle.indices[0], len(settle.indices)
+    if settle.indices[-1] - first == count - 1:  # they are in order: a run
+        batch = batch.slice(first, count)
+    else:
         batch = batch.take(pa.array(settle.indices))
-    count = batch.num_rows
     names = set(batch.schema.names)
     time_type = pa.timestamp("us", tz="UTC")
 
@@ -477,7 +521,7 @@ def _receipts(settle: _Settle, now: float) -> "pa.Table":
         return batch.column(name).cast(kind) if name in names else pa.nulls(count, kind)
 
     destination = column("destination", pa.string())
-    reason = pa.array([settle.reason or None] * count, pa.string())
+    reason = pa.repeat(pa.scalar(settle.reason or None, pa.string()), count)
     if ORIGINAL in names:  # a transform may have changed the destination: the books go by the old
         import pyarrow.compute as pc
 
@@ -488,8 +532,8 @@ def _receipts(settle: _Settle, now: float) -> "pa.Table":
             reason = pc.if_else(moved, pc.binary_join_element_wise("to", sent_to, " "), reason)
     return pa.table(
         {
-            "event": pa.array([settle.event] * count, pa.string()),
-            "at": pa.array([int(now * 1e6)] * count, pa.int64()).view(time_type),
+            "event": pa.repeat(pa.scalar(settle.event, pa.string()), count),
+            "at": pa.repeat(int(now * 1e6), count).view(time_type),
             "message_id": column("messageId", pa.string()),
             "destination": destination,
             "session_id": column("sessionId", pa.string()),

@@ -92,8 +92,10 @@ def open_deliverer(options: ConnectorOptions) -> "Deliverer":
     """A deliverer on this process's connections."""
     from pairbus.spark.controls import StateDir
     from pairbus.spark.deliver import Deliverer
+    from pairbus.spark.pool import settle_in
     from pairbus.spark.wire import Sends, Settles, namespace_of
 
+    settle_in()
     location = options["stateLocation"]
     state = StateDir(location) if location else None
     waiting: dict[str, Any] = state.read("waiting.json") if state else {}

@@ -266,8 +266,10 @@ def receive(options: ConnectorOptions, partition: ReceivePartition) -> "Iterator
     Tokens are in the journal before their rows go on. A retry of the same epoch gives back what
     the journal has, newest first, before it receives.
     """
+    from pairbus.spark.pool import settle_in
     from pairbus.spark.wire import Receiving
 
+    settle_in()
     taking = options["mode"] == "receiveAndDelete"
     location = options["stateLocation"]
     state = StateDir(location) if location else None
