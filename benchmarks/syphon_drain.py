@@ -1,9 +1,15 @@
 """Drain a backlog of 1 KB messages, by the syphon and by a pump written with the SDK.
 
-Both brokers are processes of their own on this machine. CPU is counted by process: the brokers,
-Spark's Java, and Python (driver, keeper, workers).
+Both brokers are processes of their own on this machine, in memory and durable. CPU is counted by
+kind of process: the brokers, Spark's Java, and Python (driver, keeper, workers). Java compiles what
+it runs while it runs it, so a drain of `--warm-up` messages goes before the one that is measured;
+the clock starts when the syphon is told to go on, and stops when the last message is settled.
 
-    python -m benchmarks.syphon_drain [--messages 200000] [--queues 10] [--durable] [--cap 10000]
+Idle, a syphon holds one long poll per backlog queue: counted at the broker with a poll of two
+seconds, and told for polls of the usual fifteen minutes.
+
+    python -m benchmarks.syphon_drain [--messages 200000] [--queues 10] [--cap 20000]
+                                      [--only memory|durable|pump|idle]
 """
 
 import argparse
@@ -13,15 +19,50 @@ import os
 import subprocess
 import sys
 import tempfile
-import threading
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 
+from benchmarks.processes import Watch
+
 PREFIX = "contoso/x-servicebus-transfer"
+WARM_UP = 50_000
+LONG_POLL = 900.0  # seconds, the default
+
+
+@dataclass
+class Pair:
+    """Two brokers that run."""
+
+    primary: str
+    secondary: str
+    processes: dict[str, psutil.Process]
+    folder: Path
+
+    def watch(self) -> Watch:
+        return Watch(self.processes)
+
+    def start_syphon(self, queues: int, cap: int, **more: Any) -> Any:
+        from pairbus.options import SyphonOptions
+        from pairbus.spark.syphon import start_syphon
+
+        return start_syphon(
+            SyphonOptions(
+                primary=self.primary, secondary=self.secondary, primary_namespace="contoso",
+                backlog_queue_count=queues, checkpoint=str(self.folder / "checkpoint"),
+                ledger=str(self.folder / "ledger"), max_messages_per_trigger=cap,
+                master="local[2]", **more,
+            )
+        )  # fmt: skip
+
+    def fill(self, queues: int, messages: int) -> None:
+        fill(self.secondary, queues, messages)
 
 
 @contextmanager
@@ -36,24 +77,39 @@ def broker_process(name: str, data: Path | None) -> Iterator[tuple[str, psutil.P
         yield ready["connection_string"], psutil.Process(process.pid)
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(60)
+
+
+@contextmanager
+def pair(queues: int, *, durable: bool) -> Iterator[Pair]:
+    with tempfile.TemporaryDirectory() as folder:
+        base = Path(folder)
+        data = (base / "p", base / "s") if durable else (None, None)
+        with (
+            broker_process("contoso", data[0]) as (primary, one),
+            broker_process("contoso-dr", data[1]) as (secondary, two),
+        ):
+            prepare(primary, secondary, queues)
+            yield Pair(primary, secondary, {"primary": one, "secondary": two}, base)
 
 
 def prepare(primary: str, secondary: str, queues: int) -> None:
     from pairbus.broker.clients import admin_client
 
     with admin_client(primary) as admin:
-        admin.create_queue("orders")
+        admin.create_queue("orders", max_size_in_megabytes=5120)
     with admin_client(secondary) as admin:
         for number in range(queues):
             admin.create_queue(
                 f"{PREFIX}/{number}",
                 lock_duration=dt.timedelta(minutes=1),
                 max_delivery_count=2147483647,
+                max_size_in_megabytes=5120,
             )
 
 
 def fill(secondary: str, queues: int, messages: int, size: int = 1024) -> None:
+    """The same number of messages in each queue; each carries its destination."""
     from pairbus.lean.connection import LeanConnection
     from pairbus.spark.encode import encode_message
 
@@ -76,144 +132,153 @@ def fill(secondary: str, queues: int, messages: int, size: int = 1024) -> None:
                     assert outcome.is_accepted, outcome.error
 
 
-class Cpu:
-    """CPU seconds of kinds of processes, this one's children included."""
+def drain(
+    messages: int, queues: int, cap: int, *, durable: bool, warm_up: int = WARM_UP
+) -> dict[str, float]:
+    """By the syphon: a first drain warms Java up, the second one is measured."""
+    with pair(queues, durable=durable) as brokers:
+        handle = brokers.start_syphon(queues, cap)
+        brokers.fill(queues, warm_up)
+        assert handle.wait_until_empty(300)
+        handle.pause()
+        time.sleep(2)
+        progress = Path(handle.checkpoint) / "progress.json"
 
-    def __init__(self, brokers: list[psutil.Process]) -> None:
-        self._brokers = brokers
-        self._seen: dict[int, tuple[str, float]] = {}
-        self._stop = threading.Event()
-        self._start = self._sums(self._look())
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
+        def forwarded() -> int:
+            return int(json.loads(progress.read_text())["forwarded"])
 
-    def _look(self) -> dict[int, tuple[str, float]]:
-        found = dict(self._seen)
-        ids = {process.pid for process in self._brokers}
-        for process in [*self._brokers, psutil.Process(), *psutil.Process().children(True)]:
-            try:
-                times, name = process.cpu_times(), process.name()
-            except psutil.Error:
-                continue
-            kind = "brokers" if process.pid in ids else "jvm" if "java" in name else "python"
-            found[process.pid] = (kind, times.user + times.system)
-        self._seen = found
-        return found
-
-    def _run(self) -> None:
-        while not self._stop.wait(0.5):
-            self._look()
-
-    @staticmethod
-    def _sums(found: dict[int, tuple[str, float]]) -> dict[str, float]:
-        sums: dict[str, float] = {"brokers": 0.0, "jvm": 0.0, "python": 0.0}
-        for kind, seconds in found.values():
-            sums[kind] += seconds
-        return sums
-
-    def used(self) -> dict[str, float]:
-        self._stop.set()
-        self._thread.join()
-        now = self._sums(self._look())
-        return {kind: now[kind] - self._start[kind] for kind in now}
-
-
-def drain(messages: int, queues: int, cap: int, *, durable: bool) -> dict[str, float]:
-    """By the syphon: a first small drain warms Spark up, the second one is measured."""
-    from pairbus.options import SyphonOptions
-    from pairbus.spark.syphon import start_syphon
-
-    with tempfile.TemporaryDirectory() as folder:
-        base = Path(folder)
-        data = (base / "p", base / "s") if durable else (None, None)
-        with (
-            broker_process("contoso", data[0]) as (primary, one),
-            broker_process("contoso-dr", data[1]) as (secondary, two),
-        ):
-            prepare(primary, secondary, queues)
-            options = SyphonOptions(
-                primary=primary, secondary=secondary, primary_namespace="contoso",
-                backlog_queue_count=queues, checkpoint=str(base / "checkpoint"),
-                ledger=str(base / "ledger"), max_messages_per_trigger=cap, master="local[2]",
-            )  # fmt: skip
-            handle = start_syphon(options)
-            fill(secondary, queues, 20 * queues)
-            handle.wait_until_empty(120)
-            handle.pause()
-            time.sleep(2)
-            before = handle.status()["forwarded"]
-            fill(secondary, queues, messages)
-            cpu = Cpu([one, two])
-            started = time.monotonic()
-            handle.resume()
-            while handle.status()["forwarded"] - before < messages:
-                time.sleep(0.05)
-            seconds = time.monotonic() - started
-            used = cpu.used()
-            memory = max((p.memory_info().rss for p in psutil.Process().children(True)), default=0)
-            handle.stop()
-    figures = {"rate": messages / seconds, "largest_mb": memory / 1e6}
-    figures.update({f"cpu_{k}": v * 1e6 / messages for k, v in used.items()})
+        before = forwarded()
+        brokers.fill(queues, messages)
+        watch = brokers.watch()
+        started = time.monotonic()
+        handle.resume()
+        while forwarded() - before < messages:
+            time.sleep(0.05)
+        seconds = time.monotonic() - started
+        cpu, peak = watch.end()
+        handle.stop()
+    figures = {"rate": messages / seconds, **per_message(cpu, messages)}
+    figures["cores"] = sum(cpu.values()) / seconds
+    figures.update({f"peak_{kind}_mb": value for kind, value in peak.items()})
     return figures
+
+
+def per_message(cpu: dict[str, float], messages: int) -> dict[str, float]:
+    """CPU microseconds per message: brokers, Java, Python."""
+    brokers = cpu.pop("primary", 0.0), cpu.pop("secondary", 0.0)
+    cpu["brokers"] = sum(brokers)
+    return {f"cpu_{kind}": seconds * 1e6 / messages for kind, seconds in sorted(cpu.items())}
 
 
 def pump(messages: int, queues: int, *, durable: bool) -> dict[str, float]:
     """By hand with the SDK: receive 100, send them as a batch, complete each."""
     from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
-    with tempfile.TemporaryDirectory() as folder:
-        base = Path(folder)
-        data = (base / "p", base / "s") if durable else (None, None)
+    with pair(queues, durable=durable) as brokers:
+        brokers.fill(queues, messages)
+        watch = brokers.watch()
+        moved = 0
         with (
-            broker_process("contoso", data[0]) as (primary, one),
-            broker_process("contoso-dr", data[1]) as (secondary, two),
+            ServiceBusClient.from_connection_string(brokers.primary) as out,
+            ServiceBusClient.from_connection_string(brokers.secondary) as back,
+            out.get_queue_sender("orders") as sender,
         ):
-            prepare(primary, secondary, queues)
-            fill(secondary, queues, messages)
-            cpu = Cpu([one, two])
-            moved = 0
-            with (
-                ServiceBusClient.from_connection_string(primary) as out,
-                ServiceBusClient.from_connection_string(secondary) as back,
-                out.get_queue_sender("orders") as sender,
-            ):
-                started = time.monotonic()
-                for number in range(queues):
-                    with back.get_queue_receiver(f"{PREFIX}/{number}") as receiver:
-                        while got := receiver.receive_messages(100, max_wait_time=0.5):
-                            batch = sender.create_message_batch()
-                            for message in got:
-                                batch.add_message(
-                                    ServiceBusMessage(
-                                        b"".join(message.body), message_id=message.message_id
-                                    )
+            started = time.monotonic()
+            for number in range(queues):
+                with back.get_queue_receiver(f"{PREFIX}/{number}") as receiver:
+                    while got := receiver.receive_messages(100, max_wait_time=0.5):
+                        batch = sender.create_message_batch()
+                        for message in got:
+                            batch.add_message(
+                                ServiceBusMessage(
+                                    b"".join(message.body), message_id=message.message_id
                                 )
-                            sender.send_messages(batch)
-                            for message in got:
-                                receiver.complete_message(message)
-                            moved += len(got)
-                            if moved % (messages // queues) == 0:
-                                break
-                seconds = time.monotonic() - started
-            used = cpu.used()
-    figures = {"rate": moved / seconds}
-    figures.update({f"cpu_{k}": v * 1e6 / moved for k, v in used.items()})
-    return figures
+                            )
+                        sender.send_messages(batch)
+                        for message in got:
+                            receiver.complete_message(message)
+                        moved += len(got)
+                        if moved % (messages // queues) == 0:
+                            break
+            seconds = time.monotonic() - started
+        cpu, _ = watch.end()
+    return {"rate": moved / seconds, **per_message(cpu, moved)}
+
+
+def idle(queues: int, *, poll: float = 2.0, seconds: float = 20.0) -> dict[str, float]:
+    """Receives that the broker counts while there is nothing to do, and micro-batches."""
+    with pair(queues, durable=False) as brokers:
+        host = brokers.secondary.partition("://")[2].partition(";")[0].rstrip("/")
+
+        def receives() -> int:
+            with urllib.request.urlopen(f"http://{host}/$control/operations") as answer:
+                counts = json.load(answer)
+            return sum(
+                kinds["receive-empty"]["calls"]
+                for kinds in counts.values()
+                if "receive-empty" in kinds
+            )
+
+        handle = brokers.start_syphon(queues, 20_000, long_poll=poll)
+        brokers.fill(queues, 100)
+        assert handle.wait_until_empty(120)
+        time.sleep(2 * poll)
+        offsets = Path(handle.checkpoint) / "spark" / "offsets"
+        batches, before, watch = len(list(offsets.glob("[0-9]*"))), receives(), brokers.watch()
+        time.sleep(seconds)
+        counted = receives() - before
+        cpu, _ = watch.end()
+        ran = len(list(offsets.glob("[0-9]*"))) - batches
+        handle.stop()
+    return {
+        "receives_per_hour": counted * poll / seconds * 3600 / LONG_POLL,
+        "micro_batches": ran,
+        "cpu_share": sum(cpu.values()) / seconds * 100,
+    }
+
+
+_UNITS = {
+    "rate": "msg/s", "cores": "cores", "receives_per_hour": "1/h", "micro_batches": "batches",
+    "cpu_share": "%", "ratio": "x",
+}  # fmt: skip
 
 
 def lines(prefix: str, figures: dict[str, float]) -> Iterator[str]:
     """`name value unit`, one per figure."""
     for name, value in figures.items():
-        unit = "msg/s" if name == "rate" else "MB" if name.endswith("_mb") else "us/msg"
-        yield f"{prefix}_{name} {value:.1f} {unit}"
+        unit = _UNITS.get(name) or ("MB" if name.endswith("_mb") else "us/msg")
+        yield (
+            f"{prefix}_{name} {value:.2f} {unit}"
+            if value < 10
+            else (f"{prefix}_{name} {value:.1f} {unit}")
+        )
 
 
-def run(messages: int = 200_000, queues: int = 10, cap: int = 10_000) -> Iterator[str]:
+def run(
+    messages: int = 200_000,
+    queues: int = 10,
+    cap: int = 20_000,
+    *,
+    pump_messages: int = 10_000,
+    warm_up: int = WARM_UP,
+    only: str | None = None,
+) -> Iterator[str]:
     """The figures of `make bench`: the pump beside the syphon, in one run."""
-    yield from lines("syphon_sdk_pump", pump(10_000, queues, durable=False))
+    os.environ.setdefault("PYTHONHASHSEED", "0")
+    if only in (None, "memory", "durable"):
+        yield f"syphon_drain_warm_up {warm_up} messages"
     for kind in ("memory", "durable"):
-        figures = drain(messages, queues, cap, durable=kind == "durable")
-        yield from lines(f"syphon_drain_{kind}", figures)
+        by_hand = None
+        if only in (None, "pump"):
+            by_hand = pump(pump_messages, queues, durable=kind == "durable")
+            yield from lines(f"syphon_sdk_pump_{kind}", by_hand)
+        if only in (None, kind):
+            figures = drain(messages, queues, cap, durable=kind == "durable", warm_up=warm_up)
+            if by_hand is not None:
+                figures["ratio"] = figures["rate"] / by_hand["rate"]
+            yield from lines(f"syphon_drain_{kind}", figures)
+    if only in (None, "idle"):
+        yield from lines("syphon_idle", idle(queues))
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -221,17 +286,15 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--messages", type=int, default=200_000)
     parser.add_argument("--pump-messages", type=int, default=10_000)
     parser.add_argument("--queues", type=int, default=10)
-    parser.add_argument("--cap", type=int, default=10_000)
-    parser.add_argument("--only", choices=["memory", "durable", "pump"])
+    parser.add_argument("--cap", type=int, default=20_000)
+    parser.add_argument("--warm-up", type=int, default=WARM_UP)
+    parser.add_argument("--only", choices=["memory", "durable", "pump", "idle"])
     given = parser.parse_args(argv)
-    os.environ.setdefault("PYTHONHASHSEED", "0")
-    if given.only in (None, "pump"):
-        figures = pump(given.pump_messages, given.queues, durable=False)
-        print(*lines("syphon_sdk_pump", figures), sep="\n", flush=True)
-    for kind in ("memory", "durable"):
-        if given.only in (None, kind):
-            figures = drain(given.messages, given.queues, given.cap, durable=kind == "durable")
-            print(*lines(f"syphon_drain_{kind}", figures), sep="\n", flush=True)
+    for line in run(
+        given.messages, given.queues, given.cap,
+        pump_messages=given.pump_messages, warm_up=given.warm_up, only=given.only,
+    ):  # fmt: skip
+        print(line, flush=True)
 
 
 if __name__ == "__main__":

@@ -115,7 +115,7 @@ class SyphonOptions:
     long_poll: float = 900.0
     max_messages_per_second: float | None = None
     max_bytes_per_second: float | None = None
-    max_messages_per_trigger: int = 5000
+    max_messages_per_trigger: int = 20_000
     retry_after: float = 10.0
     transform: str | Callable[..., Any] | None = None
 

@@ -70,6 +70,11 @@ class StateDir:
         """Whether it is asked to end."""
         return (self.path / "stop").exists()
 
+    @property
+    def halted(self) -> bool:
+        """Whether nothing more is to be read: it is asked to end, or paused."""
+        return self.stopping or self.control().paused
+
     def ask_to_stop(self) -> None:
         """Ask reader, sink and keeper to finish what they have in hand."""
         (self.path / "stop").touch()

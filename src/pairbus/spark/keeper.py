@@ -335,6 +335,7 @@ class Keeper:
         with self._lock:
             now = self._clock()
             self._collect(now)
+            self._write_progress()  # a micro-batch has just ended: say what it did
             self._warm |= self._bell.rung()
             control = self._state.control()
             self._messages = self._messages.limit(control.max_messages_per_second).refill(now)

@@ -94,7 +94,7 @@ OPTIONS = (
            "`receiveAndDelete` takes, at most once.", _one_of("peek", "peekLock", "receiveAndDelete")),
     Option("columns", "string", "all", "read",
            "Columns to decode, separated by commas: fewer are faster. `all` for all of them.", _names),
-    Option("maxMessagesPerTrigger", "int", "5000", "read",
+    Option("maxMessagesPerTrigger", "int", "20000", "read",
            "Most messages of one queue in one micro-batch; in a batch read, most messages of one queue "
            "(there the default is no limit).", _positive),
     Option("maxBytesPerTrigger", "int", "67108864", "read",

@@ -289,7 +289,7 @@ def receive(options: ConnectorOptions, partition: ReceivePartition) -> "Iterator
                 wire.give_back(queue, tokens)
                 journal.forget(partition.epoch, queue)
             page = journal.page(partition.epoch, queue)
-        while left > 0 and room > 0 and not done and not (state and state.stopping):
+        while left > 0 and room > 0 and not done and not (state and state.halted):
             got = wire.receive(queue, min(left, options["arrowBatchSize"]), room)
             if not got:
                 more = False

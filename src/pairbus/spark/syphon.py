@@ -82,7 +82,7 @@ def deliver(messages: "DataFrame", setup: Setup) -> "StreamingQuery":
         .options(**setup.sink_options())
         .option("checkpointLocation", str(setup.checkpoint / "spark"))
         .queryName(setup.client_id)
-        .trigger(processingTime="1 second")
+        .trigger(processingTime="500 milliseconds")
         .outputMode("append")
         .start()
     )
