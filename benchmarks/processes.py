@@ -19,7 +19,7 @@ class Watch:
         self._peak: dict[str, float] = {}
         self._stop = threading.Event()
         self._look()
-        self._start = self._sums()
+        self._start, self._machine = self._sums(), _machine()
         self._peak.clear()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -47,6 +47,12 @@ class Watch:
             sums[kind] = sums.get(kind, 0.0) + seconds
         return sums
 
+    def others(self) -> float:
+        """CPU seconds that other processes of the machine used since the start."""
+        now = self._sums()
+        ours = sum(now.values()) - sum(self._start.values())
+        return max(0.0, _machine() - self._machine - ours)
+
     def end(self) -> tuple[dict[str, float], dict[str, float]]:
         """CPU seconds by kind since the start, and megabytes of the largest process of each."""
         self._stop.set()
@@ -54,3 +60,9 @@ class Watch:
         self._look()
         now = self._sums()
         return {kind: now[kind] - self._start.get(kind, 0.0) for kind in now}, dict(self._peak)
+
+
+def _machine() -> float:
+    """CPU seconds that the machine spent on anything."""
+    times = psutil.cpu_times()
+    return sum(times) - times.idle - getattr(times, "iowait", 0.0) - getattr(times, "guest", 0.0)

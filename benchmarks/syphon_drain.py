@@ -156,9 +156,11 @@ def drain(
             time.sleep(0.05)
         seconds = time.monotonic() - started
         cpu, peak = watch.end()
+        others = watch.others() / seconds
         handle.stop()
-    figures = {"rate": messages / seconds, **per_message(cpu, messages)}
-    figures["cores"] = sum(cpu.values()) / seconds
+    figures = {"rate": messages / seconds}
+    figures["cores"], figures["others_cores"] = sum(cpu.values()) / seconds, others
+    figures.update(per_message(cpu, messages))
     figures.update({f"peak_{kind}_mb": value for kind, value in peak.items()})
     return figures
 
@@ -238,8 +240,8 @@ def idle(queues: int, *, poll: float = 2.0, seconds: float = 20.0) -> dict[str, 
 
 
 _UNITS = {
-    "rate": "msg/s", "cores": "cores", "receives_per_hour": "1/h", "micro_batches": "batches",
-    "cpu_share": "%", "ratio": "x",
+    "rate": "msg/s", "cores": "cores", "others_cores": "cores", "receives_per_hour": "1/h",
+    "micro_batches": "batches", "cpu_share": "%", "ratio": "x",
 }  # fmt: skip
 
 

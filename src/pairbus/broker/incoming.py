@@ -19,6 +19,7 @@ from .entities.messages import IncomingMessage
 __all__ = ["BATCH_FORMAT", "read_batch", "read_message"]
 
 MAX_BATCH = 100_000
+_new = IncomingMessage.__new__
 _UNLIMITED_TTL = 0xFFFFFFFF
 _MAX_TTL = 1 << 61  # milliseconds: so that a time and this have room in 64 bits
 _BROKERS_OWN = frozenset({
@@ -59,19 +60,23 @@ def read_message(payload: bytes) -> IncomingMessage:
     if (ttl is None or ttl == _UNLIMITED_TTL) and expiry is not None and created is not None:
         # Too long for the header: told by the absolute expiry.
         ttl = min(max(0, expiry - created), _MAX_TTL)
-    return IncomingMessage(
-        bare,
-        annotations=notes,
-        size=len(payload),
-        message_id=None if message_id is None else _text(message_id),
-        session_id=session_id,
-        partition_key=None if partition_key is None else str(partition_key),
-        content_type=content_type,
-        ttl=None if ttl is None else int(ttl),
-        scheduled=int(scheduled) if isinstance(scheduled, int) else None,
-        durable=bool(durable),
-        priority=4 if priority is None else int(priority),
+    # Field by field: this is done for every message that comes in.
+    message = _new(IncomingMessage)
+    message.bare = bare
+    message.annotations = notes
+    message.size = len(payload)
+    message.message_id = (
+        message_id if message_id is None or type(message_id) is str else _text(message_id)
     )
+    message.session_id = session_id
+    message.partition_key = None if partition_key is None else str(partition_key)
+    message.content_type = content_type
+    message.ttl = None if ttl is None else int(ttl)
+    message.scheduled = int(scheduled) if isinstance(scheduled, int) else None
+    message.durable = bool(durable)
+    message.priority = 4 if priority is None else int(priority)
+    message.hops = message.origin = 0
+    return message
 
 
 def _text(value: Any) -> str:
