@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 from pairbus import envelope
 from pairbus.amqp.codec import decode, encode
 from pairbus.amqp.types import Decimal128, Described, Int, Symbol, Timestamp, UByte, UInt, ULong
-from pairbus.core.syphon_message import ALIAS_NAMES, compose, join, open_message, sections, skip
+from pairbus.core.syphon_message import (
+    ALIAS_NAMES,
+    _open_slowly,
+    compose,
+    join,
+    open_message,
+    sections,
+    skip,
+)
 
 
 def section(code, value):
@@ -175,3 +183,38 @@ def test_skip_ends_where_decode_ends(value, tail):
 def test_a_batch_is_a_row_of_data_sections():
     messages = [b"a", b"b" * 300]
     assert join(messages) == section(0x75, b"a") + section(0x75, b"b" * 300)
+
+
+numbers = st.one_of(st.integers(-128, 127), st.integers(-(2**63), 2**63 - 1))
+fronts = st.fixed_dictionaries(
+    {},
+    optional={
+        Symbol("x-opt-sequence-number"): numbers,
+        Symbol("x-opt-enqueue-sequence-number"): numbers,
+        Symbol("x-opt-enqueued-time"): numbers.map(Timestamp),
+        Symbol("x-opt-locked-until"): numbers.map(Timestamp),
+        Symbol("x-opt-message-state"): st.integers(0, 2).map(Int),
+        Symbol("x-opt-deadletter-source"): st.text(max_size=3),
+        Symbol("x-mine"): st.text(max_size=3),
+    },
+)
+
+
+@given(
+    st.lists(
+        st.builds(
+            delivered,
+            application=st.sampled_from([None, {"x-ms-path": "a"}, {"k": 1}, {"x-ms-path": 1}]),
+            annotations=fronts,
+            header=st.sampled_from(
+                [None, [], [False, UByte(4), None, None, UInt(0)], [None, None, UInt(5)]]
+            ),
+            properties=st.sampled_from([None, [], ["i" * 300], [ULong(3)]]),
+        ),
+        max_size=10,
+    )
+)
+def test_a_message_is_the_same_whatever_was_seen_before_it(payloads):
+    for payload in payloads:
+        for aliases in (True, False):
+            assert open_message(payload, aliases=aliases) == _open_slowly(payload, aliases)

@@ -7,6 +7,8 @@ from datetime import timedelta
 
 import pytest
 
+from pairbus.amqp.codec import encode
+from pairbus.amqp.types import Symbol
 from pairbus.broker.entities.errors import (
     ArgumentError,
     EntityDisabledError,
@@ -17,6 +19,7 @@ from pairbus.broker.entities.errors import (
 )
 from pairbus.broker.entities.messages import Outcome
 from pairbus.broker.entities.model import EntityStatus, QueueDescription
+from pairbus.broker.outgoing import render_delivery, render_locked
 from tests.broker.entities.kit import Bench, properties_of
 
 
@@ -358,3 +361,45 @@ def test_a_deleted_queue_ends_its_receivers_and_forgets_its_messages():
     assert bench.receive(5) == []
     bench.pass_time(600_000)
     assert bench.ns.runtime("q").total_message_count == 0
+
+
+def test_many_are_completed_at_once_and_the_lost_ones_are_told():
+    bench = Bench()
+    bench.send(*(b"%d" % n for n in range(600)))
+    early = bench.receive(300)
+    bench.pass_time(40_000)
+    late = bench.receive(300)
+    bench.clock.now += 20_000  # the locks of the first are over, and nobody has noticed yet
+    tokens = [d.lock_token for d in early + late]
+    unknown = b"x" * 16
+    lost = bench.ns.update_disposition("q", [*tokens, unknown], Outcome.COMPLETE)
+    assert lost == [*(d.lock_token for d in early), unknown]
+    assert bench.ns.runtime("q").total_message_count == 300
+    again = bench.receive(600)
+    assert [d.message.bare for d in again] == [b"%d" % n for n in range(300)]
+    assert {d.message.delivery_count for d in again} == {1}
+
+
+def test_what_came_back_is_delivered_in_its_place_among_many():
+    bench = Bench()
+    bench.send(*(b"%d" % n for n in range(20)))
+    first = bench.receive(10)
+    for delivery in (first[7], first[2]):
+        bench.ns.update_disposition("q", [delivery.lock_token], Outcome.ABANDON)
+    assert [d.message.bare for d in bench.receive(6)] == [b"2", b"7", b"10", b"11", b"12", b"13"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"ttl": 5000},
+        {"durable": True, "priority": 9},
+        {"annotations": encode({Symbol("k"): 1})},
+    ],
+)
+def test_a_delivery_looks_the_same_in_one_part_or_in_two(fields):
+    bench = Bench()
+    bench.send(b"\x00\x53\x75\xa0\x01x", **fields)
+    (delivery,) = bench.receive()
+    assert b"".join(render_locked(delivery)) == render_delivery(delivery)
