@@ -1,22 +1,14 @@
 """An outage with no Azure account: a message waits in the backlog, then comes home."""
 
-from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from azure.servicebus import ServiceBusMessage
 
-from pairbus import SendAvailabilityPairedNamespaceOptions, SyphonOptions, broker, pair_namespace
+from pairbus import broker, pair_namespace
+from pairbus.testing import pair_options
 
 with broker.run("contoso") as primary, broker.run("contoso-dr") as secondary:
     primary.create_queue("orders")
-    here, there = primary.connection_string, secondary.connection_string
-    options = SendAvailabilityPairedNamespaceOptions(
-        secondary=ServiceBusClient.from_connection_string(there),
-        secondary_admin=secondary.admin_client(),
-        primary_namespace="contoso",
-        backlog_queue_count=2,
-        failover_interval=0,
-        enable_syphon=True,
-        syphon=SyphonOptions(primary=here, secondary=there),
-    )
-    with pair_namespace(ServiceBusClient.from_connection_string(here), options) as client:
+    options = pair_options(primary, secondary, failover_interval=0, enable_syphon=True)
+    with pair_namespace(primary.client(), options) as client:
         sender = client.get_queue_sender("orders")
         primary.kill()  # the outage
         sender.send_messages(ServiceBusMessage("an umbrella"))  # works all the same

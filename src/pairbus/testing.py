@@ -1,4 +1,4 @@
-"""Tools for testing Service Bus code: fixtures, a fault proxy, a fake clock.
+"""Tools for testing Service Bus code: fixtures, a pair's options, a fault proxy, a fake clock.
 
 As a pytest plugin it is found by itself; a test asks for a namespace by name:
 
@@ -30,6 +30,8 @@ from pairbus.broker.run import RunningNamespace, run
 
 if TYPE_CHECKING:
     import pytest
+
+    from pairbus.options import SendAvailabilityPairedNamespaceOptions
 else:
     try:
         import pytest
@@ -45,8 +47,35 @@ __all__ = [
     "FakeClock",
     "FaultProxy",
     "RunningNamespace",
+    "pair_options",
     "run",
 ]
+
+
+def pair_options(
+    primary: RunningNamespace, secondary: RunningNamespace, *, aio: bool = False, **options: Any
+) -> SendAvailabilityPairedNamespaceOptions:
+    """Return the options that pair two embedded namespaces, for `pair_namespace`.
+
+    Args:
+        primary: Where messages go while all is well.
+        secondary: Where the backlog queues are.
+        aio: For `pairbus.aio.pair_namespace`.
+        options: Any of `SendAvailabilityPairedNamespaceOptions`; they win over what is filled in
+            here. `syphon` need not be given for `enable_syphon`.
+    """
+    from pairbus.options import SendAvailabilityPairedNamespaceOptions, SyphonOptions
+
+    filled: dict[str, Any] = {
+        "primary_namespace": primary.name,
+        "secondary": secondary.aio_client() if aio else secondary.client(),
+        "secondary_admin": secondary.aio_admin_client() if aio else secondary.admin_client(),
+    }
+    if options.get("enable_syphon"):
+        filled["syphon"] = SyphonOptions(
+            primary=primary.connection_string, secondary=secondary.connection_string
+        )
+    return SendAvailabilityPairedNamespaceOptions(**{**filled, **options})
 
 
 class FakeClock:

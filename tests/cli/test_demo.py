@@ -3,9 +3,11 @@
 import io
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
-from pathlib import Path
+import urllib.request
 
 import pytest
 
@@ -102,22 +104,46 @@ def test_picture_is_plain_lines_in_a_pipe_and_drawn_on_a_terminal(capsys):
     assert lines[lines.index(bar) - 1] == "drain  4 of 4"
 
 
+def start_demo(folder, *options):
+    return subprocess.Popen(
+        [sys.executable, "-m", "pairbus", "--debug", "demo", "--fast", *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "TMPDIR": str(folder), "PYTHONUNBUFFERED": "1"},
+    )
+
+
+def read_until(process, text):
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if text in line:
+            return lines
+    raise AssertionError("".join(lines))
+
+
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_demo_survives_the_outage_and_loses_nothing(tmp_path):
-    log = tmp_path / "out"
-    with log.open("w") as out:
-        done = subprocess.run(
-            [sys.executable, "-m", "pairbus", "--debug", "demo", "--fast", "--json"],
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            timeout=580,
-            env={**os.environ, "TMPDIR": str(tmp_path)},
+def test_demo_survives_the_outage_loses_nothing_and_stays_up_to_play_with(tmp_path):
+    with start_demo(tmp_path, "--json", "--keep") as demo:
+        lines = read_until(demo, "Ctrl-C ends it.")
+        exports = re.findall(r"export (\w+)='(.*)'", "".join(lines))
+        page = re.search(r"live page: (\S+)", "".join(lines))[1]
+        assert urllib.request.urlopen(page, timeout=30).status == 200
+        listed = subprocess.run(
+            [sys.executable, "-m", "pairbus", "backlog", "list", "--json"],
+            capture_output=True,
+            text=True,
+            env={**os.environ, **dict(exports)},
         )
-    text = log.read_text()
-    found = json.loads(text.strip().splitlines()[-1])
-    assert done.returncode == 0, text
+        assert listed.returncode == 0, listed.stderr
+        assert [queue["active"] for queue in json.loads(listed.stdout)["queues"]] == [0, 0]
+        demo.send_signal(signal.SIGINT)
+        lines += demo.stdout.readlines()
+    assert demo.returncode == 0, "".join(lines)
+    (found,) = [json.loads(line) for line in lines if line.startswith("{")]
     assert found["ok"]
     assert found["lost"] == 0
     assert found["sent"] == found["delivered"] > found["through_backlog"] > 0
@@ -126,4 +152,18 @@ def test_demo_survives_the_outage_and_loses_nothing(tmp_path):
     stages = {row["stage"] for row in found["cost"]["stages"]}
     assert {"send_primary", "send_backlog", "receive_backlog", "ping"} <= stages
     # It cleans up after itself.
-    assert not list(Path(tmp_path).glob("pairbus-demo-*"))
+    assert not list(tmp_path.glob("pairbus-demo-*"))
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+def test_demo_that_is_terminated_leaves_no_broker_behind(tmp_path):
+    with start_demo(tmp_path, "--no-page") as demo:
+        lines = read_until(demo, "contoso-dr runs as process")
+        demo.terminate()
+        lines += demo.stdout.readlines()
+    assert demo.returncode == 128 + signal.SIGTERM, "".join(lines)
+    for pid in re.findall(r"runs as process (\d+)", "".join(lines)):
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(pid), 0)
+    assert not list(tmp_path.glob("pairbus-demo-*"))

@@ -18,6 +18,8 @@ from .faults import Faults
 from .settings import DEFAULT_KEY_NAME, BrokerSettings, Limits
 
 if TYPE_CHECKING:
+    from azure.servicebus import ServiceBusClient
+    from azure.servicebus.aio import ServiceBusClient as AioClient
     from azure.servicebus.aio.management import (
         ServiceBusAdministrationClient as AioAdministrationClient,
     )
@@ -158,6 +160,18 @@ class RunningNamespace:
         return self._broker is not None and self._broker.is_running
 
     # -- clients ---------------------------------------------------------------------------------
+
+    def client(self, **options: Any) -> ServiceBusClient:
+        """Return the SDK's client."""
+        from azure.servicebus import ServiceBusClient
+
+        return ServiceBusClient.from_connection_string(self.connection_string, **options)
+
+    def aio_client(self, **options: Any) -> AioClient:
+        """Return the SDK's asynchronous client."""
+        from azure.servicebus.aio import ServiceBusClient
+
+        return ServiceBusClient.from_connection_string(self.connection_string, **options)
 
     def admin_client(self, **options: Any) -> ServiceBusAdministrationClient:
         """Return the SDK's administration client, over plain HTTP: no certificate to trust."""

@@ -1,5 +1,7 @@
 """`pairbus demo`: see an outage happen, nothing get lost, and what it cost."""
 
+import signal
+import sys
 import threading
 from typing import TYPE_CHECKING
 
@@ -45,8 +47,11 @@ def command(fast: bool, keep: bool, as_json: bool, no_page: bool) -> None:
     require("pyarrow", "all")
     require("pyspark", "all")
     require("aiohttp", "all")
-    from pairbus.demo.story import FAST, NORMAL, play
+    from pairbus.demo.stage import FAST, NORMAL
+    from pairbus.demo.story import play
 
+    # As with Ctrl-C, nothing that was started stays behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
         verdict, story = play(FAST if fast else NORMAL, page=not no_page)
     except (RuntimeError, OSError) as exc:
@@ -58,7 +63,7 @@ def command(fast: bool, keep: bool, as_json: bool, no_page: bool) -> None:
         if keep:
             say("")
             say("Both namespaces and the live page are still up. In another shell:")
-            for name, value in story.environment().items():
+            for name, value in story.stage.environment().items():
                 click.echo(f"  export {name}='{value}'")
             say("Ctrl-C ends it.")
             threading.Event().wait()

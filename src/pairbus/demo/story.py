@@ -2,70 +2,46 @@
 
 import contextlib
 import dataclasses
-import json
 import logging
 import os
 import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from azure.servicebus import ServiceBusClient
-
-from pairbus import (
-    SendAvailabilityPairedNamespaceOptions,
-    SyphonOptions,
-    aio,
-    pair_namespace,
-)
-from pairbus.broker.clients import admin_client, aio_admin_client
-from pairbus.cli.config import Endpoint, Pair
-from pairbus.cli.output import one_line, to_plain
+from pairbus import PairedClient, aio
+from pairbus.broker.clients import admin_client
+from pairbus.cli.output import one_line
 from pairbus.demo.account import Account, Verdict, judge
 from pairbus.demo.picture import Picture, Scene
 from pairbus.demo.processes import BrokerProcess
+from pairbus.demo.stage import (
+    BILLS,
+    DETECTING,
+    NEWS,
+    ORDERS,
+    PRIMARY,
+    SECONDARY,
+    SESSIONS,
+    Stage,
+    Tempo,
+    balance_books,
+    start_spark,
+    write_entities,
+)
 from pairbus.demo.traffic import Load
 from pairbus.events import Event, FailedOver, MessageBacklogged, Restored
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PRIMARY, SECONDARY = "contoso", "contoso-dr"
-ORDERS, BILLS, NEWS = "orders", "bills", "news"
-DETECTING = {ORDERS, NEWS}
-SESSIONS = {"sync": ["north", "south"], "aio": ["east", "west"]}
-RESTARTS = 5
+    from pairbus.spark.syphon import SyphonHandle
+
 ACTS = ["set up", "healthy", "outage", "recovery", "drain", "account"]
-
-
-@dataclasses.dataclass(frozen=True)
-class Tempo:
-    """How long the acts last, in seconds, and how much is sent."""
-
-    healthy: float = 12.0
-    outage: float = 30.0
-    after: float = 5.0
-    failover_interval: float = 4.0
-    ping_interval: float = 3.0
-    pace: float = 25.0  # messages a second of each sender
-    queues: int = 4
-    drain: float | None = 400.0  # messages a second at most, so that one sees it
-
-
-NORMAL = Tempo()
-FAST = Tempo(
-    healthy=3.0,
-    outage=6.0,
-    after=2.0,
-    failover_interval=1.0,
-    ping_interval=1.0,
-    queues=2,
-    drain=None,
-)
 
 
 class Story:
@@ -75,7 +51,6 @@ class Story:
         self.tempo = tempo
         self.picture = picture
         self.folder = Path(tempfile.mkdtemp(prefix="pairbus-demo-"))
-        self.ledger = self.folder / "ledger"
         self.account = Account()
         self.load = Load(self.account, tempo.pace)
         self.seconds: dict[str, float] = {}
@@ -83,13 +58,13 @@ class Story:
         self._wants_page = page
         self._stack = contextlib.ExitStack()
         self._stop = threading.Event()
-        self._clients: list[Any] = []
+        self._clients: list[PairedClient | aio.PairedClient] = []
         # Spark's active session belongs to a thread: all that is Spark is done by this one.
         self._spark_thread = ThreadPoolExecutor(1, thread_name_prefix="demo-spark")
         self._spark_started: Future[SparkSession] = Future()
-        self._handle: Any = None
-        self._restarts = 0
-        self.primary = BrokerProcess(PRIMARY, self.folder / PRIMARY, self._entities())
+        self._syphon: SyphonHandle | None = None
+        entities = write_entities(self.folder / "entities.json")
+        self.primary = BrokerProcess(PRIMARY, self.folder / PRIMARY, entities)
         self.secondary = BrokerProcess(SECONDARY, self.folder / SECONDARY)
 
     # ------------------------------------------------------------------ the acts
@@ -115,9 +90,19 @@ class Story:
                 self._stack.callback(broker.stop)
                 self.picture.say(f"{broker.namespace} runs as process {broker.pid}")
             self.picture.update(primary="up")
-            client = self._pair()
+            self.stage = Stage(
+                self.primary.connection_string,
+                self.secondary.connection_string,
+                self.folder,
+                self.tempo,
+            )
+            self._sync_client = self._stack.enter_context(contextlib.ExitStack())
+            client = self._sync_client.enter_context(self.stage.client(self._observe))
+            self._clients.append(client)
             # The syphon runs before anything happens, as it does in a real deployment.
-            self._syphon_starting = self._spark_thread.submit(self._start_syphon)
+            self._syphon_starting = self._spark_thread.submit(
+                lambda: self.stage.start_syphon(self._spark_started.result(180))
+            )
             self._start_page()
             self._start_load(client)
             self._spawn(self._watch)
@@ -125,7 +110,7 @@ class Story:
     def _healthy(self) -> None:
         with self._act("sends go to the primary, readers read there"):
             self._wait(self.tempo.healthy)
-            self._handle = self._syphon_starting.result(180)
+            self._syphon = self._syphon_starting.result(180)
 
     def _outage(self) -> None:
         with self._act(f"kill -9 {self.primary.pid}: the primary is gone, and the senders go on"):
@@ -147,42 +132,24 @@ class Story:
 
     def _drain(self) -> None:
         with self._act("the syphon, on Spark, brings the backlog home"):
-            self._wait_for(self._has_arrived, 300, "some messages did not arrive")
-            self._handle.stop(60)
-
-    def _has_arrived(self) -> bool:
-        """Whether everything is home; a syphon that ended is started again, as a supervisor does.
-
-        Spark gives a Python worker ten seconds to start, which a machine under load may miss.
-        """
-        if self.account.missing() == 0:
-            return True
-        if self._handle.error is not None and self._restarts < RESTARTS:
-            self._restarts += 1
-            self.picture.say(f"the syphon ended ({one_line(self._handle.error)[:80]}): again")
-            self._handle = self._spark_thread.submit(self._start_syphon).result(180)
-        return False
-
-    def _start_syphon(self) -> Any:
-        from pairbus.spark.syphon import start_syphon
-
-        options = SyphonOptions(
-            primary=self.primary.connection_string,
-            secondary=self.secondary.connection_string,
-            primary_namespace=PRIMARY,
-            backlog_queue_count=self.tempo.queues,
-            checkpoint=str(self.folder / "checkpoint"),
-            ledger=str(self.ledger),
-            max_messages_per_second=self.tempo.drain,
-        )
-        return start_syphon(options, spark=self._spark_started.result(180))
+            syphon = self._syphon_starting.result()
+            self._wait_for(
+                lambda: self.account.missing() == 0 or syphon.error is not None,
+                300,
+                "some messages did not arrive",
+            )
+            if syphon.error is not None:
+                self.problems.append(f"the syphon ended: {one_line(syphon.error)}")
+            syphon.stop(60)
 
     def _settle_accounts(self) -> Verdict:
         with self._act("the ledger is reconciled and priced, on Spark"):
             self.load.stop_reading()
             self._stop.set()
-            self._close_clients()
-            balanced, books, cost = self._spark_thread.submit(self._books).result(400)
+            self._sync_client.close()  # the aio client closed with its senders: ledgers are whole
+            balanced, books, cost = self._spark_thread.submit(
+                balance_books, self._spark_started.result(), self.stage.ledger
+            ).result(400)
         return judge(
             self.account,
             detecting=DETECTING,
@@ -195,80 +162,7 @@ class Story:
 
     # ------------------------------------------------------------------ the parts
 
-    def _entities(self) -> Path:
-        detection = {
-            "RequiresDuplicateDetection": True,
-            "DuplicateDetectionHistoryTimeWindow": "PT1H",
-        }
-        config = {
-            "UserConfig": {
-                "Namespaces": [
-                    {
-                        "Name": PRIMARY,
-                        "Queues": [
-                            {"Name": ORDERS, "Properties": {"RequiresSession": True, **detection}},
-                            {"Name": BILLS, "Properties": {}},
-                        ],
-                        "Topics": [
-                            {
-                                "Name": NEWS,
-                                "Properties": detection,
-                                "Subscriptions": [{"Name": "all", "Properties": {}}],
-                            }
-                        ],
-                    }
-                ],
-                "Logging": {"Type": "File"},
-            }
-        }
-        path = self.folder / "entities.json"
-        path.write_text(json.dumps(config, indent=2))
-        return path
-
-    def _options(
-        self, secondary: Any, secondary_admin: Any
-    ) -> SendAvailabilityPairedNamespaceOptions:
-        return SendAvailabilityPairedNamespaceOptions(
-            secondary=secondary,
-            secondary_admin=secondary_admin,
-            primary_namespace=PRIMARY,
-            backlog_queue_count=self.tempo.queues,
-            failover_interval=self.tempo.failover_interval,
-            ping_primary_interval=self.tempo.ping_interval,
-            send_timeout=5.0,
-            ledger=str(self.ledger),
-            observers=[self._observe],
-        )
-
-    def _pair(self) -> Any:
-        primary = ServiceBusClient.from_connection_string(
-            self.primary.connection_string, retry_total=0
-        )
-        secondary = ServiceBusClient.from_connection_string(
-            self.secondary.connection_string, retry_total=0
-        )
-        admin = self._stack.enter_context(admin_client(self.secondary.connection_string))
-        client = pair_namespace(primary, self._options(secondary, admin))
-        self._clients.append(client)
-        self._stack.callback(client.close)
-        return client
-
-    @contextlib.asynccontextmanager
-    async def _pair_aio(self) -> Any:
-        from azure.servicebus.aio import ServiceBusClient as AioClient
-
-        primary = AioClient.from_connection_string(self.primary.connection_string, retry_total=0)
-        secondary = AioClient.from_connection_string(
-            self.secondary.connection_string, retry_total=0
-        )
-        async with (
-            aio_admin_client(self.secondary.connection_string) as admin,
-            await aio.pair_namespace(primary, self._options(secondary, admin)) as client,
-        ):
-            self._clients.append(client)
-            yield client
-
-    def _start_load(self, client: Any) -> None:
+    def _start_load(self, client: PairedClient) -> None:
         load = self.load
         for session in (*SESSIONS["sync"], *SESSIONS["aio"]):
             load.read(self.primary.connection_string, ORDERS, session_id=session)
@@ -276,7 +170,13 @@ class Story:
         load.read(self.primary.connection_string, NEWS, subscription="all")
         load.send_sync(client, ORDERS, "queue", SESSIONS["sync"])
         load.send_sync(client, BILLS, "queue", [])
-        load.send_aio(self._pair_aio, [(ORDERS, "queue", SESSIONS["aio"]), (NEWS, "topic", [])])
+        load.send_aio(self._aio_client, [(ORDERS, "queue", SESSIONS["aio"]), (NEWS, "topic", [])])
+
+    @contextlib.asynccontextmanager
+    async def _aio_client(self) -> AsyncIterator[aio.PairedClient]:
+        async with self.stage.aio_client(self._observe) as client:
+            self._clients.append(client)
+            yield client
 
     def _start_page(self) -> None:
         if not self._wants_page:
@@ -286,51 +186,9 @@ class Story:
         except ModuleNotFoundError as exc:
             self.picture.say(f"no live page: {exc.name} is missing (pip install 'pairbus[web]')")
             return
-        pair = Pair(
-            name="demo",
-            primary=Endpoint(self.primary.connection_string),
-            secondary=Endpoint(self.secondary.connection_string),
-            explicit_namespace=PRIMARY,
-            backlog_queue_count=self.tempo.queues,
-            ledger=str(self.ledger),
-        )
-        page = self._stack.enter_context(serving(pair, tick=1.0, refresh=2.0))
-        self.page = page
+        page = self._stack.enter_context(serving(self.stage.for_page(), tick=1.0, refresh=2.0))
         self.picture.update(page=page.link)
         self.picture.say(f"live page: {page.link}")
-
-    def _close_clients(self) -> None:
-        """Close the paired clients, so that their ledgers are complete."""
-        self._clients[0].close()  # the aio client closed with its senders
-
-    def _books(self) -> tuple[bool, str, dict[str, Any]]:
-        spark = self._spark_started.result()
-        from pairbus.ledger.prices import load_prices
-        from pairbus.spark.books import balance
-        from pairbus.spark.report import cost_report
-
-        books = balance(spark, str(self.ledger))
-        prices = load_prices()
-        report = cost_report(spark, str(self.ledger), prices, subscriptions={NEWS: 1})
-        cost = {
-            "currency": report.currency,
-            "prices_of": report.prices_of,
-            "total": report.total.spent,
-            "extra": report.extra.spent,
-            "operations": report.total.operations,
-            "stages": [
-                {
-                    "stage": line.name[0],
-                    "is_derived": "derived" in line.name,
-                    "messages": line.messages,
-                    "operations": line.operations,
-                    "cost": line.spent,
-                }
-                for line in report.by_stage
-            ],
-        }
-        is_whole = books.totals.get("lost", 0) == 0
-        return is_whole, books.verdict, to_plain(cost)
 
     # ------------------------------------------------------------------ watching
 
@@ -339,7 +197,7 @@ class Story:
             case MessageBacklogged():
                 self.account.put_aside(event.message_ids, event.backlog_queue)
             case FailedOver():
-                self.picture.say(f"failed over: {event.entity} ({event.reason[:80]})")
+                self.picture.say(f"failed over: {event.entity} ({event.reason[:160]})")
             case Restored():
                 self.picture.say(f"restored: {event.entity}, by {event.by}")
 
@@ -362,9 +220,9 @@ class Story:
                         for queue in admin.list_queues_runtime_properties()
                     )
                 drained = 0
-                if self._handle is not None:
+                if self._syphon is not None:
                     with contextlib.suppress(Exception):
-                        drained = int(self._handle.status().get("forwarded") or 0)
+                        drained = int(self._syphon.status().get("forwarded") or 0)
                 self.picture.update(
                     counts=self.account.counts(),
                     backlog=depth,
@@ -397,16 +255,6 @@ class Story:
     def _spawn(self, target: Callable[[], None]) -> None:
         threading.Thread(target=target, name=f"demo-{target.__name__}", daemon=True).start()
 
-    def environment(self) -> dict[str, str]:
-        """What to export to play with the pair while it is up."""
-        return {
-            "PAIRBUS_PRIMARY": self.primary.connection_string,
-            "PAIRBUS_SECONDARY": self.secondary.connection_string,
-            "PAIRBUS_PRIMARY_NAMESPACE": PRIMARY,
-            "PAIRBUS_LEDGER": str(self.ledger),
-            "PAIRBUS_CHECKPOINT": str(self.folder / "checkpoint"),
-        }
-
     def close(self) -> None:
         """End everything that was started, and remove the folder."""
         self._stop.set()
@@ -414,8 +262,8 @@ class Story:
             self.load.stop_sending(5)
             self.load.stop_reading(5)
             with contextlib.suppress(Exception):
-                if self._handle is not None:
-                    self._handle.stop(10)
+                if self._syphon is not None:
+                    self._syphon.stop(10)
             if self._spark_started.done() and not self._spark_started.exception():
                 self._spark_started.result().stop()
             self._spark_thread.shutdown(wait=False, cancel_futures=True)
@@ -424,15 +272,6 @@ class Story:
             for broker in (self.primary, self.secondary):
                 broker.kill()
             shutil.rmtree(self.folder, ignore_errors=True)
-
-
-def start_spark() -> "SparkSession":
-    """A warm session: the first job, and the first Python worker, are the slow ones."""
-    from pairbus.spark.session import get_session
-
-    spark = get_session(master="local[2]", app_name="pairbus demo")
-    spark.sparkContext.parallelize(range(2), 2).map(str).count()
-    return spark
 
 
 def quiet_logs() -> None:

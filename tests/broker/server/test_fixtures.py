@@ -1,8 +1,10 @@
 """The pytest fixtures that users get, and the fake clock."""
 
 import pytest
+from azure.servicebus import ServiceBusMessage
 
-from pairbus.testing import FakeClock, FaultProxy
+from pairbus import aio, pair_namespace
+from pairbus.testing import FakeClock, FaultProxy, pair_options
 
 
 def test_each_test_gets_a_namespace_of_its_own(servicebus) -> None:
@@ -25,6 +27,47 @@ def test_namespaces_by_name(servicebus_namespace, tmp_path) -> None:
 
 def test_one_for_the_whole_run(servicebus_session) -> None:
     assert servicebus_session.is_running
+
+
+@pytest.mark.slow
+@pytest.mark.sdk
+def test_two_namespaces_are_paired_in_one_line(servicebus_namespace):
+    primary, secondary = servicebus_namespace("contoso"), servicebus_namespace("contoso-dr")
+    primary.create_queue("orders")
+    options = pair_options(primary, secondary, failover_interval=0, backlog_queue_count=1)
+    assert options.primary_namespace == "contoso"
+    with pair_namespace(primary.client(retry_total=0), options) as client:
+        primary.kill()
+        client.get_queue_sender("orders").send_messages(ServiceBusMessage("an umbrella"))
+        (entity,) = client.status().entities
+        assert entity.backlog_queue == "contoso/x-servicebus-transfer/0"
+    options.secondary.close()
+    options.secondary_admin.close()
+
+
+@pytest.mark.slow
+@pytest.mark.sdk
+async def test_two_namespaces_are_paired_in_one_line_for_asyncio(servicebus_namespace):
+    primary, secondary = servicebus_namespace("contoso"), servicebus_namespace("contoso-dr")
+    primary.create_queue("orders")
+    options = pair_options(primary, secondary, aio=True, backlog_queue_count=1)
+    async with (
+        options.secondary,
+        options.secondary_admin,
+        await aio.pair_namespace(primary.aio_client(), options) as client,
+    ):
+        await client.get_queue_sender("orders").send_messages(ServiceBusMessage("an umbrella"))
+        async with client.get_queue_receiver("orders") as receiver:
+            assert [str(m) for m in await receiver.receive_messages()] == ["an umbrella"]
+
+
+def test_options_of_ones_own_win_over_those_filled_in(servicebus_namespace):
+    primary, secondary = servicebus_namespace("contoso"), servicebus_namespace("contoso-dr")
+    options = pair_options(primary, secondary, enable_syphon=True, primary_namespace="other")
+    assert options.primary_namespace == "other"
+    assert options.syphon.secondary == secondary.connection_string
+    with pytest.raises(TypeError, match="no_such_option"):
+        pair_options(primary, secondary, no_such_option=1)
 
 
 def test_the_fake_clock_moves_when_told_and_tells_others() -> None:

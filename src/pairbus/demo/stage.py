@@ -1,0 +1,217 @@
+"""What the demo is made of: its tempo, its entities, the pair, the syphon and the books."""
+
+import contextlib
+import dataclasses
+import json
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from azure.servicebus import ServiceBusClient
+
+from pairbus import (
+    PairedClient,
+    SendAvailabilityPairedNamespaceOptions,
+    SyphonOptions,
+    aio,
+    pair_namespace,
+)
+from pairbus.broker.clients import admin_client, aio_admin_client
+from pairbus.cli.config import Endpoint, Pair
+from pairbus.cli.output import to_plain
+from pairbus.options import Observer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from pairbus.spark.syphon import SyphonHandle
+
+PRIMARY, SECONDARY = "contoso", "contoso-dr"
+ORDERS, BILLS, NEWS = "orders", "bills", "news"
+DETECTING = {ORDERS, NEWS}
+SESSIONS = {"sync": ["north", "south"], "aio": ["east", "west"]}
+
+
+@dataclasses.dataclass(frozen=True)
+class Tempo:
+    """How long the acts last, in seconds, and how much is sent."""
+
+    healthy: float = 12.0
+    outage: float = 30.0
+    after: float = 5.0
+    failover_interval: float = 4.0
+    ping_interval: float = 3.0
+    pace: float = 25.0  # messages a second of each sender
+    queues: int = 4
+    drain: float | None = 400.0  # messages a second at most, so that one sees it
+
+
+NORMAL = Tempo()
+FAST = Tempo(
+    healthy=3.0,
+    outage=6.0,
+    after=2.0,
+    failover_interval=1.0,
+    ping_interval=1.0,
+    queues=2,
+    drain=None,
+)
+
+
+def write_entities(path: Path) -> Path:
+    """Write the primary's entities, in the form of the official emulator's file."""
+    detection = {
+        "RequiresDuplicateDetection": True,
+        "DuplicateDetectionHistoryTimeWindow": "PT1H",
+    }
+    subscription = {"Name": "all", "Properties": {}}
+    namespace = {
+        "Name": PRIMARY,
+        "Queues": [
+            {"Name": ORDERS, "Properties": {"RequiresSession": True, **detection}},
+            {"Name": BILLS, "Properties": {}},
+        ],
+        "Topics": [{"Name": NEWS, "Properties": detection, "Subscriptions": [subscription]}],
+    }
+    config = {"UserConfig": {"Namespaces": [namespace], "Logging": {"Type": "File"}}}
+    path.write_text(json.dumps(config, indent=2))
+    return path
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """The pair of the demo, once its two brokers run.
+
+    Args:
+        primary: connection string of the primary.
+        secondary: connection string of the secondary.
+        folder: where the ledger and the checkpoint go.
+        tempo: intervals, and how many backlog queues.
+    """
+
+    primary: str = dataclasses.field(repr=False)
+    secondary: str = dataclasses.field(repr=False)
+    folder: Path
+    tempo: Tempo
+
+    @property
+    def ledger(self) -> str:
+        """Where the ledger is."""
+        return str(self.folder / "ledger")
+
+    @property
+    def checkpoint(self) -> str:
+        """Where the syphon's checkpoint is."""
+        return str(self.folder / "checkpoint")
+
+    @contextlib.contextmanager
+    def client(self, observer: Observer) -> Iterator[PairedClient]:
+        """The paired client of `pairbus`."""
+        primary = ServiceBusClient.from_connection_string(self.primary, retry_total=0)
+        secondary = ServiceBusClient.from_connection_string(self.secondary, retry_total=0)
+        with (
+            admin_client(self.secondary) as admin,
+            pair_namespace(primary, self._options(secondary, admin, observer)) as client,
+        ):
+            yield client
+
+    @contextlib.asynccontextmanager
+    async def aio_client(self, observer: Observer) -> AsyncIterator[aio.PairedClient]:
+        """The paired client of `pairbus.aio`."""
+        from azure.servicebus.aio import ServiceBusClient as AioClient
+
+        primary = AioClient.from_connection_string(self.primary, retry_total=0)
+        secondary = AioClient.from_connection_string(self.secondary, retry_total=0)
+        async with (
+            aio_admin_client(self.secondary) as admin,
+            await aio.pair_namespace(primary, self._options(secondary, admin, observer)) as client,
+        ):
+            yield client
+
+    def _options(
+        self, secondary: Any, admin: Any, observer: Observer
+    ) -> SendAvailabilityPairedNamespaceOptions:
+        return SendAvailabilityPairedNamespaceOptions(
+            secondary=secondary,
+            secondary_admin=admin,
+            primary_namespace=PRIMARY,
+            backlog_queue_count=self.tempo.queues,
+            failover_interval=self.tempo.failover_interval,
+            ping_primary_interval=self.tempo.ping_interval,
+            send_timeout=5.0,
+            ledger=self.ledger,
+            observers=[observer],
+        )
+
+    def start_syphon(self, spark: "SparkSession") -> "SyphonHandle":
+        """Start the syphon between the two."""
+        from pairbus.spark.syphon import start_syphon
+
+        options = SyphonOptions(
+            primary=self.primary,
+            secondary=self.secondary,
+            primary_namespace=PRIMARY,
+            backlog_queue_count=self.tempo.queues,
+            checkpoint=self.checkpoint,
+            ledger=self.ledger,
+            max_messages_per_second=self.tempo.drain,
+        )
+        return start_syphon(options, spark=spark)
+
+    def for_page(self) -> Pair:
+        """The pair as the live page wants it."""
+        return Pair(
+            name="demo",
+            primary=Endpoint(self.primary),
+            secondary=Endpoint(self.secondary),
+            explicit_namespace=PRIMARY,
+            backlog_queue_count=self.tempo.queues,
+            ledger=self.ledger,
+        )
+
+    def environment(self) -> dict[str, str]:
+        """What to export to play with the pair while it is up."""
+        return {
+            "PAIRBUS_PRIMARY": self.primary,
+            "PAIRBUS_SECONDARY": self.secondary,
+            "PAIRBUS_PRIMARY_NAMESPACE": PRIMARY,
+            "PAIRBUS_LEDGER": self.ledger,
+            "PAIRBUS_CHECKPOINT": self.checkpoint,
+        }
+
+
+def start_spark() -> "SparkSession":
+    """A warm session: the first job, and the first Python worker, are the slow ones."""
+    from pairbus.spark.session import get_session
+
+    spark = get_session(master="local[2]", app_name="pairbus demo")
+    spark.sparkContext.parallelize(range(2), 2).map(str).count()
+    return spark
+
+
+def balance_books(spark: "SparkSession", ledger: str) -> tuple[bool, str, dict[str, Any]]:
+    """Whether nothing is lost by the ledger, its verdict in a line, and what everything cost."""
+    from pairbus.ledger.prices import load_prices
+    from pairbus.spark.books import balance
+    from pairbus.spark.report import cost_report
+
+    books = balance(spark, ledger)
+    report = cost_report(spark, ledger, load_prices(), subscriptions={NEWS: 1})
+    cost = {
+        "currency": report.currency,
+        "prices_of": report.prices_of,
+        "total": report.total.spent,
+        "extra": report.extra.spent,
+        "operations": report.total.operations,
+        "stages": [
+            {
+                "stage": line.name[0],
+                "is_derived": "derived" in line.name,
+                "messages": line.messages,
+                "operations": line.operations,
+                "cost": line.spent,
+            }
+            for line in report.by_stage
+        ],
+    }
+    return books.totals.get("lost", 0) == 0, books.verdict, to_plain(cost)
