@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 UV := $(VENV)/uv/bin/uv
 STAMP := $(VENV)/.ready
 SDK_STAMP := .venv-sdk-7.14.3/.ready
-JOBS ?= 2
+JOBS ?= 3
 export PYTHONHASHSEED := 0
 export UV_PYTHON_DOWNLOADS := never
 
@@ -70,9 +70,7 @@ type: $(STAMP) ## check types, strictly; with pyright what an application of our
 .PHONY: test
 test: $(STAMP) $(SDK_STAMP) ## run all tests, with all their own set-up
 	@tools/browser.sh
-	@# Spark takes all cores by itself: its tests come after the others, one at a time.
-	failed=; $(BIN)/pytest -n $(JOBS) --dist loadfile -m 'not spark and not crash' || failed=1; \
-	$(BIN)/pytest -m 'spark or crash' || failed=1; test -z "$$failed"
+	$(BIN)/python tools/run_tests.py $(JOBS)
 
 .PHONY: test-fast
 test-fast: $(STAMP) ## run the tests that need no JVM and no browser
