@@ -1,5 +1,6 @@
 """The demo, whole: real processes, a kill -9, Spark, and a verdict."""
 
+import contextlib
 import io
 import json
 import os
@@ -104,14 +105,20 @@ def test_picture_is_plain_lines_in_a_pipe_and_drawn_on_a_terminal(capsys):
     assert lines[lines.index(bar) - 1] == "drain  4 of 4"
 
 
-def start_demo(folder, *options):
-    return subprocess.Popen(
+@contextlib.contextmanager
+def running_demo(folder, *options):
+    process = subprocess.Popen(
         [sys.executable, "-m", "pairbus", "--debug", "demo", "--fast", *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         env={**os.environ, "TMPDIR": str(folder), "PYTHONUNBUFFERED": "1"},
     )
+    with process:
+        try:
+            yield process
+        finally:
+            process.terminate()
 
 
 def read_until(process, text):
@@ -127,7 +134,7 @@ def read_until(process, text):
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_demo_survives_the_outage_loses_nothing_and_stays_up_to_play_with(tmp_path):
-    with start_demo(tmp_path, "--json", "--keep") as demo:
+    with running_demo(tmp_path, "--json", "--keep") as demo:
         lines = read_until(demo, "Ctrl-C ends it.")
         exports = re.findall(r"export (\w+)='(.*)'", "".join(lines))
         page = re.search(r"live page: (\S+)", "".join(lines))[1]
@@ -139,7 +146,7 @@ def test_demo_survives_the_outage_loses_nothing_and_stays_up_to_play_with(tmp_pa
             env={**os.environ, **dict(exports)},
         )
         assert listed.returncode == 0, listed.stderr
-        assert [queue["active"] for queue in json.loads(listed.stdout)["queues"]] == [0, 0]
+        assert [queue["messages"] for queue in json.loads(listed.stdout)] == [0, 0]
         demo.send_signal(signal.SIGINT)
         lines += demo.stdout.readlines()
     assert demo.returncode == 0, "".join(lines)
@@ -158,7 +165,7 @@ def test_demo_survives_the_outage_loses_nothing_and_stays_up_to_play_with(tmp_pa
 @pytest.mark.spark
 @pytest.mark.slow
 def test_demo_that_is_terminated_leaves_no_broker_behind(tmp_path):
-    with start_demo(tmp_path, "--no-page") as demo:
+    with running_demo(tmp_path, "--no-page") as demo:
         lines = read_until(demo, "contoso-dr runs as process")
         demo.terminate()
         lines += demo.stdout.readlines()
