@@ -52,11 +52,13 @@ async def test_two_namespaces_are_paired_in_one_line_for_asyncio(servicebus_name
     primary.create_queue("orders")
     options = pair_options(primary, secondary, aio=True, backlog_queue_count=1)
     async with (
+        primary.aio_client() as home,
         options.secondary,
         options.secondary_admin,
-        await aio.pair_namespace(primary.aio_client(), options) as client,
+        await aio.pair_namespace(home, options) as client,
     ):
-        await client.get_queue_sender("orders").send_messages(ServiceBusMessage("an umbrella"))
+        async with client.get_queue_sender("orders") as sender:
+            await sender.send_messages(ServiceBusMessage("an umbrella"))
         async with client.get_queue_receiver("orders") as receiver:
             assert [str(m) for m in await receiver.receive_messages()] == ["an umbrella"]
 
