@@ -76,6 +76,7 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
         self.is_paused = False
         self.is_silent = False
+        self.namespace = broker.namespace
         self._lost = lost
         self._buffer = broker.read_buffer
         self._loop = asyncio.get_running_loop()
@@ -125,7 +126,7 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
         if self.is_silent:
             return
         self._in_read = True
-        namespace = self.broker.namespace
+        namespace = self.namespace
         namespace.begin_turn()
         try:
             try:
@@ -264,6 +265,9 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
         while index < count:
             event = events[index]
             index += 1
+            if type(event) is Disposed:
+                self._on_disposed(event)
+                continue
             if type(event) is not Delivery:
                 self._act(event)
                 continue
@@ -275,9 +279,7 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
                 link.context.on_deliveries(events[first:index])
 
     def _act(self, event: Any) -> None:
-        if isinstance(event, Disposed):
-            self._on_disposed(event)
-        elif isinstance(event, Flowed):
+        if isinstance(event, Flowed):
             if event.link is not None and isinstance(event.link.context, LinkHandler):
                 event.link.context.on_flow()
         elif isinstance(event, Attached):
@@ -303,7 +305,11 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
         if not event.by_receiver or not event.deliveries:
             return
         first = event.deliveries[0].link
-        if len(event.deliveries) == 1 or all(one.link is first for one in event.deliveries):
+        if len(event.deliveries) == 1:
+            if isinstance(first.context, LinkHandler):
+                first.context.on_disposition(event.deliveries, event.state, event.settled)
+            return
+        if all(one.link is first for one in event.deliveries):
             groups = [(first, event.deliveries)]
         else:
             by_link: dict[int, tuple[Link, list[Any]]] = {}

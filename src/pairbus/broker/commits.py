@@ -114,14 +114,16 @@ class Committing(Administration):
         """Have *callback* called on the loop once everything staged so far is durable.
 
         It is called with None, or with the StoreError that kept the group from being stored.
-        Where nothing is staged or on its way it is called at once.
+        Where nothing is staged or on its way it is called at once, or at the end of the turn.
         """
         journal = self.context.journal
-        if self._in_flight is None and not journal and not self._is_flushing:
+        if self._in_turn:
+            journal.callbacks.append(callback)  # its end sees to it
+        elif self._in_flight is None and not journal and not self._is_flushing:
             callback(None)
-            return
-        journal.callbacks.append(callback)
-        self._changed()
+        else:
+            journal.callbacks.append(callback)
+            self._changed()
 
     def begin_turn(self) -> None:
         """What follows belongs together: commit nothing before :meth:`end_turn`."""
@@ -243,7 +245,10 @@ class Committing(Administration):
     def _committed(self, group: Journal, error: Exception | None) -> None:
         self._is_flushing = True
         try:
-            self._finish(group, error)
+            if error is None and not group.arrivals:
+                self._call_back(group.callbacks, None)
+            else:
+                self._finish(group, error)
         finally:
             self._is_flushing = False
             self._in_flight = None

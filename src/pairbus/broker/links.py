@@ -78,6 +78,7 @@ class LinkHandler:
         self.link = link
         self.path = path
         self.broker = connection.broker
+        self.namespace = connection.namespace
         self.engine = connection.engine
 
     def attach(self) -> None:
@@ -170,7 +171,7 @@ class SendLink(LinkHandler):
     def __init__(self, connection: AmqpConnection, link: Link, path: str) -> None:
         super().__init__(connection, link, path)
         self.connection.tokens.require(AccessRight.SEND, path)
-        entity = self.broker.namespace.entity(path)
+        entity = self.namespace.entity(path)
         if not entity.settings.can_send:
             raise EntityDisabledError(f"The entity '{path}' is disabled for sending.")
         self._entity = entity
@@ -193,7 +194,7 @@ class SendLink(LinkHandler):
 
     def _send_together(self, deliveries: Sequence[Delivery]) -> bool:
         """Send plain messages at once, each with its own acknowledgement; False if one is odd."""
-        namespace = self.broker.namespace
+        namespace = self.namespace
         try:
             messages = []
             for delivery in deliveries:
@@ -223,7 +224,7 @@ class SendLink(LinkHandler):
         fault = self.broker.faults.strike("send", self.path) if self.broker.faults.any else None
         if fault is not None and not self._goes_on(fault, delivery):
             return
-        namespace = self.broker.namespace
+        namespace = self.namespace
         try:
             if delivery.oversize:
                 raise MessageSizeExceededError(

@@ -54,7 +54,7 @@ class ManagementLink(RequestLink):
                 f"Unauthorized access. 'Listen' or 'Send' claim(s) are required to perform this "
                 f"operation. Resource: '{entity}'."
             )
-        settings = self.broker.namespace.entity(entity).settings
+        settings = self.namespace.entity(entity).settings
         # A request may schedule several messages, each as large as the entity takes.
         self.max_request = min(4 * settings.max_message_size, self.engine.max_message_size)
 
@@ -99,7 +99,7 @@ class ManagementLink(RequestLink):
                 text = "OK" if status == 200 else "No content"
                 self._reply(request, answer.ok(status, text, body), delay)
 
-        self.broker.namespace.after_commit(done)
+        self.namespace.after_commit(done)
 
     def _reply(self, request: Request, encoded: bytes, delay: float = 0.0) -> None:
         if delay:
@@ -126,7 +126,7 @@ class ManagementLink(RequestLink):
 
     def peek(self, request: Request, body: dict[Any, Any]) -> Result:
         """Show messages, changing nothing."""
-        found = self.broker.namespace.peek(
+        found = self.namespace.peek(
             self.entity,
             int(body["from-sequence-number"]),
             min(int(body["message-count"]), _MAX_PEEK),
@@ -139,18 +139,18 @@ class ManagementLink(RequestLink):
     def schedule(self, request: Request, body: dict[Any, Any]) -> Result:
         """Take messages for later."""
         messages = [read_message(item["message"]) for item in body["messages"]]
-        numbers = self.broker.namespace.schedule(self.entity, messages)
+        numbers = self.namespace.schedule(self.entity, messages)
         return 200, {"sequence-numbers": Array(numbers, 0x81)}
 
     def cancel(self, request: Request, body: dict[Any, Any]) -> Result:
         """Take scheduled messages back."""
         numbers = [int(number) for number in body["sequence-numbers"]]
-        self.broker.namespace.cancel_scheduled(self.entity, numbers)
+        self.namespace.cancel_scheduled(self.entity, numbers)
         return 200, {}
 
     def receive_deferred(self, request: Request, body: dict[Any, Any]) -> Result:
         """Lock, or receive and delete, deferred messages by number."""
-        found = self.broker.namespace.receive_deferred(
+        found = self.namespace.receive_deferred(
             self.entity,
             [int(number) for number in body["sequence-numbers"]],
             receive_and_delete=int(body.get("receiver-settle-mode", 1)) == 0,
@@ -166,7 +166,7 @@ class ManagementLink(RequestLink):
             raise ArgumentError("The disposition status is not known.") from None
         session_id = _optional(body, "session-id")
         changes = body.get("properties-to-modify")
-        lost = self.broker.namespace.update_disposition(
+        lost = self.namespace.update_disposition(
             self.entity,
             _tokens(body["lock-tokens"]),
             outcome,
@@ -184,27 +184,25 @@ class ManagementLink(RequestLink):
     def renew_lock(self, request: Request, body: dict[Any, Any]) -> Result:
         """Extend locks of messages."""
         tokens = _tokens(body["lock-tokens"])
-        ends = self.broker.namespace.renew_lock(self.entity, tokens)
+        ends = self.namespace.renew_lock(self.entity, tokens)
         return 200, {"expirations": Array([Timestamp(end) for end in ends], 0x83)}
 
     def renew_session(self, request: Request, body: dict[Any, Any]) -> Result:
         """Extend the lock of a session."""
-        end = self.broker.namespace.renew_session(self.entity, self._session(request, body))
+        end = self.namespace.renew_session(self.entity, self._session(request, body))
         return 200, {"expiration": Timestamp(end)}
 
     def get_session_state(self, request: Request, body: dict[Any, Any]) -> Result:
         """Give the state of a session."""
         session_id = self._session(request, body)
-        return 200, {
-            "session-state": self.broker.namespace.get_session_state(self.entity, session_id)
-        }
+        return 200, {"session-state": self.namespace.get_session_state(self.entity, session_id)}
 
     def set_session_state(self, request: Request, body: dict[Any, Any]) -> Result:
         """Keep the state of a session."""
         state = body.get("session-state")
         if state is not None and not isinstance(state, bytes):
             state = str(state).encode()
-        self.broker.namespace.set_session_state(self.entity, self._session(request, body), state)
+        self.namespace.set_session_state(self.entity, self._session(request, body), state)
         return 200, {}
 
     def list_sessions(self, request: Request, body: dict[Any, Any]) -> Result:
@@ -212,7 +210,7 @@ class ManagementLink(RequestLink):
         since = body.get("last-updated-time")
         top = int(body.get("top", 100))
         skip = int(body.get("skip", 0))
-        found = self.broker.namespace.list_sessions(
+        found = self.namespace.list_sessions(
             self.entity,
             updated_since=None if since is None or since >= _MAX_TIMESTAMP else int(since),
             skip=skip,
@@ -235,12 +233,12 @@ class ManagementLink(RequestLink):
 
     def add_rule(self, request: Request, body: dict[Any, Any]) -> Result:
         """Add a rule to a subscription."""
-        add_rule(self.broker.namespace, self.entity, body)
+        add_rule(self.namespace, self.entity, body)
         return 200, {}
 
     def remove_rule(self, request: Request, body: dict[Any, Any]) -> Result:
         """Take a rule from a subscription."""
-        remove_rule(self.broker.namespace, self.entity, body)
+        remove_rule(self.namespace, self.entity, body)
         return 200, {}
 
 

@@ -72,11 +72,11 @@ class ReceiveLink(LinkHandler):
         self._sweep_at = SWEEP_FROM
         self._wants_session, self._session_id = _session_of(link)
         if not self._wants_session:
-            self.receiver = self.broker.namespace.open_receiver(
+            self.receiver = self.namespace.open_receiver(
                 path, self, receive_and_delete=self.is_destructive
             )
         elif self._session_id is not None:
-            self.receiver = self.broker.namespace.open_receiver(
+            self.receiver = self.namespace.open_receiver(
                 path,
                 self,
                 receive_and_delete=self.is_destructive,
@@ -91,7 +91,7 @@ class ReceiveLink(LinkHandler):
             self._attached(self.receiver)
             return
         try:
-            self._pending = self.broker.namespace.accept_next_session(
+            self._pending = self.namespace.accept_next_session(
                 self.path,
                 self,
                 self._accepted,
@@ -257,10 +257,16 @@ class ReceiveLink(LinkHandler):
         if not good or settled or (fault is not None and fault.kind == "hang"):
             return
         delay = fault.delay if fault is not None and fault.kind == "delay" else 0.0
-        self.broker.namespace.after_commit(lambda error: self._committed(good, echo, error, delay))
+        self.namespace.after_commit(lambda error: self._committed(good, echo, error, delay))
 
     def _complete(self, receiver: Receiver, deliveries: list[Outgoing], settled: bool) -> list[int]:
         """Complete many at once, answer those whose lock is lost, return the others' numbers."""
+        if len(deliveries) == 1:
+            (one,) = deliveries
+            if receiver.complete(one.tag):
+                return [one.id]
+            self._answer([one.id], rejected(receiver.lock_lost()), settled)
+            return []
         tokens = receiver.settle_many([one.tag for one in deliveries], Outcome.COMPLETE)
         if not tokens:
             return [one.id for one in deliveries]

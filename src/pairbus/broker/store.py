@@ -172,8 +172,7 @@ class Store:
         return (
             self._is_normal
             and len(inserts) + len(group.deletes) + len(group.updates) <= LIGHT
-            and not group.purges
-            and not group.bodies
+            and not (group.purges or group.bodies)
             and self._log.size < GATHER
             and self._log.is_sound
             and (not group.entities or all(kind in _IN_LOG for kind, _ in group.entities))
@@ -192,7 +191,7 @@ class Store:
 
     def _append(self, group: Journal) -> None:
         rows = logged(group)
-        if not any(rows):
+        if not (group.deletes or group.inserts or any(rows)):
             return  # nothing to keep: somebody only waits for what came before
         try:
             self._log.append(rows)
