@@ -1,7 +1,7 @@
 """What pairing costs: the paired sender against the SDK's own, in one run, turn by turn.
 
-All senders take turns of a few milliseconds, in an order that rotates, and each round gives one
-ratio: what else the machine does hits all of them alike. Shown is the median over hundreds of
+Two senders take turns of a few milliseconds, in an order that changes, and each round gives one
+ratio: what else the machine does hits both alike. Shown is the median over hundreds of
 rounds; `cpu` is the same of the processor time of the sending thread, which noise hardly touches.
 The brokers run in processes of their own. Both twins are measured; `aio` is the async one's.
 """
@@ -25,6 +25,11 @@ from pairbus.broker.clients import admin_client, aio_admin_client
 SINGLES = 4  # sends in a turn
 BATCH = 100  # messages in a batch; one batch is a turn
 BODY = "x" * 1024
+COMPARED = (
+    ("paired_over_raw", "paired", "raw"),
+    ("ledger_on_over_off", "ledger", "paired"),
+    ("failed_over_over_healthy", "over", "paired"),
+)
 WORK = (("single", SINGLES, 600), ("batch", BATCH, 150))  # messages in a turn, and rounds
 
 
@@ -104,19 +109,16 @@ class Turns:
         finally:
             gc.enable()
 
-    def lines(self, prefix: str, kind: str, unit: int) -> Iterator[str]:
+    def lines(self, prefix: str, what: str, kind: str, unit: int) -> Iterator[str]:
         """The figures, one line each."""
-        yield f"{prefix}.paired.{kind} {unit / statistics.median(self.wall['paired']):.0f} msg/s"
-        for name in ("raw", "paired", "over"):
+        one, other = self.names
+        for name in self.names if what == "paired_over_raw" else [one]:
             cpu = statistics.median(self.cpu[name]) / unit * 1e6
+            rate = unit / statistics.median(self.wall[name])
+            yield f"{prefix}.{name}.{kind} {rate:.0f} msg/s"
             yield f"{prefix}.cpu.{name}.{kind} {cpu:.1f} us/msg"
-        for what, one, other in (
-            ("paired_over_raw", "paired", "raw"),
-            ("ledger_on_over_off", "ledger", "paired"),
-            ("failed_over_over_healthy", "over", "paired"),
-        ):
-            yield f"{prefix}.{what}.{kind} {ratio(self.wall, one, other):.3f} ratio"
-            yield f"{prefix}.cpu.{what}.{kind} {ratio(self.cpu, one, other):.3f} ratio"
+        yield f"{prefix}.{what}.{kind} {ratio(self.wall, one, other):.3f} ratio"
+        yield f"{prefix}.cpu.{what}.{kind} {ratio(self.cpu, one, other):.3f} ratio"
 
 
 def ratio(taken: dict[str, list[float]], one: str, other: str) -> float:
@@ -166,10 +168,11 @@ def run_sync(primary: str, secondary: str) -> Iterator[str]:
         seconds = time.perf_counter() - started
         yield f"pairing_send.engaged_to_first_backlog_send {seconds:.3f} s"
         for (kind, unit, rounds), work in zip(WORK, (singles, batches), strict=True):
-            turns = Turns([*senders], rounds)
-            for name in turns:
-                work(senders[name])
-            yield from turns.lines("pairing_send", kind, unit)
+            for what, *names in COMPARED:
+                turns = Turns(names, rounds)
+                for name in turns:
+                    work(senders[name])
+                yield from turns.lines("pairing_send", what, kind, unit)
 
 
 async def run_aio(primary: str, secondary: str) -> AsyncIterator[str]:
@@ -203,11 +206,12 @@ async def run_aio(primary: str, secondary: str) -> AsyncIterator[str]:
         for sender in senders.values():
             await stack.enter_async_context(sender)
         for (kind, unit, rounds), work in zip(WORK, (aio_singles, aio_batches), strict=True):
-            turns = Turns([*senders], rounds)
-            for name in turns:
-                await work(senders[name])
-            for line in turns.lines("pairing_send.aio", kind, unit):
-                yield line
+            for what, *names in COMPARED:
+                turns = Turns(names, rounds)
+                for name in turns:
+                    await work(senders[name])
+                for line in turns.lines("pairing_send.aio", what, kind, unit):
+                    yield line
 
 
 async def _collected(lines: AsyncIterator[str]) -> list[str]:

@@ -69,6 +69,9 @@ _MAX_UINT: Final = 0xFFFFFFFF
 _MAX_EXPIRY: Final = 253402243199000  # the last day of the year 9999, as the SDK has it
 _SCHEDULED_KEYS: Final = (_X_OPT_SCHEDULED.encode(), _X_OPT_SCHEDULED)
 
+_SHORT_PROPERTIES: Final = b"\x00\x53\x73\xc0"  # a properties section of less than 256 bytes
+_DATA: Final = b"\x00\x53\x75"
+
 _T = TypeVar("_T")
 SdkMessage: TypeAlias = ServiceBusMessage | AmqpAnnotatedMessage
 
@@ -228,17 +231,21 @@ def wrap_plain(payload: bytes, path: str) -> bytes:
     If it has no header and no annotations either, only its application properties change: one
     entry is added, and everything else is the same bytes.
     """
+    if payload[:4] == _SHORT_PROPERTIES:
+        at = 5 + payload[4]
+        if payload[at : at + 3] == _DATA:  # most messages: properties, then the body
+            return b"".join((payload[:at], _path_section(path), payload[at:]))
     code, start, end = section_at(payload, 0)
     at = 0
     if code == PROPERTIES:
         at = end
         if at == len(payload):  # the SDK writes no body where its value is empty
-            return payload + _new_section(2, _path_entry(path))
+            return payload + _path_section(path)
         code, start, end = section_at(payload, at)
     if code < PROPERTIES:
         return wrap_encoded(payload, path)[0]
     if code != APPLICATION_PROPERTIES:
-        return b"".join((payload[:at], _new_section(2, _path_entry(path)), payload[at:]))
+        return b"".join((payload[:at], _path_section(path), payload[at:]))
     kind = payload[start]
     if kind == 0xC1:
         count, first = payload[start + 2], start + 3
@@ -253,6 +260,11 @@ def wrap_plain(payload: bytes, path: str) -> bytes:
 @functools.lru_cache(maxsize=1024)
 def _path_entry(path: str) -> bytes:
     return encode(PATH) + encode(path)
+
+
+@functools.lru_cache(maxsize=1024)
+def _path_section(path: str) -> bytes:
+    return _new_section(2, _path_entry(path))
 
 
 def _new_section(count: int, entries: bytes) -> bytes:

@@ -171,7 +171,7 @@ async def test_topics_are_sent_to_like_queues(world):
 async def test_message_that_would_not_fit_the_backlog_is_warned_of_while_healthy(world):
     # In the embedded broker the limits of both namespaces are alike: the alias room tips the scale.
     client = await world.pair()
-    client._pair.message_limit = 100_000
+    client._pair.limit_messages(100_000)
     sender = world.keep(client.get_queue_sender("orders"))
     big = ServiceBusMessage("x" * 99_990)
 
@@ -191,7 +191,7 @@ async def test_message_that_would_not_fit_the_backlog_is_warned_of_while_healthy
 
 async def test_oversize_message_can_be_refused_or_ignored(world):
     client = await world.pair(oversize="refuse")
-    client._pair.message_limit = 100_000
+    client._pair.limit_messages(100_000)
     sender = world.keep(client.get_queue_sender("orders"))
     big = ServiceBusMessage("x" * 99_990)
 

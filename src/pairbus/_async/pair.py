@@ -20,7 +20,7 @@ from pairbus.core.rotation import Rotation
 from pairbus.exceptions import OversizeError, describe
 from pairbus.hub import Hub
 from pairbus.options import Oversize
-from pairbus.outgoing import BACKLOG_LIMIT, Chunk, Outgoing, exact_size
+from pairbus.outgoing import BACKLOG_LIMIT, Chunk, Outgoing, exact_size, suspicious_size
 from pairbus.status import BacklogQueueStatus, EntityStatus, PairStatus
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Pair:
         self.hub = hub
         self.classify = rule
         self.oversize = oversize
-        self.message_limit = message_limit
+        self.limit_messages(message_limit)
         self.batch_limit = BACKLOG_LIMIT  # what a backlog queue takes in one send, once known
         self.ledger = ledger
         self.retries = _sdk.retries_of(primary)
@@ -76,6 +76,11 @@ class Pair:
         self._probes: AEvent | None = None
         self._scheduled = 0
         self._numbers = threading.Lock()
+
+    def limit_messages(self, size: int) -> None:
+        """Say how large a message may be in every backlog queue."""
+        self.message_limit = size
+        self.suspicious_size = suspicious_size(size) if self.oversize != "ignore" else 1 << 60
 
     # -- entities
 

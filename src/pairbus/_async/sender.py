@@ -28,7 +28,6 @@ from pairbus.outgoing import (
     Outgoing,
     PairedMessageBatch,
     as_message,
-    might_be_oversize,
     prepare,
     rough_size,
     schedulable,
@@ -166,7 +165,7 @@ class PairedSender(ServiceBusSender):
         if entity.health.phase is Phase.FAILED_OVER:
             await self._detour.take(outgoing, budget, None)
             return
-        if pair.oversize != "ignore" and might_be_oversize(outgoing.size, pair.message_limit):
+        if outgoing.size > pair.suspicious_size:
             self._check_sizes(outgoing)
         deadline = monotonic() + budget
         try:
@@ -305,13 +304,13 @@ class PairedSender(ServiceBusSender):
         return self._entity.health.phase is not Phase.FAILED_OVER
 
     def _check_sizes(self, outgoing: Outgoing) -> None:
-        limit = self._pair.message_limit
+        pair = self._pair
         if isinstance(outgoing.what, PairedMessageBatch):
             return  # looked at one by one when they were added
         for original in outgoing.originals:
             item = as_message(original)
-            if might_be_oversize(rough_size(item), limit):
-                self._pair.check_oversize(self.entity_name, item)
+            if rough_size(item) > pair.suspicious_size:
+                pair.check_oversize(self.entity_name, item)
 
     async def _on_primary(
         self, attempt: Callable[[], Awaitable[None]], deadline: float
