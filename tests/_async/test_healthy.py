@@ -202,6 +202,7 @@ async def test_oversize_message_can_be_refused_or_ignored(world):
     assert world.bodies(world.primary, "orders") == []
 
     client._pair.oversize = "ignore"
+    client._pair.limit_messages(100_000)
     await sender.send_messages(big)
     assert len(world.bodies(world.primary, "orders")) == 1
     assert world.seen.of(events.OversizeMessage) == []
