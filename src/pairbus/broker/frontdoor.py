@@ -125,7 +125,8 @@ class FrontDoor:
         for task in list(self._tasks):
             task.cancel()
         for transport in list(self._transports):
-            transport.close()
+            if not transport.is_closing():  # asyncio's TLS cannot be aborted after a second close
+                transport.close()
         # A peer that does not read could keep a transport open for ever.
         for _ in range(20):
             if not self._transports:

@@ -50,7 +50,14 @@ def make_certificate(hosts: list[str]) -> tuple[bytes, bytes]:
     from cryptography.x509.oid import NameOID
 
     key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "pairbus embedded broker")])
+    # Names are looked up before keys: two brokers' certificates in one file of trusted ones must
+    # not have the same.
+    name = x509.Name(
+        [
+            x509.NameAttribute(NameOID.COMMON_NAME, "pairbus embedded broker"),
+            x509.NameAttribute(NameOID.SERIAL_NUMBER, os.urandom(8).hex()),
+        ]
+    )
     names: list[x509.GeneralName] = []
     for host in _names(hosts):
         try:
