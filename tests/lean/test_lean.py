@@ -536,3 +536,22 @@ def test_heartbeats_keep_a_long_poll_alive_in_both_directions():
             sender = lean.sender("q")
             threading.Event().wait(1.0)  # nobody uses it; its thread does
             assert sender.send_batch([message(1)])[0].is_accepted
+
+
+def test_a_broker_that_ends_lets_go_of_idle_clients_over_tls(tmp_path):
+    trusted = tmp_path / "trusted.pem"
+    with broker.run("contoso") as one, broker.run("contoso-dr") as other:
+        trusted.write_text("".join(side.certificate.read_text() for side in (one, other)))
+        leans = []
+        for side in (one, other):
+            side.create_queue("q")
+            lean = LeanConnection(
+                host="127.0.0.1", port=side.port, timeout=10,
+                credential=SasKey("RootManageSharedAccessKey", "SAS_KEY_VALUE"),
+                ssl_context=ssl.create_default_context(cafile=str(trusted)),
+            )  # fmt: skip
+            lean.sender("q").close()
+            leans.append(lean)
+    for lean in leans:
+        assert not lean.is_usable
+        lean.close()

@@ -175,7 +175,8 @@ class LeanConnection:
         with self._condition:
             if self._broken is None and self._transport is not None and not self._is_reading:
                 try:
-                    self._read()
+                    while self._read() and self.is_open:
+                        pass  # TLS gives one record at a time, and the last one says it
                 except ConnectionLostError:
                     pass  # noted
             return self._broken is None
@@ -359,15 +360,15 @@ class LeanConnection:
             self._break(exc)
             raise
 
-    def _read(self) -> None:
-        """Take in what has arrived, without waiting."""
+    def _read(self) -> bool:
+        """Take in what has arrived, without waiting; whether something had."""
         transport = self._transport
         if transport is None:
-            return
+            return False
         try:
             data = transport.read()
             if data is None:
-                return
+                return False
             events = self.engine.receive_data(data)
         except ConnectionLostError as exc:
             self._break(exc)
@@ -396,6 +397,7 @@ class LeanConnection:
                     break
                 index += 1
             link.context.on_deliveries(events[first:index])
+        return True
 
     def _dispatch(self, event: Event) -> None:
         if isinstance(event, Delivery):
