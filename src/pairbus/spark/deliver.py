@@ -18,12 +18,13 @@ from pairbus.core.pricing import STEP, billable
 from pairbus.core.syphon import Fault, LockBudget, halves, judge, plan
 from pairbus.core.syphon_message import compose
 from pairbus.core.syphon_waiting import EVERYTHING
+from pairbus.spark.batch import Rows
 from pairbus.spark.restore import ORIGINAL
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Deliverer", "Outcome", "Rows", "Sending", "Settling"]
+__all__ = ["Deliverer", "Outcome", "Sending", "Settling"]
 
 log = logging.getLogger("pairbus.syphon")
 
@@ -67,86 +68,6 @@ class Settling(Protocol):
         description: str = "",
     ) -> int:
         """Settle by lock token; how many of the locks were lost already."""
-
-
-class Rows:
-    """One Arrow batch of rows to deliver, as Python lists where rows are looked at one by one."""
-
-    def __init__(self, batch: "pa.RecordBatch", destination: str | None) -> None:
-        self.batch = batch
-        self.count = batch.num_rows
-        names = set(batch.schema.names)
-
-        def column(name: str, default: Any = None) -> list[Any]:
-            if name not in names:
-                return [default] * self.count
-            values: list[Any] = batch.column(name).to_pylist()
-            return values
-
-        self.message = column("message")
-        self.destination = column("destination", destination)
-        self.verdict = column("verdict", "deliver")
-        self.session = column("sessionId")
-        self.ttl = column("timeToLive")
-        self.scheduled = _milliseconds(batch, "scheduledEnqueueTime")
-        self.entity = column("entity")
-        self.token = column("lockToken")
-        self.sequence = column("sequenceNumber")
-        self.locked = _seconds(batch, "lockedUntil")
-        self.received = _seconds(batch, "receivedTime")
-        self._reasons: tuple[list[Any], list[Any]] | None = None
-
-    def only_destination(self) -> str | None:
-        """The destination, if all rows are to be delivered to one and the same."""
-        first = self.destination[0]
-        if (
-            self.verdict.count("deliver") == self.count
-            and self.destination.count(first) == self.count
-        ):
-            return first or ""
-        return None
-
-    @property
-    def is_composed(self) -> bool:
-        """Whether all messages are as they are to be sent: nothing is to be put back into one."""
-        names = set(self.batch.schema.names)
-        return all(
-            name not in names or self.batch.column(name).null_count == self.count
-            for name in ("sessionId", "timeToLive", "scheduledEnqueueTime")
-        )
-
-    def reason(self, row: int, default: str = "Rejected") -> tuple[str, str]:
-        """Why a row is to be dead-lettered, or let go."""
-        if self._reasons is None:
-            names = set(self.batch.schema.names)
-            empty = [None] * self.count
-            self._reasons = (
-                self.batch.column("reason").to_pylist() if "reason" in names else empty,
-                self.batch.column("description").to_pylist() if "description" in names else empty,
-            )
-        reasons, descriptions = self._reasons
-        return str(reasons[row] or default), str(descriptions[row] or "")
-
-
-def _integers(batch: "pa.RecordBatch", name: str) -> list[int | None]:
-    import pyarrow as pa
-
-    if name not in batch.schema.names:
-        return [None] * batch.num_rows
-    found: list[int | None] = (
-        batch.column(name).cast(pa.timestamp("us", "UTC")).view(pa.int64()).to_pylist()
-    )
-    return found
-
-
-def _milliseconds(batch: "pa.RecordBatch", name: str) -> list[int | None]:
-    if name not in batch.schema.names or batch.column(name).null_count == batch.num_rows:
-        return [None] * batch.num_rows
-    return [None if us is None else us // 1000 for us in _integers(batch, name)]
-
-
-def _seconds(batch: "pa.RecordBatch", name: str) -> list[float | None]:
-    return [None if us is None else us / 1e6 for us in _integers(batch, name)]
 
 
 @dataclass
@@ -320,9 +241,9 @@ class Deliverer:
         if destination.lower() in self._failed:
             self._hold(rows, rest, destination)
             return None
-        oldest = rows.locked[rest[0]]
+        oldest = rows.locked_until(rest[0])
         if oldest is not None:
-            received = rows.received[rest[0]] or 0.0
+            received = rows.received_at(rest[0]) or 0.0
             if self._giving_back or not self.budget.allows(self.clock(), received, oldest):
                 # Too little is left of the lock: settle what was sent, give the rest back.
                 self._giving_back = True
@@ -374,7 +295,7 @@ class Deliverer:
     def _hold(self, rows: Rows, indices: Sequence[int], destination: str) -> None:
         key = destination if destination == EVERYTHING else destination.lower()
         self._held += [
-            [rows.entity[i], rows.token[i].hex(), rows.sequence[i], key, rows.locked[i]]
+            [rows.entity[i], rows.token[i].hex(), rows.sequence[i], key, rows.locked_until(i)]
             for i in indices
             if rows.token[i] is not None
         ]
@@ -405,7 +326,8 @@ class Deliverer:
         import pyarrow as pa
 
         table = pa.concat_tables(tables)
-        deadline = min((s.rows.locked[i] or 0 for s in pending for i in s.indices[-1:]), default=0)
+        ends = [s.rows.locked_until(s.indices[-1]) or 0 for s in pending if s.indices]
+        deadline = min(ends, default=0)
         while True:
             try:
                 self.receipts(table)

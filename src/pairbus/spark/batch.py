@@ -1,0 +1,137 @@
+"""One Arrow batch of rows to deliver, as the deliverer sees it: at once mostly, seldom row by row.
+
+A column becomes a Python list when it is first asked for: most rows are sent as they are, and
+nobody asks for their session or number.
+"""
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Rows"]
+
+
+class Rows:
+    """The rows of one Arrow batch.
+
+    Args:
+        batch: the rows.
+        destination: where rows go that do not say it.
+    """
+
+    def __init__(self, batch: "pa.RecordBatch", destination: str | None) -> None:
+        self.batch = batch
+        self.count = batch.num_rows
+        self._names = set(batch.schema.names)
+        self._default = destination
+        self._reasons: tuple[list[Any], list[Any]] | None = None
+
+    def _column(self, name: str, default: Any = None) -> list[Any]:
+        if name not in self._names:
+            return [default] * self.count
+        values: list[Any] = self.batch.column(name).to_pylist()
+        return values
+
+    @cached_property
+    def message(self) -> list[Any]:
+        """The encoded messages."""
+        return self._column("message")
+
+    @cached_property
+    def destination(self) -> list[Any]:
+        """Where each goes."""
+        return self._column("destination", self._default)
+
+    @cached_property
+    def verdict(self) -> list[Any]:
+        """What is to happen to each."""
+        return self._column("verdict", "deliver")
+
+    @cached_property
+    def session(self) -> list[Any]:
+        """Session ids to put back."""
+        return self._column("sessionId")
+
+    @cached_property
+    def ttl(self) -> list[Any]:
+        """Times to live to put back, in milliseconds."""
+        return self._column("timeToLive")
+
+    @cached_property
+    def scheduled(self) -> list[int | None]:
+        """Scheduled times to put back, in milliseconds since 1970."""
+        times = self._times("scheduledEnqueueTime")
+        return [None if us is None else us // 1000 for us in times.to_pylist()]
+
+    @cached_property
+    def entity(self) -> list[Any]:
+        """The queues that they came from."""
+        return self._column("entity")
+
+    @cached_property
+    def token(self) -> list[Any]:
+        """Their lock tokens."""
+        return self._column("lockToken")
+
+    @cached_property
+    def sequence(self) -> list[Any]:
+        """Their numbers there."""
+        return self._column("sequenceNumber")
+
+    def locked_until(self, row: int) -> float | None:
+        """When a row's lock ends, in seconds since 1970."""
+        us = self._locked[row].as_py()
+        return None if us is None else us / 1e6
+
+    def received_at(self, row: int) -> float | None:
+        """When a row was received, in seconds since 1970."""
+        us = self._received[row].as_py()
+        return None if us is None else us / 1e6
+
+    @cached_property
+    def _locked(self) -> Any:
+        return self._times("lockedUntil")
+
+    @cached_property
+    def _received(self) -> Any:
+        return self._times("receivedTime")
+
+    def _times(self, name: str) -> Any:
+        """A column of times, as microseconds since 1970."""
+        import pyarrow as pa
+
+        if name not in self._names:
+            return pa.nulls(self.count, pa.int64())
+        return self.batch.column(name).cast(pa.timestamp("us", "UTC")).view(pa.int64())
+
+    def only_destination(self) -> str | None:
+        """The destination, if all rows are to be delivered to one and the same."""
+        first = self.destination[0]
+        if (
+            self.verdict.count("deliver") == self.count
+            and self.destination.count(first) == self.count
+        ):
+            return first or ""
+        return None
+
+    @property
+    def is_composed(self) -> bool:
+        """Whether all messages are as they are to be sent: nothing is to be put back into one."""
+        return all(
+            name not in self._names or self.batch.column(name).null_count == self.count
+            for name in ("sessionId", "timeToLive", "scheduledEnqueueTime")
+        )
+
+    def reason(self, row: int, default: str = "Rejected") -> tuple[str, str]:
+        """Why a row is to be dead-lettered, or let go."""
+        if self._reasons is None:
+            names = set(self.batch.schema.names)
+            empty = [None] * self.count
+            self._reasons = (
+                self.batch.column("reason").to_pylist() if "reason" in names else empty,
+                self.batch.column("description").to_pylist() if "description" in names else empty,
+            )
+        reasons, descriptions = self._reasons
+        return str(reasons[row] or default), str(descriptions[row] or "")
