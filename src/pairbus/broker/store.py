@@ -4,9 +4,9 @@
 end of the process, however sudden; a power failure may take the last moments. ``"full"``: it is on
 the disk. In both a group is kept whole or not at all.
 
-A small group is appended to the log (:mod:`.log`) by the thread that asks, which takes little
-longer than deciding it. A large one, or one that a disk must confirm, is a transaction of the
-writer's thread; it takes along what the log has gathered, and empties it.
+A group is appended to the log (:mod:`.log`) by the thread that asks, which takes little longer than
+deciding it. A very large one, one that changes entities, or one that a disk must confirm, is a
+transaction of the writer's thread; it takes along what the log has gathered, and empties it.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ DATABASE = "namespace.sqlite3"
 LOG = "namespace.groups"
 LOCK = "namespace.lock"
 PAGE = 8192
-LIGHT = 64  # rows that are appended to the log together
-LIGHT_BYTES = 256 * 1024
-GATHER = 2 * 1024 * 1024  # bytes that the log gathers before they go into the tables
+LIGHT = 2000  # rows that are appended to the log together
+LIGHT_BYTES = 2 * 1024 * 1024
+GATHER = 8 * 1024 * 1024  # bytes that the log gathers before they go into the tables
 CHECKPOINT = 8192  # pages
 NUMBER_MASK = (1 << SEQUENCE_BITS) - 1
 _IN_LOG = frozenset({"remember", "session", "end-session"})

@@ -70,7 +70,9 @@ def send_until_killed(text: str, account: Account, stop: threading.Event) -> Non
         while not stop.is_set():
             numbers = range(account.next_id, account.next_id + random.choice((1, 3, 20)))
             account.next_id = numbers.stop
-            payloads = [Message.build(data=str(n).encode()).encode() for n in numbers]
+            # Large ones fill the log, so that it is emptied now and then.
+            rest = b" " * random.choice((0, 0, 100_000))
+            payloads = [Message.build(data=b"%d" % n + rest).encode() for n in numbers]
             outcomes = sender.send_batch(payloads)
             if all(outcome.is_accepted for outcome in outcomes):
                 account.sent.update(numbers)

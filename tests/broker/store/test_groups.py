@@ -19,7 +19,8 @@ from tests.broker.entities.kit import Host
 
 
 @pytest.fixture(params=["normal", "full"])
-def store(tmp_path, request):
+def store(tmp_path, request, monkeypatch):
+    monkeypatch.setattr("pairbus.broker.store.LIGHT", 64)
     store = Store(tmp_path, request.param)
     yield store
     store.close()
@@ -151,7 +152,7 @@ async def test_a_group_that_fails_is_told_to_all_who_wait_and_the_next_one_works
 
 
 async def test_what_comes_after_the_end_is_refused_and_nobody_hangs(tmp_path):
-    store = Store(tmp_path)
+    store = Store(tmp_path, "full")
     namespace = Namespace("test", store)
     namespace.create_queue(QueueDescription("q"))
     namespace.start(asyncio.get_running_loop())

@@ -15,6 +15,7 @@ import signal
 import sys
 from functools import partial
 
+from pairbus.broker import store as store_module
 from pairbus.broker.entities.messages import IncomingMessage, Outcome
 from pairbus.broker.entities.model import QueueDescription
 from pairbus.broker.namespace import Namespace
@@ -67,6 +68,8 @@ def kill_within_write(left: int) -> None:
 
 async def main(directory: str, statement: int, seed: int) -> None:
     rng = random.Random(seed)
+    store_module.LIGHT = 30  # so that both ways into the store are taken
+    store_module.GATHER = 5000
     store = Store(directory)
     namespace = Namespace("crash", store)
     if not namespace.exists("q"):
