@@ -36,6 +36,7 @@ NEXT_SESSION: Final = object()
 
 _SESSION_FILTER = Symbol("com.microsoft:session-filter")
 _FIRST_SLICE = 64  # messages asked for first when bytes are bounded and sizes not known yet
+_MOST_SLICE = 512  # and at most at once: the next ones may be larger than those before
 
 
 class Mode(enum.Enum):
@@ -141,7 +142,8 @@ class LeanReceiver(LinkUser):
                 if size >= max_bytes:
                     break
                 mean = size // len(received) if received else self._mean_bytes
-                ask = min(ask, max(1, (max_bytes - size) // mean) if mean else _FIRST_SLICE)
+                guess = max(1, (max_bytes - size) // mean) if mean else _FIRST_SLICE
+                ask = min(ask, guess, _MOST_SLICE)
             got = self._receive_drained(ask, deadline)
             received += got
             size += sum([len(one.payload) for one in got])
