@@ -45,7 +45,8 @@ class FaultProxy:
         self.latency = latency
         self._mode = "pass"
         self.pipes: set[_Pipe] = set()
-        self._server: asyncio.Server | None = None
+        self._listener: socket.socket | None = None
+        self._joining: set[asyncio.Task[Any]] = set()
         self.loop = asyncio.new_event_loop()
         self._thread: threading.Thread | None = None
 
@@ -120,7 +121,22 @@ class FaultProxy:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((self.host, self.port))
         self.port = listener.getsockname()[1]
-        self._server = await self.loop.create_server(lambda: _ClientSide(self), sock=listener)
+        listener.listen(100)
+        listener.setblocking(False)
+        self._listener = listener
+        self.loop.add_reader(listener, self._accept, listener)
+
+    def _accept(self, listener: socket.socket) -> None:
+        # Not by `create_server`: who is accepted just when that is closed is forgotten, half open.
+        try:
+            connection, _ = listener.accept()
+        except OSError:
+            return  # it has gone away again
+        connection.setblocking(False)
+        joining = self.loop.connect_accepted_socket(lambda: _ClientSide(self), connection)
+        task = self.loop.create_task(joining)
+        self._joining.add(task)
+        task.add_done_callback(self._joining.discard)
 
     async def _change(self, mode: str) -> None:
         before, self._mode = self._mode, mode
@@ -128,14 +144,14 @@ class FaultProxy:
             for pipe in list(self.pipes):
                 pipe.abort()
         if mode == "refuse":
-            self._close_listener()
-        elif self._server is None:
+            await self._close_listener()
+        elif self._listener is None:
             await self._listen()
         for pipe in list(self.pipes):
             pipe.pump()
 
     async def _stop(self) -> None:
-        self._close_listener()
+        await self._close_listener()
         for pipe in list(self.pipes):
             pipe.abort()
         await asyncio.sleep(0)  # lets the transports tell their protocols
@@ -143,10 +159,15 @@ class FaultProxy:
             task.cancel()
         await asyncio.sleep(0)
 
-    def _close_listener(self) -> None:
-        if self._server is not None:
-            self._server.close()
-            self._server = None
+    async def _close_listener(self) -> None:
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            self.loop.remove_reader(listener)
+            listener.close()
+            if self._joining:
+                await asyncio.wait(self._joining)
+            for pipe in list(self.pipes):  # what came in meanwhile
+                pipe.abort()
 
 
 class _Pipe:
