@@ -129,6 +129,23 @@ def with_id(message: SdkMessage) -> SdkMessage:
     return named
 
 
+def _plain(message: ServiceBusMessage) -> tuple[int, AmqpMessageProperties] | None:
+    """The size of the body of a message that can be sent as it is, and its properties.
+
+    This is on the way of every healthy message: fields are read where they lie, not through the
+    SDK's properties. None means to look closer.
+    """
+    try:
+        fields = message._raw_amqp_message.__dict__  # noqa: SLF001
+        properties = fields["_properties"]
+        (data,) = fields["_data_body"]
+        if fields["_application_properties"] or properties.message_id in _NO_ID:
+            return None
+        return len(data), properties
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return None
+
+
 def as_message(message: Any) -> SdkMessage:
     """`message` as an SDK message; mappings are turned into one, as the SDK does."""
     if isinstance(message, _MESSAGES):
@@ -207,21 +224,15 @@ class PairedMessageBatch(ServiceBusMessageBatch):
     ) -> None:
         """Add a message; raises `MessageSizeExceededError` when the batch is full."""
         # Written out for the common case: a batch is filled a hundred times faster than it is sent.
-        item: SdkMessage
         if message.__class__ is ServiceBusMessage:
-            raw = message.raw_amqp_message
-            if raw.application_properties or raw.properties.message_id in _NO_ID:  # type: ignore[union-attr]
-                item = with_id(message)
-                raw = annotated(item)
-            else:
-                item = message
-        else:
-            item = with_id(as_message(message))
-            raw = annotated(item)
-        data = raw.__dict__.get("_data_body")
-        if (
-            data.__class__ is not list or len(data) != 1 or len(data[0]) > self._suspicious
-        ) and rough_size(item) > self._suspicious:
+            plain = _plain(message)
+            if plain is not None and plain[0] <= self._suspicious:
+                self._add(message)
+                self.notes.append((plain[1].message_id, plain[1].group_id is None))
+                return
+        item = with_id(as_message(message))
+        raw = annotated(item)
+        if rough_size(item) > self._suspicious:
             assert self._oversized is not None
             self._oversized(item)
         self._add(item)
@@ -237,18 +248,9 @@ def prepare(message: Any) -> Outgoing | None:
         TypeError: if something is no message.
     """
     if message.__class__ is ServiceBusMessage:
-        # Written out for the common case: the healthy way must cost next to nothing.
-        raw = message.raw_amqp_message
-        properties = raw.properties
-        data = raw.__dict__.get("_data_body")
-        if (
-            data.__class__ is list
-            and len(data) == 1
-            and properties is not None
-            and properties.message_id not in _NO_ID
-            and not raw.application_properties
-        ):
-            return Outgoing(message, (message,), _FIXED + len(data[0]))
+        plain = _plain(message)
+        if plain is not None:
+            return Outgoing(message, (message,), _FIXED + plain[0])
     if isinstance(message, _MESSAGES):
         return Outgoing(with_id(message), (message,), rough_size(message))
     if isinstance(message, ServiceBusMessageBatch):
