@@ -7,13 +7,23 @@ SETTINGS = {
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    # What they show is searched for secrets.
+    "spark.ui.enabled": "true",
+    "spark.ui.port": "0",
+    "spark.eventLog.enabled": "true",
+    "spark.eventLog.compress": "false",
 }
 
 
 @pytest.fixture(scope="session")
-def spark():
+def spark(tmp_path_factory):
     from pairbus.spark.session import get_session
 
-    session = get_session("local[2,4]", "pairbus-tests", config=SETTINGS)
-    yield session
-    session.stop()
+    logs = tmp_path_factory.mktemp("event-logs")
+    with pytest.MonkeyPatch.context() as patch:
+        # Spark's workers get the environment of its start.
+        patch.setenv("PAIRBUS_TEST_CREDENTIALS", str(tmp_path_factory.mktemp("credentials")))
+        config = {**SETTINGS, "spark.eventLog.dir": f"file:{logs}"}
+        session = get_session("local[2,4]", "pairbus-tests", config=config)
+        yield session
+        session.stop()

@@ -2,7 +2,9 @@
 
 import datetime as dt
 import decimal
+import json
 import time
+import urllib.request
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 
@@ -246,27 +248,105 @@ def test_pause_holds_and_resume_goes_on(pair, syphon):
     assert pair.numbers("held", 1) == [1]
 
 
-def test_idle_runs_no_job_and_the_first_message_rings(pair, syphon, spark):
+def jobs(spark):
+    """How many jobs Spark has run."""
+    context = spark.sparkContext
+    page = f"{context.uiWebUrl}/api/v1/applications/{context.applicationId}/jobs"
+    with urllib.request.urlopen(page) as answer:
+        return len(json.load(answer))
+
+
+def files(pair):
+    """What Spark and the sink wrote, and when."""
+    places = [pair.folder / "checkpoint" / "spark", pair.folder / "checkpoint" / "journal",
+              pair.folder / "ledger" / "messages"]  # fmt: skip
+    return {str(p): p.stat().st_mtime_ns for place in places for p in place.rglob("*")}
+
+
+def receives(pair):
+    return sum(
+        kinds.get(kind, {}).get("calls", 0)
+        for entity, kinds in pair.secondary.operations.items()
+        for kind in ("receive", "receive-empty")
+        if "x-servicebus-transfer" in entity
+    )
+
+
+def test_idle_is_one_long_poll_per_queue_no_job_and_no_file_and_a_message_rings(
+    pair, syphon, spark
+):
     settled(pair, syphon)
     pair.primary.create_queue("bell")
-    tracker = spark.sparkContext.statusTracker()
-    time.sleep(1.5)
-    progress = len(syphon._query.recentProgress)
-    time.sleep(2.5)
-    assert tracker.getActiveStageIds() == []
-    assert len([p for p in syphon._query.recentProgress[progress:] if p.numInputRows]) == 0
-    started = time.monotonic()
+    eventually(lambda: syphon._state.read("progress.json")["in_flight"], lambda n: n == 0)
+    time.sleep(1.5)  # the last trigger that found something has ended
+    before = jobs(spark), files(pair)
+    polls = receives(pair)
+    time.sleep(2.5)  # some triggers pass
+    assert (jobs(spark), files(pair)) == before
+    assert receives(pair) - polls <= pair.queues  # a poll may have ended, and the next begun
+    assert syphon.status()["state"] == "idle"
     pair.fill([backlog_message("bell", 1)])
-    assert pair.numbers("bell", 1) == [1]
-    assert time.monotonic() - started < 30  # rings within two seconds on an idle machine
+    assert pair.numbers("bell", 1, timeout=30) == [1]
+
+
+def test_several_syphons_share_a_backlog_and_nothing_is_lost_or_doubled(
+    pair, syphon, spark, tmp_path
+):
+    from pairbus.spark.syphon import start_syphon
+
+    pair.primary.create_queue("shared")
+    settled(pair, syphon)
+    rate, started = 250, time.monotonic()
+    already = syphon.status()["forwarded"]
+    syphon.limit(max_messages_per_second=rate)  # so that each has to leave something to the other
+    other = start_syphon(
+        pair.options(checkpoint=str(tmp_path / "other"), max_messages_per_second=rate), spark=spark
+    )
+    try:
+        eventually(lambda: other._state.read("progress.json").get("listening"), bool)
+        for index in range(2):
+            messages = [
+                backlog_message("shared", n) for n in range(1000 * index, 1000 * index + 1000)
+            ]
+            pair.fill(messages, index=index)
+        numbers = pair.numbers("shared", 2000, timeout=120)
+        assert sorted(numbers) == list(range(2000))
+        settled(pair, syphon)
+        elapsed = time.monotonic() - started
+        parts = [syphon.status()["forwarded"] - already, other.status()["forwarded"]]
+        assert sum(parts) == 2000
+        assert all(0 < part <= rate * (elapsed + 2) for part in parts), (parts, elapsed)
+        assert pair.take("shared", 1, timeout=0.2) == []
+    finally:
+        other.stop()
+        syphon.limit()
+
+
+def test_a_ledger_that_is_away_stalls_the_drain_and_nothing_is_sent_without_a_receipt(pair, syphon):
+    pair.primary.create_queue("proven")
+    settled(pair, syphon)
+    ledger, away = pair.folder / "ledger", pair.folder / "away"
+    ledger.rename(away)
+    ledger.write_text("not a folder")
+    try:
+        pair.fill([backlog_message("proven", n) for n in range(5)])
+        status = eventually(syphon.status, lambda status: status["state"] == "stalled")
+        assert status["stalled"].startswith("ledger: ")
+        assert pair.take("proven", 1, timeout=0.5) == []
+    finally:
+        ledger.unlink()
+        away.rename(ledger)
+    assert pair.numbers("proven", 5, timeout=90) == list(range(5))
+    settled(pair, syphon)
 
 
 def test_every_forwarded_message_has_a_receipt(pair, syphon):
     settled(pair, syphon)
     folder = pair.folder / "ledger" / "messages"
-    rows = [row for path in folder.glob("*.parquet") for row in pq.read_table(path).to_pylist()]
-    forwarded = [row for row in rows if row["event"] == "forwarded"]
     status = syphon.status()
+    rows = [row for path in folder.glob("*.parquet") for row in pq.read_table(path).to_pylist()
+            if row["client_id"] == status["id"]]  # fmt: skip
+    forwarded = [row for row in rows if row["event"] == "forwarded"]
     assert len(forwarded) == status["forwarded"]
     assert all(row["message_id"] and row["backlog_queue"].startswith(PREFIX) for row in forwarded)
     dead = [row for row in rows if row["event"] == "dead_lettered"]
