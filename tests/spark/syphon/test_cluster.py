@@ -13,7 +13,7 @@ import pytest
 
 from pairbus import broker
 from pairbus.lean.connection import LeanConnection
-from tests.spark.syphon.conftest import PREFIX, Pair, backlog_message
+from tests.spark.syphon.conftest import PREFIX, Pair, backlog_message, order_of
 
 pytestmark = [
     pytest.mark.spark,
@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.timeout(900),
 ]
-EACH = 3000
+EACH = 2000
 
 
 def wait_for_line(path, pattern, process, timeout=90):
@@ -44,7 +44,7 @@ class Cluster:
 
         prepare_environment()
         self.folder = folder
-        self.home = os.path.dirname(pyspark.__file__)
+        self.home = os.environ.get("SPARK_HOME") or os.path.dirname(pyspark.__file__)
         conf = folder / "conf"
         conf.mkdir()
         # The daemons' log is how we know that they are up; the quiet configuration would hide it.
@@ -57,14 +57,16 @@ class Cluster:
         self.processes = []
         self.master, log = self.daemon("master.Master", "--port", "0", "--webui-port", "0")
         self.url = wait_for_line(log, r"Starting Spark master at (spark://\S+)", self.master)[1]
-        self.workers = []
-        for number in range(2):
-            worker, log = self.daemon(
+        started = [
+            self.daemon(
                 "worker.Worker", "--cores", "1", "--memory", "1g", "--webui-port", "0",
                 "--work-dir", str(folder / f"w{number}"), self.url,
-            )  # fmt: skip
+            )
+            for number in range(2)
+        ]  # fmt: skip
+        for worker, log in started:
             wait_for_line(log, "Successfully registered with master", worker)
-            self.workers.append(worker)
+        self.workers = [worker for worker, _ in started]
 
     def daemon(self, name, *arguments):
         log = self.folder / f"{name}-{len(self.processes)}.log"
@@ -75,6 +77,7 @@ class Cluster:
                 stderr=errors, stdout=subprocess.DEVNULL,
                 env={**os.environ, "SPARK_HOME": self.home, "SPARK_LOCAL_IP": "127.0.0.1",
                      "SPARK_CONF_DIR": str(self.folder / "conf"),
+                     "SPARK_DAEMON_JAVA_OPTS": os.environ.get("SPARK_SUBMIT_OPTS", ""),
                      "PYSPARK_PYTHON": sys.executable},
             )  # fmt: skip
         self.processes.append(process)
@@ -115,7 +118,8 @@ def test_a_cluster_drains_and_goes_on_when_a_worker_is_killed(cluster, tmp_path)
             )
         pair = Pair(primary, secondary, 2, tmp_path)
         for number in range(2):
-            pair.fill([backlog_message("orders", n) for n in range(EACH)], index=number)
+            messages = [backlog_message("orders", n, more={"q": number}) for n in range(EACH)]
+            pair.fill(messages, index=number)
         with (tmp_path / "errors").open("wb") as errors:
             syphon = subprocess.Popen(
                 [sys.executable, "-m", "pairbus", "syphon", "run", "--master", cluster.url,
@@ -147,4 +151,6 @@ def test_a_cluster_drains_and_goes_on_when_a_worker_is_killed(cluster, tmp_path)
                 got += some
         ids = [str(one.message.properties.message_id) for one in got]
         assert len(set(ids)) == 2 * EACH
+        for number in range(2):
+            assert order_of(got, number) == list(range(EACH)), f"order of queue {number}"
         pair.close()
