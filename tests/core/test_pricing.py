@@ -167,6 +167,17 @@ def test_a_small_message_is_six_operations_against_three():
     assert stages["send_primary", "primary"] == stages["receive_primary", "primary"] == 1
 
 
+def test_pings_are_entities_by_clients_by_minutes_of_the_outage():
+    workload = Workload(clients=200, entities=12, outage=7200)
+    result = estimate(workload, load_prices())
+    pings = next(charge for charge in result.stages if charge.stage == "ping")
+    assert pings.operations == 200 * 12 * 120
+    # uncertain: those that the primary did not take may be free, all but the one that ends it
+    assert pings.operations_low == 200 * 12
+    cheaper = estimate(workload, load_prices(), Rules(failed_pings=False))
+    assert cheaper.total.operations == result.total.operations - 200 * 12 * 119
+
+
 def test_a_million_small_messages_cost_2_40_more():
     result = estimate(Workload(rate=1_000_000, outage=1, ping_interval=60), load_prices())
     assert result.extra.operations == 3_000_000

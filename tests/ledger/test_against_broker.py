@@ -1,5 +1,6 @@
 """The ledger against the brokers' own counters: what is recorded is what was done."""
 
+import datetime as dt
 import threading
 from collections import defaultdict
 
@@ -13,8 +14,14 @@ from pairbus import SendAvailabilityPairedNamespaceOptions, broker, events, pair
 pytestmark = [pytest.mark.sdk, pytest.mark.slow]
 
 KB = 1024
-# recorded stage -> the broker's kind of operation
-KINDS = {"send_primary": "send", "send_backlog": "send", "ping": "ping"}
+# recorded stage and operation -> the broker's kind of operation
+KINDS = {
+    ("send_primary", "send"): "send",
+    ("send_primary", "schedule"): "schedule",
+    ("send_primary", "cancel"): "cancel",
+    ("send_backlog", "send"): "send",
+    ("ping", "send"): "ping",
+}
 
 
 def recorded(place):
@@ -22,7 +29,7 @@ def recorded(place):
     tables = [pq.read_table(file) for file in place.glob("operations/*.parquet")]
     sums = defaultdict(lambda: [0, 0])
     for row in pa.concat_tables(tables).to_pylist():
-        kind = KINDS.get(row["stage"])
+        kind = KINDS.get((row["stage"], row["operation"]))
         if kind is not None:
             key = (row["namespace"], row["entity"], kind)
             sums[key][0] += row["messages"]
@@ -36,7 +43,7 @@ def counted(namespace, name):
         (name, entity, kind): (counts["messages"], counts["billable"])
         for entity, kinds in namespace.operations.items()
         for kind, counts in kinds.items()
-        if kind in ("send", "ping") and counts["messages"]
+        if kind in KINDS.values() and counts["billable"]
     }
 
 
@@ -83,6 +90,12 @@ def test_recorded_operations_agree_with_the_brokers_one_by_one(tmp_path):
                 for _ in range(30):
                     batch.add_message(ServiceBusMessage(b"x" * KB))
                 sender.send_messages(batch)
+                # scheduled, of mixed sizes, and cancelled by one call and by another
+                later = dt.datetime.now(dt.UTC) + dt.timedelta(hours=1)
+                mixed = [ServiceBusMessage(b"x" * n * KB) for n in (1, 150, 1)]
+                numbers = sender.schedule_messages(mixed, later)
+                sender.cancel_scheduled_messages(numbers[:2])
+                sender.cancel_scheduled_messages(numbers[2])
             # an outage of two entities: the very calls that fail are redirected
             faults = [primary.faults.reject(entity=name) for name in ("orders", "events")]
             for name in ("orders", "events"):
@@ -109,5 +122,7 @@ def test_recorded_operations_agree_with_the_brokers_one_by_one(tmp_path):
     assert operations["events", "send"] == (36, 41)
     assert operations["orders", "send"] == (37, 42)
     assert operations["orders", "ping"] == operations["events", "ping"] == (1, 1)
+    assert operations["orders", "schedule"] == operations["events", "schedule"] == (3, 1 + 3 + 1)
+    assert operations["orders", "cancel"] == operations["events", "cancel"] == (0, 2)
     backlog = [value for (entity, _), value in operations.items() if "transfer" in entity]
     assert sum(operations for _, operations in backlog) == 2 * (1 + 4 + 6)

@@ -187,7 +187,7 @@ class Pair:
                 billable=outgoing.billable,
             )
 
-    def count_scheduled(self, entity: str, messages: int, size: int) -> None:
+    def count_scheduled(self, entity: str, outgoing: Outgoing) -> None:
         """Note messages that the primary scheduled."""
         if self.ledger is not None:
             self.ledger.count(
@@ -195,12 +195,23 @@ class Pair:
                 entity,
                 "send_primary",
                 "schedule",
-                messages=messages,
-                size=size,
+                messages=outgoing.count,
+                size=outgoing.size,
+                billable=outgoing.billable,
+            )
+
+    def count_cancelled(self, entity: str) -> None:
+        """Note a call that cancelled scheduled messages; it carries none, and is one operation."""
+        if self.ledger is not None:
+            self.ledger.count(
+                self.primary_namespace, entity, "send_primary", "cancel", messages=0, billable=1
             )
 
     def count_ping(self, namespace: str, entity: str, *, taken: bool) -> None:
-        """Note a ping; one that was not taken is no operation, and is told apart."""
+        """Note a ping. One that was not taken is told apart: a call with no message.
+
+        Whether the service charges such a call is a switch of the cost model.
+        """
         if self.ledger is None:
             return
         if taken:

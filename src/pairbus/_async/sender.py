@@ -222,7 +222,7 @@ class PairedSender(ServiceBusSender):
             if redirect is None:
                 self._entity.sent(outgoing.count)
                 await self._entity.succeeded()
-                self._pair.count_scheduled(self.entity_name, outgoing.count, outgoing.size)
+                self._pair.count_scheduled(self.entity_name, outgoing)
                 return numbers
             await self._detour.take(outgoing, budget, redirect.cause)
         else:
@@ -261,6 +261,7 @@ class PairedSender(ServiceBusSender):
             raise redirect.cause or OperationTimeoutError(
                 message=f"{self.entity_name!r} is failed over: nothing was cancelled."
             )
+        self._pair.count_cancelled(self.entity_name)
 
     async def create_message_batch(
         self, max_size_in_bytes: int | None = None

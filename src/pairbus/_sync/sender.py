@@ -223,7 +223,7 @@ class PairedSender(ServiceBusSender):
             if redirect is None:
                 self._entity.sent(outgoing.count)
                 self._entity.succeeded()
-                self._pair.count_scheduled(self.entity_name, outgoing.count, outgoing.size)
+                self._pair.count_scheduled(self.entity_name, outgoing)
                 return numbers
             self._detour.take(outgoing, budget, redirect.cause)
         else:
@@ -262,6 +262,7 @@ class PairedSender(ServiceBusSender):
             raise redirect.cause or OperationTimeoutError(
                 message=f"{self.entity_name!r} is failed over: nothing was cancelled."
             )
+        self._pair.count_cancelled(self.entity_name)
 
     def create_message_batch(
         self, max_size_in_bytes: int | None = None

@@ -110,6 +110,8 @@ def rule_options(command: F) -> F:
         click.option("--one-region", is_flag=True, help="All in one region: transfer is free."),
         click.option("--empty-polls/--no-empty-polls", default=True, show_default=True,
                      help="Uncertain: whether a receive that ends empty is charged."),
+        click.option("--failed-pings/--no-failed-pings", default=True, show_default=True,
+                     help="Uncertain: whether a ping the primary did not take is charged."),
         click.option("--batches", type=click.Choice(["message", "batch"]), default="message",
                      show_default=True, help="Uncertain: what a sent batch is counted by."),
     ):  # fmt: skip
@@ -126,6 +128,7 @@ def read_rules(values: dict[str, Any]) -> "Rules":
         month_operations=int(values["month_operations"]),
         one_region=values["one_region"],
         empty_polls=values["empty_polls"],
+        failed_pings=values["failed_pings"],
         batches=values["batches"],
     )
 

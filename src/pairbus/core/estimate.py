@@ -118,6 +118,8 @@ def estimate(workload: Workload, prices: PriceList, rules: Rules | None = None) 
     received = n * subs * billable(workload.size)
     bytes_ = n * (workload.size + ALIASES)
     pings = workload.clients * workload.entities * int(workload.outage / workload.ping_interval)
+    # the ping that is taken ends the failover: there is one for each entity and client
+    taken = min(pings, workload.clients * workload.entities)
     # What would be spent anyway comes first in the month, so that `extra` is what is added to it.
     usual = [
         meter.charge("send_primary", "primary", *sent, anyway=True),
@@ -128,7 +130,7 @@ def estimate(workload: Workload, prices: PriceList, rules: Rules | None = None) 
         meter.charge("send_backlog", "secondary", *wrapped, transfer=bytes_),
         meter.charge("receive_backlog", "secondary", held, held, transfer=bytes_),
         meter.charge("settle", "secondary", n, n),
-        meter.charge("ping", "primary", pings, pings),
+        meter.charge("ping", "primary", pings, taken),
     ]
     stages = (*added[:3], *usual, *added[3:])
     anyway = _sum("anyway", usual)
@@ -206,6 +208,8 @@ class _Meter:
         chosen = high
         if stage == "idle_poll" and not self._rules.empty_polls:
             chosen = low
+        if stage == "ping" and not self._rules.failed_pings:
+            chosen = low
         if stage in ("send_primary", "send_backlog") and self._rules.batches == "batch":
             chosen = low
         after, self._used = self._used, self._used + chosen
@@ -238,6 +242,7 @@ def _assumptions(workload: Workload, prices: PriceList, rules: Rules) -> tuple[s
         f"{tier.name} tier, prices of {prices.date} in {prices.currency}",
         f"the subscription uses {rules.month_operations:,} operations in the month beside these",
         "uncertain: whether a poll that ends empty is charged (low: it is not)",
+        "uncertain: whether a ping that the primary does not take is charged (low: it is not)",
         "uncertain: whether a batch counts by message or by its whole size (low: by its size)",
     ]
     if rules.one_region:

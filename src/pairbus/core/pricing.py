@@ -4,9 +4,10 @@ The service charges operations, and size in steps of 64 KB. Prices change and so
 price list is a mapping read from a dated file (see `pairbus.ledger.prices`) and checked here.
 Money is `Decimal` and is never rounded before it is shown.
 
-Two rules of the service are not certain: whether a poll that ends empty is charged, and whether a
-batch counts by message or by its whole size. `Rules` holds them as switches. The defaults are the
-dearer reading, and whoever shows a figure can show the cheaper end beside it.
+Three rules of the service are not certain: whether a poll that ends empty is charged, whether a
+ping that the primary did not take is, and whether a batch counts by message or by its whole size.
+`Rules` holds them as switches. The defaults are the dearer reading, and whoever shows a figure can
+show the cheaper end beside it.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ class Rules:
 
     Args:
         empty_polls: whether a receive that ends empty is an operation.
+        failed_pings: whether a ping that the primary did not take is an operation.
         batches: a batch counts each `message` by itself, or as one `batch` by its whole size.
         one_region: whether both namespaces, the syphon and the senders are in one region, where
             data transfer is free.
@@ -68,6 +70,7 @@ class Rules:
     """
 
     empty_polls: bool = True
+    failed_pings: bool = True
     batches: Literal["message", "batch"] = "message"
     one_region: bool = False
     tier: str = "standard"
@@ -75,7 +78,7 @@ class Rules:
 
     def cheapest(self) -> Rules:
         """Return the same rules with the uncertain ones read the cheaper way."""
-        return replace(self, empty_polls=False, batches="batch")
+        return replace(self, empty_polls=False, failed_pings=False, batches="batch")
 
 
 @dataclass(frozen=True, slots=True)

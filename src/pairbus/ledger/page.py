@@ -35,8 +35,8 @@ DERIVED = (
     "every forwarded message and subscription. Everything else was recorded."
 )
 LOW = (
-    "Low: two uncertain rules read the cheaper way. Polls that end empty are free, and a batch "
-    "counts by its whole size."
+    "Low: three uncertain rules read the cheaper way. Polls that end empty are free, and so are "
+    "pings that the primary did not take; a batch counts by its whole size."
 )
 
 

@@ -55,6 +55,10 @@ def billed(operations: DataFrame, rules: Rules) -> DataFrame:
         chosen = F.when(sends, batched).otherwise(chosen)
     if not rules.empty_polls:
         chosen = F.when(polls, F.lit(0)).otherwise(chosen)
+    if rules.failed_pings:
+        # a ping that the primary did not take is recorded as a call without a message
+        failed = (F.col("messages") == 0) & (F.col("stage") == "ping")
+        chosen = F.when(failed, F.col("count")).otherwise(chosen)
     low = F.when(polls, F.lit(0)).when(sends, batched).otherwise(F.col("billable"))
     return operations.select(
         "writer", "sequence", "minute", "client_id", "namespace", "entity", "stage", "operation",

@@ -133,11 +133,16 @@ def test_prices_go_down_in_steps_through_the_month(spark, ledger):
 def test_uncertain_rules_are_switches_and_both_ends_are_told(spark, ledger):
     ledger.writer.count("n", "q", "idle_poll", "receive", messages=0)
     ledger.writer.count("n", "q", "send_backlog", "send", messages=50, size=50_000, billable=50)
+    # a ping that the primary took ends the failover; two that it did not take came before
+    ledger.writer.count("n", "e", "ping", "send", messages=1, size=128)
+    for _ in range(2):
+        ledger.writer.count("n", "e", "ping", "send-failed", messages=0, billable=0)
     ledger.writer.close()
     dear, cheap = total(spark, ledger, Rules()), total(spark, ledger, Rules().cheapest())
-    assert (dear["operations"], dear["operations_low"]) == (51, 1)
-    assert cheap["operations"] == 1
-    assert cheap["money"] == dear["money_low"] == Decimal("0.0000008")
+    assert (dear["operations"], dear["operations_low"]) == (1 + 50 + 3, 1 + 1)
+    assert cheap["operations"] == 2
+    assert cheap["money"] == dear["money_low"] == Decimal("0.0000016")
+    assert total(spark, ledger, Rules(failed_pings=False))["operations"] == 1 + 50 + 1
 
 
 def test_data_transfer_is_by_bytes_and_free_in_one_region(spark, ledger):
