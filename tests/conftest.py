@@ -1,9 +1,18 @@
 """What all tests share."""
 
+<<<<<<< HEAD
 import importlib.util
+=======
+import contextlib
+import logging
+>>>>>>> 52c0e51 (Keep ledgers in object stores, and beside compactions that run at the same time)
 import os
 from pathlib import Path
 
+<<<<<<< HEAD
+=======
+import httpx
+>>>>>>> 52c0e51 (Keep ledgers in object stores, and beside compactions that run at the same time)
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -16,6 +25,7 @@ settings.register_profile("explore", deadline=None, max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
+<<<<<<< HEAD
 @pytest.fixture(scope="session", autouse=True)
 def quick_spark(tmp_path_factory):
     """Spark that starts quicker, also where a test starts it in a process of its own.
@@ -36,3 +46,42 @@ def quick_spark(tmp_path_factory):
         patch.setenv("SPARK_HOME", str(home))
         patch.setenv("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         yield
+=======
+class ObjectStore:
+    """A bucket in a server on loopback that speaks S3, and its address as a location spells it."""
+
+    def __init__(self, port):
+        self.address = f"127.0.0.1:{port}"
+        self.make_bucket()
+
+    def make_bucket(self):
+        assert httpx.put(f"http://{self.address}/books").status_code == 200
+
+    def forget_everything(self):
+        """The bucket and all in it are gone."""
+        assert httpx.post(f"http://{self.address}/moto-api/reset").status_code == 200
+
+    def location(self, folder):
+        """A URL with everything that pyarrow needs; in life most of it is in the environment."""
+        where = f"scheme=http&region=us-east-1&endpoint_override={self.address}"
+        return f"s3://key:secret-of-the-store@books/{folder}?{where}"
+
+
+@contextlib.contextmanager
+def serving(port=0):
+    from moto.server import ThreadedMotoServer
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=port, verbose=False)
+    server.start()
+    try:
+        yield ObjectStore(server.get_host_and_port()[1])
+    finally:
+        server.stop()
+
+
+@pytest.fixture
+def object_store():
+    with serving() as store:
+        yield store
+>>>>>>> 52c0e51 (Keep ledgers in object stores, and beside compactions that run at the same time)

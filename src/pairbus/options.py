@@ -88,7 +88,7 @@ class SyphonOptions:
         backlog_queue_count: How many backlog queues there are.
         master: Spark master; `local[*]` if left out.
         checkpoint: Directory for Spark's checkpoint and the syphon's journal.
-        ledger: Directory of the ledger; no ledger if left out.
+        ledger: Directory or URL of the ledger; no ledger if left out.
         ttl_policy: `"full"` restores the time to live as it was; `"deduct"` subtracts the time
             that the message spent in the backlog.
         long_poll: How long an idle syphon waits in one receive, in seconds.
@@ -168,7 +168,7 @@ class SendAvailabilityPairedNamespaceOptions:
             `"warn"`, `"refuse"` or `"ignore"`.
         ttl_policy: `"full"` or `"deduct"`; see `SyphonOptions.ttl_policy`.
         backlog_cooldown: How long a failing backlog queue stays out of the rotation, in seconds.
-        ledger: Directory of the ledger and the status files; none if left out.
+        ledger: Directory or URL of the ledger and the status files; none if left out.
         observers: Called with each event, in order; one that raises costs nothing.
         syphon: How the syphon reaches the namespaces; needed by `enable_syphon`.
     """

@@ -6,6 +6,7 @@ replaced whole at each transition and every five seconds, removed at close.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -174,10 +175,7 @@ class StatusFile:
         try:
             data = json.dumps(self._snapshot().as_dict()).encode()
             if self._path is not None:
-                temporary = self._path.with_name(f".{self._name}.{os.getpid()}.tmp")
-                self._path.parent.mkdir(parents=True, exist_ok=True)
-                temporary.write_bytes(data)
-                temporary.replace(self._path)
+                _replace(self._path, data)
             elif self._write_remote is not None:
                 self._write_remote(self._name, data)
             self._complained = False
@@ -186,3 +184,16 @@ class StatusFile:
             if not self._complained and not isinstance(error, RuntimeError):
                 logger.warning("status file %s could not be written: %s", self._name, error)
                 self._complained = True
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Replace a file whole; a disk that is full keeps no half of it."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        temporary.write_bytes(data)
+        temporary.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise

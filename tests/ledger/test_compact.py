@@ -1,6 +1,7 @@
 """Compaction: fewer files, the same rows, whatever happens in between."""
 
 import datetime as dt
+import os
 import shutil
 from pathlib import Path
 
@@ -116,3 +117,14 @@ def test_only_a_ledger_is_compacted(tmp_path):
     (tmp_path / "operations").mkdir()
     with pytest.raises(LedgerError, match="not a ledger"):
         compact(str(tmp_path))
+
+
+def test_what_killed_writers_left_behind_is_swept(tmp_path):
+    write(tmp_path, clients=1, minutes=1)
+    old, new = (tmp_path / "messages" / f"_{name}.parquet.1.tmp" for name in ("old", "new"))
+    for file in (old, new):
+        file.write_bytes(b"half a file")
+    os.utime(old, (0, 0))
+    compact(str(tmp_path))
+    assert not old.exists()
+    assert new.exists()  # somebody may be writing it

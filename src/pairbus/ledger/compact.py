@@ -25,6 +25,10 @@ TARGET_ROWS = 1_000_000
 """Rows of a file that is large enough to be left alone."""
 
 
+LEFTOVER_SECONDS = 3600.0
+"""Age of a temporary file that a killed process must have left."""
+
+
 @dataclass(frozen=True, slots=True)
 class Compaction:
     """What a compaction of one table did."""
@@ -74,12 +78,15 @@ def _compact(
     written = done = 0
     total = sum(len(group) for group in groups)
     for group in groups:
-        dropped += _rewrite(store, table, group)
-        written += 1
+        repeats = _rewrite(store, table, group)
+        written += repeats is not None
+        dropped += repeats or 0
         done += len(group)
         if progress is not None:
             progress(done, total)
     _remove(store, table, found.repeats)
+    for name in store.leftovers(table, age=LEFTOVER_SECONDS):
+        store.delete(name)
     gone = total + len(found.repeats)
     return Compaction(
         table=table,
@@ -103,19 +110,31 @@ def _groups(small: list[FileFacts], target_rows: int) -> list[list[FileFacts]]:
     return groups
 
 
-def _rewrite(store: Store, table: str, group: list[FileFacts]) -> int:
-    """Write the rows of some files as one, then remove them; return how many were repeats."""
+def _rewrite(store: Store, table: str, group: list[FileFacts]) -> int | None:
+    """Write the rows of some files as one, then remove them; return how many were repeats.
+
+    None if there was nothing to do any more: another compaction was faster.
+    """
     import pyarrow as pa
 
     schema = arrow_schema(table)
-    parts = [files.read_rows(store, _name(table, f)).select(schema.names) for f in group]
-    rows = pa.concat_tables([part.cast(schema) for part in parts])
+    parts, read = [], []
+    for file in group:
+        try:
+            part = files.read_rows(store, _name(table, file))
+        except FileNotFoundError:
+            continue  # another compaction was faster: its rows are in a file of that one
+        parts.append(part.select(schema.names).cast(schema))
+        read.append(file)
+    if len(read) < 2:
+        return None
+    rows = pa.concat_tables(parts)
     # numbered and sorted by writer, so that the first of each number can be kept
     rows = rows.sort_by([("writer", "ascending"), ("sequence", "ascending")])
     kept = _first_of_each(rows)
     name = f"{table}/compact-{uuid.uuid4().hex}-{kept.num_rows}.parquet"
     store.write_whole(name, files.encode(kept, files.ranges_of(kept)))
-    _remove(store, table, group)
+    _remove(store, table, read)
     return int(rows.num_rows - kept.num_rows)
 
 

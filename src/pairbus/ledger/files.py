@@ -80,18 +80,31 @@ def merge(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 def ranges_of(rows: pa.Table) -> Ranges:
     """Return which rows of which writer a table holds."""
-    found: dict[str, list[tuple[int, int]]] = {}
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not rows.num_rows:
+        return {}
     ordered = rows.select(["writer", "sequence"]).sort_by(
         [("writer", "ascending"), ("sequence", "ascending")]
     )
-    for batch in ordered.to_batches():
-        writers, numbers = batch.column(0).to_pylist(), batch.column(1).to_pylist()
-        for writer, number in zip(writers, numbers, strict=True):
-            spans = found.setdefault(writer, [])
-            if spans and number <= spans[-1][1] + 1:
-                spans[-1] = (spans[-1][0], max(number, spans[-1][1]))
-            else:
-                spans.append((number, number))
+    writers = ordered["writer"].combine_chunks()
+    numbers = ordered["sequence"].combine_chunks()
+    # a range begins where the writer changes or a number is left out
+    breaks = pc.or_(
+        pc.not_equal(writers[1:], writers[:-1]),
+        pc.greater(pc.subtract(numbers[1:], numbers[:-1]), 1),
+    )
+    starts = [0, *(index + 1 for index in pc.indices_nonzero(breaks).to_pylist())]
+    ends = [*(index - 1 for index in starts[1:]), len(numbers) - 1]
+    found: Ranges = {}
+    for writer, first, last in zip(
+        writers.take(pa.array(starts)).to_pylist(),
+        numbers.take(pa.array(starts)).to_pylist(),
+        numbers.take(pa.array(ends)).to_pylist(),
+        strict=True,
+    ):
+        found.setdefault(writer, []).append((first, last))
     return found
 
 

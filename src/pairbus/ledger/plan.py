@@ -19,6 +19,9 @@ from .store import Store
 
 TIME_COLUMN = {"operations": "minute", "messages": "at"}
 
+LISTINGS = 20
+"""How often a folder is listed at most while compactions remove files of it."""
+
 
 @dataclass(frozen=True, slots=True)
 class FileFacts:
@@ -30,6 +33,9 @@ class FileFacts:
     earliest: dt.datetime | None
     latest: dt.datetime | None
     location: str = ""
+
+
+_GONE = FileFacts("", 0, None, None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +82,36 @@ def plan(stores: Store | Sequence[Store], table: str) -> Plan:
     facts: list[FileFacts] = []
     unreadable: list[str] = []
     for store in all_stores:
-        names = store.list(table, ".parquet")
-        with ThreadPoolExecutor(max_workers=16) as pool:
-            found = list(pool.map(lambda name, s=store: _look(s, table, name), names))
+        names, found = _look_at_all(store, table)
         facts.extend(f for f in found if f is not None)
         unreadable.extend(store.path(n) for n, f in zip(names, found, strict=True) if f is None)
     return arrange(table, facts, unreadable)
+
+
+def _look_at_all(store: Store, table: str) -> tuple[list[str], list[FileFacts | None]]:
+    """Look at every file of a table, of one moment.
+
+    A file that is gone since the folder was listed was compacted, and its rows are in a file that
+    the list may lack: list again.
+    """
+    known: dict[str, FileFacts | None] = {}
+    for _ in range(LISTINGS):
+        names = store.list(table, ".parquet")
+        new = [name for name in names if name not in known]
+        with ThreadPoolExecutor(max_workers=16) as pool:
+            looked = list(pool.map(lambda name: _look_or_gone(store, table, name), new))
+        known.update((n, f) for n, f in zip(new, looked, strict=True) if f is not _GONE)
+        if not any(f is _GONE for f in looked):
+            break
+    names = [name for name in names if name in known]
+    return names, [known[name] for name in names]
+
+
+def _look_or_gone(store: Store, table: str, name: str) -> FileFacts | None:
+    try:
+        return _look(store, table, name)
+    except FileNotFoundError:
+        return _GONE
 
 
 def arrange(table: str, facts: Iterable[FileFacts], unreadable: Iterable[str] = ()) -> Plan:
@@ -132,8 +162,6 @@ def _look(store: Store, table: str, name: str) -> FileFacts | None:
             )
     except (pa.ArrowInvalid, ValueError):
         return None
-    except FileNotFoundError:
-        return None  # compacted away since the folder was listed
 
 
 def _times(meta: object, column: str) -> tuple[dt.datetime | None, dt.datetime | None]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,18 @@ if TYPE_CHECKING:
     import pyarrow.fs as pafs
 
 MARKER = "ledger.json"
+
+
+def shown(location: str) -> str:
+    """Return a location as it may be shown: a URL without its query and without a password."""
+    if "://" not in location:
+        return location
+    scheme, rest = location.split("?", 1)[0].split("://", 1)
+    place, slash, path = rest.partition("/")
+    user, at, host = place.rpartition("@")
+    if ":" in user:
+        user = f"{user.split(':', 1)[0]}:***"
+    return f"{scheme}://{user}{at}{host}{slash}{path}"
 
 
 class LedgerError(Exception):
@@ -37,12 +50,13 @@ class Store:
 
     def __init__(self, location: str, *, filesystem: pafs.FileSystem | None = None) -> None:
         self.location = str(location)
+        self.shown = shown(self.location)
         self._made: set[str] = set()
         self._fs, self._root = _resolve(self.location, filesystem)
         self._local = self._fs.type_name == "local"
 
     def __repr__(self) -> str:
-        return f"<Store {self.location}>"
+        return f"<Store {self.shown}>"
 
     @property
     def filesystem(self) -> pafs.FileSystem:
@@ -91,6 +105,25 @@ class Store:
             and info.base_name.endswith(suffix)
         )
 
+    def leftovers(self, folder: str, *, age: float) -> tuple[str, ...]:
+        """Return the temporary files in a folder that are older than `age` seconds.
+
+        Whoever wrote them was killed: no write takes that long.
+        """
+        import pyarrow.fs as pafs
+
+        selector = pafs.FileSelector(self.path(folder), recursive=False, allow_not_found=True)
+        oldest = time.time() - age
+        return tuple(
+            f"{folder}/{info.base_name}"
+            for info in self._fs.get_file_info(selector)
+            if info.type == pafs.FileType.File
+            and info.base_name.startswith("_")
+            and info.base_name.endswith(".tmp")
+            and info.mtime is not None
+            and info.mtime.timestamp() < oldest
+        )
+
     def delete(self, name: str) -> None:
         """Delete a file; one that is gone already is fine."""
         try:
@@ -113,17 +146,21 @@ class Store:
             marker = json.loads(raw)
             version = marker["version"]
         except (ValueError, TypeError, KeyError):
-            raise LedgerError(f"{self.location}: {MARKER} is not that of a ledger") from None
+            raise LedgerError(f"{self.shown}: {MARKER} is not that of a ledger") from None
         if version != VERSION:
             raise LedgerError(
-                f"{self.location}: ledger of version {version}, this pairbus reads {VERSION}"
+                f"{self.shown}: ledger of version {version}, this pairbus reads {VERSION}"
             )
         return dict(marker)
 
     def require_ledger(self) -> None:
         """Raise, in one line, unless this is a ledger of our version."""
-        if self.read_marker() is None:
-            raise LedgerError(f"{self.location}: not a ledger (no {MARKER} there)")
+        try:
+            marker = self.read_marker()
+        except OSError as exc:
+            raise LedgerError(f"{self.shown}: {_first_line(exc)}") from exc
+        if marker is None:
+            raise LedgerError(f"{self.shown}: not a ledger (no {MARKER} there)")
 
     def _ensure(self, folder: str) -> None:
         if folder in self._made:
@@ -156,7 +193,8 @@ def _resolve(location: str, filesystem: pafs.FileSystem | None) -> tuple[pafs.Fi
     try:
         fs, root = pafs.FileSystem.from_uri(location)
     except (ValueError, OSError) as exc:
-        raise LedgerError(f"{location}: {_first_line(exc)}") from None
+        text = _first_line(exc).replace(location, shown(location))
+        raise LedgerError(f"{shown(location)}: {text}") from None
     return fs, str(root).rstrip("/")
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.pricing import STEP
 from . import files
-from .store import LedgerError, Store
+from .store import LedgerError, Store, shown
 
 if TYPE_CHECKING:
     import pyarrow.fs as pafs
@@ -155,7 +155,7 @@ class LedgerWriter:
                 self._failed(exc)
                 return False
             if self.problem is not None:
-                logger.info("ledger %s is written again", self.location)
+                logger.info("ledger %s is written again", shown(self.location))
                 self.problem = None
             return True
 
@@ -273,7 +273,7 @@ class LedgerWriter:
         self._store = None  # look at everything anew next time: the place may have been remade
         text = (str(exc).splitlines() or [type(exc).__name__])[0]
         if self.problem is None:
-            logger.warning("ledger %s is not written: %s", self.location, text)
+            logger.warning("ledger %s is not written: %s", shown(self.location), text)
         self.problem = text
 
 

@@ -37,8 +37,8 @@ class OperationsSource:
     Files of a ledger never change, so each is read once and kept as its few rows.
     """
 
-    COLUMNS = ("writer", "sequence", "minute", "namespace", "entity", "stage", "billable", "bytes",
-               "messages")  # fmt: skip
+    COLUMNS = ("writer", "sequence", "minute", "namespace", "entity", "stage", "count", "billable",
+               "bytes", "messages")  # fmt: skip
 
     def __init__(self, ledger: str) -> None:
         self._store = Store(ledger)
@@ -69,6 +69,10 @@ class OperationsSource:
             .aggregate([(name, "first") for name in self.COLUMNS[2:]])
         )
         once = once.rename_columns([name.removesuffix("_first") for name in once.column_names])
+        # a ping that the primary did not take is a call without a message; the dearer reading
+        failed = pc.and_(pc.equal(once["stage"], "ping"), pc.equal(once["messages"], 0))
+        charged = pc.if_else(failed, once["count"], once["billable"])
+        once = once.set_column(once.schema.get_field_index("billable"), "billable", charged)
         recent = once.filter(pc.greater_equal(once["minute"], now - dt.timedelta(hours=1)))
         return {
             "all": sums(once),
