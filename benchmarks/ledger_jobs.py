@@ -3,8 +3,8 @@
     python -m benchmarks ledger_jobs            50 million rows in each table
     LEDGER_ROWS=2000000 python -m benchmarks ledger_jobs
 
-Both engines read the same files in the same run and must agree on every figure. Growth is shown by
-a run over a tenth of the rows.
+Both engines read the same files in the same run and must agree on every figure. The two take turns
+on a warm session; Spark's start is told apart. Growth is shown by a run over a tenth of the rows.
 """
 
 import os
@@ -18,18 +18,25 @@ import pyarrow.compute as pc
 
 from pairbus.core.pricing import Rules
 from pairbus.ledger import LedgerWriter, Store, files
+from pairbus.ledger.plan import plan
 
 ROWS = int(os.environ.get("LEDGER_ROWS", "50000000"))
 FILE_ROWS = 1_000_000
+ENTITIES = 12
 START = 1_772_366_400_000_000  # 1 March 2026, 12:00, in microseconds
 STAGES = ["send_primary", "send_backlog", "receive_backlog", "settle", "ping", "idle_poll"]
+CLIENT_ROWS = 1440 * ENTITIES * len(STAGES)
 LOST = 3
 SHUFFLE = 7919  # a prime that divides no number of rows that one would choose
 SPARK = {"spark.driver.memory": "3g"}
 
 
 def generate(place, rows):
-    """Write both tables: operations of 500 clients over a day, and messages that came home."""
+    """Write both tables, as a compaction leaves them.
+
+    Operations are those of many clients, a day each: in every minute a row for each entity and
+    stage. Messages went through the backlog and came home, but for a few.
+    """
     store = Store(str(place))
     store.ensure_ledger()
     for first in range(0, rows, FILE_ROWS):
@@ -52,20 +59,26 @@ def _same(value, count):
 
 
 def _operations(store, first, count):
+    """Rows of one client after the other: each is a writer, with its rows in their order."""
     numbers = pa.array(range(first, first + count))
+    clients = pc.divide(numbers, CLIENT_ROWS)
+    sequence = _mod(numbers, CLIENT_ROWS)
+    kind = _mod(sequence, ENTITIES * len(STAGES))
+    minutes = pc.add(pc.multiply(pc.divide(sequence, ENTITIES * len(STAGES)), 60_000_000), START)
     messages = pc.add(_mod(numbers, 50), 1)
-    minutes = pc.add(pc.multiply(_mod(numbers, 1440), 60_000_000), START)
-    writer = f"bench-operations-{first}"
+    names = [f"host-{n:04d}-{n + 4711}-3f2a9c1e" for n in range(clients[-1].as_py() + 1)]
     table = files.to_table(
         "operations",
         {
-            "writer": _same(writer, count),
-            "sequence": pc.subtract(numbers, first),
+            "writer": _names([f"{name}.6f0c7c1e5d0a" for name in names], clients),
+            "sequence": sequence,
             "minute": minutes.cast(pa.timestamp("us", "UTC")),
-            "client_id": _names([f"client-{n}" for n in range(500)], _mod(numbers, 500)),
-            "namespace": _names(["contoso", "contoso-dr"], _mod(numbers, 2)),
-            "entity": _names([f"entity-{n}" for n in range(40)], _mod(pc.divide(numbers, 7), 40)),
-            "stage": _names(STAGES, _mod(pc.divide(numbers, 3), 6)),
+            "client_id": _names(names, clients),
+            "namespace": _names(["contoso", "contoso-dr"], _mod(kind, 2)),
+            "entity": _names(
+                [f"entity-{n}" for n in range(ENTITIES)], pc.divide(kind, len(STAGES))
+            ),
+            "stage": _names(STAGES, _mod(kind, len(STAGES))),
             "operation": _same("send", count),
             "size_step": _same(1, count),
             "count": _same(1, count),
@@ -75,9 +88,8 @@ def _operations(store, first, count):
             "billable_batched": _same(1, count),
         },
     )
-    store.write_whole(
-        f"operations/{writer}.parquet", files.encode(table, {writer: [(0, count - 1)]})
-    )
+    name = f"operations/compact-{first:012d}.parquet"
+    store.write_whole(name, files.encode(table, files.ranges_of(table)))
 
 
 def _messages(store, half, first, count):
@@ -113,6 +125,10 @@ def _messages(store, half, first, count):
 
 
 # ------------------------------------------------------------------ the same questions to both
+#
+# Both engines look at the footers first and read the files that the plan names, so that both drop
+# repeats in the same way. What is measured begins with that and ends with the answer; the session
+# is up, and has seen the same queries over a small ledger.
 
 
 def spark_cost(spark, place):
@@ -121,61 +137,90 @@ def spark_cost(spark, place):
     from pairbus.spark.tables import read_table
 
     operations, _ = read_table(spark, str(place), "operations")
-    rows = cost.billed(operations, Rules()).withColumn("hour", cost.span_start("minute"))
-    sums = cost.condensed(rows, "hour", "entity", "stage", "client_id")
-    figures = ("count(*)", "sum(operations_billed)", "sum(operations_low)", "sum(bytes)")
-    return tuple(int(value) for value in sums.selectExpr(*figures).collect()[0])
+    hours = operations.withColumn("hour", cost.span_start("minute"))
+    keys = ("hour", "entity", "stage", "client_id")
+    sums = cost.condensed(cost.billed(cost.gathered(hours, *keys), Rules()), *keys)
+    figures = [f"sum({name})" for name in FIGURES]
+    return tuple(int(value) for value in sums.selectExpr("count(*)", *figures).collect()[0])
+
+
+FIGURES = ("count", "messages", "bytes", "operations_billed", "operations_low")
 
 
 def duck_cost(place):
-    import duckdb
-
-    found = duckdb.sql(
+    figures = ", ".join(f"sum({name})" for name in FIGURES)
+    found = _duck(
+        place,
+        "operations",
         f"""with sums as (
-          select date_trunc('hour', minute) as hour, entity, stage, client_id, sum(count),
-            sum(messages), sum(bytes) as bytes, sum(billable) as high,
+          select date_trunc('hour', minute) as hour, entity, stage, client_id,
+            sum(count) as count, sum(messages) as messages, sum(bytes) as bytes,
+            sum(case when stage = 'ping' and messages = 0 then count else billable end)
+              as operations_billed,
             sum(case when stage = 'idle_poll' then 0
                 when stage in ('send_primary', 'send_backlog')
-                then least(billable, billable_batched) else billable end) as low
-          from '{place}/operations/*.parquet' group by all)
-        select count(*), sum(high), sum(low), sum(bytes) from sums"""
-    ).fetchall()[0]
+                then least(billable, billable_batched) else billable end) as operations_low
+          from rows group by all)
+        select count(*), {figures} from sums""",
+    )[0]
     return tuple(int(value) for value in found)
 
 
 def spark_reconcile(spark, place):
-    """What became of each message, by destination, summed up for the comparison."""
-    from pairbus.spark import reconcile
+    """What became of the messages, by destination."""
+    from pairbus.spark import books, reconcile
+    from pairbus.spark.screen import screen
     from pairbus.spark.tables import read_table
 
-    messages, plan = read_table(spark, str(place), "messages")
-    parts = plan.rows // reconcile.PARTITION_ROWS + 1
-    tallied = reconcile.tally(messages, partitions=parts)
-    sums = reconcile.by_destination(reconcile.verdicts(tallied))
-    figures = ("count(*)", "sum(expected)", "sum(once)", "sum(lost)", "sum(copies)")
-    return tuple(int(value) for value in sums.selectExpr(*figures).collect()[0])
+    messages, _ = read_table(spark, str(place), "messages")
+    screened = screen(messages).persist()
+    try:
+        found = books.by_destination(screened, books.doubtful(screened, messages)).collect()
+    finally:
+        screened.unpersist()
+    return sorted((row["destination"], *[int(row[n]) for n in reconcile.COUNTS]) for row in found)
 
 
 def duck_reconcile(place):
+    found = _duck(
+        place,
+        "messages",
+        """with tally as (
+          select lower(coalesce(destination, '')) as place, message_id,
+            count(*) filter (event = 'backlogged') as b,
+            count(*) filter (event = 'forwarded') as f,
+            count(*) filter (event = 'dead_lettered'
+              and not contains(lower(coalesce(reason, '')), 'expired')) as d,
+            count(*) filter (event = 'dead_lettered'
+              and contains(lower(coalesce(reason, '')), 'expired')) as e,
+            count(*) filter (event = 'completed') as c
+          from rows group by all),
+        delivered as (
+          select *, greatest(b, 1) as expected, least(f, greatest(b, 1)) as delivered from tally),
+        aside as (
+          select *, f - delivered as copies, least(d, expected - delivered) as dead,
+            least(e, expected - delivered - least(d, expected - delivered)) as expired
+          from delivered),
+        judged as (
+          select *, least(c, expected - delivered - dead - expired) as completed from aside)
+        select place, sum(expected), sum(case when copies = 0 then delivered else 0 end),
+          sum(case when copies > 0 then delivered else 0 end), sum(copies), sum(dead),
+          sum(expired), sum(completed), 0,
+          sum(expected - delivered - dead - expired - completed),
+          sum(case when b = 0 then expected else 0 end), 0
+        from judged group by place order by place""",
+    )
+    return [(row[0], *[int(value) for value in row[1:]]) for row in found]
+
+
+def _duck(place, table, query):
     import duckdb
 
-    found = duckdb.sql(
-        f"""with tally as (
-          select lower(coalesce(destination, '')) as place, message_id,
-            count(*) filter (event = 'backlogged') as b, count(*) filter (event = 'forwarded') as f,
-            count(*) filter (event = 'dead_lettered') as d
-          from '{place}/messages/*.parquet' group by all),
-        verdicts as (
-          select place, greatest(b, 1) as expected, least(f, greatest(b, 1)) as delivered, f, d
-          from tally),
-        places as (
-          select place, sum(expected) as expected,
-            sum(case when f > expected then 0 else delivered end) as once,
-            sum(expected - delivered - least(d, expected - delivered)) as lost,
-            sum(f - delivered) as copies from verdicts group by place)
-        select count(*), sum(expected), sum(once), sum(lost), sum(copies) from places"""
-    ).fetchall()[0]
-    return tuple(int(value) for value in found)
+    found = plan(Store(str(place)), table)
+    assert not found.overlapping
+    names = ", ".join(f"'{file.name}'" for file in found.single)
+    rows = f"with rows as (from read_parquet([{names}])), "
+    return duckdb.sql(rows + query.removeprefix("with ")).fetchall()
 
 
 # ------------------------------------------------------------------ figures
@@ -205,6 +250,23 @@ def jobs(spark, place, rows, suffix=""):
         assert ours == theirs, (job, ours, theirs)
         yield f"ledger.{job}.spark_of_duckdb{suffix} {rate / their_rate:.2f} ratio"
     yield f"ledger.spark.memory{suffix} {_memory_of_jvm():.0f} MB"
+
+
+def whole_jobs(spark, place, rows, suffix=""):
+    """The two jobs as the commands run them, with all that a report shows."""
+    from pairbus.ledger.prices import load_prices
+    from pairbus.spark.books import balance
+    from pairbus.spark.report import cost_report
+
+    _, _, line = measure(
+        f"cost.report{suffix}", rows, lambda: cost_report(spark, str(place), load_prices())
+    )
+    yield line
+    books, _, line = measure(f"reconcile.report{suffix}", rows, lambda: balance(spark, str(place)))
+    yield line
+    assert [row["lost"] for row in books.by_destination if row["lost"]]
+    assert len(books.lost) == LOST
+    yield f"ledger.spark.memory_whole{suffix} {_memory_of_jvm():.0f} MB"
 
 
 def _memory_of_jvm():
@@ -246,23 +308,27 @@ def writer_cost(place):
 def run():
     import duckdb
 
-    from pairbus.spark.session import get_session
+    from pairbus.spark.session import get_session, job_settings
 
     cores = os.cpu_count() or 1
     duckdb.sql(f"set threads = {cores}")
-    folder = Path(tempfile.mkdtemp(prefix="pairbus-bench-"))
-    spark = get_session(f"local[{cores}]", config=SPARK)
+    duckdb.sql("set enable_progress_bar = false")
+    folder = Path(tempfile.mkdtemp(prefix="pairbus-bench-", dir=os.environ.get("LEDGER_FOLDER")))
+    started = time.perf_counter()
+    spark = get_session(f"local[{cores}]", config={**job_settings(), **SPARK})
+    yield f"ledger.spark.start {time.perf_counter() - started:.1f} s"
     try:
         yield from writer_cost(folder / "writer")
         # the smallest run is thrown away: it pays for Spark's first compilations
         for rows, suffix in ((100_000, None), (ROWS // 10, ".tenth"), (ROWS, "")):
             place = folder / f"rows-{rows}"
             generate(place, rows)
-            lines = jobs(spark, place, rows, suffix or "")
-            if suffix is None:
-                list(lines)
-            else:
-                yield from lines
+            for part in (jobs, whole_jobs):
+                lines = part(spark, place, rows, suffix or "")
+                if suffix is None:
+                    list(lines)
+                else:
+                    yield from lines
             shutil.rmtree(place)
     finally:
         spark.stop()

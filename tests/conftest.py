@@ -1,18 +1,11 @@
 """What all tests share."""
 
-<<<<<<< HEAD
-import importlib.util
-=======
 import contextlib
+import importlib.util
 import logging
->>>>>>> 52c0e51 (Keep ledgers in object stores, and beside compactions that run at the same time)
 import os
 from pathlib import Path
 
-<<<<<<< HEAD
-=======
-import httpx
->>>>>>> 52c0e51 (Keep ledgers in object stores, and beside compactions that run at the same time)
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -25,7 +18,6 @@ settings.register_profile("explore", deadline=None, max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
-<<<<<<< HEAD
 @pytest.fixture(scope="session", autouse=True)
 def quick_spark(tmp_path_factory):
     """Spark that starts quicker, also where a test starts it in a process of its own.
@@ -46,7 +38,8 @@ def quick_spark(tmp_path_factory):
         patch.setenv("SPARK_HOME", str(home))
         patch.setenv("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         yield
-=======
+
+
 class ObjectStore:
     """A bucket in a server on loopback that speaks S3, and its address as a location spells it."""
 
@@ -55,10 +48,14 @@ class ObjectStore:
         self.make_bucket()
 
     def make_bucket(self):
+        import httpx
+
         assert httpx.put(f"http://{self.address}/books").status_code == 200
 
     def forget_everything(self):
         """The bucket and all in it are gone."""
+        import httpx
+
         assert httpx.post(f"http://{self.address}/moto-api/reset").status_code == 200
 
     def location(self, folder):
@@ -84,4 +81,3 @@ def serving(port=0):
 def object_store():
     with serving() as store:
         yield store
->>>>>>> 52c0e51 (Keep ledgers in object stores, and beside compactions that run at the same time)

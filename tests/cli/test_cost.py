@@ -1,6 +1,7 @@
 """`pairbus cost`, `reconcile` and `ledger`: answers, and one clear line where there is none."""
 
 import json
+import signal
 import subprocess
 import sys
 
@@ -144,3 +145,35 @@ def test_a_report_and_a_verdict_from_the_shell(ledger, tmp_path):
     assert done.returncode == 1, done.stderr
     assert done.stdout.startswith("The books do not balance: of 2 message(s) 1 lost or still")
     assert "m2" in done.stdout
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_ledger_is_watched_from_the_shell(ledger):
+    watching = subprocess.Popen(
+        [sys.executable, "-m", "pairbus", "cost", "watch", ledger, "--from", "2026-03-01",
+         "--every", "1s", "--json", "--master", "local[2]"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        first = json.loads(watching.stdout.readline())
+        assert (first["total"]["operations"], first["added"]) == (2, 2)
+        assert [stage["name"] for stage in first["by_stage"]] == ["send_backlog"]
+        with LedgerWriter(ledger, client_id="b", clock=lambda: 1_772_366_460.0) as writer:
+            writer.count("contoso", "orders", "ping", "send", messages=1, size=128)
+        second = json.loads(watching.stdout.readline())
+        assert (second["total"]["operations"], second["added"]) == (3, 1)
+        assert second["total"]["money"] == "0.000002400000"
+    finally:
+        watching.send_signal(signal.SIGINT)
+        rest = watching.communicate(timeout=60)
+    assert rest == ("", "")
+    assert watching.returncode == 0
+
+
+def test_only_a_ledger_is_watched(tmp_path):
+    answer = pairbus("cost", "watch", str(tmp_path))
+    assert answer.exit_code == 3
+    assert answer.output.count("\n") == 1
+    assert "not a ledger" in answer.output

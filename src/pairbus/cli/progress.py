@@ -3,7 +3,7 @@
 import contextlib
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pairbus.cli.output import ExitCode, MissingExtraError, UserError, wants_json
@@ -13,17 +13,25 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def spark_progress(name: str, master: str | None = None) -> Iterator["SparkSession"]:
+def spark_progress(
+    name: str,
+    master: str | None = None,
+    config: Mapping[str, str] | None = None,
+    *,
+    bar_wanted: bool = True,
+) -> Iterator["SparkSession"]:
     """Give a session, stopped at the end, and show how far its jobs are where a person looks."""
     try:
-        from pairbus.spark.session import SparkUnavailableError, get_session
+        from pairbus.spark.session import SparkUnavailableError, get_session, job_settings
     except ImportError as exc:
         raise MissingExtraError("pyspark", "spark") from exc
     done = threading.Event()
-    show = sys.stderr.isatty() and not wants_json()
+    show = bar_wanted and sys.stderr.isatty() and not wants_json()
     with _bar(name) if show else contextlib.nullcontext() as bar:
         try:
-            spark = get_session(master, f"pairbus-{name}")
+            spark = get_session(
+                master, f"pairbus-{name}", config={**job_settings(), **(config or {})}
+            )
         except SparkUnavailableError as exc:
             raise UserError(str(exc), code=ExitCode.MISSING_EXTRA) from exc
         watcher = threading.Thread(target=_watch, args=(spark, bar, done), daemon=True)

@@ -285,7 +285,7 @@ def _line(status: dict[str, Any]) -> str:
 
 
 def _dry_run(options: "SyphonOptions", settings: dict[str, Any]) -> int:
-    from pairbus.cli.cost import money
+    from pairbus.cli.cost_options import money
     from pairbus.core.pricing import Rules
     from pairbus.ledger.prices import load_prices
     from pairbus.spark.dryrun import dry_run

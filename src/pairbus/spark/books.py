@@ -11,7 +11,9 @@ from pyspark.sql import functions as F  # noqa: N812 (the name that Spark users 
 
 from . import reconcile
 from .report import TOP, plan_notes
-from .tables import read_table
+from .screen import closed_verdicts, in_open_buckets, screen
+from .screen import names as destination_names
+from .tables import beginning_again, read_table, shown_locations
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -55,28 +57,32 @@ def balance(
     Raises:
         LedgerError: a location is not a ledger.
     """
+    return beginning_again(lambda: _balance(spark, locations, waiting, limit))
+
+
+def _balance(
+    spark: SparkSession, locations: str | Sequence[str], waiting: DataFrame | None, limit: int
+) -> Books:
     messages, plan = read_table(spark, locations, "messages")
     operations, operations_plan = read_table(spark, locations, "operations")
-    parts = plan.rows // reconcile.PARTITION_ROWS + 1 if plan.rows > 1_000_000 else None
-    judged = reconcile.verdicts(reconcile.tally(messages, waiting, partitions=parts))
-    sums = reconcile.by_destination(judged)
-    found = (
-        sums.join(F.broadcast(reconcile.destinations(messages, waiting)), "place", "left")
-        .drop("place")
-        .orderBy("destination")
-        .limit(10_000)
-        .collect()
-    )
-    rows = [row.asDict() for row in found]
-    totals = {name: sum(int(row[name] or 0) for row in rows) for name in reconcile.COUNTS}
+    screened = screen(messages, waiting).persist()
+    try:
+        judged = doubtful(screened, messages, waiting)
+        found = by_destination(screened, judged).orderBy("destination").limit(10_000).collect()
+        rows = [row.asDict() for row in found]
+        totals = {name: sum(int(row[name] or 0) for row in rows) for name in reconcile.COUNTS}
 
-    def names(column: str) -> tuple[Mapping[str, Any], ...]:
-        if not totals[column]:
-            return ()
-        what = F.col(column) > 0
-        frame = reconcile.named(judged, what, messages, waiting, limit=limit)
-        return tuple(_plain(row) for row in frame.collect())
+        def names(column: str) -> tuple[Mapping[str, Any], ...]:
+            if judged is None or not totals[column]:
+                return ()
+            what = F.col(column) > 0
+            frame = reconcile.named(judged, what, messages, waiting, limit=limit)
+            return tuple(_plain(row) for row in frame.collect())
 
+        lost, more_than_once = names("lost"), names("more_than_once")
+        unrecorded = names("unrecorded")
+    finally:
+        screened.unpersist()
     disordered = reconcile.out_of_order(messages).persist()
     try:
         per_place = {
@@ -93,20 +99,42 @@ def balance(
     complete = not (plan.gaps or plan.unreadable or missed)
     balanced = totals["lost"] == 0 and totals["copies"] == 0
     return Books(
-        locations=(locations,) if isinstance(locations, str) else tuple(locations),
+        locations=shown_locations(locations),
         balanced=balanced,
         verdict=verdict(totals, complete=complete, peeked=waiting is not None),
         totals=totals,
         by_destination=tuple(rows),
-        lost=names("lost"),
-        more_than_once=names("more_than_once"),
-        unrecorded=names("unrecorded"),
+        lost=lost,
+        more_than_once=more_than_once,
+        unrecorded=unrecorded,
         out_of_order=tuple(_plain(row) for row in some),
         missed_minutes=tuple(_plain(row) for row in missed),
         complete=complete,
         peeked=waiting is not None,
         notes=(*plan_notes(plan), *plan_notes(operations_plan)),
     )
+
+
+def doubtful(
+    screened: DataFrame, messages: DataFrame, waiting: DataFrame | None = None
+) -> DataFrame | None:
+    """Return the verdict on each message of the open buckets; None if there are none."""
+    open_rows = int(screened.where("open").agg(F.sum("rows")).collect()[0][0] or 0)
+    if not open_rows:
+        return None
+    held = None if waiting is None else in_open_buckets(waiting, screened)
+    parts = open_rows // reconcile.PARTITION_ROWS + 1 if open_rows > 1_000_000 else None
+    return reconcile.verdicts(
+        reconcile.tally(in_open_buckets(messages, screened), held, partitions=parts)
+    )
+
+
+def by_destination(screened: DataFrame, judged: DataFrame | None) -> DataFrame:
+    """Sum up by destination what the screen and the verdicts say."""
+    sums = reconcile.by_destination(closed_verdicts(screened))
+    if judged is not None:
+        sums = reconcile.by_destination(sums.unionByName(reconcile.by_destination(judged)))
+    return destination_names(screened).join(sums, "place").drop("place")
 
 
 def verdict(totals: Mapping[str, int], *, complete: bool = True, peeked: bool = True) -> str:

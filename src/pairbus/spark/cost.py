@@ -60,14 +60,32 @@ def billed(operations: DataFrame, rules: Rules) -> DataFrame:
         failed = (F.col("messages") == 0) & (F.col("stage") == "ping")
         chosen = F.when(failed, F.col("count")).otherwise(chosen)
     low = F.when(polls, F.lit(0)).when(sends, batched).otherwise(F.col("billable"))
+    kept = [name for name in operations.columns if name not in ("billable", "billable_batched")]
     return operations.select(
-        "writer", "sequence", "minute", "client_id", "namespace", "entity", "stage", "operation",
-        "size_step", "count", "messages", "bytes",
+        *kept,
         chosen.cast("bigint").alias("operations_billed"),
         low.cast("bigint").alias("operations_low"),
         F.lit(False).alias("derived"),
         (F.col("stage") != "send_primary").alias("extra"),
     )  # fmt: skip
+
+
+def gathered(operations: DataFrame, *keys: str) -> DataFrame:
+    """Sum operations up by stage and these columns, so that the rules see far fewer rows.
+
+    What the rules need to tell apart stays apart: `billed` says of the result what it would say of
+    the rows, in sum.
+    """
+    names = list(dict.fromkeys([*keys, "stage"]))
+    least = F.least(F.col("billable"), F.col("billable_batched"))
+    return (
+        operations.groupBy(*names, (F.col("messages") == 0).alias("without_messages"))
+        .agg(
+            *[F.sum(name).alias(name) for name in ("count", "messages", "bytes", "billable")],
+            F.sum(least).alias("billable_batched"),
+        )
+        .drop("without_messages")
+    )
 
 
 def derived(messages: DataFrame, subscriptions: Mapping[str, int] | None = None) -> DataFrame:
@@ -131,12 +149,14 @@ def span_start(time: str, seconds: int = 3600) -> Column:
     return F.timestamp_seconds(F.expr(f"unix_seconds({time}) div {seconds} * {seconds}"))
 
 
-def between(rows: DataFrame, start: object = None, end: object = None) -> DataFrame:
-    """Keep the rows of the minutes from `start` on and before `end`."""
+def between(
+    rows: DataFrame, start: object = None, end: object = None, *, time: str = "minute"
+) -> DataFrame:
+    """Keep the rows whose time is `start` or later, and before `end`."""
     if start is not None:
-        rows = rows.where(F.col("minute") >= F.lit(start))
+        rows = rows.where(F.col(time) >= F.lit(start))
     if end is not None:
-        rows = rows.where(F.col("minute") < F.lit(end))
+        rows = rows.where(F.col(time) < F.lit(end))
     return rows
 
 

@@ -9,7 +9,8 @@ e as expired, c as completed, w as waiting; what is left is lost. f above n are 
 more than once.
 
 Rows are matched by 128 bits of hash instead of strings, which Spark groups several times faster;
-names are looked up afterwards, for what goes into the report alone.
+names are looked up afterwards, for what goes into the report alone. `pairbus.spark.screen` says
+which messages need this: of most of them there is nothing to tell.
 """
 
 from __future__ import annotations
@@ -40,18 +41,26 @@ COUNTS = [
 ]  # fmt: skip
 
 
-def keyed(rows: DataFrame) -> DataFrame:
-    """Add the key by which a message is known: its destination and its id, hashed."""
-    place = F.lower(F.coalesce("destination", F.lit("")))
-    known = F.coalesce(
+def place_of(destination: str) -> Column:
+    """Return the hash by which a destination is known, whatever its case."""
+    return F.xxhash64(F.lower(F.coalesce(destination, F.lit(""))))
+
+
+def known_id() -> Column:
+    """Return what a message is known by within its destination."""
+    return F.coalesce(
         F.col("message_id"),
         F.concat_ws("#", F.lit("\0"), F.col("backlog_queue"), F.col("sequence_number")),
     )
+
+
+def keyed(rows: DataFrame) -> DataFrame:
+    """Add the key by which a message is known: its destination and its id, hashed."""
     return rows.withColumns(
         {
-            "place": F.xxhash64(place),
-            "id1": F.xxhash64(known),
-            "id2": F.xxhash64(F.lit(1), known),
+            "place": place_of("destination"),
+            "id1": F.xxhash64(known_id()),
+            "id2": F.xxhash64(F.lit(1), known_id()),
         }
     )
 
@@ -68,54 +77,47 @@ def tally(
             happened to one message is rarely in one file, so summing up before the rows are
             brought together gains nothing: with a number they are brought together first.
     """
-    expired = F.lower(F.coalesce("reason", F.lit(""))).contains("expired")
+    # Two counts share a 64-bit number, 32 bits each: Spark sums half as many columns.
     event = F.col("event")
-    first = F.when(event == "backlogged", _one("b")).when(event == "forwarded", _one("f"))
-    second = F.when(event == "dead_lettered", F.when(expired, _one("e")).otherwise(_one("d")))
-    third = F.when(event == "completed", _one("c"))
-    rows = keyed(messages).select(
-        *KEYS, _or_zero(first, "bf"), _or_zero(second, "de"), _or_zero(third, "c")
+    first = F.when(event == "backlogged", _packed(1)).when(event == "forwarded", _packed(1 << 32))
+    second = F.when(
+        event == "dead_lettered", F.when(is_expired(), _packed(1 << 32)).otherwise(_packed(1))
     )
-    packed = ["bf", "de", "c"]
+    third = F.when(event == "completed", _packed(1))
+    zero = {name: _packed(0).alias(name) for name in ("bf", "de", "c", "ww")}
+    rows = keyed(messages).select(
+        *KEYS, first.otherwise(_packed(0)).alias("bf"), second.otherwise(_packed(0)).alias("de"),
+        third.otherwise(_packed(0)).alias("c"), zero["ww"],
+    )  # fmt: skip
     if waiting is not None:
-        rows = rows.withColumn("ww", F.lit(0).cast("bigint"))
         dead = F.coalesce(F.col("dead_letter"), F.lit(False))
-        peeked = keyed(waiting).select(
-            *KEYS,
-            F.lit(0).cast("bigint").alias("bf"),
-            F.lit(0).cast("bigint").alias("de"),
-            F.lit(0).cast("bigint").alias("c"),
-            F.when(dead, _one("wd")).otherwise(_one("w")).alias("ww"),
+        held = F.when(dead, _packed(1 << 32)).otherwise(_packed(1)).alias("ww")
+        rows = rows.unionByName(
+            keyed(waiting).select(*KEYS, zero["bf"], zero["de"], zero["c"], held)
         )
-        rows = rows.unionByName(peeked)
-        packed.append("ww")
     if partitions is not None:
         rows = rows.repartition(partitions, *KEYS)
-    summed = rows.groupBy(*KEYS).agg(*[F.sum(name).alias(name) for name in packed])
-    low, high = F.lit((1 << 32) - 1), 32
-    zero = F.lit(0).cast("bigint")
+    summed = rows.groupBy(*KEYS).agg(*[F.sum(name).alias(name) for name in ("bf", "de", "c", "ww")])
+    low = F.lit((1 << 32) - 1)
     return summed.select(
         *KEYS,
         F.col("bf").bitwiseAND(low).alias("b"),
-        F.shiftright("bf", high).alias("f"),
+        F.shiftright("bf", 32).alias("f"),
         F.col("de").bitwiseAND(low).alias("d"),
-        F.shiftright("de", high).alias("e"),
+        F.shiftright("de", 32).alias("e"),
         "c",
-        (F.col("ww").bitwiseAND(low) if waiting is not None else zero).alias("w"),
-        (F.shiftright("ww", high) if waiting is not None else zero).alias("wd"),
+        F.col("ww").bitwiseAND(low).alias("w"),
+        F.shiftright("ww", 32).alias("wd"),
     )
 
 
-def _one(name: str) -> Column:
-    """Return the number that counts one of something in a packed sum.
-
-    Two counts share a 64-bit number, 32 bits each: Spark sums half as many columns.
-    """
-    return F.lit(1 << 32 if name in ("f", "e", "wd") else 1).cast("bigint")
+def is_expired() -> Column:
+    """Return whether the reason of a dead letter is that its time to live had passed."""
+    return F.lower(F.coalesce("reason", F.lit(""))).contains("expired")
 
 
-def _or_zero(value: Column, name: str) -> Column:
-    return F.coalesce(value, F.lit(0).cast("bigint")).alias(name)
+def _packed(value: int) -> Column:
+    return F.lit(value).cast("bigint")
 
 
 def verdicts(tallied: DataFrame) -> DataFrame:
@@ -143,20 +145,6 @@ def verdicts(tallied: DataFrame) -> DataFrame:
         (rest - dead - gone - let_go - held).alias("lost"),
         F.when(b == 0, expected).otherwise(F.lit(0)).alias("unrecorded"),
         (w - held).alias("unsettled"),
-    )
-
-
-def destinations(messages: DataFrame, waiting: DataFrame | None = None) -> DataFrame:
-    """Return the name behind each hashed destination."""
-    names = messages.select(F.coalesce("destination", F.lit("")).alias("destination"))
-    if waiting is not None:
-        names = names.unionByName(
-            waiting.select(F.coalesce("destination", F.lit("")).alias("destination"))
-        )
-    return (
-        names.groupBy(F.lower("destination").alias("key"))
-        .agg(F.min("destination").alias("destination"))
-        .select(F.xxhash64("key").alias("place"), "destination")
     )
 
 

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 (the name that Spark users 
 from ..core.pricing import STAGES, PriceList, Rules
 from ..ledger.plan import Plan
 from . import cost
-from .tables import read_table
+from .tables import beginning_again, read_table, shown_locations
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -99,13 +99,31 @@ def cost_report(
         LedgerError: a location is not a ledger.
         PriceError: the price list lacks the tier.
     """
-    rules = rules or Rules()
-    rows, notes = cost_rows(
-        spark, locations, rules, start=start, end=end, subscriptions=subscriptions
+    return beginning_again(
+        lambda: _cost_report(
+            spark, locations, prices, rules or Rules(), start, end, subscriptions or {}
+        )
     )
+
+
+def _cost_report(
+    spark: SparkSession,
+    locations: str | Sequence[str],
+    prices: PriceList,
+    rules: Rules,
+    start: dt.datetime | None,
+    end: dt.datetime | None,
+    subscriptions: Mapping[str, int],
+) -> CostReport:
+    operations, messages, notes = _tables(spark, locations, start, end)
+    homecoming = cost.derived(messages, subscriptions)
+    places = ["minute", "namespace", "entity", "stage"]
     small = cost.condensed(
-        rows, "minute", "namespace", "entity", "stage", "derived", "extra"
-    ).persist()
+        cost.billed(cost.gathered(operations, *places), rules).unionByName(
+            homecoming, allowMissingColumns=True
+        ),
+        *places, "derived", "extra",
+    ).persist()  # fmt: skip
     try:
         hours = cost.hour_prices(small, prices.tier(rules.tier), rules)
         money = cost.with_prices(small, hours, prices, rules)
@@ -115,9 +133,13 @@ def cost_report(
         found = cost.overview(money, *GROUPS, top=LINES).collect()
     finally:
         small.unpersist()
+    hourly = operations.withColumn("minute", cost.span_start("minute"))
     clients = cost.condensed(
-        rows.withColumn("minute", cost.span_start("minute")), "minute", "client_id", "stage"
-    )
+        cost.billed(cost.gathered(hourly, "minute", "client_id"), rules).unionByName(
+            homecoming.withColumn("minute", cost.span_start("minute")), allowMissingColumns=True
+        ),
+        "minute", "client_id", "stage",
+    )  # fmt: skip
     by_client = cost.overview(
         cost.with_prices(clients, hours, prices, rules), ["client_id"], top=TOP
     ).collect()
@@ -127,7 +149,7 @@ def cost_report(
     by_stage = sorted(groups[0], key=lambda line: (STAGES.index(line.name[0]), line.name[1:]))
     by_hour = sorted(groups[1], key=lambda line: line.name)
     return CostReport(
-        locations=(locations,) if isinstance(locations, str) else tuple(locations),
+        locations=shown_locations(locations),
         start=start if start or not by_hour else dt.datetime.fromisoformat(by_hour[0].name[0]),
         end=end if end or not by_hour else _hour_after(by_hour[-1].name[0]),
         currency=prices.currency,
@@ -158,10 +180,34 @@ def cost_rows(
     subscriptions: Mapping[str, int] | None = None,
 ) -> tuple[DataFrame, list[str]]:
     """Return billed and derived rows of a ledger, and what is to be said of its files."""
+    operations, messages, notes = _tables(spark, locations, start, end)
+    rows = cost.billed(operations, rules).unionByName(cost.derived(messages, subscriptions))
+    return rows, notes
+
+
+def _tables(
+    spark: SparkSession,
+    locations: str | Sequence[str],
+    start: dt.datetime | None,
+    end: dt.datetime | None,
+) -> tuple[DataFrame, DataFrame, list[str]]:
+    """Read both tables between two times, by the minutes that lie between them."""
+    start, end = _next_minute(start), _next_minute(end)
     operations, plan = read_table(spark, locations, "operations")
     messages, messages_plan = read_table(spark, locations, "messages")
-    rows = cost.billed(operations, rules).unionByName(cost.derived(messages, subscriptions))
-    return cost.between(rows, start, end), [*plan_notes(plan), *plan_notes(messages_plan)]
+    return (
+        cost.between(operations, start, end),
+        cost.between(messages, start, end, time="at"),
+        [*plan_notes(plan), *plan_notes(messages_plan)],
+    )
+
+
+def _next_minute(time: dt.datetime | None) -> dt.datetime | None:
+    """Return the first minute that begins at a time or after it."""
+    if time is None:
+        return None
+    rest = dt.timedelta(seconds=time.second, microseconds=time.microsecond)
+    return time + (dt.timedelta(minutes=1) - rest) if rest else time
 
 
 def plan_notes(plan: Plan) -> list[str]:

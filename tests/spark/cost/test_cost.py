@@ -8,10 +8,12 @@ import pytest
 
 from pairbus.core.pricing import GB, Rules
 from pairbus.ledger import LedgerWriter, write_receipts
+from pairbus.ledger.compact import compact
 from pairbus.ledger.prices import load_prices
 from pairbus.spark import cost
+from pairbus.spark.live import CostWatch
 from pairbus.spark.report import cost_report, cost_rows
-from pairbus.spark.tables import read_table, stream_table
+from pairbus.spark.tables import read_table
 
 pytestmark = [
     pytest.mark.spark,
@@ -215,37 +217,58 @@ def test_an_empty_ledger_costs_nothing(spark, ledger):
     assert report.timeline == ()
 
 
-def test_a_stream_keeps_up_with_the_ledger_and_drops_repeats(spark, ledger, tmp_path):
+def test_a_live_view_keeps_up_beside_a_compaction_and_drops_repeats(spark, ledger, tmp_path):
     ledger.through_the_backlog(2, 1024, 1)
+    ledger.writer.count("contoso", "orders", "ping", "send-failed", messages=0, billable=0)
     ledger.writer.flush()
     rules, prices = Rules(), load_prices()
-    query = (
-        cost.live(stream_table(spark, ledger.place, "operations"), prices, rules)
-        .writeStream.format("memory").queryName("live_cost").outputMode("update")
-        .option("checkpointLocation", str(tmp_path / "checkpoint")).start()
+    told = []
+    watch = CostWatch(
+        spark, ledger.place, prices, rules, tell=told.append, since=START,
+        checkpoint=str(tmp_path / "checkpoint"), interval=0.05,
     )  # fmt: skip
     try:
-        query.processAllAvailable()
+        watch.catch_up()
+        assert told[-1].total.operations == told[-1].added == 2 * 4 + 1
+        # a file that was copied, and files that became one: nothing is new in them
         file = next((tmp_path / "ledger" / "operations").glob("*.parquet"))
         shutil.copy(file, file.with_name("copied.parquet"))
         ledger.minutes(1)
         ledger.through_the_backlog(1, 1024, 1)
         ledger.writer.flush()
-        query.processAllAvailable()
+        watch.catch_up()
+        assert told[-1].added == 4
+        compact(ledger.place)
+        ledger.minutes(70)
+        ledger.through_the_backlog(3, 1024, 1, "invoices")
+        ledger.writer.flush()
+        watch.catch_up()
     finally:
-        query.stop()
-    latest = {}
-    for row in spark.sql("select * from live_cost").collect():
-        key = (row["hour"], row["entity"], row["stage"])
-        latest[key] = max(latest.get(key, (0, 0)), (row["operations"], row["money"]))
-    batch = cost.totals(
-        cost.priced(
-            cost.billed(read_table(spark, ledger.place, "operations")[0], rules), prices, rules
-        ),
-        "hour", "entity", "stage",
-    )  # fmt: skip
-    expected = {
-        (row["hour"], row["entity"], row["stage"]): (row["operations"], row["money"])
-        for row in batch.collect()
+        watch.stop()
+    assert sum(found.added for found in told) == told[-1].total.operations
+    assert len(told[-1].by_hour) == 2
+    rows = cost.billed(read_table(spark, ledger.place, "operations")[0], rules)
+    batch = cost.totals(cost.priced(rows, prices, rules), "stage").collect()
+    assert {s.name: (s.operations, s.money, s.transfer_money) for s in told[-1].by_stage} == {
+        row["stage"]: (row["operations"], row["money"], row["transfer_money"]) for row in batch
     }
-    assert latest == expected
+
+
+def test_a_compaction_in_the_middle_of_a_job_is_noticed(spark, ledger, monkeypatch):
+    for _ in range(3):
+        ledger.through_the_backlog(2, 1024, 1)
+        ledger.minutes(1)
+        ledger.writer.flush()
+    before = cost_report(spark, ledger.place, load_prices())
+    looks = []
+
+    def read_then_compact(spark_, locations, table):
+        found = read_table(spark_, locations, table)
+        looks.append(table)
+        if len(looks) == 2:  # both tables are planned, and nothing is read yet
+            compact(ledger.place)
+        return found
+
+    monkeypatch.setattr("pairbus.spark.report.read_table", read_then_compact)
+    assert cost_report(spark, ledger.place, load_prices()) == before
+    assert len(looks) == 4

@@ -10,9 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pairbus.ledger import LedgerWriter, Store, files, write_receipts
+from pairbus.ledger import LedgerError, LedgerWriter, Store, files, write_receipts
+from pairbus.ledger.prices import load_prices
 from pairbus.spark import reconcile
 from pairbus.spark.books import balance
+from pairbus.spark.report import cost_report
+from pairbus.spark.screen import closed_verdicts, in_open_buckets, screen
+from pairbus.spark.tables import read_table, stream_table
 
 pytestmark = [
     pytest.mark.spark,
@@ -241,6 +245,23 @@ def test_a_receipt_that_is_missing_is_not_called_a_certain_loss(spark, tmp_path)
     assert "without a receipt" in books.verdict
 
 
+def test_books_in_an_object_store_are_read_by_the_workers(spark, object_store):
+    """Spark as pip installs it knows no object store; its Python workers do."""
+    place = object_store.location("books/of/contoso")
+    sent = [message(n) for n in range(25)]
+    backlog(place, sent)
+    forward(place, sent[1:])
+    books = balance(spark, place)
+    assert [row["message_id"] for row in books.lost] == ["m0"]
+    assert (books.totals["once"], books.complete) == (24, True)
+    assert books.locations == ("s3://key:***@books/books/of/contoso",)
+    report = cost_report(spark, place, load_prices())
+    operations = {line.name[0]: line.operations for line in report.by_stage}
+    assert operations == {"send_backlog": 25, "receive_primary": 24, "settle": 24}
+    with pytest.raises(LedgerError, match="a live view needs a filesystem of Spark's own for s3"):
+        stream_table(spark, place, "operations")
+
+
 # What can become of one message: was it recorded by its sender, how often was it forwarded, and
 # where is it now. A message that nobody recorded and that left no trace is in no book.
 fates = st.tuples(
@@ -284,6 +305,18 @@ def test_books_balance_exactly_when_nothing_was_lost_or_doubled(spark, tmp_path_
         assert found == {kind: truth[kind] for kind in found}
         assert judged[name]["expected"] == len(many[int(name[1:])])
     assert books.balanced == (not any(b["lost"] + b["more_than_once"] for b in bad.values()))
+    # What the screen says of closed buckets is what a look at every message says. With two buckets
+    # for a destination, closed ones hold several messages, and so do open ones.
+    messages, _ = read_table(spark, str(place), "messages")
+    waiting = frame(spark, held)
+    screened = screen(messages, waiting, buckets=2)
+    closed = reconcile.by_destination(closed_verdicts(screened))
+    rest = [in_open_buckets(rows, screened, buckets=2) for rows in (messages, waiting)]
+    told = reconcile.by_destination(reconcile.verdicts(reconcile.tally(*rest)))
+    by_screen = reconcile.by_destination(closed.unionByName(told))
+    by_message = reconcile.by_destination(reconcile.verdicts(reconcile.tally(messages, waiting)))
+    assert sorted(by_screen.collect()) == sorted(by_message.collect())
+    assert 0 < screened.where("open").count() < screened.count()
 
 
 @pytest.fixture

@@ -1,0 +1,111 @@
+"""Options and words that the commands of `pairbus cost` share."""
+
+import datetime as dt
+import re
+from collections.abc import Callable
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from pairbus.core.pricing import Rules
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+WORDS = {
+    "send_primary": "send to primary",
+    "send_backlog": "send to backlog",
+    "receive_backlog": "receive from backlog",
+    "receive_primary": "receive from primary",
+    "settle": "settle",
+    "ping": "ping",
+    "idle_poll": "idle poll",
+    "management": "management",
+}
+
+
+class Scaled(click.ParamType):  # type: ignore[type-arg] # generic in newer versions of Click only
+    """A number with a unit, such as 2KB, 2h or 50/s."""
+
+    def __init__(self, name: str, units: dict[str, float], default: str) -> None:
+        self.name = name
+        self._units = units
+        self._default = default
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float:
+        """Read the number and multiply it by its unit."""
+        if isinstance(value, int | float):
+            return float(value)
+        match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z/]*)", value.strip())
+        unit = (match[2] or self._default).lower() if match else ""
+        if match is None or unit not in self._units:
+            known = ", ".join(self._units)
+            self.fail(f"{value!r} is not a {self.name}: a number and one of {known}", param, ctx)
+        return float(match[1]) * self._units[unit]
+
+
+SIZE = Scaled("size", {"b": 1, "kb": 1024, "mb": 1024**2}, "b")
+SPAN = Scaled("duration", {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}, "s")
+RATE = Scaled("rate", {"/s": 1, "/m": 1 / 60, "/min": 1 / 60, "/h": 1 / 3600}, "/s")
+AMOUNT = Scaled("number", {"": 1, "k": 1e3, "m": 1e6}, "")
+
+
+class Moment(click.ParamType):  # type: ignore[type-arg]
+    """A date or time, in UTC unless it says otherwise."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> dt.datetime:
+        """Read an ISO date or time."""
+        if isinstance(value, dt.datetime):
+            return value
+        try:
+            moment = dt.datetime.fromisoformat(value)
+        except ValueError:
+            self.fail(f"{value!r} is no date or time: 2026-03-01 or 2026-03-01T12:00", param, ctx)
+        return moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
+
+
+def rule_options(command: F) -> F:
+    """Give a command the prices and the switches of the cost model."""
+    for option in (
+        click.option("--prices", metavar="FILE", help="Price list, TOML; the newest that ships."),
+        click.option("--tier", default="standard", show_default=True, help="Tier of both sides."),
+        click.option("--month-operations", type=AMOUNT, default="13M", show_default=True,
+                     help="Operations the subscription uses in a month anyway: the price step."),
+        click.option("--one-region", is_flag=True, help="All in one region: transfer is free."),
+        click.option("--empty-polls/--no-empty-polls", default=True, show_default=True,
+                     help="Uncertain: whether a receive that ends empty is charged."),
+        click.option("--failed-pings/--no-failed-pings", default=True, show_default=True,
+                     help="Uncertain: whether a ping the primary did not take is charged."),
+        click.option("--batches", type=click.Choice(["message", "batch"]), default="message",
+                     show_default=True, help="Uncertain: what a sent batch is counted by."),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+def read_rules(values: dict[str, Any]) -> "Rules":
+    """Take the switches out of a command's options."""
+    from pairbus.core.pricing import Rules
+
+    return Rules(
+        tier=values["tier"].lower(),
+        month_operations=int(values["month_operations"]),
+        one_region=values["one_region"],
+        empty_polls=values["empty_polls"],
+        failed_pings=values["failed_pings"],
+        batches=values["batches"],
+    )
+
+
+def money(amount: Decimal) -> str:
+    """Round money for people: two digits, or as many as show something of a small amount."""
+    if amount == 0:
+        return "0.00"
+    if amount >= Decimal("0.1"):
+        return f"{amount:,.2f}"
+    if amount < Decimal("0.000001"):
+        return "<0.000001"
+    return f"{amount:.6f}".rstrip("0")

@@ -1,0 +1,161 @@
+"""`pairbus cost watch`: what is being spent, while the ledger is written."""
+
+import contextlib
+import datetime as dt
+import signal
+import tempfile
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pairbus.cli.config import resolve_pair
+from pairbus.cli.cost_options import SPAN, WORDS, Moment, money, read_rules, rule_options
+from pairbus.cli.output import (
+    Column,
+    Table,
+    UserError,
+    is_terminal,
+    json_option,
+    one_line,
+    require,
+    say,
+    wants_json,
+    write_json,
+)
+from pairbus.cli.progress import spark_progress
+
+if TYPE_CHECKING:
+    from pairbus.spark.live import CostWatch, LiveCost
+
+DAY = dt.timedelta(days=1)
+
+
+@click.command("watch", short_help="Show what is being spent, as the ledger grows.")
+@click.argument("ledger", required=False)
+@click.option("--pair", "pair_name", metavar="NAME", help="A pair of the configuration file.")
+@click.option(
+    "--from",
+    "start",
+    type=Moment(),
+    metavar="TIME",
+    help="First minute, UTC; a day ago by default.",
+)
+@click.option(
+    "--every",
+    type=SPAN,
+    default="10s",
+    show_default=True,
+    help="How often the ledger is looked at.",
+)
+@click.option("--once", is_flag=True, help="Show what is there now, and end.")
+@click.option("--master", metavar="URL", help="Where Spark runs; local[*] by default.")
+@rule_options
+@json_option
+def watch_(ledger: str | None, **values: Any) -> None:
+    """Follow a ledger and show operations and money by stage as they are written.
+
+    Paired clients write once a minute. Money is at the price step that --month-operations names,
+    and without what is derived for the application; `report` is the account. Ctrl-C ends it. With
+    --json, each change is a line.
+
+    \b
+    Example:
+      pairbus cost watch ./ledger
+    """
+    from pairbus.core.pricing import PriceError
+    from pairbus.ledger.prices import load_prices
+
+    for module in ("pyarrow", "pyspark"):
+        require(module, "spark")
+    from pairbus.ledger import LedgerError, Store
+
+    location = ledger or resolve_pair(values["pair_name"]).require_ledger()
+    rules = read_rules(values)
+    try:
+        prices = load_prices(values["prices"])
+        prices.tier(rules.tier)
+        Store(location).require_ledger()
+        from pairbus.spark.live import STREAM_SETTINGS, CostWatch
+
+        with (
+            tempfile.TemporaryDirectory(prefix="pairbus-", ignore_cleanup_errors=True) as folder,
+            _screen() as show,
+            spark_progress("watch", values["master"], STREAM_SETTINGS, bar_wanted=False) as spark,
+        ):
+            watch = CostWatch(
+                spark, location, prices, rules, tell=show,
+                since=values["start"] or dt.datetime.now(dt.UTC) - DAY,
+                checkpoint=folder, interval=values["every"],
+            )  # fmt: skip
+            try:
+                if values["once"]:
+                    watch.catch_up()
+                    if not watch.latest().total.operations:
+                        show(watch.latest())
+                else:
+                    _until_interrupted(watch)
+            finally:
+                watch.stop()
+    except (PriceError, LedgerError) as exc:
+        raise UserError(str(exc)) from exc
+
+
+def _until_interrupted(watch: "CostWatch") -> None:
+    """Wait for Ctrl-C, or for the end of the query, which is then an error."""
+    stopped = threading.Event()
+    # Spark's own handler talks to Java, and may do so in the middle of a talk with Java.
+    before = signal.signal(signal.SIGINT, lambda *_: stopped.set())
+    try:
+        while not stopped.wait(1):
+            if not watch.query.isActive:
+                raise UserError(
+                    f"the watch ended: {one_line(watch.query.exception() or OSError())}"
+                )
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextlib.contextmanager
+def _screen() -> Iterator[Any]:
+    """Give a function that shows the latest figures: a live table, a line each, or JSON."""
+    if wants_json():
+        yield lambda found: write_json(found, indent=None)
+    elif not is_terminal():
+        yield lambda found: say(_line(found))
+    else:
+        from rich.live import Live
+
+        lock = threading.Lock()
+        with Live("starting Spark …", auto_refresh=False, transient=False) as live:
+            live.refresh()
+
+            def show(found: "LiveCost") -> None:
+                with lock:
+                    live.update(_table(found).rich(), refresh=True)
+
+            yield show
+
+
+def _line(found: "LiveCost") -> str:
+    total = found.total
+    return (
+        f"{found.at:%H:%M:%SZ}  {total.operations:,} operations (+{found.added:,}), "
+        f"{money(total.money + total.transfer_money)} {found.currency}"
+    )
+
+
+def _table(found: "LiveCost") -> Table:
+    table = Table(
+        "stage", Column("messages", right=True), Column("operations", right=True),
+        Column(found.currency, right=True), Column("transfer", right=True),
+        title=f"Since {found.since:%Y-%m-%d %H:%MZ}, at {found.at:%H:%M:%SZ}; Ctrl-C ends",
+    )  # fmt: skip
+    order = list(WORDS)
+    for spent in sorted(found.by_stage, key=lambda line: order.index(line.name)):
+        table.add(WORDS[spent.name], spent.messages, spent.operations, money(spent.money),
+                  money(spent.transfer_money))  # fmt: skip
+    table.add("total", found.total.messages, found.total.operations, money(found.total.money),
+              money(found.total.transfer_money))  # fmt: skip
+    return table
