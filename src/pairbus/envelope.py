@@ -235,11 +235,13 @@ def wrap_plain(payload: bytes, path: str) -> bytes:
         at = 5 + payload[4]
         if payload[at : at + 3] == _DATA:  # most messages: properties, then the body
             return b"".join((payload[:at], _path_section(path), payload[at:]))
-    code, start, end = section_at(payload, 0)
     at = 0
+    if not payload:  # the SDK writes no body where its value is empty
+        return _path_section(path)
+    code, start, end = section_at(payload, 0)
     if code == PROPERTIES:
         at = end
-        if at == len(payload):  # the SDK writes no body where its value is empty
+        if at == len(payload):
             return payload + _path_section(path)
         code, start, end = section_at(payload, at)
     if code < PROPERTIES:

@@ -11,7 +11,7 @@ from decimal import Decimal
 import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageHeader, AmqpMessageProperties
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pairbus import _sdk
@@ -200,6 +200,7 @@ def test_nothing_holds_a_wrapped_message_back(message, path):
 
 
 @given(messages(), text.filter(bool))
+@example(AmqpAnnotatedMessage(value_body=None), "orders")
 def test_encoded_messages_are_wrapped_as_objects_are(message, path):
     payload = encode(message)
     direct = Message.parse(payload)
