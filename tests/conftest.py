@@ -37,6 +37,8 @@ def quick_spark(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPARK_HOME", str(home))
         patch.setenv("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        # Java and Spark's workers get the environment of Java's start, whichever test that is.
+        patch.setenv("PAIRBUS_TEST_CREDENTIALS", str(tmp_path_factory.mktemp("credentials")))
         yield
 
 

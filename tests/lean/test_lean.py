@@ -555,3 +555,14 @@ def test_a_broker_that_ends_lets_go_of_idle_clients_over_tls(tmp_path):
     for lean in leans:
         assert not lean.is_usable
         lean.close()
+
+
+def test_a_connection_that_closed_with_credit_out_is_given_nothing_more(ns, queue, connection):
+    gone = LeanConnection(ns.connection_string, timeout=10)
+    receiver = gone.receiver(queue)
+    with gone.lock:
+        receiver.arm()  # credit is out, as in a long poll
+    gone.close()  # without a word about its link
+    connection.sender(queue).send_batch([message(1)])
+    (one,) = connection.receiver(queue).receive(1, max_wait=5)
+    assert one.delivery_count == 0

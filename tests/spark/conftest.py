@@ -20,10 +20,7 @@ def spark(tmp_path_factory):
     from pairbus.spark.session import get_session
 
     logs = tmp_path_factory.mktemp("event-logs")
-    with pytest.MonkeyPatch.context() as patch:
-        # Spark's workers get the environment of its start.
-        patch.setenv("PAIRBUS_TEST_CREDENTIALS", str(tmp_path_factory.mktemp("credentials")))
-        config = {**SETTINGS, "spark.eventLog.dir": f"file:{logs}"}
-        session = get_session("local[2,4]", "pairbus-tests", config=config)
-        yield session
-        session.stop()
+    config = {**SETTINGS, "spark.eventLog.dir": f"file:{logs}"}
+    session = get_session("local[2,4]", "pairbus-tests", config=config)
+    yield session
+    session.stop()

@@ -77,6 +77,8 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
         self.is_paused = False
         self.is_silent = False
         self.namespace = broker.namespace
+        # The engine forgets the links of a session that ended before it says so.
+        self._served: dict[Link, None] = {}
         self._lost = lost
         self._buffer = broker.read_buffer
         self._loop = asyncio.get_running_loop()
@@ -109,8 +111,7 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
         for timer in (self._timer, self._auth_timer):
             if timer is not None:
                 timer.cancel()
-        for session in list(self.engine.sessions.values()):
-            self._close_links(session)
+        self._close_links()
         self._lost()
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -231,10 +232,7 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
         """Detach a link with an error, and forget its handler."""
         if isinstance(error, BrokerError):
             error = Error(error.condition, error.description)
-        handler = link.context
-        link.context = None
-        if isinstance(handler, LinkHandler):
-            handler.close()
+        self._close_link(link)
         self.engine.detach(link, error)
         self.flush_soon()
 
@@ -285,9 +283,7 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
         elif isinstance(event, Attached):
             self._on_attach(event.link, event.attach)
         elif isinstance(event, Detached):
-            handler, event.link.context = event.link.context, None
-            if isinstance(handler, LinkHandler):
-                handler.close()
+            self._close_link(event.link)
         elif isinstance(event, Begun):
             self.engine.begin(event.session)
         elif isinstance(event, Opened):
@@ -296,8 +292,7 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
         elif isinstance(event, Ended):
             self._close_links(event.session)
         elif isinstance(event, Closed):
-            for session in list(self.engine.sessions.values()):
-                self._close_links(session)
+            self._close_links()
 
     def _on_disposed(self, event: Disposed) -> None:
         for low, high in event.unknown:  # settled elsewhere, and forgotten by its link
@@ -344,6 +339,7 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
             self.engine.refuse(link, Error(error.condition, error.description))
             self.flush_soon()
             return
+        self._served[link] = None
         link.context.attach()
         self.flush_soon()
 
@@ -355,11 +351,17 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
             if isinstance(link.context, ReceiveLink)
         ]
 
-    def _close_links(self, session: Session) -> None:
-        for link in list(session.links.values()):
-            handler, link.context = link.context, None
-            if isinstance(handler, LinkHandler):
-                handler.close()
+    def _close_links(self, session: Session | None = None) -> None:
+        """Close the links of a session, or all of them."""
+        for link in list(self._served):
+            if session is None or link.session is session:
+                self._close_link(link)
+
+    def _close_link(self, link: Link) -> None:
+        self._served.pop(link, None)
+        handler, link.context = link.context, None
+        if isinstance(handler, LinkHandler):
+            handler.close()
 
     # -- time ------------------------------------------------------------------------------------
 

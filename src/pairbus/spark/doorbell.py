@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 
 from pairbus.lean.errors import LeanError
-from pairbus.spark.options import Target
+from pairbus.spark.options import OptionError, Target
 from pairbus.spark.pool import Pool
 
 __all__ = ["Doorbell"]
@@ -105,6 +105,14 @@ class Doorbell:
                     log.warning("%s does not exist; is backlog_queue_count right?", queue)
                 elif failures == 1:
                     log.warning("%s: %s", queue, exc.condition)
+                self._pool.forget_receiver(queue)
+            except Exception as exc:  # noqa: BLE001 - the user's credential may raise anything
+                failures += 1
+                # Only ours is known to have no secret in its text.
+                text = str(exc) if isinstance(exc, OptionError) else type(exc).__name__
+                self._problem(f"secondary: {text}")
+                if failures == 1:
+                    log.warning("%s: cannot be listened at: %s", queue, text)
                 self._pool.forget_receiver(queue)
             else:
                 self._problem(None)

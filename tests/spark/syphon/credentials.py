@@ -8,7 +8,7 @@ from azure.core.credentials import AzureNamedKeyCredential
 from pairbus.broker.credentials import BrokerCredential
 
 LIFETIME = 5  # seconds
-FOLDER = "PAIRBUS_TEST_CREDENTIALS"  # a variable that the workers get from the session's start
+FOLDER = "PAIRBUS_TEST_CREDENTIALS"  # a variable that the workers get from Java's start
 
 
 class ShortLived(BrokerCredential):

@@ -3,6 +3,7 @@
 import time
 
 import pytest
+from azure.core.credentials import AzureNamedKeyCredential
 
 from pairbus.spark.doorbell import Doorbell
 from pairbus.spark.options import Target
@@ -93,3 +94,34 @@ def test_the_first_message_rings_and_stays_in_the_queue(pair, bell):
     assert one.delivery_count == 0
     receiver.complete([one])
     receiver.close()
+
+
+refusals = []
+
+
+def moody_credential():
+    """A credential that cannot be had at first, as one whose own service is away."""
+    if refusals:
+        raise refusals.pop()
+    return AzureNamedKeyCredential("RootManageSharedAccessKey", "SAS_KEY_VALUE")
+
+
+def test_a_credential_that_fails_is_told_and_asked_again(pair):
+    refusals[:] = [RuntimeError("with a secret in it")]
+    told = []
+    authority = str(pair.secondary.certificate)
+    target = Target(
+        host=f"127.0.0.1:{pair.secondary.port}",
+        credential=f"{__name__}:moody_credential",
+        ca_file=authority,
+    )
+    bell = Doorbell(target, 30, problem=told.append)
+    try:
+        bell.listen(QUEUES[:1])
+        wait_for(lambda: told)
+        assert told[0] == "secondary: RuntimeError"
+        pair.fill([backlog_message("orders", 1)])
+        assert wait_for(bell.rung) == {QUEUES[0]}
+        assert wait_for(lambda: told[-1] is None)
+    finally:
+        bell.close()
