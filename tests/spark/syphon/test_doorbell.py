@@ -96,7 +96,7 @@ def test_the_first_message_rings_and_stays_in_the_queue(pair, bell):
     receiver.close()
 
 
-refusals = []
+refusals: list[Exception] = []
 
 
 def moody_credential():
