@@ -2,8 +2,8 @@
 
 Usage: ``writer.py DIRECTORY STATEMENT SEED``. With STATEMENT > 0 it kills itself before that SQL
 statement of the store; with STATEMENT < 0 in the middle of that write to the log; else it waits to
-be killed. Each line is a letter and a number: ``s`` about
-to send, ``S`` sent and acknowledged, ``c`` about to complete, ``C`` completed and acknowledged.
+be killed. Each line is a letter and a number: ``s`` about to send, ``S`` sent and acknowledged,
+``c`` about to complete, ``C`` completed and acknowledged.
 """
 
 from __future__ import annotations
@@ -26,9 +26,32 @@ def say(letter: str, numbers: list[int]) -> None:
     os.write(1, "".join(f"{letter}{n}\n" for n in numbers).encode())
 
 
-def sent(batch: list[int], error: Exception | None) -> None:
-    assert error is None
-    say("S", batch)
+class Sending:
+    """Sends, and waits while much is not acknowledged: a slow disk makes no larger groups."""
+
+    def __init__(self, namespace: Namespace, number: int) -> None:
+        self.namespace = namespace
+        self.number = number
+        self.in_flight = 0
+        self.room = asyncio.Event()
+
+    async def send(self, count: int) -> None:
+        batch = list(range(self.number, self.number + count))
+        self.number += count
+        say("s", batch)
+        self.namespace.send("q", [IncomingMessage(b"%d" % n) for n in batch])
+        self.namespace.after_commit(partial(self.sent, batch))
+        self.in_flight += count
+        await asyncio.sleep(0)
+        while self.in_flight > 1000:
+            self.room.clear()
+            await self.room.wait()
+
+    def sent(self, batch: list[int], error: Exception | None) -> None:
+        assert error is None
+        say("S", batch)
+        self.in_flight -= len(batch)
+        self.room.set()
 
 
 class Receiving:
@@ -88,15 +111,10 @@ async def main(directory: str, statement: int, seed: int) -> None:
 
         store._write.set_trace_callback(before)
     receiving = Receiving(namespace, rng)
-    number = seed * 1_000_000
+    sending = Sending(namespace, seed * 1_000_000)
     while True:
-        batch = list(range(number, number + rng.choice([1, 3, 40])))
-        number += len(batch)
-        say("s", batch)
-        namespace.send("q", [IncomingMessage(b"%d" % n) for n in batch])
-        namespace.after_commit(partial(sent, batch))
         receiving.receiver.grant(rng.choice([1, 5, 50]), drain=True)
-        await asyncio.sleep(0)
+        await sending.send(rng.choice([1, 3, 40]))
 
 
 if __name__ == "__main__":
