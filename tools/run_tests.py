@@ -10,7 +10,7 @@ import sys
 import tempfile
 from collections.abc import Iterable
 
-SPARK = "spark or crash"
+SPARK = "spark"
 
 
 def shown(lines: Iterable[bytes]) -> list[str]:

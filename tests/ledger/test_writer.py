@@ -242,6 +242,25 @@ def test_a_url_is_a_place_too(tmp_path):
 
 @pytest.mark.crash
 @pytest.mark.slow
+class JustMade(FullDisk):
+    """pyarrow's answer when a folder is made while it looks: once that it is not there."""
+
+    asked = 0
+
+    def get_file_info_selector(self, selector):
+        self.asked += 1
+        if self.asked == 1:
+            raise FileNotFoundError(2, "Cannot list directory")
+        return super().get_file_info_selector(selector)
+
+
+def test_a_folder_that_is_made_just_now_is_listed(tmp_path):
+    (tmp_path / "messages").mkdir()
+    (tmp_path / "messages" / "a.parquet").touch()
+    store = Store(str(tmp_path), filesystem=pafs.PyFileSystem(JustMade()))
+    assert store.list("messages") == ["messages/a.parquet"]
+
+
 def test_a_kill_leaves_whole_files_only(tmp_path):
     code = """
         import sys

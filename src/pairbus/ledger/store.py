@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 from .schema import VERSION
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pyarrow as pa
     import pyarrow.fs as pafs
 
@@ -96,10 +98,9 @@ class Store:
         """Return the names (with their folder) of the complete files in a folder, sorted."""
         import pyarrow.fs as pafs
 
-        selector = pafs.FileSelector(self.path(folder), recursive=False, allow_not_found=True)
         return sorted(
             f"{folder}/{info.base_name}"
-            for info in self._fs.get_file_info(selector)
+            for info in self._infos(folder)
             if info.type == pafs.FileType.File
             and not info.base_name.startswith(("_", "."))
             and info.base_name.endswith(suffix)
@@ -112,17 +113,29 @@ class Store:
         """
         import pyarrow.fs as pafs
 
-        selector = pafs.FileSelector(self.path(folder), recursive=False, allow_not_found=True)
         oldest = time.time() - age
         return tuple(
             f"{folder}/{info.base_name}"
-            for info in self._fs.get_file_info(selector)
+            for info in self._infos(folder)
             if info.type == pafs.FileType.File
             and info.base_name.startswith("_")
             and info.base_name.endswith(".tmp")
             and info.mtime is not None
             and info.mtime.timestamp() < oldest
         )
+
+    def _infos(self, folder: str) -> Sequence[pafs.FileInfo]:
+        import pyarrow.fs as pafs
+
+        selector = pafs.FileSelector(self.path(folder), recursive=False, allow_not_found=True)
+        infos: Sequence[pafs.FileInfo]
+        try:
+            infos = self._fs.get_file_info(selector)
+        except FileNotFoundError:
+            # pyarrow fails to open the folder, and then looks whether it is there: it was made
+            # in between.
+            infos = self._fs.get_file_info(selector)
+        return infos
 
     def delete(self, name: str) -> None:
         """Delete a file; one that is gone already is fine."""
