@@ -15,7 +15,9 @@ import os
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from typing import Any, TypeVar
 
 from azure.servicebus.exceptions import OperationTimeoutError
@@ -235,37 +237,62 @@ if hasattr(os, "register_at_fork"):
 
 
 class ALock:
-    """One task at a time; waiting for it has a deadline."""
+    """One task at a time, in the order in which they came; waiting for it has a deadline.
+
+    Other than `asyncio.Lock` it can be taken at once, with no coroutine, if it is free: `now()`
+    says whether it was. Whoever has waited gets it handed over, so nobody can be overtaken.
+    """
 
     def __init__(self) -> None:
-        self._lock = asyncio.Lock()
+        taken = threading.Lock()  # never waited for; the cheapest flag to test and set
+        self.now = partial(taken.acquire, False)
+        self._unlock = taken.release
+        self._waiting: deque[asyncio.Future[bool]] = deque()
 
     async def acquire(self, deadline: float) -> bool:
         """Take the lock, if it is free before `deadline`, in monotonic seconds."""
-        if not self._lock.locked():
-            return await self._lock.acquire()
+        if self.now():
+            return True
+        loop = asyncio.get_running_loop()
+        turn: asyncio.Future[bool] = loop.create_future()
+        self._waiting.append(turn)
+        timer = loop.call_later(max(0.0, deadline - time.monotonic()), _decide, turn, False)
         try:
-            async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
-                return await self._lock.acquire()
-        except TimeoutError:
-            return False
+            return await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled() and turn.result():
+                self.release()  # it was handed over, to one who does not want it any more
+            raise
+        finally:
+            timer.cancel()
 
     def release(self) -> None:
-        """Give the lock back."""
-        self._lock.release()
+        """Give the lock back, or on to the first who waits for it."""
+        while self._waiting:
+            if _decide(self._waiting.popleft(), True):
+                return
+        self._unlock()
+
+
+def _decide(turn: asyncio.Future[bool], answer: bool) -> bool:
+    if turn.done():
+        return False
+    turn.set_result(answer)
+    return True
 
 
 class Lock:
-    """One thread at a time; waiting for it has a deadline."""
+    """One thread at a time; waiting for it has a deadline. `now()` takes it if it is free."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._try = self._lock.acquire
-        self.release = self._lock.release
+        lock = threading.Lock()
+        self.now = partial(lock.acquire, False)
+        self._acquire = lock.acquire
+        self.release = lock.release
 
     def acquire(self, deadline: float) -> bool:
         """Take the lock, if it is free before `deadline`, in monotonic seconds."""
-        return self._try(False) or self._try(timeout=max(0.0, deadline - time.monotonic()))
+        return self._acquire(timeout=max(0.0, deadline - time.monotonic()))
 
 
 class AEvent:
@@ -301,17 +328,9 @@ class Event:
         return self._event.wait(max(0.0, seconds))
 
 
-class AGuard:
-    """Protects a decision: nothing to do within one event loop."""
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *exc: object) -> None:
-        return None
-
-
-Guard = threading.Lock
+# Protects a decision. Within one event loop there would be nothing to do, but a real lock, which is
+# free there, costs less than a class that does nothing.
+AGuard = Guard = threading.Lock
 
 
 async def asleep(seconds: float) -> None:

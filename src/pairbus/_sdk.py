@@ -17,6 +17,7 @@ from typing import Any
 
 from azure.core.settings import settings
 from azure.servicebus import ServiceBusMessageBatch
+from azure.servicebus.exceptions import MessageSizeExceededError
 
 logger = logging.getLogger("pairbus.sdk")
 
@@ -216,6 +217,25 @@ def make_batch(payloads: Sequence[bytes], max_size_in_bytes: int) -> ServiceBusM
     batch._messages = [_Encoded()] * len(payloads)  # type: ignore[list-item]  # noqa: SLF001
     batch._size += sum(map(batch_cost, payloads))  # noqa: SLF001
     return batch
+
+
+def add_payload(batch: ServiceBusMessageBatch, payload: bytes, message: Any) -> None:
+    """Add an encoded message to `batch`, which has one already, as the SDK would.
+
+    The SDK's own adding also describes the batch as a whole, after its first message.
+
+    Raises:
+        MessageSizeExceededError: if the batch is full.
+    """
+    size = batch._size + batch_cost(payload)  # noqa: SLF001
+    if size > batch.max_size_in_bytes:
+        raise MessageSizeExceededError(
+            message=f"ServiceBusMessageBatch has reached its size limit: {batch.max_size_in_bytes}"
+        )
+    batch._message[_BATCH_BODY].append(payload)  # noqa: SLF001
+    batch._size = size  # noqa: SLF001
+    batch._count += 1  # noqa: SLF001
+    batch._messages.append(message)  # noqa: SLF001
 
 
 def is_tracing() -> bool:

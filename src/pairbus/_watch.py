@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import threading
 import time
 import weakref
-from types import TracebackType
 from typing import Any
 
 from pairbus import _sdk
@@ -27,7 +27,7 @@ class AWatch:
     whether there is a send under way, and until when.
     """
 
-    __slots__ = ("_cancelling", "_deadline", "_has_fired", "_loop", "_task", "_timer")
+    __slots__ = ("_cancelling", "_deadline", "_due", "_has_fired", "_loop", "_task", "_timer")
 
     def __init__(self) -> None:
         self._deadline = 0.0
@@ -35,53 +35,55 @@ class AWatch:
         self._cancelling = 0
         self._has_fired = False
         self._timer: asyncio.TimerHandle | None = None
+        self._due = math.inf  # when the timer fires, in monotonic seconds
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def until(self, deadline: float, sender: object) -> AWatch:
-        """Bound what comes next: it ends before `deadline`, in monotonic seconds."""
-        self._deadline = deadline
-        return self
+    async def send(self, sender: Any, what: Any, deadline: float, left: float) -> None:
+        """Send `what`; it ends before `deadline`, in monotonic seconds: in `left` seconds.
 
-    async def __aenter__(self) -> None:
+        Raises:
+            TimeoutError: at the deadline.
+        """
         task = asyncio.current_task()
         assert task is not None
         self._task = task
+        self._deadline = deadline
         self._cancelling = task.cancelling()
-        self._has_fired = False
-        loop = task.get_loop()
-        timer = self._timer
-        if timer is not None and (loop is not self._loop or timer.when() > self._when(loop)):
-            timer.cancel()
-            timer = None
-        if timer is None:
-            self._loop = loop
-            self._timer = loop.call_at(self._when(loop), self._look)
+        if deadline < self._due or task.get_loop() is not self._loop:
+            self._set_timer(task.get_loop())
+        try:
+            await sender.send_messages(what, timeout=left)
+        except asyncio.CancelledError as error:
+            if self._has_fired and self._take_back(task):
+                raise TimeoutError from error
+            raise
+        finally:
+            self._task = None
+            if self._has_fired:
+                self._take_back(task)
 
-    def _when(self, loop: asyncio.AbstractEventLoop) -> float:
-        return loop.time() + self._deadline - time.monotonic()
+    def _take_back(self, task: asyncio.Task[Any]) -> bool:
+        """Undo the cancellation at the deadline; say whether it was the only one."""
+        self._has_fired = False
+        return task.uncancel() <= self._cancelling
+
+    def _set_timer(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._loop = loop
+        self._due = self._deadline
+        self._timer = loop.call_later(self._due - time.monotonic(), self._look)
 
     def _look(self) -> None:
-        self._timer = None
+        self._timer, self._due = None, math.inf
         task, loop = self._task, self._loop
         if task is None or loop is None:
             return  # the next send sets it anew
         if time.monotonic() < self._deadline:
-            self._timer = loop.call_at(self._when(loop), self._look)
+            self._set_timer(loop)
             return
         self._has_fired = True
         task.cancel()
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        task, self._task = self._task, None
-        if self._has_fired and task is not None:
-            is_ours = task.uncancel() <= self._cancelling
-            if is_ours and exc_type is asyncio.CancelledError:
-                raise TimeoutError from exc
 
 
 class Watch:
@@ -99,17 +101,14 @@ class Watch:
         self.sender: object = None
         _watchdog.add(self)
 
-    def until(self, deadline: float, sender: object) -> Watch:
-        """Bound what comes next: it ends before `deadline`, in monotonic seconds."""
+    def send(self, sender: Any, what: Any, deadline: float, left: float) -> None:
+        """Send `what`; it ends before `deadline`, in monotonic seconds: in `left` seconds."""
         self.deadline = deadline
         self.sender = sender
-        return self
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *exc: object) -> None:
-        self.sender = None
+        try:
+            sender.send_messages(what, timeout=left)
+        finally:
+            self.sender = None
 
 
 class _Watchdog:

@@ -62,7 +62,7 @@ SESSION_ID: Final = "x-ms-sessionid"
 TIME_TO_LIVE: Final = "x-ms-timetolive"
 SCHEDULED_ENQUEUE_TIME: Final = "x-ms-scheduledenqueuetimeutc"
 ALIASES: Final = (PATH, SESSION_ID, TIME_TO_LIVE, SCHEDULED_ENQUEUE_TIME)
-_RESERVED: Final = frozenset(ALIASES) | {name.encode() for name in ALIASES}
+RESERVED: Final = frozenset(ALIASES) | {name.encode() for name in ALIASES}
 
 _X_OPT_SCHEDULED: Final = "x-opt-scheduled-enqueue-time"
 _MAX_UINT: Final = 0xFFFFFFFF
@@ -94,7 +94,7 @@ def check_reserved(names: Iterable[object] | Mapping[Any, Any] | None) -> None:
     """
     if not names:
         return
-    used = _RESERVED.intersection(names)
+    used = RESERVED.intersection(names)
     if used:
         raise ReservedPropertyError(
             sorted(name.decode() if isinstance(name, bytes) else name for name in used)
@@ -325,7 +325,7 @@ def restore(message: Message, aliases: Aliases, *, now: int, ttl: int | None = N
         ttl: The time to live to set instead of the full one, in milliseconds.
     """
     names = message.application_properties or {}
-    kept = {name: value for name, value in names.items() if name not in _RESERVED}
+    kept = {name: value for name, value in names.items() if name not in RESERVED}
     changes: dict[str, Any] = {"application_properties": kept or None}
     properties = message.properties or Properties()
     changed = properties

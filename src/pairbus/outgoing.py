@@ -19,6 +19,7 @@ from azure.servicebus.exceptions import MessageSizeExceededError
 from pairbus import _sdk
 from pairbus.core.pricing import STEP, billable
 from pairbus.envelope import (
+    RESERVED,
     SESSION_ID,
     SdkMessage,
     annotated,
@@ -29,7 +30,7 @@ from pairbus.envelope import (
     wrap_encoded,
     wrap_plain,
 )
-from pairbus.quick import encode_wrapped
+from pairbus.quick import encode_plain, encode_wrapped
 
 __all__ = ["BACKLOG_LIMIT", "Chunk", "Outgoing", "PairedMessageBatch", "pack", "prepare"]
 
@@ -129,21 +130,21 @@ def with_id(message: SdkMessage) -> SdkMessage:
     return named
 
 
-def _plain(message: ServiceBusMessage) -> tuple[int, AmqpMessageProperties] | None:
-    """The size of the body of a message that can be sent as it is, and its properties.
+def plain_size(message: ServiceBusMessage) -> int:
+    """How large the body is of a message that can be sent as it is; 0 means to look closer.
 
     This is on the way of every healthy message: fields are read where they lie, not through the
-    SDK's properties. None means to look closer.
+    SDK's properties.
     """
     try:
         fields = message._raw_amqp_message.__dict__  # noqa: SLF001
-        properties = fields["_properties"]
         (data,) = fields["_data_body"]
-        if fields["_application_properties"] or properties.message_id in _NO_ID:
-            return None
-        return len(data), properties
+        names = fields["_application_properties"]
+        if names and not RESERVED.isdisjoint(names):
+            return 0
+        return 0 if fields["_properties"].message_id in _NO_ID else len(data)
     except (AttributeError, KeyError, TypeError, ValueError):
-        return None
+        return 0
 
 
 def as_message(message: Any) -> SdkMessage:
@@ -218,17 +219,19 @@ class PairedMessageBatch(ServiceBusMessageBatch):
         self.notes: list[tuple[Any, bool]] = []
         self._suspicious = limit - _HEADERS if oversized is not None else 1 << 60
         self._oversized = oversized
+        self._is_traced = _sdk.is_tracing()
 
     def add_message(
         self, message: ServiceBusMessage | AmqpAnnotatedMessage | Mapping[str, Any]
     ) -> None:
         """Add a message; raises `MessageSizeExceededError` when the batch is full."""
         # Written out for the common case: a batch is filled a hundred times faster than it is sent.
-        if message.__class__ is ServiceBusMessage:
-            plain = _plain(message)
-            if plain is not None and plain[0] <= self._suspicious:
-                self._add(message)
-                self.notes.append((plain[1].message_id, plain[1].group_id is None))
+        if message.__class__ is ServiceBusMessage and self.notes and not self._is_traced:
+            raw = message.raw_amqp_message
+            encoded = encode_plain(raw)
+            if encoded is not None and len(encoded) <= self._suspicious:
+                _sdk.add_payload(self, encoded, message)
+                self._note(raw)
                 return
         item = with_id(as_message(message))
         raw = annotated(item)
@@ -236,8 +239,17 @@ class PairedMessageBatch(ServiceBusMessageBatch):
             assert self._oversized is not None
             self._oversized(item)
         self._add(item)
+        self._note(raw)
+
+    def _note(self, raw: AmqpAnnotatedMessage) -> None:
         properties = raw.properties
-        self.notes.append((properties.message_id, properties.group_id is None))  # type: ignore[union-attr]
+        assert properties is not None
+        self.notes.append((properties.message_id, properties.group_id is None))
+
+
+def as_outgoing(message: ServiceBusMessage) -> Outgoing:
+    """A single message that is ready as it is."""
+    return Outgoing(message, (message,), rough_size(message))
 
 
 def prepare(message: Any) -> Outgoing | None:
@@ -247,10 +259,8 @@ def prepare(message: Any) -> Outgoing | None:
         ReservedPropertyError: if a message uses a name that the envelope needs.
         TypeError: if something is no message.
     """
-    if message.__class__ is ServiceBusMessage:
-        plain = _plain(message)
-        if plain is not None:
-            return Outgoing(message, (message,), _FIXED + plain[0])
+    if message.__class__ is ServiceBusMessage and plain_size(message):
+        return as_outgoing(message)
     if isinstance(message, _MESSAGES):
         return Outgoing(with_id(message), (message,), rough_size(message))
     if isinstance(message, ServiceBusMessageBatch):

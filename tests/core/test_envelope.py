@@ -10,15 +10,20 @@ from decimal import Decimal
 
 import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
+from azure.servicebus._pyamqp._encode import encode_payload
+from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageHeader, AmqpMessageProperties
+from azure.servicebus.exceptions import MessageSizeExceededError
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pairbus import _sdk
+from pairbus._writing import shorten
 from pairbus.amqp.message import Message
 from pairbus.amqp.types import Int, Long, Timestamp
 from pairbus.envelope import (
     ALIASES,
+    PATH,
     AliasError,
     Aliases,
     annotated,
@@ -29,8 +34,8 @@ from pairbus.envelope import (
     wrap_plain,
 )
 from pairbus.exceptions import ReservedPropertyError
-from pairbus.outgoing import pack, prepare, with_id
-from pairbus.quick import encode_wrapped
+from pairbus.outgoing import PairedMessageBatch, pack, prepare, with_id
+from pairbus.quick import encode_plain, encode_wrapped
 
 NOW = 2_000_000_000_000
 
@@ -245,12 +250,101 @@ def test_plain_messages_are_written_as_the_sdk_writes_them(message, path):
     assert encode_wrapped(message, path) == encode(wrap(message, path))
 
 
+@given(plain_messages)
+def test_plain_messages_of_a_batch_are_written_as_the_sdk_writes_them(message):
+    assert encode_plain(message) == encode(message)
+
+
 @given(messages(), text.filter(bool))
 def test_messages_are_written_as_the_sdk_writes_them_or_not_at_all(message, path):
     raw = annotated(with_id(message))
     quick = encode_wrapped(raw, path)
+    plain = encode_plain(raw)
 
     assert quick is None or quick == encode(wrap(raw, path))
+    assert plain is None or plain == encode(raw)
+
+
+def has_no_ttl(message):
+    """With one the SDK writes the time of day, too."""
+    return message.header is None or not message.header.time_to_live
+
+
+@given(messages().filter(has_no_ttl) | plain_messages)
+def test_messages_by_the_short_way_are_written_as_the_sdk_writes_them(message):
+    class Sender:
+        _amqp_transport = PyamqpTransport
+
+    sender = Sender()
+    shorten(sender)
+    short, long = sender._amqp_transport, PyamqpTransport
+    assert short is not long
+    assert short.KIND == long.KIND
+
+    raw = annotated(message)
+    written = [
+        bytes(encode_payload(bytearray(), way.to_outgoing_amqp_message(copy.deepcopy(raw))))
+        for way in (short, long)
+    ]
+    assert written[0] == written[1]
+
+
+@given(
+    st.lists(messages().filter(has_no_ttl) | plain_messages, max_size=5).map(
+        lambda some: [*map(with_id, some)]
+    )
+)
+def test_batches_are_written_as_the_sdk_writes_them(raws):
+    given_messages = [ServiceBusMessage(None, message=None, raw_amqp_message=raw) for raw in raws]
+    of_sdk = ServiceBusMessageBatch(max_size_in_bytes=1 << 20)
+    ours = PairedMessageBatch(1 << 20, limit=1 << 20)
+    for message in given_messages:
+        of_sdk.add_message(copy.deepcopy(message))
+        ours.add_message(message)
+
+    assert ours._message == of_sdk._message
+    assert ours.size_in_bytes == of_sdk.size_in_bytes
+    assert len(ours) == len(of_sdk) == len(ours.notes)
+    assert _sdk.batch_messages(ours) == given_messages
+
+
+def test_batch_is_full_where_the_sdks_is():
+    of_sdk = ServiceBusMessageBatch(max_size_in_bytes=3000)
+    ours = PairedMessageBatch(3000, limit=1 << 20)
+    message = ServiceBusMessage(b"x" * 200, message_id="i")
+    refusals = []
+    for batch in (of_sdk, ours):
+        for _ in range(20):
+            try:
+                batch.add_message(message)
+            except MessageSizeExceededError as error:
+                refusals.append(str(error))
+        batch.add_message(ServiceBusMessage(b"", message_id="fits"))
+
+    assert len(ours) == len(of_sdk) < 20
+    assert ours.size_in_bytes == of_sdk.size_in_bytes
+    assert len(set(refusals)) == 1
+    assert _sdk.take_payloads(ours) == _sdk.take_payloads(of_sdk)
+
+
+def test_a_message_of_a_batch_is_as_it_was_when_it_was_added():
+    batch = PairedMessageBatch(1 << 20, limit=1 << 20)
+    message = ServiceBusMessage(b"then", message_id="1")
+    batch.add_message(message)
+    batch.add_message(message)
+    message.message_id = "2"
+
+    assert {Message.parse(p).properties.message_id for p in _sdk.take_payloads(batch)} == {"1"}
+
+
+def test_a_message_of_a_batch_may_not_use_a_reserved_name():
+    batch = PairedMessageBatch(1 << 20, limit=1 << 20)
+    for _ in range(2):
+        with pytest.raises(ReservedPropertyError):
+            batch.add_message(ServiceBusMessage(b"", application_properties={PATH: "p"}))
+        batch.add_message(ServiceBusMessage(b""))
+
+    assert len(batch) == 2
 
 
 @given(messages(), text.filter(bool))

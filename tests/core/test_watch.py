@@ -8,43 +8,65 @@ import pytest
 from pairbus._watch import AWatch
 
 
+class Sender:
+    """An SDK sender whose sends are whatever is to be sent: coroutine functions."""
+
+    async def send_messages(self, what, *, timeout):
+        assert timeout > 0
+        await what()
+
+
+async def send(watch, seconds, what):
+    await watch.send(Sender(), what, monotonic() + seconds, seconds)
+
+
 async def never():
     await asyncio.Event().wait()
+
+
+async def at_once():
+    pass
 
 
 async def test_what_never_ends_is_ended_at_the_deadline():
     watch = AWatch()
 
     with pytest.raises(TimeoutError):
-        async with watch.until(monotonic() + 0.02, None):
-            await never()
+        await send(watch, 0.02, never)
 
     assert asyncio.current_task().cancelling() == 0
 
 
 async def test_the_timer_of_one_send_does_not_end_the_next():
     watch = AWatch()
-    async with watch.until(monotonic() + 0.05, None):
-        pass
+    await send(watch, 0.05, at_once)
 
-    async with watch.until(monotonic() + 30, None):
-        await asyncio.sleep(0.15)  # the first one's deadline comes and goes
+    # The first one's deadline comes and goes.
+    await send(watch, 30, lambda: asyncio.sleep(0.15))
 
     with pytest.raises(TimeoutError):
-        async with watch.until(monotonic() + 0.02, None):
-            await never()
+        await send(watch, 0.02, never)
+
+
+async def test_the_timer_of_one_send_ends_the_next_if_that_is_not_over_by_then():
+    watch = AWatch()
+    await send(watch, 0.02, at_once)
+
+    with pytest.raises(TimeoutError):
+        await send(watch, 0.05, never)
+    with pytest.raises(TimeoutError):
+        await send(watch, 0.02, never)
 
 
 async def test_a_cancellation_from_outside_stays_one():
     watch = AWatch()
     entered = asyncio.Event()
 
-    async def send():
-        async with watch.until(monotonic() + 30, None):
-            entered.set()
-            await never()
+    async def enter():
+        entered.set()
+        await never()
 
-    task = asyncio.create_task(send())
+    task = asyncio.create_task(send(watch, 30, enter))
     await entered.wait()
     task.cancel()
 
@@ -52,21 +74,65 @@ async def test_a_cancellation_from_outside_stays_one():
         await task
 
 
-async def test_an_error_before_the_deadline_is_passed_on():
+async def test_a_cancellation_from_outside_stays_one_at_the_deadline_too():
+    watch = AWatch()
+    seen = []
+
+    async def cancelled_twice():
+        try:
+            await never()
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
+
+    async def caller():
+        try:
+            await send(watch, 0.02, cancelled_twice)
+        finally:
+            seen.append(asyncio.current_task().cancelling())
+
+    task = asyncio.create_task(caller())
+
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert seen == [1], "the watch takes back its own, and no other"
+
+
+async def test_a_send_that_comes_through_at_the_deadline_is_no_timeout():
     watch = AWatch()
 
+    async def comes_through():
+        try:
+            await never()
+        except asyncio.CancelledError:
+            pass
+
+    await send(watch, 0.02, comes_through)
+
+    assert asyncio.current_task().cancelling() == 0
+    await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("seconds", [0.02, 30])
+async def test_an_error_is_passed_on(seconds):
+    watch = AWatch()
+
+    async def fail():
+        if seconds < 1:
+            try:
+                await never()
+            except asyncio.CancelledError:
+                pass
+        raise KeyError
+
     with pytest.raises(KeyError):
-        async with watch.until(monotonic() + 30, None):
-            raise KeyError
+        await send(watch, seconds, fail)
+    assert asyncio.current_task().cancelling() == 0
 
 
 def test_a_watch_goes_on_in_another_event_loop():
     watch = AWatch()
 
-    async def use(seconds):
-        async with watch.until(monotonic() + seconds, None):
-            await never() if seconds < 1 else None
-
-    asyncio.run(use(30))
+    asyncio.run(send(watch, 30, at_once))
     with pytest.raises(TimeoutError):
-        asyncio.run(use(0.02))
+        asyncio.run(send(watch, 0.02, never))

@@ -47,7 +47,7 @@ class Entity:
         self.backlog_queue: str | None = None
         self.next_ping: float | None = None
         self.engaged = AEvent()  # set while failed over; a new one after each restore
-        self._guard = AGuard()
+        self.guard = AGuard()
         self._untold: deque[tuple[Health, Health, Fact, str]] = deque()
         self._telling = threading.Lock()
         self._timer: AEvent | None = None  # set to cancel
@@ -57,12 +57,12 @@ class Entity:
 
     def sent(self, messages: int) -> None:
         """Count messages that the primary took."""
-        with self._guard:
+        with self.guard:
             self.counts.sent_primary += messages
 
     def backlogged(self, messages: int, path: str) -> None:
         """Count messages that a backlog queue took."""
-        with self._guard:
+        with self.guard:
             self.counts.sent_backlog += messages
             self.backlog_queue = path
 
@@ -73,7 +73,7 @@ class Entity:
 
     async def failed(self, error: Exception) -> Health:
         """A send or an opening met an outage; returns the health that follows."""
-        with self._guard:
+        with self.guard:
             self.counts.failures += 1
             self.last_error = error
         return await self.observe(core.SendFailed(describe(error, "")))
@@ -82,7 +82,7 @@ class Entity:
         """Apply a fact, and do what follows from it."""
         # A real lock between threads, a no-op in one event loop. What is decided is also set going
         # under it: two threads must not swap "stop the pings" and "start the pings".
-        with self._guard:
+        with self.guard:
             before = self.health
             health, commands = step(before, fact, now=monotonic(), options=self.pair.timing)
             self.health = health
@@ -142,7 +142,7 @@ class Entity:
 
     def after_fork(self) -> None:
         """Go on in a child process, which has none of what ran in the background."""
-        self._guard = AGuard()
+        self.guard = AGuard()
         self._telling = threading.Lock()
         self._untold.clear()
         self.counts = Counts()

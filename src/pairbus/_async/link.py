@@ -21,6 +21,7 @@ from azure.servicebus.exceptions import OperationTimeoutError
 from pairbus import _sdk
 from pairbus._compat import AbandonedError, ALock, aabandonable, aspawn
 from pairbus._watch import AWatch
+from pairbus._writing import shorten
 from pairbus.outgoing import PairedMessageBatch
 
 T = TypeVar("T")
@@ -61,14 +62,15 @@ class Link:
 
         Raises:
             OperationTimeoutError: at the deadline.
-            UnwantedError: if `wanted` says so once it is this send's turn.
+            UnwantedError: if `wanted` says so when this send had to wait for its turn.
             ShutDownError: if the SDK's client was closed behind our back.
             ServiceBusError, ValueError, TypeError: as the SDK raises them.
         """
-        if not await self._lock.acquire(deadline):
+        must_wait = not self._lock.now()
+        if must_wait and not await self._lock.acquire(deadline):
             raise self._no_turn()
         try:
-            if wanted is not None and not wanted():
+            if must_wait and wanted is not None and not wanted():
                 raise _sdk.UnwantedError
             ready = self._ready
             if ready is None or not ready.holds() or self._end is not None:
@@ -81,8 +83,7 @@ class Link:
             if left <= 0:
                 raise self._late()
             try:
-                async with self._watch.until(deadline, ready.sender):
-                    await ready.sender.send_messages(what, timeout=left)
+                await self._watch.send(ready.sender, what, deadline, left)
             except BaseException as error:
                 self._failed(ready.sender, error, deadline)
                 raise
@@ -181,6 +182,7 @@ class Link:
             raise self._late()
         sender = self._make()
         _sdk.no_retries(sender)
+        shorten(sender)
         _sdk.keep_handler(sender)
         self._sender, self._wire = sender, None
         await self._left_behind(sender, deadline, sender.__aenter__)

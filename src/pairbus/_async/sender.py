@@ -10,7 +10,7 @@ from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from azure.servicebus import ServiceBusMessageBatch
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.aio import ServiceBusSender
 from azure.servicebus.exceptions import OperationTimeoutError
 
@@ -28,6 +28,8 @@ from pairbus.outgoing import (
     Outgoing,
     PairedMessageBatch,
     as_message,
+    as_outgoing,
+    plain_size,
     prepare,
     rough_size,
     schedulable,
@@ -159,31 +161,36 @@ class PairedSender(ServiceBusSender):
             self._check_usable()
         pair, entity = self._pair, self._entity
         budget = pair.timing.send_timeout if timeout is None else self._budget(timeout)
-        outgoing = prepare(message)
-        if outgoing is None:
-            return
-        if entity.health.phase is Phase.FAILED_OVER:
-            await self._detour.take(outgoing, budget, None)
-            return
-        if outgoing.size > pair.suspicious_size:
-            self._check_sizes(outgoing)
+        # The healthy way of a plain message is written out: each call more is felt.
+        outgoing: Outgoing | None = None
+        size = plain_size(message) if message.__class__ is ServiceBusMessage else 0
+        if not 0 < size <= pair.suspicious_size or entity.health.phase is Phase.FAILED_OVER:
+            outgoing = prepare(message)
+            if outgoing is None:
+                return
+            if entity.health.phase is Phase.FAILED_OVER:
+                await self._detour.take(outgoing, budget, None)
+                return
+            if outgoing.size > pair.suspicious_size:
+                self._check_sizes(outgoing)
+        what = message if outgoing is None else outgoing.what
         deadline = monotonic() + budget
         try:
-            await self._primary.send(outgoing.what, deadline=deadline, wanted=self._is_primary)
+            await self._primary.send(what, deadline=deadline, wanted=self._is_primary)
         except Exception as error:  # noqa: BLE001  # decided by the table
-            send = partial(
-                self._primary.send, outgoing.what, deadline=deadline, wanted=self._is_primary
-            )
+            send = partial(self._primary.send, what, deadline=deadline, wanted=self._is_primary)
             redirect = await self._after_failure(error, send, deadline)
             if redirect is not None:
+                outgoing = outgoing or as_outgoing(message)
                 await self._detour.take(outgoing, budget, redirect.cause)
                 return
-        entity.sent(len(outgoing.originals))
+        with entity.guard:
+            entity.counts.sent_primary += 1 if outgoing is None else len(outgoing.originals)
         # Read without the guard on every send; the decision itself is made under it.
         if entity.health.phase is not Phase.HEALTHY:
             await entity.succeeded()
         if pair.ledger is not None:
-            pair.count_sent(self.entity_name, outgoing)
+            pair.count_sent(self.entity_name, outgoing or as_outgoing(message))
 
     async def schedule_messages(
         self,

@@ -22,6 +22,7 @@ from azure.servicebus.exceptions import OperationTimeoutError
 from pairbus import _sdk
 from pairbus._compat import AbandonedError, Lock, abandonable, spawn
 from pairbus._watch import Watch
+from pairbus._writing import shorten
 from pairbus.outgoing import PairedMessageBatch
 
 T = TypeVar("T")
@@ -62,14 +63,15 @@ class Link:
 
         Raises:
             OperationTimeoutError: at the deadline.
-            UnwantedError: if `wanted` says so once it is this send's turn.
+            UnwantedError: if `wanted` says so when this send had to wait for its turn.
             ShutDownError: if the SDK's client was closed behind our back.
             ServiceBusError, ValueError, TypeError: as the SDK raises them.
         """
-        if not self._lock.acquire(deadline):
+        must_wait = not self._lock.now()
+        if must_wait and not self._lock.acquire(deadline):
             raise self._no_turn()
         try:
-            if wanted is not None and not wanted():
+            if must_wait and wanted is not None and not wanted():
                 raise _sdk.UnwantedError
             ready = self._ready
             if ready is None or not ready.holds() or self._end is not None:
@@ -82,8 +84,7 @@ class Link:
             if left <= 0:
                 raise self._late()
             try:
-                with self._watch.until(deadline, ready.sender):
-                    ready.sender.send_messages(what, timeout=left)
+                self._watch.send(ready.sender, what, deadline, left)
             except BaseException as error:
                 self._failed(ready.sender, error, deadline)
                 raise
@@ -182,6 +183,7 @@ class Link:
             raise self._late()
         sender = self._make()
         _sdk.no_retries(sender)
+        shorten(sender)
         _sdk.keep_handler(sender)
         self._sender, self._wire = sender, None
         self._left_behind(sender, deadline, sender.__enter__)
