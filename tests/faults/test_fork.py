@@ -20,7 +20,7 @@ pytestmark = [
 ]
 
 START = '''
-import asyncio, json, os, sys, threading
+import asyncio, atexit, json, os, sys, threading
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, aio
 import pairbus, pairbus.aio
 from pairbus import events
@@ -179,24 +179,38 @@ def test_async_client_says_in_the_child_that_it_stayed_behind(namespaces, tmp_pa
             client = await pairbus.aio.pair_namespace(
                 aio.ServiceBusClient.from_connection_string(primary),
                 options(pairbus.aio, aio.ServiceBusClient.from_connection_string(secondary), admin,
-                        ping_primary_interval=1))
+                        ping_primary_interval=1, ledger=ledger))
             sender = client.get_queue_sender("orders")
             await sender.send_messages(ServiceBusMessage("p1"))
+            link = sender._primary._sender
+
+            async def close_all():
+                await sender.close()
+                await client.close()
 
             def work():
                 try:
                     client.get_queue_sender("orders")
                 except ClientFaultedError as error:
                     tell(says=str(error))
+                asyncio.run(close_all())
+                atexit._run_exitfuncs()
 
             assert child(work) == 0
+            status = os.listdir(ledger + "/status")
             await sender.send_messages(ServiceBusMessage("p2"))
+            assert sender._primary._sender is link, "the parent's link was closed"
+            tell(status=status, id=client.status().client_id)
             await client.close()
             await admin.close()
 
         asyncio.run(main())
         """,
     )
+    child, parent = told
 
-    assert "forked" in told[0]["says"]
+    assert "forked" in child["says"]
     assert bodies(namespaces[0], "orders") == [b"p1", b"p2"]
+    assert parent["status"] == [f"{parent['id']}.json"], "the child leaves the parent's alone"
+    rows = ds.dataset(tmp_path / "operations").to_table().to_pylist()
+    assert sum(row["messages"] for row in rows) == 2, "each operation is written once"

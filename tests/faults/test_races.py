@@ -11,7 +11,7 @@ import pytest
 
 from pairbus._sync.entity import Entity
 from pairbus._sync.link import Link
-from pairbus._sync.pair import Timing
+from pairbus._sync.pair import Pair, Timing
 from pairbus._watch import Watch
 from pairbus.core import health as core
 from pairbus.hub import Hub
@@ -35,6 +35,28 @@ def entity_of(failover_interval, *observers):
         backlog_cooldown=1.0,
     )
     return Entity("orders", SimpleNamespace(timing=timing, hub=Hub("a>b", observers)))
+
+
+def pair_of(*queues):
+    client = SimpleNamespace(fully_qualified_namespace="a.example")
+    return Pair(
+        client_id="c",
+        primary=client,
+        secondary=client,
+        primary_namespace="a",
+        queues=queues,
+        timing=Timing(
+            failover_interval=0.0,
+            ping_primary_interval=1800.0,
+            send_timeout=1.0,
+            backlog_cooldown=0.0,
+        ),
+        hub=Hub("a>b", ()),
+        rule=None,
+        oversize="warn",
+        message_limit=1 << 18,
+        ledger=None,
+    )
 
 
 @pytest.mark.parametrize("failover_interval", [0.0, 3600.0])
@@ -98,6 +120,29 @@ def test_observer_may_decide_something_itself():
     assert told == ["FailedOver", "RoutingForced", "Restored"]
     assert entity.health.forced == "primary"
     entity.close()
+
+
+def test_nothing_starts_for_a_client_that_is_closed():
+    """A send that was under way may fail later: nobody would stop what it sets going."""
+    for failover_interval in (0.0, 3600.0):
+        entity = entity_of(failover_interval)
+        entity.close()
+
+        entity.observe(core.SendFailed("x"))
+
+        assert entity._pings is None
+        assert entity._timer is None
+        assert entity.next_ping is None
+
+
+def test_no_queue_is_probed_for_a_client_that_is_closed():
+    pair = pair_of("a/x-servicebus-transfer/0")
+    pair.close()
+
+    pair.remove_queue("a/x-servicebus-transfer/0", OSError("gone"))
+
+    assert pair.queues_left == 0
+    assert pair._probes is None
 
 
 class Opening:

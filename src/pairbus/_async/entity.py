@@ -52,6 +52,7 @@ class Entity:
         self._telling = threading.Lock()
         self._timer: AEvent | None = None  # set to cancel
         self._pings: AEvent | None = None  # set to stop
+        self._is_closed = False
 
     # -- facts
 
@@ -113,6 +114,8 @@ class Entity:
 
     def _perform(self, command: Command) -> None:
         """Set a command going; nothing here waits."""
+        if self._is_closed:
+            return  # all is stopped, and a send that was under way starts nothing anew
         match command:
             case core.ArmTimer(at):
                 self._cancel_timer()
@@ -153,11 +156,20 @@ class Entity:
         for command in core.resume(self.health, now=monotonic(), options=self.pair.timing):
             self._perform(command)
 
+    def stay_behind(self) -> None:
+        """Do nothing any more in a child process: what ran in the background is the parent's."""
+        self.guard = AGuard()
+        self._telling = threading.Lock()
+        self._timer = self._pings = self.next_ping = None
+        self._is_closed = True
+
     def close(self) -> None:
-        """Stop what runs in the background."""
-        self._cancel_timer()
-        self.stop_pings()
-        self.engaged.set()
+        """Stop what runs in the background, and start nothing any more."""
+        with self.guard:
+            self._is_closed = True
+            self._cancel_timer()
+            self.stop_pings()
+            self.engaged.set()
 
     def _tell(self, before: Health, after: Health, fact: Fact, by: str) -> None:
         emit = self.pair.hub.emit
@@ -204,7 +216,8 @@ class Entity:
             await link.send(ping_message(), deadline=started + pair.timing.send_timeout)
         except Exception as failure:  # noqa: BLE001  # whatever it is, the entity stays failed over
             error = failure
-        self.counts.pings += 1
+        with self.guard:
+            self.counts.pings += 1
         pair.count_ping(pair.primary_namespace, self.name, taken=error is None)
         seconds = monotonic() - started
         reason = describe(error, "")

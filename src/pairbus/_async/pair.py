@@ -74,6 +74,7 @@ class Pair:
         self._rotation = Rotation(queues)
         self._guard = AGuard()
         self._probes: AEvent | None = None
+        self._is_closed = False
         self._scheduled = 0
         self._numbers = threading.Lock()
 
@@ -124,7 +125,7 @@ class Pair:
             self._rotation = before.remove(path, reason, now=monotonic(), cooldown=cooldown)
             if self._rotation is before:
                 return  # another sender was faster
-            start = self._probes is None
+            start = self._probes is None and not self._is_closed
             if start:
                 self._probes = AEvent()
             stopped = self._probes
@@ -300,12 +301,25 @@ class Pair:
         if self._probes is not None:
             aspawn(self._run_probes, self._probes, name="pairbus probes")
 
+    def stay_behind(self, client_id: str) -> None:
+        """Do nothing any more in a child process; what was noted is the parent's to write."""
+        self._guard = AGuard()
+        self._numbers = threading.Lock()
+        self.hub.on_transition = None
+        if self.ledger is not None:
+            self.ledger.after_fork(client_id)
+        for entity in list(self.entities.values()):
+            entity.stay_behind()
+        self._is_closed, self._probes = True, None
+
     def close(self) -> None:
-        """Stop what runs in the background."""
+        """Stop what runs in the background, and start nothing any more."""
         for entity in list(self.entities.values()):
             entity.close()
-        if self._probes is not None:
-            self._probes.set()
+        with self._guard:
+            self._is_closed = True
+            if self._probes is not None:
+                self._probes.set()
 
 
 def _entity_status(entity: Entity) -> EntityStatus:

@@ -241,10 +241,11 @@ class PairedClient(ServiceBusClient):
 
     def _go_on(self) -> None:
         """Go on in a child process: with links, pings, ledger and status of its own."""
+        if self._side.state != "open":
+            self._stay_behind()
+            return
         self._syphon = None  # the parent's
         self._is_watching = False
-        if self._side.state != "open":
-            return
         self._pair.after_fork(new_client_id())
         for sender in list(self._senders):
             sender._after_fork()  # noqa: SLF001
@@ -252,8 +253,15 @@ class PairedClient(ServiceBusClient):
             self.keep_status()
 
     def _stay_behind(self) -> None:
-        """An event loop, and what runs in it, does not come along into a child process."""
-        self._syphon = None
+        """An event loop, and what runs in it, does not come along into a child process.
+
+        What there is to close is the parent's: closing the client here closes nothing.
+        """
+        self._syphon = self._status_file = None
+        self._registered = False
+        self._pair.stay_behind(new_client_id())
+        for sender in list(self._senders):
+            sender._after_fork()  # noqa: SLF001
         for side in (self._side, self._secondary._side):  # noqa: SLF001
             if side.state == "open":
                 side.state = "faulted"
