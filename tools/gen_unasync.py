@@ -26,6 +26,7 @@ NAMES = {
     "_async": "_sync",
     "aabandonable": "abandonable",
     "ablocking": "blocking",
+    "aon_drop": "on_drop",
     "aon_fork": "on_fork",
     "aio_admin_client": "admin_client",
     "asleep": "sleep",

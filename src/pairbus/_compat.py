@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import queue
 import threading
 import time
 import weakref
@@ -204,6 +205,52 @@ def abandonable(
     if failure:
         raise failure[0]
     return result[0]
+
+
+# -- on_drop: close what nobody holds any more, and so nobody could close
+
+
+def aon_drop(
+    owner: object, close: Callable[..., Coroutine[Any, Any, None]], *args: object
+) -> Callable[[], object]:
+    """Run `close(*args)` in the running loop once `owner` is gone; the answer calls that off."""
+    loop = asyncio.get_running_loop()
+
+    def dropped() -> None:
+        try:
+            loop.call_soon_threadsafe(partial(aspawn, close, *args, name="pairbus close, dropped"))
+        except RuntimeError:
+            logger.debug("dropped after its event loop was closed")
+
+    return _at_the_end_of(owner, dropped)
+
+
+_dropped: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+
+
+def on_drop(owner: object, close: Callable[..., None], *args: object) -> Callable[[], object]:
+    """Run `close(*args)` on a thread once `owner` is gone; the answer calls that off.
+
+    An object may be found gone at any moment, amidst anything: all that happens there and then is
+    that a queue, which is made for it, takes a note for `close_dropped`.
+    """
+    return _at_the_end_of(owner, partial(_dropped.put, partial(close, *args)))
+
+
+def _at_the_end_of(owner: object, call: Callable[[], object]) -> Callable[[], object]:
+    end = weakref.finalize(owner, call)
+    end.atexit = False
+    return end.detach
+
+
+def close_dropped() -> None:
+    """Set going what `on_drop` was told to do, for those that are gone."""
+    while True:
+        try:
+            close = _dropped.get_nowait()
+        except queue.Empty:
+            return
+        spawn(close, name="pairbus close, dropped")
 
 
 # -- on_fork: what becomes of a client in a child process

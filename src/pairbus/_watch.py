@@ -15,6 +15,7 @@ import weakref
 from typing import Any
 
 from pairbus import _sdk
+from pairbus._compat import close_dropped
 
 logger = logging.getLogger("pairbus.tasks")
 
@@ -149,7 +150,9 @@ class _Watchdog:
                 watches = list(self._watches)
                 if not watches:
                     self._thread = None
-                    return
+            close_dropped()  # whose watches are gone: those of the last ones, too
+            if not watches:
+                return
             now = time.monotonic()
             for watch in watches:
                 sender = watch.sender

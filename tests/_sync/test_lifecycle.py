@@ -1,11 +1,14 @@
 # generated from tests/_async/test_lifecycle.py by tools/gen_unasync.py; edit that one
 """Closed and faulted: states of ours, since the SDK's clients have none."""
 
+import gc
+
 import pytest
 from azure.servicebus import ServiceBusMessage
 
 from pairbus import _sdk, events
 from pairbus._sync import client as shell
+from pairbus._compat import Event
 from pairbus.exceptions import ClientClosedError, ClientFaultedError
 
 pytestmark = [pytest.mark.sdk, pytest.mark.slow]
@@ -181,3 +184,45 @@ def test_without_a_syphon_the_other_stays_open(world, monkeypatch):
     client.force_failover("orders")
     with pytest.raises(ClientClosedError, match="secondary"):
         sender.send_messages(ServiceBusMessage("b"))
+
+
+def test_sender_that_the_application_drops_is_closed(world):
+    """The SDK's own would keep its connection open, and itself alive, as long as the process."""
+    client = world.pair()
+    sender = client.get_queue_sender("orders")
+    sender.send_messages(ServiceBusMessage("a"))
+    client.force_failover("orders")
+    sender.send_messages(ServiceBusMessage("b"))
+    closings = [closing(link._sender) for link in (sender._primary, sender._detour.current)]
+
+    del sender
+    gc.collect()
+
+    for closed in closings:
+        assert closed.wait(20)
+    other = world.keep(client.get_queue_sender("orders"))
+    other.send_messages(ServiceBusMessage("c"))
+    assert {message.body for message in world.backlog()} == {b"b", b"c"}
+
+
+def closing(sdk_sender):
+    """Happens when the SDK's sender has been closed."""
+    closed, close = Event(), sdk_sender.close
+
+    def close_and_tell():
+        close()
+        closed.set()
+
+    sdk_sender.close = close_and_tell
+    return closed
+
+
+def test_sender_that_is_closed_is_not_closed_again_when_it_is_dropped(world):
+    client = world.pair()
+    with client.get_queue_sender("orders") as sender:
+        link = sender._primary
+        assert link._keep is not None
+        sender.send_messages(ServiceBusMessage("a"))
+
+    assert link._keep is None
+    assert link._sender is None

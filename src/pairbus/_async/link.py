@@ -3,7 +3,8 @@
 The SDK's senders are not safe to share, may wait for ever, and are in an unknown state after a
 failure. A link takes turns, bounds every use, and throws the SDK's sender away when it failed. A
 send on an open link runs in the caller's own thread or task. Opening a link, and whatever else may
-never come back, runs where it can be left behind.
+never come back, runs where it can be left behind. If the application drops a link, the SDK's sender
+is closed: left to itself that one would keep its connection open for good.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from azure.servicebus.aio import ServiceBusSender
 from azure.servicebus.exceptions import OperationTimeoutError
 
 from pairbus import _sdk
-from pairbus._compat import AbandonedError, ALock, aabandonable, aspawn
+from pairbus._compat import AbandonedError, ALock, aabandonable, aon_drop, aspawn
 from pairbus._watch import AWatch
 from pairbus._writing import shorten
 from pairbus.outgoing import PairedMessageBatch
@@ -49,6 +50,7 @@ class Link:
         self._wire: Any = None
         self._ready: _sdk.Readiness | None = None  # None: look closer before the next send
         self._end: Exception | None = None  # what every further use raises
+        self._keep: Callable[[], object] | None = None  # calls off the closing of a dropped one
 
     @property
     def is_open(self) -> bool:
@@ -129,7 +131,7 @@ class Link:
     async def close(self) -> None:
         """Close the link for good; a send that is under way fails."""
         self._end = ValueError(_sdk.SHUT_DOWN)
-        sender, self._sender, self._ready = self._sender, None, None
+        sender = self._let_go()
         if sender is not None:
             await _close_quietly(sender, self._wire)
 
@@ -145,17 +147,26 @@ class Link:
         """Start afresh in a child process: what was open, and who had the turn, is the parent's."""
         _sdk.let_go(self._wire)
         self._lock = ALock()
-        self._sender = self._wire = self._ready = None
+        self._let_go()
+        self._wire = None
 
     async def _retire(self) -> None:
         has_turn = await self._lock.acquire(monotonic() + 60.0)
         try:
-            sender, self._sender, self._ready = self._sender, None, None
+            sender = self._let_go()
             if sender is not None:
                 await _close_quietly(sender, self._wire)
         finally:
             if has_turn:
                 self._lock.release()
+
+    def _let_go(self) -> ServiceBusSender | None:
+        """The SDK's sender, if there is one, for the caller to close."""
+        sender, self._sender, self._ready = self._sender, None, None
+        keep, self._keep = self._keep, None
+        if keep is not None:
+            keep()
+        return sender
 
     # -- below here the caller has the turn
 
@@ -175,7 +186,7 @@ class Link:
         if sender is not None:
             if not _sdk.is_shut_down(sender):
                 return sender
-            self._sender = None
+            self._let_go()
             raise _sdk.ShutDownError
         left = deadline - monotonic()
         if left <= 0:
@@ -191,9 +202,10 @@ class Link:
         end = self._ended()
         if end is not None:
             # Closed while it was opening, which undid the closing.
-            self._sender = None
+            self._let_go()
             aspawn(_close_quietly, sender, self._wire, name=f"pairbus close {self.name}")
             raise end
+        self._keep = aon_drop(self, _close_quietly, sender, self._wire)
         batch = await sender.create_message_batch()
         self.batch_limit = batch.max_size_in_bytes
         return sender
@@ -220,10 +232,10 @@ class Link:
         if isinstance(error, ValueError | TypeError):
             if not _sdk.is_shut_down(sender):
                 return
-            self._sender = self._ready = None
+            self._let_go()
             raise _sdk.ShutDownError from error
         if self._sender is sender:
-            self._sender = self._ready = None
+            self._let_go()
         is_late = monotonic() >= deadline
         if not isinstance(error, AbandonedError):  # what is left behind cleans up after itself
             if is_late:
