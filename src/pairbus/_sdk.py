@@ -19,6 +19,8 @@ from azure.core.settings import settings
 from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus.exceptions import MessageSizeExceededError
 
+from pairbus.exceptions import bare
+
 logger = logging.getLogger("pairbus.sdk")
 
 # What the SDK says of a handler that was closed, word for word.
@@ -179,11 +181,11 @@ def is_shut_down(sender: Any) -> bool:
         return False
 
 
-def poison(handler: Any, error: BaseException) -> None:
+def poison(handler: Any, error: Exception) -> None:
     """Make every use of an SDK sender or receiver raise `error` from now on."""
 
     def refuse() -> None:
-        raise error
+        raise bare(error)
 
     try:
         handler._check_live = refuse  # noqa: SLF001

@@ -20,9 +20,12 @@ the caller as the SDK raised it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from types import TracebackType
+from typing import Any, TypeVar
 
 from azure.servicebus.exceptions import MessageSizeExceededError, ServiceBusError
+
+ErrorT = TypeVar("ErrorT", bound=Exception)
 
 __all__ = [
     "ClientClosedError",
@@ -171,6 +174,24 @@ class ForwardRejectedError(SyphonError):
         self.sequence_number = sequence_number
         self.reason = reason
         super().__init__(f"Message {sequence_number} was not taken: {reason}")
+
+
+def bare(error: ErrorT) -> ErrorT:
+    """`error` once more, without its traceback and what it was caused by.
+
+    An error that is kept would keep alive what was on the stack when it was raised, down to the
+    application's own variables; and it grows each time it is raised.
+    """
+    try:
+        made = error.__class__.__new__(error.__class__, *error.args)
+    except Exception:  # noqa: BLE001  # a class that wants more
+        return error
+    made.args = error.args
+    for name, value in error.__dict__.items():
+        # The SDK's errors have the error that they were made of, and its traceback, as fields.
+        is_kept = not isinstance(value, BaseException | TracebackType)
+        made.__dict__[name] = value if is_kept else None
+    return made
 
 
 def describe(error: BaseException | None, otherwise: str) -> str:

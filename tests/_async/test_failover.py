@@ -1,5 +1,7 @@
 """What happens when the primary does not take messages, and when it does again."""
 
+import gc
+import weakref
 from datetime import UTC, datetime, timedelta
 from time import monotonic
 
@@ -462,3 +464,27 @@ async def test_batch_may_be_as_large_as_the_primary_takes_though_that_is_down(wo
     await sender.send_messages(batch)
 
     assert [m.properties.message_id for m in world.backlog()] == ["0", "1", "2", "3"]
+
+
+class Held:
+    """Something that the application has in a variable."""
+
+
+async def test_failure_that_is_remembered_keeps_nothing_of_the_caller_alive(world):
+    client = await world.pair(failover_interval=60, ping_primary_interval=60)
+    sender = world.keep(client.get_queue_sender("orders"))
+    await sender.send_messages(ServiceBusMessage("opens"))
+    world.primary.kill()
+    held = []
+
+    async def call():
+        local = Held()
+        held.append(weakref.ref(local))
+        with pytest.raises(ServiceBusError):
+            await sender.send_messages(ServiceBusMessage("a"))
+
+    await call()
+    gc.collect()
+
+    assert client.status().entity("orders").last_error
+    assert held[0]() is None

@@ -1,6 +1,8 @@
 # generated from tests/_async/test_failover.py by tools/gen_unasync.py; edit that one
 """What happens when the primary does not take messages, and when it does again."""
 
+import gc
+import weakref
 from datetime import UTC, datetime, timedelta
 from time import monotonic
 
@@ -463,3 +465,27 @@ def test_batch_may_be_as_large_as_the_primary_takes_though_that_is_down(world):
     sender.send_messages(batch)
 
     assert [m.properties.message_id for m in world.backlog()] == ["0", "1", "2", "3"]
+
+
+class Held:
+    """Something that the application has in a variable."""
+
+
+def test_failure_that_is_remembered_keeps_nothing_of_the_caller_alive(world):
+    client = world.pair(failover_interval=60, ping_primary_interval=60)
+    sender = world.keep(client.get_queue_sender("orders"))
+    sender.send_messages(ServiceBusMessage("opens"))
+    world.primary.kill()
+    held = []
+
+    def call():
+        local = Held()
+        held.append(weakref.ref(local))
+        with pytest.raises(ServiceBusError):
+            sender.send_messages(ServiceBusMessage("a"))
+
+    call()
+    gc.collect()
+
+    assert client.status().entity("orders").last_error
+    assert held[0]() is None

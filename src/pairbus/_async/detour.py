@@ -14,7 +14,7 @@ from pairbus._async.link import Link
 from pairbus._async.pair import Pair
 from pairbus._compat import AGuard, asleep, aspawn
 from pairbus.classify import Verdict
-from pairbus.exceptions import PairUnavailableError, PartlySentError, describe
+from pairbus.exceptions import PairUnavailableError, PartlySentError, bare, describe
 from pairbus.outgoing import Outgoing, pack
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ class Detour:
         """Put the messages into a backlog queue."""
         entity, pair = self._entity, self._pair
         if entity.health.refused and entity.refusal is not None:
-            raise entity.refusal.with_traceback(None)
+            raise bare(entity.refusal)
         self._client._check_usable(secondary=True)  # noqa: SLF001
         chunks = pack(outgoing, self._name, pair.batch_limit)
         taken: list[Any] = []

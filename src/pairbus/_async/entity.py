@@ -20,7 +20,7 @@ from pairbus.classify import Verdict, classify
 from pairbus.core import health as core
 from pairbus.core.health import Command, Fact, Health, Phase, step
 from pairbus.core.ping import PING_CONTENT_TYPE, PING_TIME_TO_LIVE, PingSchedule
-from pairbus.exceptions import describe
+from pairbus.exceptions import bare, describe
 from pairbus.status import Counts
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Entity:
         """A send or an opening met an outage; returns the health that follows."""
         with self.guard:
             self.counts.failures += 1
-            self.last_error = error
+            self.last_error = bare(error)
         return await self.observe(core.SendFailed(describe(error, "")))
 
     async def observe(self, fact: Fact, by: str = "ping") -> Health:
@@ -230,10 +230,10 @@ class Entity:
         if error is None:
             fact = core.PingSucceeded()
         elif classify(error, pair.classify) is Verdict.MISSING:
-            self.last_error = self.refusal = error
+            self.last_error = self.refusal = bare(error)
             fact = core.PingRefused(reason)
         else:
-            self.last_error = error
+            self.last_error = bare(error)
             fact = core.PingFailed(reason)
         await self.observe(fact)
 

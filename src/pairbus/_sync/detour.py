@@ -15,7 +15,7 @@ from pairbus._sync.link import Link
 from pairbus._sync.pair import Pair
 from pairbus._compat import Guard, sleep, spawn
 from pairbus.classify import Verdict
-from pairbus.exceptions import PairUnavailableError, PartlySentError, describe
+from pairbus.exceptions import PairUnavailableError, PartlySentError, bare, describe
 from pairbus.outgoing import Outgoing, pack
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class Detour:
         """Put the messages into a backlog queue."""
         entity, pair = self._entity, self._pair
         if entity.health.refused and entity.refusal is not None:
-            raise entity.refusal.with_traceback(None)
+            raise bare(entity.refusal)
         self._client._check_usable(secondary=True)  # noqa: SLF001
         chunks = pack(outgoing, self._name, pair.batch_limit)
         taken: list[Any] = []
