@@ -2,10 +2,10 @@
 
 Two senders take turns of a few milliseconds, in an order that changes, and each round gives one
 ratio: what else the machine does hits both alike. Shown is the median over hundreds of rounds, and
-how far off it may be (±, 95 %): the rounds go on until that is little. `cpu` is the same of the
-processor time of the sending thread, which noise hardly touches. Both clients are at the SDK's
-defaults and send new objects to one queue. The brokers run in processes of their own. Both twins
-are measured; `aio` is the async one's.
+how far off it may be (±, 95 %); for paired over raw the rounds go on until that is little. `cpu` is
+the same of the processor time of the sending thread, which noise hardly touches. Both clients are
+at the SDK's defaults and send new objects to one queue. The brokers run in processes of their own.
+Both twins are measured; `aio` is the async one's.
 
 A `dressed` message has what the SDK writes more slowly, and pairbus hands on to it as it is:
 properties, a session, a time to live.
@@ -32,14 +32,15 @@ from pairbus.broker.clients import admin_client, aio_admin_client
 SINGLES = 4  # sends in a turn
 BATCH = 100  # messages in a batch; one batch is a turn
 BODY = "x" * 1024
+# What is compared, and how often the rounds may be extended to be more certain.
 COMPARED = (
-    ("paired_over_raw", "paired", "raw"),
-    ("ledger_on_over_off", "ledger", "paired"),
-    ("failed_over_over_healthy", "over", "paired"),
+    ("paired_over_raw", 4, "paired", "raw"),
+    ("ledger_on_over_off", 1, "ledger", "paired"),
+    ("failed_over_over_healthy", 1, "over", "paired"),
 )
-# Messages in a turn, the fewest rounds, and how many figures of those above.
+# Messages in a turn, the fewest rounds, and how many of the figures above.
 WORK = (("single", SINGLES, 600, 3), ("dressed", SINGLES, 600, 1), ("batch", BATCH, 150, 3))
-ENOUGH = 0.004  # how far off a ratio may be, if that can be had in four times the fewest rounds
+ENOUGH = 0.004  # how far off, as part of the ratio, needs no more rounds
 
 
 def _serve(namespace: str, pipe) -> None:
@@ -115,9 +116,10 @@ async def aio_batches(sender) -> None:
 class Turns:
     """How long each sender took for its turns, by its name."""
 
-    def __init__(self, names: list[str], rounds: int) -> None:
+    def __init__(self, names: list[str], rounds: int, times: int) -> None:
         self.names = names
         self.rounds = rounds
+        self.times = times
         self.wall: dict[str, list[float]] = {name: [] for name in names}
         self.cpu: dict[str, list[float]] = {name: [] for name in names}
 
@@ -127,7 +129,7 @@ class Turns:
         gc.disable()
         warm_up = self.rounds // 20
         try:
-            for number in range(4 * self.rounds + warm_up):
+            for number in range(self.times * self.rounds + warm_up):
                 if number % 50 == 0 and number >= self.rounds + warm_up and self.is_enough():
                     break
                 first = number % len(self.names)
@@ -145,7 +147,8 @@ class Turns:
 
     def is_enough(self) -> bool:
         """Whether more rounds would hardly change the figure."""
-        return ratio(self.wall, *self.names)[1] <= ENOUGH
+        value, off = ratio(self.wall, *self.names)
+        return off <= ENOUGH * value
 
     def lines(self, prefix: str, what: str, kind: str, unit: int) -> Iterator[str]:
         """The figures, one line each."""
@@ -217,8 +220,8 @@ def run_sync(primary: str, secondary: str) -> Iterator[str]:
         yield f"pairing_send.engaged_to_first_backlog_send {seconds:.3f} s"
         works = (singles, dressed_singles, batches)
         for (kind, unit, rounds, figures), work in zip(WORK, works, strict=True):
-            for what, *names in COMPARED[:figures]:
-                turns = Turns(names, rounds)
+            for what, times, *names in COMPARED[:figures]:
+                turns = Turns(names, rounds, times)
                 for name in turns:
                     work(senders[name])
                 yield from turns.lines("pairing_send", what, kind, unit)
@@ -256,8 +259,8 @@ async def run_aio(primary: str, secondary: str) -> AsyncIterator[str]:
             await stack.enter_async_context(sender)
         works = (aio_singles, aio_dressed_singles, aio_batches)
         for (kind, unit, rounds, figures), work in zip(WORK, works, strict=True):
-            for what, *names in COMPARED[:figures]:
-                turns = Turns(names, rounds)
+            for what, times, *names in COMPARED[:figures]:
+                turns = Turns(names, rounds, times)
                 for name in turns:
                     await work(senders[name])
                 for line in turns.lines("pairing_send.aio", what, kind, unit):
