@@ -269,6 +269,8 @@ def on_fork(client: T, go_on: Callable[[T], None], stay_behind: Callable[[T], No
 
 
 def _after_fork() -> None:
+    while not _dropped.empty():
+        _dropped.get_nowait()  # the parent's to close
     for client, what in list(_in_child.items()):
         try:
             what(client)

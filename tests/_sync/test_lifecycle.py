@@ -171,6 +171,24 @@ def test_close_ends_every_receiver_though_a_sender_is_made_meanwhile(world):
     assert all(_sdk.is_shut_down(receiver) for receiver in receivers)
 
 
+def test_nothing_is_pinged_for_a_client_that_was_closed_behind_our_back(world):
+    world.primary.create_queue("bills")
+    primary = world.primary_client()
+    client = world.pair(primary, ping_primary_interval=60)
+    orders = world.keep(client.get_queue_sender("orders"))
+    bills = world.keep(client.get_queue_sender("bills"))
+    orders.send_messages(ServiceBusMessage("a"))
+    with world.primary.faults.reject("amqp:internal-error", entity="bills"):
+        bills.send_messages(ServiceBusMessage("redirected"))
+    assert client.status().entity("bills").next_ping is not None
+
+    primary.close()
+    with pytest.raises(ClientClosedError):
+        orders.send_messages(ServiceBusMessage("b"))
+
+    assert client.status().entity("bills").next_ping is None
+
+
 def test_without_a_syphon_the_other_stays_open(world, monkeypatch):
     monkeypatch.setattr(shell, "FAULT_AFTER", 0.0)
     client = world.pair()

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from pairbus import _compat
 from pairbus._sync.entity import Entity
 from pairbus._sync.link import Link
 from pairbus._sync.pair import Pair, Timing
@@ -211,3 +212,22 @@ def test_sends_have_a_deadline_in_a_forked_process_too(is_made_before):
                 os._exit(2)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert watch.sender is None
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_what_was_dropped_before_a_fork_is_the_parents_to_close():
+    class Owner:
+        pass
+
+    closed = threading.Event()
+    owner = Owner()
+    _compat.on_drop(owner, closed.set)
+    del owner
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if _compat._dropped.empty() else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+    _compat.close_dropped()
+    assert closed.wait(10)

@@ -284,6 +284,8 @@ class PairedClient(ServiceBusClient):
         if side.state == "open":
             side.state = "closed"
             side.reason = "the SDK client below it was closed"
+            if primary:
+                self._pair.close()
             self._one_is_down(side.name)
         side.check()
         raise AssertionError("a side that is not open raises")
