@@ -125,6 +125,7 @@ def test_rate_and_time_to_go_come_from_what_was_settled():
         ({"remaining": 5, "now": 100.0}, "stalled"),
         ({"remaining": 5, "now": 100.0, "last_progress": 99.0}, "running"),
         ({"waiting": 3, "now": 100.0}, "stalled"),
+        ({"remaining": 5, "doubtful": 1}, "running"),
         ({"problem": "ledger"}, "stalled"),
         ({"begun": False}, "starting"),
         ({"begun": False, "remaining": 5, "now": 200.0}, "starting"),
@@ -141,6 +142,14 @@ def test_the_state_is_told_by_progress(changes, word):
     }  # fmt: skip
     given_.update(changes)
     assert state_of(given_.pop("now"), **given_).word == word
+
+
+def test_a_standstill_names_the_locks_that_are_waited_for():
+    state = state_of(
+        100.0, stopped=False, paused=False, problem=None, remaining=5, waiting=0, active=False,
+        since=0.0, last_progress=50.0, doubtful=2,
+    )  # fmt: skip
+    assert state.stalled == "2 backlog queues wait for locks of a lost reader to end"
 
 
 @pytest.mark.parametrize(

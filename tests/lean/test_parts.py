@@ -204,8 +204,39 @@ def test_peer_that_never_drains_is_timed_out():
 
     with Peer(act) as peer, peer.connect() as lean:
         receiver = lean.receiver("q")
+        assert [one.payload for one in receiver.receive_now(5, timeout=0.05)] == [b"one"]
+        assert receiver.broke_off  # there may be more
         with pytest.raises(OperationTimeoutError):
-            receiver.receive_now(5, timeout=0.05)
+            receiver.receive_now(6, timeout=0.05)
+
+
+@pytest.mark.parametrize("end", ["detach", "close", "drop"])
+def test_what_came_before_a_receive_broke_off_is_given_and_told(end):
+    def act(peer, event):
+        if not isinstance(event, Flowed) or event.link is None:
+            return
+        if event.link.credit == 2:
+            for tag in (b"1" * 16, b"2" * 16):
+                peer.engine.transfer(event.link, tag[:1], tag)
+        elif event.link.credit == 512:  # the second time it asks: less than that comes
+            peer.engine.transfer(event.link, b"3", b"3" * 16)
+            if end == "detach":
+                peer.engine.detach(event.link, Error("amqp:internal-error", "gone"))
+            elif end == "close":
+                peer.engine.close(Error("amqp:connection:forced", "gone"))
+            else:
+                peer.socket.sendall(peer.engine.data_to_send())
+                peer.socket.shutdown(socket.SHUT_RDWR)
+
+    with Peer(act) as peer, peer.connect() as lean:
+        receiver = lean.receiver("q")
+        receiver._mean_bytes = 1  # so that it asks for two, and then for as many as it may
+        assert len(receiver.take_now(2, 2)) == 2
+        assert not receiver.broke_off
+        assert receiver.take_now(1000, 1000) == [(b"3" * 16, b"3")]
+        assert receiver.broke_off
+        with pytest.raises((LinkDetachedError, ConnectionLostError)):
+            receiver.take_now(1, 1)
 
 
 def test_link_refused_while_receiving_says_why():

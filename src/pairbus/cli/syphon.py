@@ -381,6 +381,9 @@ def status_(pair: Pair, checkpoint: str | None) -> int:
         table.add(f"dead-lettered: {reason}", cell(number, "red"))
     for destination, condition in status.get("waiting_for", {}).items():
         table.add(f"waits: {destination}", cell(condition, "yellow"))
+    for queue in status.get("doubtful", []):
+        text = "a reader was lost: its locks are waited out, to keep the order"
+        table.add(f"waits: {queue}", cell(text, "yellow"))
     queues = Table("queue", Column("active", right=True), Column("dead letters", right=True),
                    title="Backlog queues")  # fmt: skip
     for queue in status["queues"]:

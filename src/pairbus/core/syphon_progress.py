@@ -87,6 +87,7 @@ def state_of(
     remaining: int | None,
     waiting: int,
     active: bool,
+    doubtful: int = 0,
     since: float,
     last_progress: float | None,
     begun: bool = True,
@@ -103,6 +104,7 @@ def state_of(
         remaining: messages in the backlog, None when nobody knows.
         waiting: messages that are held for destinations that cannot take them.
         active: a micro-batch runs or is due.
+        doubtful: queues that wait until all that a lost reader was given is back.
         since: when it started, or was resumed.
         last_progress: when a message was last settled.
         begun: Spark runs the query: it looked, or listens, at the backlog queues.
@@ -122,6 +124,9 @@ def state_of(
         return State("stalled", f"Spark did not begin in the {int(now - since)} s since the start")
     if waiting and quiet > patience:
         return State("stalled", f"{waiting} messages wait for their destinations")
+    if doubtful and quiet > patience:
+        queues = "1 backlog queue waits" if doubtful == 1 else f"{doubtful} backlog queues wait"
+        return State("stalled", f"{queues} for locks of a lost reader to end")
     if remaining and quiet > patience:
         since_start = last_progress is None or last_progress < since
         when = f"in the {int(quiet)} s since it began" if since_start else f"for {int(quiet)} s"

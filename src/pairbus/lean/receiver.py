@@ -77,6 +77,7 @@ class LeanReceiver(LinkUser):
         self._buffer: list[Delivery] = []
         self._mean_bytes = 0  # of the messages that came last
         self.rung_bytes = 0  # of the message that rang last: receiving it was charged
+        self.broke_off = False  # the last `receive_now` did: more may be locked than it gave
         self._bell = False
         self._has_rung = False
         self._is_draining = False
@@ -116,9 +117,12 @@ class LeanReceiver(LinkUser):
         `max_bytes` bounds by estimate: no further messages are asked for once it is reached, and
         sizes are guessed from those that came before.
 
+        Where it fails when some have arrived, it gives these, and `broke_off` says so: others may
+        have been handed out, and stay locked.
+
         Raises:
             LinkDetachedError, ConnectionLostError: the link or connection is gone.
-            OperationTimeoutError: the broker did not answer; what had arrived stays locked.
+            OperationTimeoutError: the broker did not answer.
         """
         return list(map(_received, self._receive_now(max_messages, max_bytes, timeout)))
 
@@ -136,6 +140,7 @@ class LeanReceiver(LinkUser):
         deadline = self.connection.deadline(timeout)
         received: list[Delivery] = []
         size = 0
+        self.broke_off = False
         while len(received) < max_messages:
             ask = max_messages - len(received)
             if max_bytes is not None:
@@ -144,7 +149,13 @@ class LeanReceiver(LinkUser):
                 mean = size // len(received) if received else self._mean_bytes
                 guess = max(1, (max_bytes - size) // mean) if mean else _FIRST_SLICE
                 ask = min(ask, guess, _MOST_SLICE)
-            got = self._receive_drained(ask, deadline)
+            try:
+                got = self._receive_drained(ask, deadline)
+            except LeanError:
+                if not received:
+                    raise
+                self.broke_off = True
+                break
             received += got
             size += sum([len(one.payload) for one in got])
             if len(got) < ask:
@@ -159,16 +170,22 @@ class LeanReceiver(LinkUser):
             link = self.active_link()
             self._is_draining = True
             connection.engine.flow(link, count, drain=True)
-            done = connection.wait_until(
-                lambda: not self._is_draining or len(self._buffer) >= count or self.is_detached,
-                deadline,
-            )
+            done = False
+            try:
+                done = connection.wait_until(
+                    lambda: not self._is_draining or len(self._buffer) >= count or self.is_detached,
+                    deadline,
+                )
+            except LeanError:
+                if not self._buffer:
+                    raise
             self._is_draining = False
             received, self._buffer = self._buffer, []
             if not received:
                 self.check()
-            if not done:
+            if not done and not received:
                 raise OperationTimeoutError(f"receiving from {self.entity}")
+            self.broke_off = not done or (self.is_detached and len(received) < count)
             return received
 
     def receive(

@@ -85,7 +85,8 @@ class StateDir:
         old = self.read("progress.json")
         if old:
             over = dict.fromkeys(("begun", "empty", "drained", "released", "listening"), False)
-            self.write("progress.json", {**old, **over, "problem": None, "in_flight": 0})
+            rest: dict[str, Any] = {"problem": None, "in_flight": 0, "doubtful": []}
+            self.write("progress.json", {**old, **over, **rest})
 
     # -- reports of tasks
 

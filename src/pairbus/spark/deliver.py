@@ -130,6 +130,7 @@ class Deliverer:
         self._held: list[list[Any]] = []
         self._failed: dict[str, str] = {}
         self._delivered: set[str] = set()
+        self._doubtful: set[str] = set()  # queues to which something could not be given back
         self._operations: dict[tuple[str, str, str, str], list[int]] = {}
         self._summary: dict[str, Any] = {"forwarded": 0, "bytes": 0, "dead_lettered": {}}
         self._primary_down = False
@@ -362,7 +363,9 @@ class Deliverer:
     ) -> None:
         assert self.settling is not None
         told = (reason, description) if how == "suspended" else ()
-        self.settling.settle(queue, tokens, how, *told)
+        lost = self.settling.settle(queue, tokens, how, *told)
+        if lost and how == "abandoned":
+            self._doubtful.add(queue)  # they may be locked still, and newer ones would pass them
         self._count(self.names[1], "settle", queue, how, len(tokens), 0, len(tokens))
 
     def _add(self, settle: _Settle) -> None:
@@ -398,10 +401,12 @@ class Deliverer:
             "held": self._held,
             "failed": self._failed,
             "delivered": sorted(self._delivered),
+            "doubtful": sorted(self._doubtful),
         }
         self.report(report)
         self._summary = {"forwarded": 0, "bytes": 0, "dead_lettered": {}}
-        self._operations, self._held, self._delivered = {}, [], set()
+        self._operations, self._held = {}, []
+        self._delivered, self._doubtful = set(), set()
 
     def finish(self) -> None:
         """The last row came: receipts, settle, report."""

@@ -33,6 +33,7 @@ class Doorbell:
         self._rung: set[str] = set()
         self._polls: dict[str, int] = {}
         self._rings: list[tuple[str, int]] = []
+        self._broken: set[str] = set()
         self._threads: dict[str, threading.Thread] = {}
         self._closed = False
 
@@ -71,6 +72,12 @@ class Doorbell:
             rings, self._rings = self._rings, []
             return rings
 
+    def broken(self) -> set[str]:
+        """The queues where a poll broke off: a message may be locked; each is told once."""
+        with self._condition:
+            broken, self._broken = self._broken, set()
+            return broken
+
     def close(self) -> None:
         """Stop listening."""
         with self._condition:
@@ -88,17 +95,21 @@ class Doorbell:
                 if self._closed:
                     return
                 self._armed.add(queue)
-            rang, size = False, 0
+            asked, rang, size = False, False, 0
             try:
                 receiver = self._pool.receiver(queue)
                 with self._condition:
                     # when it begins: one that never ends, because we do, is charged too
                     self._polls[queue] = self._polls.get(queue, 0) + 1
+                asked = True
                 rang = receiver.wait(self._long_poll)
                 size = receiver.rung_bytes
                 failures = 0
             except LeanError as exc:
                 failures += 1
+                if asked:
+                    with self._condition:
+                        self._broken.add(queue)
                 if str(exc.condition) != "amqp:not-found":  # one queue may be missing
                     self._problem(f"secondary: {exc.condition}: {exc.description}")
                 if failures == 1 and str(exc.condition) == "amqp:not-found":

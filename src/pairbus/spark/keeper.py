@@ -9,13 +9,14 @@ in files of the state directory; when it dies, a new one finds everything there 
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Protocol
 
 from pairbus.core.pricing import billable
 from pairbus.core.syphon_limits import Bucket, Grant, share
 from pairbus.core.syphon_waiting import EVERYTHING, Held, WaitingRoom
 from pairbus.spark.controls import StateDir
+from pairbus.spark.doubt import Doubts, Look
 from pairbus.spark.journal import Journal
 
 __all__ = ["Backlog", "Bell", "Keeper"]
@@ -30,14 +31,17 @@ FLUSH_EVERY = 10.0
 class Backlog(Protocol):
     """The secondary, as the keeper sees it."""
 
-    def give_back(self, queue: str, tokens: Sequence[bytes]) -> None:
-        """Abandon locks, in this order."""
+    def give_back(self, queue: str, tokens: Sequence[bytes]) -> bool:
+        """Abandon locks, in this order; False if the queue could not be asked to."""
 
     def renew(self, queue: str, tokens: Sequence[bytes]) -> dict[bytes, float]:
         """Renew locks: until when each lasts now; a lock that was lost is left out."""
 
     def is_empty(self, queue: str) -> bool:
         """Whether there is no message at all, locked ones included."""
+
+    def look(self, queue: str, after: int, known: Collection[int]) -> Look | None:
+        """Whether messages are locked that nobody knows of; None if it could not be asked."""
 
 
 class Bell(Protocol):
@@ -57,6 +61,9 @@ class Bell(Protocol):
 
     def rings(self) -> list[tuple[str, int]]:
         """Messages that rang since the last call: their queue and their bytes."""
+
+    def broken(self) -> set[str]:
+        """The queues where a poll broke off: a message may be locked; each is told once."""
 
 
 class Keeper:
@@ -125,7 +132,10 @@ class Keeper:
         self._messages, self._bytes = Bucket(), Bucket()
         self._cautious: int | None = None  # read no more than this: the primary failed last time
         self._read_total = 0
-        self._lock_seconds = 60.0
+        self._lock_seconds: float | None = None  # as last seen
+        self._doubts = Doubts(self._journal, backlog, self._note)
+        self._listening: list[str] = []
+        self._searched: int | None = None  # the epoch after which the journal was looked into
         self._problem: str | None = None
         self._problem_checked = 0.0
         self._oldest: dict[str, int | None] = {}  # as last seen, where there was more
@@ -152,6 +162,8 @@ class Keeper:
             "empty": False,
             "listening": False,
             "drained": False,
+            "doubtful": [],
+            "suspect": old.get("suspect", []),  # these would be in doubt if the keeper died now
         }
         self._progress_written: Any = None
 
@@ -164,6 +176,8 @@ class Keeper:
         for destination, condition in held.get("failed", {}).items():
             self._room.failed(destination, condition, now)
         self._room.hold([Held(*row) for row in held.get("held", [])], now)
+        for queue in self.progress["suspect"]:  # a message may have rung when the last one died
+            self._doubts.add(queue, now)
         self._write_blocked()
         self.progress["begun"] = True
         self._thread = threading.Thread(target=self._run, name="pairbus-keeper", daemon=True)
@@ -199,6 +213,7 @@ class Keeper:
             self._collect(now)
             self._check_ledger(now)
             if self._state.stopping:
+                self._doubts.release()
                 self._release_all()
             else:
                 self._give_back(self._room.due(now))
@@ -222,6 +237,8 @@ class Keeper:
             self._note("receive_backlog", queue, "doorbell", 1, 0, size, billable(size) - 1)
             self._note("settle", queue, "released", 1, 1, 0, 1)
             self._counted = True
+        for queue in self._bell.broken():
+            self._doubts.add(queue, now)
         if self._counted and (now - self._flushed_at >= FLUSH_EVERY or self._state.stopping):
             self._flush()
             self._counted, self._flushed_at = False, now
@@ -255,6 +272,8 @@ class Keeper:
         elif report.get("forwarded"):
             self._cautious = None
             self._room.succeeded(now)
+        for queue in report.get("doubtful", []):
+            self._doubts.add(queue, now)
         if report.get("stalled"):
             self._problem = str(report["stalled"])
         for destination, condition in report.get("failed", {}).items():
@@ -279,7 +298,7 @@ class Keeper:
             self._problem = None  # it was said; if it lasts, it will be said again
 
     def _renew(self, now: float) -> None:
-        for queue, tokens in self._room.renewals(now, lock=self._lock_seconds).items():
+        for queue, tokens in self._room.renewals(now, lock=self._lock_seconds or 60.0).items():
             until = self._backlog.renew(queue, [bytes.fromhex(t) for t in tokens])
             self._note("management", queue, "renew", 1, len(tokens), 0, len(tokens))
             ends: dict[float, list[str]] = {}
@@ -298,8 +317,10 @@ class Keeper:
         if queues:
             self._write_blocked()  # who may try must be known before the message can be read
         for queue, tokens in queues.items():
-            self._backlog.give_back(queue, tokens)
-            self._note("settle", queue, "abandoned", 1, len(tokens), 0, len(tokens))
+            if self._backlog.give_back(queue, tokens):
+                self._note("settle", queue, "abandoned", 1, len(tokens), 0, len(tokens))
+            else:
+                self._doubts.add(queue, self._clock())
             self._warm.add(queue)
             self._room_changed = True
 
@@ -337,14 +358,20 @@ class Keeper:
             self._collect(now)
             self._write_progress()  # a micro-batch has just ended: say what it did
             self._warm |= self._bell.rung()
+            if epoch != self._searched:
+                self._searched = epoch
+                self._doubts.find(epoch, now)
             control = self._state.control()
             self._messages = self._messages.limit(control.max_messages_per_second).refill(now)
             self._bytes = self._bytes.limit(control.max_bytes_per_second).refill(now)
             idle = self._state.stopping or control.paused
             silent = idle or not self._listens
             quiet = [q for q in self._queues if q not in self._warm and q not in self._done]
-            self._bell.listen([] if silent else quiet)
             self.progress["listening"] = not silent
+            if self._listening != quiet and not silent:
+                self._listening = quiet
+                self._write_progress()  # before it listens: whoever comes after a crash must know
+            self._bell.listen([] if silent else quiet)
             if idle or self._problem or now < self._room.paused_until():
                 return []
             allowed = self._messages.available()
@@ -358,7 +385,7 @@ class Keeper:
                 allowed = self._cautious if allowed is None else min(allowed, self._cautious)
             # A poll that is under way may hold the oldest message for a moment: not now.
             ready = self._warm - self._done - self._bell.armed()
-            wanted = [q for q in self._queues if q in ready]
+            wanted = [q for q in self._queues if q in ready and self._may_read(q, now)]
             if len(self._done) == len(self._queues):
                 self.progress["drained"] = True
             grants = share(
@@ -378,6 +405,13 @@ class Keeper:
             else:
                 self.progress["in_flight"] = 0
             return grants
+
+    def _may_read(self, queue: str, now: float) -> bool:
+        if queue not in self._doubts.queues():
+            return True
+        known = {held.sequence for held in self._room.everything() if held.queue == queue}
+        self._counted = True
+        return self._doubts.may_read(queue, now, known, self._lock_seconds)
 
     def grants(self, epoch: int) -> list[Grant]:
         """The grants of a planned epoch; for one that another keeper planned, all queues."""
@@ -414,6 +448,10 @@ class Keeper:
         waiting_for = dict(self._room.reasons())
         self.progress["waiting"] = len(self._room)
         self.progress["waiting_for"] = waiting_for
+        self.progress["suspect"] = sorted(
+            {*self._listening, *self._bell.armed(), *self._doubts.queues()}
+        )
+        self.progress["doubtful"] = sorted(self._warm & set(self._doubts.queues()))
         self.progress["oldest"] = min((o for o in self._oldest.values() if o), default=None)
         self.progress["problem"] = (
             self._problem

@@ -1,16 +1,13 @@
 """`format("servicebus")`: the data source class, and its readers.
 
-The class only parses options and builds readers. `read()` runs on executors: it takes connections
-from the pool of its process, receives what is there now up to a cap, and never waits for more.
+The class only parses options and builds readers. What `read()` does is in `reading`.
 
 A queue cannot rewind. The offset of a stream that receives is therefore a counter of micro-batches,
 and `read()` means one more bounded receive; a stream that peeks has sequence numbers as offsets and
 can be replayed.
 """
 
-import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
@@ -24,14 +21,11 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from pairbus.core.pricing import STEP, billable
 from pairbus.core.syphon_limits import Grant
 from pairbus.core.syphon_message import open_message
-from pairbus.spark.controls import StateDir
-from pairbus.spark.journal import Journal
 from pairbus.spark.options import ConnectorOptions, OptionError, parse
-from pairbus.spark.rows import RowMaker
-from pairbus.spark.schema import select, spark_schema
+from pairbus.spark.reading import PeekPartition, ReceivePartition, columns_of, peek, receive
+from pairbus.spark.schema import spark_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -52,7 +46,7 @@ class ServiceBusSource(DataSource):
     def schema(self) -> StructType:
         """The columns that were asked for."""
         options = parse(self.options, "read")
-        found: StructType = spark_schema(_columns(options))
+        found: StructType = spark_schema(columns_of(options))
         return found
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -81,32 +75,6 @@ class ServiceBusSource(DataSource):
         from pairbus.spark.sink import StreamWriter
 
         return StreamWriter(parse(self.options, "write"), schema)
-
-
-def _columns(options: ConnectorOptions) -> Any:
-    return select(options["columns"], aliases=options["aliases"])
-
-
-def _maker(options: ConnectorOptions) -> RowMaker:
-    return RowMaker(_columns(options), aliases=options["aliases"])
-
-
-@dataclass(frozen=True)
-class PeekPartition(InputPartition):
-    """Browse one entity: from this number on, before that one."""
-
-    entity: str
-    start: int
-    end: int | None
-    most: int | None
-
-
-@dataclass(frozen=True)
-class ReceivePartition(InputPartition):
-    """Receive from some queues, one after the other."""
-
-    epoch: int
-    grants: tuple[Grant, ...]
 
 
 class BatchReader(DataSourceReader):
@@ -237,97 +205,3 @@ class ReceiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._keeper = open_keeper(self._options)
             self._keeper.start()
         return self._keeper
-
-
-def peek(options: ConnectorOptions, partition: PeekPartition) -> "Iterator[pa.RecordBatch]":
-    """Browse an entity."""
-    from pairbus.spark.wire import Browser
-
-    browser, maker = Browser(options.target, "reader"), _maker(options)
-    first, left = partition.start, partition.most if partition.most is not None else 1 << 62
-    while left > 0 and (partition.end is None or first < partition.end):
-        found = browser.peek(partition.entity, first, min(left, 250))
-        pairs = [(m, open_message(m, aliases=options["aliases"])) for m in found]
-        if partition.end is not None:
-            pairs = [p for p in pairs if (p[1].sequence_number or 0) < partition.end]
-        if not pairs:
-            return
-        first = 1 + max(opened.sequence_number or 0 for _, opened in pairs)
-        left -= len(pairs)
-        now = time.time_ns() // 1000
-        yield maker.batch_of(
-            partition.entity, now, [(None, m) for m, _ in pairs], [o for _, o in pairs]
-        )
-
-
-def receive(options: ConnectorOptions, partition: ReceivePartition) -> "Iterator[pa.RecordBatch]":
-    """Receive what is there now, queue by queue, up to each queue's cap.
-
-    Tokens are in the journal before their rows go on. A retry of the same epoch gives back what
-    the journal has, newest first, before it receives.
-    """
-    from pairbus.spark.pool import settle_in
-    from pairbus.spark.wire import Receiving
-
-    settle_in()
-    taking = options["mode"] == "receiveAndDelete"
-    location = options["stateLocation"]
-    state = StateDir(location) if location else None
-    journal = Journal(location) if location and not taking and partition.epoch >= 0 else None
-    wire, maker = Receiving(options.target, taking), _maker(options)
-    wire.namespace = options["namespaceName"] or wire.namespace
-    latest = options["enqueuedBefore"]
-    report: dict[str, Any] = {"read": {}, "operations": []}
-    for grant in partition.grants:
-        queue = grant.queue
-        left, room, count, size, steps = grant.messages, grant.size, 0, 0, 0
-        more, done, lock, oldest = True, False, None, None
-        page = None
-        if journal is not None:
-            tokens = journal.earlier(partition.epoch, queue)
-            if tokens:
-                wire.give_back(queue, tokens)
-                journal.forget(partition.epoch, queue)
-            page = journal.page(partition.epoch, queue)
-        while left > 0 and room > 0 and not done and not (state and state.halted):
-            got = wire.receive(queue, min(left, options["arrowBatchSize"]), room)
-            if not got:
-                more = False
-                # A snapshot has all of a queue that is empty, but not of one that is away.
-                done = latest is not None and not wire.failed
-                break
-            now = time.time_ns() // 1000
-            if page is not None:
-                page.note([token for token, _ in got if token is not None])
-            opened = [open_message(payload, aliases=options["aliases"]) for _, payload in got]
-            if latest is not None:
-                keep = sum((o.enqueued_time or 0) <= latest for o in opened)
-                if keep < len(got):
-                    wire.give_back(queue, [t for t, _ in reversed(got[keep:]) if t is not None])
-                    got, opened, done = got[:keep], opened[:keep], True
-            if not got:
-                break
-            oldest = opened[0].enqueued_time or oldest
-            if lock is None and opened[0].locked_until is not None:
-                lock = opened[0].locked_until / 1000 - now / 1e6
-            used = [len(payload) for _, payload in got]
-            count += len(got)
-            size += sum(used)
-            steps += sum([billable(n) for n in used]) if max(used) > STEP else len(used)
-            left -= len(got)
-            room -= sum(used)
-            yield maker.batch_of(queue, now, got, opened)
-        if page is not None:
-            page.close()
-        report["read"][queue] = {
-            "messages": count, "bytes": size, "more": more and not done, "done": done, "lock": lock,
-            "oldest": oldest,
-        }  # fmt: skip
-        if count:
-            row = [wire.namespace, "receive_backlog", queue, "receive", 1, count, size, steps]
-            report["operations"].append(row)
-        if not more:  # the last grant of credit ended empty, and is charged all the same
-            row = [wire.namespace, "idle_poll", queue, "receive", 1, 0, 0, 1]
-            report["operations"].append(row)
-    if state is not None:
-        state.report(report)

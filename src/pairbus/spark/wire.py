@@ -7,7 +7,7 @@ finds out when it is back.
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
 from pairbus.lean.endpoint import parse_connection_string
@@ -21,6 +21,7 @@ from pairbus.lean.errors import (
 from pairbus.lean.receiver import Mode
 from pairbus.lean.sender import Posted
 from pairbus.spark.deliver import Outcome
+from pairbus.spark.doubt import Look, look_at
 from pairbus.spark.options import Target
 from pairbus.spark.pool import Pool, open_connection
 
@@ -56,36 +57,52 @@ def check(target: Target, entity: str, timeout: float = 10.0) -> LeanError | Non
 
 
 class Receiving:
-    """The reader's side."""
+    """The reader's side.
 
-    def __init__(self, target: Target, delete: bool = False) -> None:
+    Args:
+        target: the namespace.
+        delete: whether what is received is gone.
+        ordered: whether a receive that breaks off must not be tried again: what was handed out and
+            did not arrive is locked, and the next ones would pass it.
+    """
+
+    def __init__(self, target: Target, delete: bool = False, *, ordered: bool = False) -> None:
         self._pool = Pool(target, "reader")
         self._mode = Mode.RECEIVE_AND_DELETE if delete else Mode.PEEK_LOCK
         self._backlog = BacklogSide(target, "reader")
+        self._ordered = ordered
         self.namespace = namespace_of(target)
-        self.failed = False
+        self.failed = False  # the last receive found out nothing about the queue
+        self.broke_off = False  # more may have been handed out than it gave
 
     def receive(self, queue: str, count: int, size: int) -> list[tuple[bytes | None, bytes]]:
         """What is there now; nothing where the queue cannot be read."""
+        self.failed = self.broke_off = False
         for attempt in (0, 1):
+            asked = False
             try:
-                got = self._pool.receiver(queue, self._mode).take_now(count, size)
+                receiver = self._pool.receiver(queue, self._mode)
+                asked = True
+                got = receiver.take_now(count, size)
             except LeanError as exc:
                 self._pool.forget_receiver(queue)
-                if attempt:
+                if attempt or (asked and self._ordered):
                     log.warning("%s: not read: %s", queue, exc.condition)
                     self.failed = str(exc.condition) != "amqp:not-found"
+                    self.broke_off = asked and self.failed
                     return []
             else:
-                self.failed = False
+                self.broke_off = receiver.broke_off
+                if self.broke_off:
+                    self._pool.forget_receiver(queue)
                 if self._mode is Mode.RECEIVE_AND_DELETE:
                     return [(None, payload) for _, payload in got]
                 return list(got)
         return []
 
-    def give_back(self, queue: str, tokens: Sequence[bytes]) -> None:
-        """Abandon locks, in this order."""
-        self._backlog.give_back(queue, tokens)
+    def give_back(self, queue: str, tokens: Sequence[bytes]) -> bool:
+        """Abandon locks, in this order; False if the queue could not be asked to."""
+        return self._backlog.give_back(queue, tokens)
 
 
 class Browser:
@@ -170,6 +187,19 @@ class BacklogSide:
         A secondary that cannot be reached is tried again for `patience` seconds; after that the
         locks end by themselves, and the messages come again.
         """
+        lost = self._settle(queue, tokens, how, reason, description, patience)
+        return len(tokens) if lost is None else lost
+
+    def _settle(
+        self,
+        queue: str,
+        tokens: Sequence[bytes],
+        how: str,
+        reason: str,
+        description: str,
+        patience: float,
+    ) -> int | None:
+        """How many of the locks were lost; None if it could not be asked, for some at least."""
         ids = list(tokens)
         groups = [ids[i : i + TOKENS] for i in range(0, len(ids), TOKENS)]
 
@@ -181,7 +211,7 @@ class BacklogSide:
         answers = self._again(lambda: ask(groups), patience)
         if answers is None:
             log.warning("%s: %d messages not settled, they will come again", queue, len(ids))
-            return len(ids)
+            return None
         lost = 0
         for group, error in zip(groups, answers, strict=True):
             if error is None:
@@ -191,13 +221,21 @@ class BacklogSide:
                 continue
             # One lost lock may have kept the others from being settled: each by itself.
             alone = self._again(lambda: ask([[token] for token in group]), patience)  # noqa: B023
-            lost += len(group) if alone is None else sum(one is not None for one in alone)
+            if alone is None:
+                return None
+            lost += sum(one is not None for one in alone)
         return lost
 
-    def give_back(self, queue: str, tokens: Sequence[bytes]) -> None:
-        """Abandon locks, in this order."""
-        for i in range(0, len(tokens), TOKENS):
-            self.settle(queue, tokens[i : i + TOKENS], "abandoned", patience=5.0)
+    def give_back(self, queue: str, tokens: Sequence[bytes]) -> bool:
+        """Abandon locks, in this order; False if the queue could not be asked to."""
+        try:
+            for i in range(0, len(tokens), TOKENS):
+                if self._settle(queue, tokens[i : i + TOKENS], "abandoned", "", "", 5.0) is None:
+                    return False
+        except LinkDetachedError as exc:
+            if str(exc.condition) != "amqp:not-found":
+                raise
+        return True
 
     def renew(self, queue: str, tokens: Sequence[bytes]) -> dict[bytes, float]:
         """Renew locks: until when each lasts now; a lock that was lost is left out."""
@@ -224,6 +262,21 @@ class BacklogSide:
             return not self._again(lambda: self._pool.management(queue).peek(0, 1), 5.0)
         except LeanError as exc:
             return str(exc.condition) == "amqp:not-found"
+
+    def look(self, queue: str, after: int, known: Collection[int]) -> Look | None:
+        """Whether messages are locked that nobody knows of; None if it could not be asked."""
+        try:
+            return self._again(
+                lambda: look_at(
+                    self._pool.receiver(queue), self._pool.management(queue), after, known
+                ),
+                5.0,
+            )
+        except LeanError as exc:
+            if str(exc.condition) == "amqp:not-found":
+                return Look(True)
+            log.warning("%s: cannot be looked at: %s", queue, exc.condition)
+            return None
 
     def _again(self, action: Callable[[], T], patience: float) -> T | None:
         """Do it; where the connection breaks, on a new one; None when patience is at its end."""

@@ -198,6 +198,35 @@ class Crash:
             arrived = browse(connection, "plain")
         return len(backlog.keys() & arrived.keys())
 
+    def asking(self, timeout=60):
+        """A reader that was given messages, and stands still before it could note one of them."""
+        secondary = psutil.Process(self.secondary.process.pid)
+        deadline = time.monotonic() + timeout
+        secondary.suspend()  # so that a reader waits for it
+        try:
+            while (reader := self.reader()) is None:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            reader.suspend()
+        finally:
+            secondary.resume()
+        time.sleep(0.3)  # what it asked for is handed out
+        return reader
+
+    def reader(self):
+        """A process whose page in the journal is open."""
+        pages = Journal(self.folder / "checkpoint").doubtful(1 << 62)
+        wanted = {str(page.path) for some in pages.values() for page in some if page.is_open}
+        for process in psutil.Process(self.syphon.pid).children(recursive=True) if wanted else ():
+            with contextlib.suppress(psutil.Error):
+                if wanted & {file.path for file in process.open_files()}:
+                    return process
+        return None
+
+    def doubtful(self):
+        """The queues that wait until all that was handed out is back."""
+        return json.loads((self.folder / "checkpoint" / "progress.json").read_text())["doubtful"]
+
     def finish_output(self):
         """What the last syphon printed, when it has ended."""
         with self.syphon.stdout:
@@ -318,6 +347,16 @@ def test_kills_lose_nothing_double_what_was_in_flight_and_signals_end_cleanly(cr
     crash.fill()
     crash.fill()
     crash.start()
+    crash.moment()
+    reader = crash.asking()
+    with crash.standing_still() as (locked, taken):
+        print(f"reader killed with {locked} locked, {taken} taken")
+        crash.allowed += taken
+        reader.kill()
+    deadline = time.monotonic() + 60
+    while not crash.doubtful():  # what it was given is not passed; the other queue goes on
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
     kinds = ["worker", "secondary", "primary"] * 2
     crash.random.shuffle(kinds)
     for kind in kinds:

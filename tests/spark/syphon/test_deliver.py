@@ -9,7 +9,7 @@ from pairbus.core.syphon_limits import Grant
 from pairbus.spark.controls import StateDir
 from pairbus.spark.deliver import Deliverer
 from pairbus.spark.options import Target, parse
-from pairbus.spark.source import ReceivePartition, receive
+from pairbus.spark.reading import ReceivePartition, receive
 from pairbus.spark.wire import Sends, Settles
 from tests.spark.syphon.conftest import PREFIX, backlog_message
 
