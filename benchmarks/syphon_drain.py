@@ -6,7 +6,8 @@ it runs while it runs it, so a drain of `--warm-up` messages goes before the one
 the clock starts when the syphon is told to go on, and stops when the last message is settled.
 
 Idle, a syphon holds one long poll per backlog queue: counted at the broker with a poll of two
-seconds, and told for polls of the usual fifteen minutes.
+seconds, and told for polls of the usual fifteen minutes. Then single messages wake it: the time
+from just before one is sent to the backlog until the primary has it, the median and the longest.
 
     python -m benchmarks.syphon_drain [--messages 200000] [--queues 10] [--cap 20000]
                                       [--only memory|durable|pump|idle]
@@ -34,6 +35,7 @@ from benchmarks.processes import Watch
 PREFIX = "contoso/x-servicebus-transfer"
 WARM_UP = 50_000
 LONG_POLL = 900.0  # seconds, the default
+WAKES = 9  # messages that wake an idle syphon, one by one
 
 
 @dataclass
@@ -232,17 +234,39 @@ def idle(queues: int, *, poll: float = 2.0, seconds: float = 20.0) -> dict[str, 
         counted = receives() - before
         cpu, _ = watch.end()
         ran = len(list(offsets.glob("[0-9]*"))) - batches
+        wakes = sorted(wake(brokers, handle) for _ in range(WAKES))
         handle.stop()
     return {
         "receives_per_hour": counted * poll / seconds * 3600 / LONG_POLL,
         "micro_batches": ran,
         "cpu_share": sum(cpu.values()) / seconds * 100,
+        "wake": wakes[len(wakes) // 2],
+        "wake_longest": wakes[-1],
     }
+
+
+def wake(brokers: Pair, handle: Any) -> float:
+    """Seconds that one message takes through a syphon that was idle."""
+    from pairbus.lean.connection import LeanConnection
+
+    with LeanConnection(brokers.primary) as connection:
+        receiver = connection.receiver("orders")
+        while some := receiver.receive_now(1000):
+            receiver.complete(some)
+        while handle.status()["state"] != "idle":
+            time.sleep(0.1)
+        time.sleep(2)  # the last trigger that found something has ended
+        started = time.time()
+        brokers.fill(1, 1)
+        (one,) = receiver.receive(1, max_wait=60)
+        receiver.complete([one])
+        return float(one.enqueued_time or 0) / 1000 - started
 
 
 _UNITS = {
     "rate": "msg/s", "cores": "cores", "others_cores": "cores", "receives_per_hour": "1/h",
     "micro_batches": "batches", "cpu_share": "%", "ratio": "x",
+    "wake": "s", "wake_longest": "s",
 }  # fmt: skip
 
 
