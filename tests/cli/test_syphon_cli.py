@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from pairbus import broker
-from pairbus.cli import syphon
+from pairbus.cli import syphon_bar
 from pairbus.cli.syphon import group
 from pairbus.spark.controls import StateDir
 
@@ -119,37 +120,60 @@ def test_whatever_keeps_a_syphon_from_starting_is_one_clear_line(tmp_path):
             assert process.returncode == 3
 
 
-def test_a_terminal_gets_a_bar_that_says_how_far_it_is_and_what_stands_in_the_way(monkeypatch):
-    console = Console(force_terminal=True, width=110, file=io.StringIO(), color_system=None)
-    monkeypatch.setattr("rich.progress.get_console", lambda: console)
-    monkeypatch.setattr(syphon, "is_terminal", lambda: True)
-    told = [
-        {**STATUS, "state": "starting", "forwarded": 0, "dead_lettered": {}, "remaining": 1300,
-         "rate": 0.0, "eta": None},
-        {**STATUS, "remaining": 64, "eta": 6.4},
-        {**STATUS, "state": "stalled", "stalled": "ledger: disk full", "remaining": 64, "rate": 0.0,
-         "eta": None},
-    ]  # fmt: skip
+def drawn(monkeypatch, width, told):
+    """What a terminal of this width shows after each status, line by line."""
+    console = Console(force_terminal=True, width=width, file=io.StringIO(), color_system=None)
+    monkeypatch.setattr("rich.get_console", lambda: console)
+    monkeypatch.setattr(syphon_bar, "is_terminal", lambda: True)
     seen = []
 
     class Handle:
         def status(self):
-            return told[0]
+            return told[len(seen)] if len(seen) < len(told) else told[-1]
 
-    with syphon._shown(Handle()) as show:
-        while told:
+    with syphon_bar.shown(Handle()) as show:
+        for _ in told:
             before = len(console.file.getvalue())
             show()
-            seen.append(console.file.getvalue()[before:])
-            told.pop(0)
-    for text, parts in zip(
-        seen,
-        [
-            ("starting", "0 of 1,300", "0/s"),
-            ("running", "1,236 of 1,300", "10/s, 6s to go"),
-            ("ledger: disk full", "1,236 of 1,300", "0/s"),
-        ],
-        strict=True,
-    ):
+            text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", console.file.getvalue()[before:])
+            seen.append([line for line in text.replace("\r", "\n").split("\n") if line.strip()])
+    return seen
+
+
+@pytest.mark.parametrize("width", [60, 110])
+def test_a_terminal_gets_a_bar_that_says_how_far_it_is_and_what_stands_in_the_way(
+    monkeypatch, width
+):
+    nothing = {"forwarded": 0, "dead_lettered": {}, "rate": 0.0, "eta": None}
+    told = [
+        {**STATUS, "state": "starting", **nothing, "remaining": 1_000_300},
+        {**STATUS, **nothing, "forwarded": 700_234, "remaining": 300_066, "rate": 12_345.6,
+         "eta": 24.3},
+        {**STATUS, "state": "stalled", "stalled": "ledger: disk full", "remaining": 64, "rate": 0.0,
+         "eta": None, "waiting": 7, "doubtful": ["contoso/x-servicebus-transfer/0"]},
+        {**STATUS, "state": "stopped", "forwarded": 1_000_298, "remaining": 0, "eta": 0.0},
+    ]  # fmt: skip
+    starting, running, stalled, stopped = drawn(monkeypatch, width, told)
+    for lines, parts in [
+        (starting, ["starting", "0 of 1,000,300", "0/s"]),
+        (running, ["running", "700,234 of 1,000,300", "12,346/s, 24s to go"]),
+        (stalled, ["stalled", "1,236 of 1,300", "0/s"]),
+        (stopped, ["stopped", "1,000,300 of 1,000,300"]),
+    ]:
         for part in parts:
-            assert part in text
+            assert part in lines[0]
+    for lines in (starting, running, stalled, stopped):
+        assert all(len(line) <= width for line in lines)
+        assert ("0:00:0" in lines[0]) == (width >= 80)
+    assert len(starting) == len(running) == 1
+    (note,) = stalled[1:]
+    assert note.startswith("ledger: disk full; 2 dead-lettered; 7 wait for orders; ")
+    assert note.endswith("…" if width < 80 else "1 queue waits for locks to end")
+    assert stopped[1:] == ["2 dead-lettered"]
+
+
+def test_a_bar_begins_where_its_run_does(monkeypatch):
+    told = [STATUS, {**STATUS, "forwarded": 1237, "remaining": 2}]
+    (first,), (second,) = [lines[:1] for lines in drawn(monkeypatch, 110, told)]
+    assert "0 of 5" in first
+    assert "3 of 5" in second

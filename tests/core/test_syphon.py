@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from pairbus.core.syphon import REASONS, Backoff, Fault, LockBudget, halves, judge, plan
 from pairbus.core.syphon_limits import Bucket, share
-from pairbus.core.syphon_progress import Progress, state_of
+from pairbus.core.syphon_progress import Progress, Remaining, state_of
 from pairbus.core.syphon_waiting import EVERYTHING, Held, WaitingRoom
 
 
@@ -115,6 +115,31 @@ def test_rate_and_time_to_go_come_from_what_was_settled():
     assert stuck.rate == 0
     assert stuck.eta(500) is None
     assert stuck.last_progress == 10
+
+
+def test_the_rate_is_right_from_the_first_second_on():
+    def sample(progress, now, forwarded):
+        return progress.sample(now, forwarded=forwarded, size=0, dead_lettered={})
+
+    progress = Progress()
+    for now in range(6):  # Spark starts
+        progress = sample(progress, now, 0)
+    for second in range(1, 4):
+        progress = sample(progress, 5 + second, 1000 * second)
+        assert progress.rate == pytest.approx(1000)
+    assert sample(progress, 9, 3000).rate == pytest.approx(750)  # the mean of four seconds
+
+
+def test_what_is_left_is_told_between_two_counts_too():
+    left = Remaining()
+    assert left.left(0) is None
+    left = left.counted(100, 20, moving=False)
+    assert [left.left(20), left.left(70), left.left(130)] == [100, 50, 0]
+    # The queues know of 30 more that were settled: the total stays.
+    assert left.counted(20, 70, moving=True).left(70) == 50
+    assert left.counted(20, 70, moving=False).left(70) == 20
+    assert left.counted(60, 70, moving=True).left(70) == 60  # new ones came
+    assert left.counted(0, 70, moving=True).left(70) == 0
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,7 @@ import datetime as dt
 import os
 import signal
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,17 +20,16 @@ from pairbus.cli.output import (
     duration,
     emit,
     fail,
-    is_terminal,
     json_option,
     require,
     say,
     wants_json,
 )
+from pairbus.cli.syphon_bar import line_of, shown
 
 if TYPE_CHECKING:
     from pairbus.options import SyphonOptions
     from pairbus.spark.controls import StateDir
-    from pairbus.spark.syphon import SyphonHandle
 
 checkpoint_option = click.option(
     "--checkpoint", metavar="FOLDER", help="Where the syphon keeps its checkpoint and controls."
@@ -177,7 +175,7 @@ def _run(options: "SyphonOptions", settings: dict[str, Any]) -> int:
         handle = start_syphon(options, bounds=bounds)
     asked.install()  # after Spark, which installs a handler of its own
     say(f"syphon runs; checkpoint {handle.checkpoint}")
-    with _shown(handle) as show:
+    with shown(handle) as show:
         while not handle.wait(0.25):
             show()
             if asked.signal:
@@ -187,7 +185,7 @@ def _run(options: "SyphonOptions", settings: dict[str, Any]) -> int:
     if wants_json():
         emit(status)
     else:
-        say(_line(status))
+        say(line_of(status))
     handle.wait(0)
     return ExitCode.OK
 
@@ -215,73 +213,6 @@ class _Signals:
             yield
         finally:
             signal.signal(signal.SIGTERM, old)
-
-
-@contextlib.contextmanager
-def _shown(handle: "SyphonHandle") -> Iterator[Callable[[], None]]:
-    """A progress bar on a terminal, a line now and then elsewhere, nothing with --json."""
-    if wants_json():
-        yield lambda: None
-    elif is_terminal():
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-        columns = (
-            TextColumn("{task.description}"), BarColumn(),
-            TextColumn("{task.completed:,.0f} of {task.total:,.0f}"),
-            TextColumn("{task.fields[more]}"), TimeElapsedColumn(),
-        )  # fmt: skip
-        with Progress(*columns, transient=False) as progress:
-            task = progress.add_task("starting", total=1, more="")
-
-            def draw() -> None:
-                status = handle.status()
-                done = status["forwarded"] + sum(status["dead_lettered"].values())
-                total = done + (status["remaining"] or 0)
-                progress.update(
-                    task,
-                    completed=done,
-                    total=max(total, 1),
-                    description=status["stalled"] or status["state"],
-                    more=_speed(status),
-                    refresh=True,
-                )
-
-            yield draw
-    else:
-        said: dict[str, Any] = {"at": 0.0, "line": ""}
-
-        def tell() -> None:
-            now = time.monotonic()
-            if now - said["at"] < 10:
-                return
-            line = _line(handle.status())
-            if line != said["line"]:
-                say(line)
-            said.update(at=now, line=line)
-
-        yield tell
-
-
-def _speed(status: dict[str, Any]) -> str:
-    rate = f"{status['rate']:,.0f}/s"
-    return rate if status["eta"] is None else f"{rate}, {duration(status['eta'])} to go"
-
-
-def _line(status: dict[str, Any]) -> str:
-    dead = sum(status["dead_lettered"].values())
-    parts = [
-        f"{status['state']}" + (f" ({status['stalled']})" if status["stalled"] else ""),
-        f"{status['forwarded']:,} forwarded",
-    ]
-    if dead:
-        parts.append(f"{dead:,} dead-lettered")
-    if status["remaining"] is not None:
-        parts.append(f"{status['remaining']:,} remaining")
-    if status["waiting"]:
-        parts.append(f"{status['waiting']:,} waiting")
-    if status["rate"]:
-        parts.append(f"{status['rate']:,.0f}/s")
-    return ", ".join(parts)
 
 
 def _dry_run(options: "SyphonOptions", settings: dict[str, Any]) -> int:

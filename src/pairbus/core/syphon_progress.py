@@ -9,7 +9,7 @@ Spark does before it can move anything at all, and takes its time: that is no st
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-__all__ = ["Progress", "State", "state_of"]
+__all__ = ["Progress", "Remaining", "State", "state_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,7 @@ class Progress:
     last_progress: float | None = None
     sampled_at: float | None = None
     sampled_settled: int = 0
+    rated_for: float = 0.0  # seconds that the rate is of, up to the window
 
     @property
     def settled(self) -> int:
@@ -59,10 +60,13 @@ class Progress:
         if gap <= 0:
             return new
         moved = new.settled - self.sampled_settled
-        weight = min(1.0, gap / window)
+        # At first it is the mean since messages move: else it would take a window to get there.
+        rated_for = min(window, gap + (self.rated_for if self.rate else 0.0))
+        weight = min(1.0, gap / rated_for)
         rate = self.rate * (1 - weight) + (moved / gap) * weight
         return replace(
             new,
+            rated_for=rated_for,
             rate=rate if rate > 0.01 else 0.0,
             sampled_at=now,
             sampled_settled=new.settled,
@@ -76,6 +80,32 @@ class Progress:
         if remaining == 0:
             return 0.0
         return remaining / self.rate if self.rate > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Remaining:
+    """How many messages are left, told from one count of the queues to the next.
+
+    Counting costs a call for each queue, so it is done now and then. In between, what was settled
+    since is taken off.
+    """
+
+    total: int | None = None  # settled so far, and still there
+
+    def counted(self, messages: int, settled: int, *, moving: bool) -> "Remaining":
+        """The queues have so many messages, and so many were settled in all.
+
+        While they move, what was settled is told a moment later than the queues know it: then
+        the total does not become less.
+        """
+        total = messages + settled
+        if moving and messages and self.total is not None:
+            total = max(total, self.total)
+        return Remaining(total)
+
+    def left(self, settled: int) -> int | None:
+        """How many are left when so many were settled in all; None when nobody counted."""
+        return None if self.total is None else max(0, self.total - settled)
 
 
 def state_of(

@@ -8,7 +8,7 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from pairbus.core.syphon_progress import Progress, state_of
+from pairbus.core.syphon_progress import Progress, Remaining, state_of
 from pairbus.exceptions import SyphonError
 from pairbus.spark.controls import StateDir
 from pairbus.spark.setup import Setup
@@ -36,7 +36,8 @@ class Monitor:
         self._since = time.time()
         self._begun = False
         self._queues: list[dict[str, Any]] = []
-        self._remaining: int | None = None
+        self._remaining: int | None = None  # when it was last counted
+        self._left = Remaining()
         self._asked_at = 0.0
         self._written_at = 0.0
         self._written: dict[str, Any] = {}
@@ -116,7 +117,7 @@ class Monitor:
                 self._admin = ServiceBusAdministrationClient.from_connection_string(text, **options)
         return self._admin
 
-    def _ask(self) -> None:
+    def _ask(self, *, moving: bool = False) -> None:
         """Count the backlog queues."""
         from azure.core.exceptions import ResourceNotFoundError
 
@@ -138,6 +139,8 @@ class Monitor:
             )
         self._queues = queues
         self._remaining = sum(queue["active"] for queue in queues)
+        settled = _settled(self._state.read("progress.json"))
+        self._left = self._left.counted(self._remaining, settled, moving=moving)
         self._asked_at = time.time()
 
     def _count(self, path: str) -> None:
@@ -184,7 +187,7 @@ class Monitor:
             last_progress=progress.last_progress,
             begun=self._begun,
         )
-        setup = self._setup
+        setup, remaining = self._setup, self._left.left(_settled(told))
         return {
             "kind": "syphon",
             "version": 1,
@@ -198,7 +201,7 @@ class Monitor:
             "stalled": state.stalled,
             "forwarded": told.get("forwarded", 0),
             "bytes": told.get("bytes", 0),
-            "remaining": self._remaining,
+            "remaining": remaining,
             "in_flight": (told.get("in_flight", 0) if active else 0) + told.get("waiting", 0),
             "waiting": told.get("waiting", 0),
             "waiting_for": told.get("waiting_for", {}),
@@ -206,7 +209,7 @@ class Monitor:
             "dead_lettered": told.get("dead_lettered", {}),
             "oldest_age": max(0.0, now - told["oldest"] / 1000) if told.get("oldest") else None,
             "rate": round(progress.rate, 1),
-            "eta": progress.eta(self._remaining),
+            "eta": progress.eta(remaining),
             "last_progress": _iso(progress.last_progress) if progress.last_progress else None,
             "limits": {
                 "max_messages_per_second": control.max_messages_per_second,
@@ -230,7 +233,7 @@ class Monitor:
         busy = active or bool(self._remaining) or bool(told.get("waiting"))
         if busy and now - self._asked_at >= ASK_EVERY:
             with contextlib.suppress(Exception):  # the status goes on without counts
-                self._ask()
+                self._ask(moving=active)
         self._write(now, active=active, stopped=stopped)
 
     def _write(self, now: float, *, active: bool, stopped: bool) -> None:
@@ -273,6 +276,11 @@ def _as_connection_string(host: str, credential: Any) -> str | None:
     if hasattr(credential, "signature"):
         return f"{place};SharedAccessSignature={credential.signature}"
     return None
+
+
+def _settled(told: dict[str, Any]) -> int:
+    """Messages that left the backlog, by what the keeper wrote."""
+    return int(told.get("forwarded", 0) + sum(told.get("dead_lettered", {}).values()))
 
 
 def _iso(at: float) -> str:
