@@ -18,6 +18,14 @@ settings.register_profile("explore", deadline=None, max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Mark the tests that run Spark, but not in the session that tests of a process share."""
+    for item in items:
+        if item.get_closest_marker("spark") and "spark" not in item.fixturenames:
+            item.add_marker("own_spark")
+
+
 @pytest.fixture(scope="session", autouse=True)
 def quick_spark(tmp_path_factory):
     """Spark that starts quicker, also where a test starts it in a process of its own.

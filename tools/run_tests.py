@@ -1,7 +1,8 @@
-"""Run all tests: those with Spark one at a time, beside the others.
+"""Run all tests, so that the cores are busy and Spark's tests are not in each other's way.
 
-Spark takes the cores by itself, so its tests must not run beside each other. The others mostly
-wait for sockets and clocks, so that both together take hardly longer than one of them.
+Most tests wait for sockets and clocks and run beside each other. Those that share one Spark session
+run one after the other, beside these. Those that start a Spark of their own, which takes a core by
+itself, follow when the first are done.
 """
 
 import os
@@ -10,7 +11,29 @@ import sys
 import tempfile
 from collections.abc import Iterable
 
-SPARK = "spark"
+PYTEST = [sys.executable, "-m", "pytest", "--durations", "15"]
+
+
+class Strand:
+    """Tests that run one after the other in the background; what they say is kept."""
+
+    def __init__(self, marks: str, env: dict[str, str]) -> None:
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 (until close)
+        self._process = subprocess.Popen(
+            [*PYTEST, "-m", marks], stdout=self._said, stderr=self._said, env=env
+        )
+
+    def ended(self) -> tuple[int, list[str]]:
+        """Wait for the end, show what was said, and return the exit code and what failed."""
+        code = self._process.wait()
+        self._said.seek(0)
+        return code, shown(self._said)
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        self._process.terminate()
+        self._process.wait()
+        self._said.close()
 
 
 def shown(lines: Iterable[bytes]) -> list[str]:
@@ -25,31 +48,30 @@ def shown(lines: Iterable[bytes]) -> list[str]:
 
 
 def main(jobs: str) -> int:
-    """Run both, show one after the other, name once more what failed, and fail if either did."""
-    pytest = [sys.executable, "-m", "pytest", "--durations", "15"]
-    failed: list[str] = []
+    """Run all, show one after the other, name once more what failed, and fail if one did."""
     # Where CI is set, pytest shows a failure whole, and be it a million lines.
-    around = {name: value for name, value in os.environ.items() if name != "CI"}
-    with tempfile.TemporaryFile() as said:
-        spark = subprocess.Popen([*pytest, "-m", SPARK], stdout=said, stderr=said, env=around)
-        try:
-            print("The tests with Spark run beside these; what they say comes after.", flush=True)
-            command = [*pytest, "-n", jobs, "--dist", "loadfile", "-m", f"not ({SPARK})"]
-            with subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=around
-            ) as others:
-                assert others.stdout
-                failed += shown(others.stdout)
+    env = {name: value for name, value in os.environ.items() if name != "CI"}
+    strands = [Strand("spark and not own_spark", env)]
+    try:
+        print("The tests with Spark run beside these; what they say comes after.", flush=True)
+        command = [*PYTEST, "-n", jobs, "--dist", "loadfile", "-m", "not spark"]
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=env
+        ) as others:
+            assert others.stdout
+            failed = shown(others.stdout)
+        strands.append(Strand("own_spark", env))
+        codes = [others.returncode]
+        for strand in strands:
             print("Waiting for the tests with Spark.", flush=True)
-            spark.wait()
-        finally:
-            spark.terminate()
-            spark.wait()
-            said.seek(0)
-            failed += shown(said)
-    code = others.returncode or spark.returncode
-    print("\n".join(["", "Failed:", *failed] if code else ["", "All passed."]))
-    return code
+            code, more = strand.ended()
+            codes.append(code)
+            failed += more
+    finally:
+        for strand in strands:
+            strand.close()
+    print("\n".join(["", "Failed:", *failed] if any(codes) else ["", "All passed."]))
+    return max(codes, key=abs)
 
 
 if __name__ == "__main__":
