@@ -139,7 +139,7 @@ def spark_cost(spark, place):
     operations, _ = read_table(spark, str(place), "operations")
     hours = operations.withColumn("hour", cost.span_start("minute"))
     keys = ("hour", "entity", "stage", "client_id")
-    sums = cost.condensed(cost.billed(cost.gathered(hours, *keys), Rules()), *keys)
+    sums = cost.billed(cost.gathered(hours, *keys), Rules())
     figures = [f"sum({name})" for name in FIGURES]
     return tuple(int(value) for value in sums.selectExpr("count(*)", *figures).collect()[0])
 

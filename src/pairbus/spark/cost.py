@@ -56,11 +56,11 @@ def billed(operations: DataFrame, rules: Rules) -> DataFrame:
     if not rules.empty_polls:
         chosen = F.when(polls, F.lit(0)).otherwise(chosen)
     if rules.failed_pings:
-        # a ping that the primary did not take is recorded as a call without a message
-        failed = (F.col("messages") == 0) & (F.col("stage") == "ping")
-        chosen = F.when(failed, F.col("count")).otherwise(chosen)
+        tried = F.col("tried") if "tried" in operations.columns else _tried()
+        chosen = F.when(F.col("stage") == "ping", tried).otherwise(chosen)
     low = F.when(polls, F.lit(0)).when(sends, batched).otherwise(F.col("billable"))
-    kept = [name for name in operations.columns if name not in ("billable", "billable_batched")]
+    told = ("billable", "billable_batched", "tried")
+    kept = [name for name in operations.columns if name not in told]
     return operations.select(
         *kept,
         chosen.cast("bigint").alias("operations_billed"),
@@ -73,19 +73,19 @@ def billed(operations: DataFrame, rules: Rules) -> DataFrame:
 def gathered(operations: DataFrame, *keys: str) -> DataFrame:
     """Sum operations up by stage and these columns, so that the rules see far fewer rows.
 
-    What the rules need to tell apart stays apart: `billed` says of the result what it would say of
-    the rows, in sum.
+    `billed` says of the result what it would say of the rows, in sum.
     """
-    names = list(dict.fromkeys([*keys, "stage"]))
     least = F.least(F.col("billable"), F.col("billable_batched"))
-    return (
-        operations.groupBy(*names, (F.col("messages") == 0).alias("without_messages"))
-        .agg(
-            *[F.sum(name).alias(name) for name in ("count", "messages", "bytes", "billable")],
-            F.sum(least).alias("billable_batched"),
-        )
-        .drop("without_messages")
+    return operations.groupBy(*dict.fromkeys([*keys, "stage"])).agg(
+        *[F.sum(name).alias(name) for name in ("count", "messages", "bytes", "billable")],
+        F.sum(least).alias("billable_batched"),
+        F.sum(_tried()).alias("tried"),
     )
+
+
+def _tried() -> Column:
+    """What is billable if calls that took no message are: so is a ping without an answer noted."""
+    return F.when(F.col("messages") == 0, F.col("count")).otherwise(F.col("billable"))
 
 
 def derived(messages: DataFrame, subscriptions: Mapping[str, int] | None = None) -> DataFrame:

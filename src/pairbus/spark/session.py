@@ -57,13 +57,17 @@ def get_session(
 def job_settings() -> dict[str, str]:
     """Return settings for a session that runs the jobs over a ledger and nothing else.
 
+    A task sums up what it reads in a small table that is many times as quick as the large one it
+    falls back on; a ledger packs so well that Spark's usual 128 MB hold far too many rows for it.
+
     The jobs read pages of a megabyte, which Java's usual collector handles as giants, one at a
     time: with the parallel one a reconciliation takes half as long on two cores. Java refuses two
     collectors, so one that the environment names stays.
     """
-    if "GC" in os.environ.get("SPARK_SUBMIT_OPTS", ""):
-        return {}
-    return {"spark.driver.extraJavaOptions": "-XX:+UseParallelGC"}
+    settings = {"spark.sql.files.maxPartitionBytes": "16m"}
+    if "GC" not in os.environ.get("SPARK_SUBMIT_OPTS", ""):
+        settings["spark.driver.extraJavaOptions"] = "-XX:+UseParallelGC"
+    return settings
 
 
 def prepare_environment(*, local: bool = True, quiet: bool = True) -> None:

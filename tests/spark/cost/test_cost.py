@@ -145,6 +145,12 @@ def test_uncertain_rules_are_switches_and_both_ends_are_told(spark, ledger):
     assert cheap["operations"] == 2
     assert cheap["money"] == dear["money_low"] == Decimal("0.0000016")
     assert total(spark, ledger, Rules(failed_pings=False))["operations"] == 1 + 50 + 1
+    # Rows that were summed up first are charged as the rows are.
+    rows, _ = read_table(spark, ledger.place, "operations")
+    for rules in (Rules(), Rules(batches="batch", empty_polls=False, failed_pings=False)):
+        first = cost.condensed(cost.billed(cost.gathered(rows, "entity"), rules), "stage")
+        last = cost.condensed(cost.billed(rows, rules), "stage")
+        assert sorted(first.collect()) == sorted(last.collect())
 
 
 def test_data_transfer_is_by_bytes_and_free_in_one_region(spark, ledger):
