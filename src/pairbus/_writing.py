@@ -41,6 +41,8 @@ _of_properties: Final = attrgetter(
 )
 _EXPIRY, _CREATION = 8, 9
 _NO_HEADER: Final = (None,) * 5
+# Annotations that the SDK writes as they are; those that a receiver finds it turns into numbers.
+_HANDED_ON: Final = frozenset((b"x-opt-scheduled-enqueue-time", b"x-opt-partition-key"))
 _MAX_DURATION: Final = 922337203685477
 _MAX_EXPIRY: Final = 253402243199000  # the last day of the year 9999, as the SDK has it
 
@@ -83,11 +85,15 @@ def _short_way(
         try:
             if (
                 annotated_message.__class__ is not AmqpAnnotatedMessage
-                or fields["_annotations"]
                 or fields["_delivery_annotations"]
                 or fields["_footer"]
             ):
                 return long_way(annotated_message)
+            notes = fields["_annotations"] or None
+            if notes is not None:
+                if not _HANDED_ON.issuperset(notes):
+                    return long_way(annotated_message)
+                notes = dict(notes)
             top = fields["_header"]
             values = _of_properties(fields["_properties"])
             ttl = None
@@ -112,7 +118,7 @@ def _short_way(
         except (AttributeError, KeyError):
             return long_way(annotated_message)
         rest = make(properties, values)
-        return make(message, (top, None, None, rest, names, data, sequence, value, None))
+        return make(message, (top, None, notes, rest, names, data, sequence, value, None))
 
     return to_outgoing_amqp_message
 
@@ -155,6 +161,7 @@ def _samples() -> list[AmqpAnnotatedMessage]:
     header = {"time_to_live": 1000, "durable": True, "priority": 3, "delivery_count": 2}
     names = {"a": "b", "c": 1}
     only_id = {"message_id": "id"}
+    notes: Any = dict.fromkeys(_HANDED_ON, 5)
     return [
         AmqpAnnotatedMessage(data_body=b"data", properties=only_id),
         AmqpAnnotatedMessage(
@@ -164,7 +171,10 @@ def _samples() -> list[AmqpAnnotatedMessage]:
             value_body="value", header={"time_to_live": _MAX_DURATION}, properties=only_id
         ),
         AmqpAnnotatedMessage(
-            sequence_body=[1], header={"first_acquirer": True}, properties=only_id
+            sequence_body=[1],
+            header={"first_acquirer": True},
+            properties=only_id,
+            annotations=notes,
         ),
         AmqpAnnotatedMessage(
             data_body=b"",

@@ -20,17 +20,24 @@ PLAIN = [
     {"session_id": "s", "content_type": "text", "subject": "s", "correlation_id": "c"},
     {"time_to_live": timedelta(minutes=1)},
     {"time_to_live": timedelta.max},
-]
-UNUSUAL = [
     {"partition_key": "p"},
     {"scheduled_enqueue_time_utc": datetime(2200, 1, 1, tzinfo=UTC)},
+]
+UNUSUAL = [
+    {"annotations": {b"x-opt-enqueued-time": 5}},
+    {"annotations": {"other": 5, b"x-opt-partition-key": "p"}},
     {"application_properties": {"a": b"bytes"}},
     {"message_id": None, "session_id": "s"},
 ]
 
 
 def message(fields):
-    made = ServiceBusMessage("body", **{"message_id": "1", **fields})
+    annotations = fields.get("annotations")
+    fields = {"message_id": "1", **fields}
+    fields.pop("annotations", None)
+    made = ServiceBusMessage("body", **fields)
+    if annotations:
+        made.raw_amqp_message.annotations = annotations
     if fields.get("message_id", "") is None:
         made.message_id = None
     return made.raw_amqp_message

@@ -10,9 +10,14 @@ ROOT = Path(__file__).parents[2]
 PYTHON = ROOT / ".venv-sdk-7.14.3" / "bin" / "python"
 CHOSEN = (
     "every_form or split or detached or in_flight or says_nothing or half_way or as_before"
-    " or hangs_up or are_written_as"
+    " or hangs_up or are_written_as or short_way"
 )
-FOLDERS = ("tests/_sync", "tests/_async", "tests/core/test_envelope.py")
+FOLDERS = (
+    "tests/_sync",
+    "tests/_async",
+    "tests/core/test_envelope.py",
+    "tests/core/test_writing.py",
+)
 
 
 @pytest.mark.slow
