@@ -1,7 +1,7 @@
 """Run all tests, so that the cores are busy and Spark's tests are not in each other's way.
 
-Most tests wait for sockets and clocks and run beside each other. Those that share one Spark session
-run one after the other, beside these. Those that start a Spark of their own, which takes a core by
+Most tests wait for sockets and clocks and run beside each other. Those that start a Spark of their
+own run one after the other, beside these. Those that share one Spark session, which takes a core by
 itself, follow when the first are done.
 """
 
@@ -51,7 +51,7 @@ def main(jobs: str) -> int:
     """Run all, show one after the other, name once more what failed, and fail if one did."""
     # Where CI is set, pytest shows a failure whole, and be it a million lines.
     env = {name: value for name, value in os.environ.items() if name != "CI"}
-    strands = [Strand("spark and not own_spark", env)]
+    strands = [Strand("own_spark", env)]
     try:
         print("The tests with Spark run beside these; what they say comes after.", flush=True)
         command = [*PYTEST, "-n", jobs, "--dist", "loadfile", "-m", "not spark"]
@@ -60,7 +60,7 @@ def main(jobs: str) -> int:
         ) as others:
             assert others.stdout
             failed = shown(others.stdout)
-        strands.append(Strand("own_spark", env))
+        strands.append(Strand("spark and not own_spark", env))
         codes = [others.returncode]
         for strand in strands:
             print("Waiting for the tests with Spark.", flush=True)
