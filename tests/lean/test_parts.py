@@ -8,7 +8,7 @@ import pytest
 
 from pairbus.amqp.connection import Connection, Role
 from pairbus.amqp.errors import ProtocolError
-from pairbus.amqp.events import Attached, Begun, Delivery, Flowed, Opened
+from pairbus.amqp.events import Attached, Begun, Delivery, Disposed, Flowed, Opened
 from pairbus.amqp.message import Message, Properties
 from pairbus.amqp.performatives import ACCEPTED, Error, Released
 from pairbus.amqp.types import Int
@@ -208,6 +208,27 @@ def test_peer_that_never_drains_is_timed_out():
         assert receiver.broke_off  # there may be more
         with pytest.raises(OperationTimeoutError):
             receiver.receive_now(6, timeout=0.05)
+
+
+def test_a_bell_has_rung_when_the_peer_has_its_message_back():
+    released = []
+
+    def act(peer, event):
+        if isinstance(event, Flowed) and event.link is not None and event.link.credit == 1:
+            peer.engine.transfer(event.link, b"one", b"t" * 16)
+        if isinstance(event, Disposed):
+            released.append(event)
+            if len(released) > 1:  # the first one it never answers
+                peer.engine.settle_unknown(event.session, event.first, event.last, event.state)
+
+    with Peer(act) as peer, peer.connect() as lean:
+        receiver = lean.receiver("q")
+        lean.timeout = 0.1
+        with pytest.raises(OperationTimeoutError, match="giving back"):
+            receiver.wait(10)
+        lean.timeout = 10
+        assert receiver.wait(10)
+        assert [event.settled for event in released] == [False, False]
 
 
 @pytest.mark.parametrize("end", ["detach", "close", "drop"])

@@ -243,18 +243,24 @@ class LeanReceiver(LinkUser):
 
     @property
     def is_quiet(self) -> bool:
-        """No credit of the doorbell is out any more."""
-        return not self._is_draining or self.is_detached
+        """No credit of the doorbell is out any more, and what rang is back in the queue."""
+        return self.is_detached or not (self._is_draining or self._unanswered)
 
     def take_ring(self) -> bool:
         """Whether it rang, and put the doorbell away.
 
         Raises:
             LinkDetachedError: it went instead.
+            OperationTimeoutError: the broker did not say that it has the message back.
         """
         self._bell = False
         self._is_draining = False
         rung, self._has_rung = self._has_rung, False
+        unanswered, self._unanswered = self._unanswered, 0
+        self._settling.clear()
+        if unanswered:
+            self.check()
+            raise OperationTimeoutError(f"giving back what rang at {self.entity}")
         if not rung:
             self.check()
         return rung
@@ -270,7 +276,12 @@ class LeanReceiver(LinkUser):
             if event.link.credit == 0:
                 self._is_draining = False
             if not event.settled:
-                self.connection.engine.settle(event.link, event.delivery_id, state=RELEASED)
+                # Whoever is told that it rang, and reads, must find it: the broker is to confirm.
+                self._settling[event.delivery_id] = _OPEN
+                self._unanswered += 1
+                self.connection.engine.settle(
+                    event.link, event.delivery_id, state=RELEASED, settled=False
+                )
 
     def on_flow(self, event: Flowed) -> None:
         """A sender that has given all credit back is drained."""

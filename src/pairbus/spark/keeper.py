@@ -357,6 +357,9 @@ class Keeper:
             now = self._clock()
             self._collect(now)
             self._write_progress()  # a micro-batch has just ended: say what it did
+            if not self._state.stopping:
+                # Not only at the next tick: what is read now must not pass what has waited.
+                self._give_back(self._room.due(now))
             self._warm |= self._bell.rung()
             if epoch != self._searched:
                 self._searched = epoch

@@ -205,6 +205,18 @@ def test_a_stop_gives_everything_back_newest_first(office):
     assert office.state.read("progress.json")["released"]
 
 
+def test_what_waited_for_the_primary_is_back_before_anything_is_read(office):
+    office.bell.ringing = {"b/0"}
+    office.state.report(
+        {"held": [["b/0", "aa", 1, "*", 1060.0]], "failed": {"*": "amqp:connection:forced"}}
+    )
+    assert office.keeper.plan(0) == []
+    assert office.queues.given_back == []
+    office.now += 2.0  # the primary's time is over, and no tick came yet
+    assert office.keeper.plan(0)
+    assert office.queues.given_back == [("b/0", "aa")]
+
+
 def test_a_busy_primary_stops_all_reading_for_ten_seconds(office):
     office.bell.ringing = {"b/0"}
     office.state.report(
