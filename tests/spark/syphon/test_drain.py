@@ -56,8 +56,18 @@ def eventually(ask, good, timeout=30.0):
 
 
 def settled(pair, syphon):
-    """Wait until the backlog is empty, by the broker's own counts."""
+    """Wait until the backlog is empty, by the broker's own counts, and all of it is counted."""
     assert syphon.wait_until_empty(60)
+    receipts = pair.folder / "ledger" / "messages"
+
+    def told():
+        status = syphon.status()
+        tables = [pq.read_table(path, columns=["client_id"]) for path in receipts.glob("*.parquet")]
+        rows = [row for table in tables for row in table.to_pylist()]
+        mine = sum(row["client_id"] == status["id"] for row in rows)
+        return mine, status["forwarded"] + sum(status["dead_lettered"].values())
+
+    eventually(told, lambda numbers: numbers[0] == numbers[1])
 
 
 @pytest.mark.sdk
