@@ -70,6 +70,11 @@ def test_default_chooses_among_several_pairs(clean):
         resolve_pair("c")
 
 
+def test_a_pair_by_name_without_any_pair_says_where_to_write_one(clean):
+    with pytest.raises(UserError, match=r"no pair is called 'c'.*add \[pairs\.c\]"):
+        resolve_pair("c")
+
+
 @pytest.mark.parametrize(
     ("text", "match"),
     [

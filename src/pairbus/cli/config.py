@@ -298,8 +298,9 @@ def choose(config: Mapping[str, Any], name: str | None) -> tuple[str, dict[str, 
     """The table of the pair that is meant, and its name."""
     pairs: dict[str, dict[str, Any]] = config.get("pairs", {})
     if name is not None and name not in pairs:
-        known = ", ".join(sorted(pairs)) or "the configuration file has none"
-        fail(f"no pair is called {name!r}", f"one of: {known}", code=ExitCode.USAGE)
+        known = ", ".join(sorted(pairs))
+        remedy = f"one of: {known}" if pairs else f"add [pairs.{name}] to a configuration file"
+        fail(f"no pair is called {name!r}", remedy, code=ExitCode.USAGE)
     chosen = name or config.get("default") or (next(iter(pairs)) if len(pairs) == 1 else None)
     if chosen is None:
         return "default", {}

@@ -127,28 +127,16 @@ class Journal:
         folder.mkdir(parents=True, exist_ok=True)
         return Page(folder / f"{quote(queue, safe='')}@{uuid.uuid4().hex}")
 
-    def _pages(self, epoch: int, queue: str) -> list[Path]:
-        folder, prefix = self.root / str(epoch), quote(queue, safe="") + "@"
-        if not folder.is_dir():
-            return []
-        return sorted(path for path in folder.iterdir() if path.name.startswith(prefix))
-
     def _folders(self) -> list[Path]:
         if not self.root.is_dir():
             return []
         found = [folder for folder in self.root.iterdir() if folder.name.isdigit()]
         return sorted(found, key=lambda folder: int(folder.name))
 
-    def earlier(self, epoch: int, queue: str) -> list[bytes]:
-        """The tokens that earlier attempts noted and nobody gave back, newest first."""
-        tokens = [token for path in self._pages(epoch, queue) for token in _read(path).tokens]
-        tokens.reverse()
-        return tokens
-
     def take_over(self, epoch: int, queue: str) -> list[Left]:
         """What earlier attempts at this epoch and queue left; they will not ask again."""
         left = []
-        for path in self._pages(epoch, queue):
+        for path in sorted((self.root / str(epoch)).glob(quote(queue, safe="") + "@*")):
             _append(path, _mark(_TAKEN_OVER))
             left.append(_read(path))
         return left

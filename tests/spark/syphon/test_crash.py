@@ -25,7 +25,7 @@ import pytest
 from pairbus.broker.clients import admin_client
 from pairbus.core.syphon_message import open_message
 from pairbus.lean.connection import LeanConnection
-from pairbus.spark.journal import Journal
+from pairbus.spark.journal import Journal, Left
 from pairbus.spark.options import Target
 from pairbus.spark.rows import message_id
 from pairbus.spark.wire import BacklogSide
@@ -181,11 +181,8 @@ class Crash:
     def in_flight(self):
         """(locked, taken): what the syphon holds, and what of the backlog the primary has."""
         side, locked = BacklogSide(Target(self.secondary.connection_string)), 0
-        journal = Journal(self.folder / "checkpoint")
-        epochs = [int(path.name) for path in journal.root.iterdir()]
-        for queue in (f"{PREFIX}/{number}" for number in range(QUEUES)):
-            tokens = [token for epoch in epochs for token in journal.earlier(epoch, queue)]
-            locked += len(side.renew(queue, tokens)) if tokens else 0
+        for page in [Left(path, path.read_bytes()) for path in self.pages()]:
+            locked += len(side.renew(page.queue, page.tokens)) if page.tokens else 0
         return locked, self.taken()
 
     def taken(self):
