@@ -20,7 +20,7 @@ from pairbus.amqp.message import (
 from pairbus.amqp.performatives import ACCEPTED, Source, Target
 from pairbus.amqp.summary import summarize
 from pairbus.amqp.types import Timestamp
-from pairbus.lean.received import broker_facts
+from pairbus.client.received import broker_facts
 
 
 def sample(size=1024):

@@ -13,7 +13,7 @@ import time
 from contextlib import contextmanager
 
 from benchmarks.amqp_codec import sample
-from pairbus.lean import LeanConnection
+from pairbus.client import LeanConnection
 
 COUNT = int(os.environ.get("PAIRBUS_BENCH_MESSAGES", "20000"))
 TICK = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100

@@ -75,7 +75,7 @@ def receive(receiver):
 
 def idle(count=100, seconds=5.0):
     """The broker's CPU while this many authorized connections do nothing."""
-    from pairbus.lean import LeanConnection
+    from pairbus.client import LeanConnection
 
     with broker("--memory") as (text, pid):
         connections = [LeanConnection(text).connect() for _ in range(count)]

@@ -15,8 +15,8 @@ import time
 
 from pairbus.broker.entities.messages import Delivery, IncomingMessage, Outcome
 from pairbus.broker.entities.model import QueueDescription
-from pairbus.broker.namespace import Namespace
-from pairbus.broker.store import Store
+from pairbus.broker.namespace.namespace import Namespace
+from pairbus.broker.store.store import Store
 
 COUNT = int(os.environ.get("PAIRBUS_BENCH_MESSAGES", "20000"))
 STORED = int(os.environ.get("PAIRBUS_BENCH_STORED", "1000000"))

@@ -16,9 +16,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pairbus.core.pricing import Rules
 from pairbus.ledger import LedgerWriter, Store, files
 from pairbus.ledger.plan import plan
+from pairbus.pricing import Rules
 
 ROWS = int(os.environ.get("LEDGER_ROWS", "50000000"))
 FILE_ROWS = 1_000_000
@@ -133,8 +133,8 @@ def _messages(store, half, first, count):
 
 def spark_cost(spark, place):
     """Operations by hour, entity, stage and client, summed up for the comparison."""
-    from pairbus.spark import cost
-    from pairbus.spark.tables import read_table
+    from pairbus.reports import cost_job as cost
+    from pairbus.reports.tables import read_table
 
     operations, _ = read_table(spark, str(place), "operations")
     hours = operations.withColumn("hour", cost.span_start("minute"))
@@ -168,9 +168,10 @@ def duck_cost(place):
 
 def spark_reconcile(spark, place):
     """What became of the messages, by destination."""
-    from pairbus.spark import books, reconcile
-    from pairbus.spark.screen import screen
-    from pairbus.spark.tables import read_table
+    from pairbus.reports import reconcile_job as reconcile
+    from pairbus.reports import reconciliation as books
+    from pairbus.reports.prefilter import screen
+    from pairbus.reports.tables import read_table
 
     messages, _ = read_table(spark, str(place), "messages")
     screened = screen(messages).persist()
@@ -254,9 +255,9 @@ def jobs(spark, place, rows, suffix=""):
 
 def whole_jobs(spark, place, rows, suffix=""):
     """The two jobs as the commands run them, with all that a report shows."""
-    from pairbus.ledger.prices import load_prices
-    from pairbus.spark.books import balance
-    from pairbus.spark.report import cost_report
+    from pairbus.reports.cost_report import cost_report
+    from pairbus.reports.prices import load_prices
+    from pairbus.reports.reconciliation import balance
 
     _, _, line = measure(
         f"cost.report{suffix}", rows, lambda: cost_report(spark, str(place), load_prices())

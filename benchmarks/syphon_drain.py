@@ -96,7 +96,7 @@ def pair(queues: int, *, durable: bool) -> Iterator[Pair]:
 
 
 def prepare(primary: str, secondary: str, queues: int) -> None:
-    from pairbus.broker.clients import admin_client
+    from pairbus.pairing.sdk.administration import admin_client
 
     with admin_client(primary) as admin:
         admin.create_queue("orders", max_size_in_megabytes=5120)
@@ -112,7 +112,7 @@ def prepare(primary: str, secondary: str, queues: int) -> None:
 
 def fill(secondary: str, queues: int, messages: int, size: int = 1024) -> None:
     """The same number of messages in each queue; each carries its destination."""
-    from pairbus.lean.connection import LeanConnection
+    from pairbus.client.connection import LeanConnection
     from pairbus.spark.encode import encode_message
 
     with LeanConnection(secondary) as connection:
@@ -247,7 +247,7 @@ def idle(queues: int, *, poll: float = 2.0, seconds: float = 20.0) -> dict[str, 
 
 def wake(brokers: Pair, handle: Any) -> float:
     """Seconds that one message takes through a syphon that was idle."""
-    from pairbus.lean.connection import LeanConnection
+    from pairbus.client.connection import LeanConnection
 
     with LeanConnection(brokers.primary) as connection:
         receiver = connection.receiver("orders")

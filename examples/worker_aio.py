@@ -13,7 +13,7 @@ from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import ServiceBusError
 
 from pairbus.aio import PairedClient, SendAvailabilityPairedNamespaceOptions, pair_namespace
-from pairbus.broker.clients import aio_admin_client
+from pairbus.pairing.sdk.administration import aio_admin_client
 
 
 async def work(client: PairedClient, stop: asyncio.Event) -> int:

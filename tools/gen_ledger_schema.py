@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from pairbus.core.pricing import STAGES
 from pairbus.ledger.schema import TABLES, VERSION, Column
+from pairbus.pricing import STAGES
 
 ABOUT = {
     "operations": "Calls to the service, summed up by the minute: a row for each minute, client, "

@@ -35,7 +35,7 @@ def _words(name: str) -> str:
 def draw() -> str:
     """The diagram, as Mermaid."""
     sys.path.insert(0, str(ROOT / "src"))
-    from pairbus.core import health as core
+    from pairbus.pairing.core import health as core
 
     facts: list[core.Fact] = [
         core.SendSucceeded(),
@@ -81,7 +81,7 @@ def outputs() -> dict[Path, str]:
     """The page fragment with the diagram."""
     return {
         TARGET: (
-            "<!-- drawn from src/pairbus/core/health.py by tools/gen_states.py -->\n\n"
+            "<!-- drawn from src/pairbus/pairing/core/health.py by tools/gen_states.py -->\n\n"
             f"```mermaid\n{draw()}\n```\n"
         )
     }

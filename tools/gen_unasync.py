@@ -1,8 +1,8 @@
 """Write the sync twin of the hand-written async shells and of their tests.
 
-`src/pairbus/_async` gives `src/pairbus/_sync`, `tests/_async` gives `tests/_sync`. The script works
-on tokens: it drops `async` and `await`, and renames from the table below. Comments survive. What
-differs for another reason than a name lives in `pairbus/_compat.py`, in pairs.
+Every package `_async` below `src/pairbus` and `tests` gives a package `_sync` beside it. The script
+works on tokens: it drops `async` and `await`, and renames from the table below. Comments survive.
+Code that differs in more than a name lives in `pairbus/pairing/runtime.py`, in pairs.
 """
 
 import io
@@ -11,7 +11,11 @@ import tokenize
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-TWINS = {"src/pairbus/_async": "src/pairbus/_sync", "tests/_async": "tests/_sync"}
+TWINS = {
+    source.relative_to(ROOT).as_posix(): (source.parent / "_sync").relative_to(ROOT).as_posix()
+    for tree in ("src/pairbus", "tests")
+    for source in sorted((ROOT / tree).rglob("_async"))
+}
 NAMES = {
     "__aenter__": "__enter__",
     "__aexit__": "__exit__",
@@ -38,7 +42,6 @@ TEXT = [
     (re.compile(r"\bazure\.servicebus\.aio\b"), "azure.servicebus"),
     (re.compile(r"\bazure\.core\.async_paging\b"), "azure.core.paging"),
     (re.compile(r"\bpairbus\.aio\b"), "pairbus"),
-    (re.compile(r"\bpairbus\._async\b"), "pairbus._sync"),
     (re.compile(r"`await pair_namespace"), "`pair_namespace"),
     (re.compile(r"\bAwaitable\[([^\[\]]+)\]"), r"\1"),
 ]

@@ -8,10 +8,6 @@ from typing import TYPE_CHECKING, Any
 from pairbus._version import __version__
 
 if TYPE_CHECKING:
-    from pairbus._sync.client import PairedClient
-    from pairbus._sync.pairing import pair_namespace
-    from pairbus._sync.sender import PairedSender
-    from pairbus._sync.sides import SecondaryClient
     from pairbus.classify import Verdict
     from pairbus.exceptions import (
         ClientClosedError,
@@ -24,6 +20,10 @@ if TYPE_CHECKING:
         ReservedPropertyError,
     )
     from pairbus.options import SendAvailabilityPairedNamespaceOptions, SyphonOptions
+    from pairbus.pairing._sync.client import PairedClient
+    from pairbus.pairing._sync.lifecycle import SecondaryClient
+    from pairbus.pairing._sync.pairing import pair_namespace
+    from pairbus.pairing._sync.sender import PairedSender
     from pairbus.status import BacklogQueueStatus, EntityStatus, PairStatus
 
 __all__ = [
@@ -59,16 +59,16 @@ _HOMES = {
     "OversizeError": "pairbus.exceptions",
     "PairStatus": "pairbus.status",
     "PairUnavailableError": "pairbus.exceptions",
-    "PairedClient": "pairbus._sync.client",
-    "PairedSender": "pairbus._sync.sender",
+    "PairedClient": "pairbus.pairing._sync.client",
+    "PairedSender": "pairbus.pairing._sync.sender",
     "PairingError": "pairbus.exceptions",
     "PartlySentError": "pairbus.exceptions",
     "ReservedPropertyError": "pairbus.exceptions",
-    "SecondaryClient": "pairbus._sync.sides",
+    "SecondaryClient": "pairbus.pairing._sync.lifecycle",
     "SendAvailabilityPairedNamespaceOptions": "pairbus.options",
     "SyphonOptions": "pairbus.options",
     "Verdict": "pairbus.classify",
-    "pair_namespace": "pairbus._sync.pairing",
+    "pair_namespace": "pairbus.pairing._sync.pairing",
 }
 
 

@@ -18,14 +18,14 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from pairbus.broker.credentials import (
+from pairbus.broker.auth.credentials import (
     OWNER,
     RECEIVER,
     SENDER,
     AioBrokerCredential,
     BrokerCredential,
 )
-from pairbus.broker.faultproxy import FaultProxy
+from pairbus.broker.faults.proxy import FaultProxy
 from pairbus.broker.run import RunningNamespace, run
 
 if TYPE_CHECKING:

@@ -160,8 +160,8 @@ def test_secondary_that_is_down_is_told_in_one_line(run, monkeypatch):
         "UseDevelopmentEmulator=true",
     )
     monkeypatch.setattr(
-        "pairbus.cli.config.Endpoint.admin",
-        lambda self: __import__("pairbus.broker.clients", fromlist=["x"]).admin_client(
+        "pairbus.monitoring.configuration.Endpoint.admin",
+        lambda self: __import__("pairbus.pairing.sdk.administration", fromlist=["x"]).admin_client(
             self.value, retry_total=0
         ),
     )

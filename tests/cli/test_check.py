@@ -8,7 +8,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from pairbus.cli.check import judge
 from pairbus.cli.output import ExitCode
-from pairbus.web.snapshot import Facts, assemble
+from pairbus.monitoring.snapshot import Facts, assemble
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 LIMITS = {

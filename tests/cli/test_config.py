@@ -4,8 +4,14 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from pairbus.cli.config import Pair, ledger_option, namespace_of, pair_options, resolve_pair
 from pairbus.cli.output import ExitCode, UserError
+from pairbus.monitoring.configuration import (
+    Pair,
+    ledger_option,
+    namespace_of,
+    pair_options,
+    resolve_pair,
+)
 
 CS = "Endpoint=sb://{0}.servicebus.windows.net/;SharedAccessKeyName=k;SharedAccessKey=s3cr3t="
 

@@ -15,7 +15,7 @@ from rich.console import Console
 from pairbus import broker
 from pairbus.cli import syphon_bar
 from pairbus.cli.syphon import group
-from pairbus.spark.controls import StateDir
+from pairbus.syphon.control_files import StateDir
 
 STATUS = {
     "kind": "syphon", "version": 1, "id": "syphon-1", "host": socket.gethostname(),

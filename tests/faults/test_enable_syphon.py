@@ -13,8 +13,8 @@ from pairbus import (
     events,
     pair_namespace,
 )
-from pairbus._sync import client as shell
 from pairbus.amqp.message import Message
+from pairbus.pairing._sync import client as shell
 
 pytestmark = [
     pytest.mark.sdk,

@@ -13,10 +13,10 @@ CHOSEN = (
     " or hangs_up or are_written_as or short_way"
 )
 FOLDERS = (
-    "tests/_sync",
-    "tests/_async",
-    "tests/core/test_envelope.py",
-    "tests/core/test_writing.py",
+    "tests/pairing/_sync",
+    "tests/pairing/_async",
+    "tests/envelope/test_aliases.py",
+    "tests/pairing/test_writing.py",
 )
 
 

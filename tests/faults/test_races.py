@@ -9,13 +9,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from pairbus import _compat
-from pairbus._sync.entity import Entity
-from pairbus._sync.link import Link
-from pairbus._sync.pair import Pair, Timing
-from pairbus._watch import Watch
-from pairbus.core import health as core
-from pairbus.hub import Hub
+from pairbus.pairing import runtime as _compat
+from pairbus.pairing._sync.entity import Entity
+from pairbus.pairing._sync.link import Link
+from pairbus.pairing._sync.pair import Pair, Timing
+from pairbus.pairing.core import health as core
+from pairbus.pairing.deadlines import Watch
+from pairbus.pairing.event_bus import Hub
 
 FACTS = [
     core.SendSucceeded(),

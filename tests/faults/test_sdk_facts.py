@@ -7,7 +7,8 @@ import time
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
-from pairbus import SendAvailabilityPairedNamespaceOptions, _sdk, broker, pair_namespace
+from pairbus import SendAvailabilityPairedNamespaceOptions, broker, pair_namespace
+from pairbus.pairing.sdk import internals as _sdk
 
 pytestmark = [
     pytest.mark.sdk,

@@ -14,7 +14,7 @@ from pairbus.ledger import LedgerError, LedgerWriter, Store, files, probe, write
 from pairbus.ledger.compact import compact
 from pairbus.ledger.plan import plan
 from pairbus.ledger.store import shown
-from pairbus.web.sources import read_statuses
+from pairbus.monitoring.sources import read_statuses
 
 pytestmark = pytest.mark.slow
 

@@ -6,15 +6,15 @@ from decimal import Decimal
 
 import pytest
 
-from pairbus.core.pricing import Rules
-from pairbus.ledger import charts
-from pairbus.ledger.page import render
+from pairbus.pricing import Rules
+from pairbus.reports import charts
+from pairbus.reports.page import render
 
 pytest.importorskip("pyspark")
 
 
 def line(*name, operations=10, money="0.5", messages=10):
-    from pairbus.spark.report import Line
+    from pairbus.reports.cost_report import Line
 
     return Line(
         name=name, calls=1, messages=messages, bytes=1024, operations=operations,
@@ -24,7 +24,7 @@ def line(*name, operations=10, money="0.5", messages=10):
 
 
 def report(**changes):
-    from pairbus.spark.report import CostReport
+    from pairbus.reports.cost_report import CostReport
 
     start = dt.datetime(2026, 3, 1, 12, tzinfo=dt.UTC)
     minute = dt.timedelta(minutes=1)

@@ -7,8 +7,8 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from pairbus import broker
-from pairbus.lean import LeanConnection
-from pairbus.ledger.peek import PAGE, peek_backlog, save_peeked
+from pairbus.client import LeanConnection
+from pairbus.reports.backlog_peek import PAGE, peek_backlog, save_peeked
 
 pytestmark = [pytest.mark.sdk, pytest.mark.slow]
 

@@ -8,10 +8,6 @@ from typing import TYPE_CHECKING, Any
 from pairbus._version import __version__
 
 if TYPE_CHECKING:
-    from pairbus._async.client import PairedClient
-    from pairbus._async.pairing import pair_namespace
-    from pairbus._async.sender import PairedSender
-    from pairbus._async.sides import SecondaryClient
     from pairbus.classify import Verdict
     from pairbus.exceptions import (
         ClientClosedError,
@@ -24,6 +20,10 @@ if TYPE_CHECKING:
         ReservedPropertyError,
     )
     from pairbus.options import SendAvailabilityPairedNamespaceOptions, SyphonOptions
+    from pairbus.pairing._async.client import PairedClient
+    from pairbus.pairing._async.lifecycle import SecondaryClient
+    from pairbus.pairing._async.pairing import pair_namespace
+    from pairbus.pairing._async.sender import PairedSender
     from pairbus.status import BacklogQueueStatus, EntityStatus, PairStatus
 
 __all__ = [
@@ -59,16 +59,16 @@ _HOMES = {
     "OversizeError": "pairbus.exceptions",
     "PairStatus": "pairbus.status",
     "PairUnavailableError": "pairbus.exceptions",
-    "PairedClient": "pairbus._async.client",
-    "PairedSender": "pairbus._async.sender",
+    "PairedClient": "pairbus.pairing._async.client",
+    "PairedSender": "pairbus.pairing._async.sender",
     "PairingError": "pairbus.exceptions",
     "PartlySentError": "pairbus.exceptions",
     "ReservedPropertyError": "pairbus.exceptions",
-    "SecondaryClient": "pairbus._async.sides",
+    "SecondaryClient": "pairbus.pairing._async.lifecycle",
     "SendAvailabilityPairedNamespaceOptions": "pairbus.options",
     "SyphonOptions": "pairbus.options",
     "Verdict": "pairbus.classify",
-    "pair_namespace": "pairbus._async.pairing",
+    "pair_namespace": "pairbus.pairing._async.pairing",
 }
 
 

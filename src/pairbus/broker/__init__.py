@@ -1,8 +1,8 @@
 """An embedded Service Bus: namespaces that the unmodified azure-servicebus SDK talks to."""
 
-from .faults import Fault, Faults
-from .run import RunningNamespace, run
-from .settings import BrokerSettings, BrokerStartError, Limits
+from pairbus.broker.faults.faults import Fault, Faults
+from pairbus.broker.run import RunningNamespace, run
+from pairbus.broker.settings import BrokerSettings, BrokerStartError, Limits
 
 __all__ = [
     "BrokerSettings",

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from .entities.errors import BrokerError
-from .entities.model import (
+from pairbus.broker.entities.errors import BrokerError
+from pairbus.broker.entities.model import (
     CorrelationFilter,
     EntityStatus,
     FalseFilter,
@@ -31,7 +31,7 @@ from .entities.model import (
     TypedValue,
     parse_duration,
 )
-from .settings import BrokerStartError
+from pairbus.broker.settings import BrokerStartError
 
 D = TypeVar("D")
 

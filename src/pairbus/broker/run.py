@@ -14,8 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from .faults import Faults
-from .settings import DEFAULT_KEY_NAME, BrokerSettings, Limits
+from pairbus.broker.faults.faults import Faults
+from pairbus.broker.settings import DEFAULT_KEY_NAME, BrokerSettings, Limits
 
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusClient
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     )
     from azure.servicebus.management import ServiceBusAdministrationClient
 
-    from .credentials import AioBrokerCredential, BrokerCredential
-    from .namespace import Namespace
-    from .server import Broker
+    from pairbus.broker.auth.credentials import AioBrokerCredential, BrokerCredential
+    from pairbus.broker.namespace.namespace import Namespace
+    from pairbus.broker.server.server import Broker
 
 T = TypeVar("T")
 
@@ -89,7 +89,7 @@ class RunningNamespace:
     """A namespace that this process runs, and the switches to make it fail.
 
     Attributes:
-        faults: What it shall do wrong; see `pairbus.broker.faults`.
+        faults: What it shall do wrong; see `pairbus.broker.faults.faults`.
         on_fatal: Called, on the broker's thread, after it has stopped by itself because its store
             cannot be read any more.
     """
@@ -175,13 +175,13 @@ class RunningNamespace:
 
     def admin_client(self, **options: Any) -> ServiceBusAdministrationClient:
         """Return the SDK's administration client, over plain HTTP: no certificate to trust."""
-        from .clients import admin_client
+        from pairbus.pairing.sdk.administration import admin_client
 
         return admin_client(self.connection_string, **options)
 
     def aio_admin_client(self, **options: Any) -> AioAdministrationClient:
         """Return the SDK's asynchronous administration client, over plain HTTP."""
-        from .clients import aio_admin_client
+        from pairbus.pairing.sdk.administration import aio_admin_client
 
         return aio_admin_client(self.connection_string, **options)
 
@@ -192,31 +192,31 @@ class RunningNamespace:
             roles: What it allows: `pairbus.testing.OWNER` (the default), `SENDER`, `RECEIVER`.
             lifetime: Seconds that each of its tokens is valid.
         """
-        from .credentials import BrokerCredential
+        from pairbus.broker.auth.credentials import BrokerCredential
 
         return BrokerCredential(self.connection_string, *roles, lifetime=lifetime)
 
     def aio_credential(self, *roles: str, lifetime: float = 3600.0) -> AioBrokerCredential:
         """Return a token credential for the asynchronous clients; see `credential`."""
-        from .credentials import AioBrokerCredential
+        from pairbus.broker.auth.credentials import AioBrokerCredential
 
         return AioBrokerCredential(self.connection_string, *roles, lifetime=lifetime)
 
     def create_queue(self, name: str, **properties: Any) -> None:
         """Create a queue; `properties` are named as in the SDK's `create_queue`."""
-        from .entities.model import QueueDescription
+        from pairbus.broker.entities.model import QueueDescription
 
         self.do(lambda ns: ns.create_queue(QueueDescription(name, **properties)))
 
     def create_topic(self, name: str, **properties: Any) -> None:
         """Create a topic; `properties` are named as in the SDK's `create_topic`."""
-        from .entities.model import TopicDescription
+        from pairbus.broker.entities.model import TopicDescription
 
         self.do(lambda ns: ns.create_topic(TopicDescription(name, **properties)))
 
     def create_subscription(self, topic: str, name: str, **properties: Any) -> None:
         """Create a subscription, with a rule that lets all messages in."""
-        from .entities.model import SubscriptionDescription
+        from pairbus.broker.entities.model import SubscriptionDescription
 
         self.do(
             lambda ns: ns.create_subscription(SubscriptionDescription(topic, name, **properties))
@@ -245,7 +245,7 @@ class RunningNamespace:
             return self
         if self._thread is None:
             self._start_thread()
-        from .server import Broker
+        from pairbus.broker.server.server import Broker
 
         if self._broker is None:
             self._broker = Broker(self.settings, self.faults)

@@ -5,7 +5,6 @@ from typing import Any
 import click
 
 from pairbus.cli import queues
-from pairbus.cli.config import Pair, pair_options
 from pairbus.cli.output import (
     Column,
     ExitCode,
@@ -17,6 +16,7 @@ from pairbus.cli.output import (
     json_option,
     say,
 )
+from pairbus.monitoring.configuration import Pair, pair_options
 
 
 @click.group("backlog")

@@ -111,7 +111,7 @@ def per_second(count: int, send: Callable[[], None]) -> float:
 
 def drain(primary: Any, secondary: Any) -> float:
     """Move the backlog to its destination: receive, send, complete, page by page."""
-    from pairbus.lean import LeanConnection
+    from pairbus.client import LeanConnection
 
     moved = 0
     begun = time.perf_counter()

@@ -5,8 +5,8 @@ from typing import Any
 
 import click
 
-from pairbus.cli.config import Pair, pair_options
 from pairbus.cli.output import ExitCode, Table, cell, duration, emit, json_option, one_line
+from pairbus.monitoring.configuration import Pair, pair_options
 
 LEVELS = ("ok", "warning", "critical", "unknown")
 COLOURS = {"ok": "green", "warning": "yellow", "critical": "bold red", "unknown": "magenta"}
@@ -118,7 +118,7 @@ def command(pair: Pair, failed_over: str, outage: float, no_windows: bool, **lim
     """
     if not (pair.ledger or pair.secondary):
         pair.require_ledger()
-    from pairbus.web.board import Board
+    from pairbus.monitoring.board import Board
 
     board = Board(pair)
     try:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pairbus.cli.config import resolve_pair
 from pairbus.cli.cost_options import (
     RATE,
     SIZE,
@@ -30,10 +29,11 @@ from pairbus.cli.output import (
     say,
 )
 from pairbus.cli.progress import spark_progress
+from pairbus.monitoring.configuration import resolve_pair
 
 if TYPE_CHECKING:
-    from pairbus.core.estimate import Charge, Estimate
-    from pairbus.spark.report import CostReport, Line
+    from pairbus.reports.cost_report import CostReport, Line
+    from pairbus.reports.estimate import Charge, Estimate
 
 
 @click.group()
@@ -123,9 +123,9 @@ def estimate_(**values: Any) -> None:  # fmt: skip
     Example:
       pairbus cost estimate --clients 20 --rate 500/s --outage 2h
     """
-    from pairbus.core.estimate import Workload, estimate
-    from pairbus.core.pricing import PriceError
-    from pairbus.ledger.prices import load_prices
+    from pairbus.pricing import PriceError
+    from pairbus.reports.estimate import Workload, estimate
+    from pairbus.reports.prices import load_prices
 
     try:
         workload = Workload(
@@ -215,8 +215,8 @@ def report_(**values: Any) -> None:  # fmt: skip
     Example:
       pairbus cost report ./ledger --html report.html
     """
-    from pairbus.core.pricing import PriceError
-    from pairbus.ledger.prices import load_prices
+    from pairbus.pricing import PriceError
+    from pairbus.reports.prices import load_prices
 
     for module in ("pyarrow", "pyspark"):
         require(module, "spark")
@@ -236,13 +236,13 @@ def report_(**values: Any) -> None:  # fmt: skip
         for location in locations:  # before Spark starts: a wrong folder is said at once
             Store(location).require_ledger()
         with spark_progress("cost", values["master"]) as spark:
-            from pairbus.spark.report import cost_report
+            from pairbus.reports.cost_report import cost_report
 
             report = cost_report(
                 spark, locations, prices, rules, start=start, end=end, subscriptions=topics
             )
             if values["rows"]:
-                from pairbus.spark.report import write_rows
+                from pairbus.reports.cost_report import write_rows
 
                 count = write_rows(
                     spark, values["rows"], locations, prices, rules,
@@ -251,7 +251,7 @@ def report_(**values: Any) -> None:  # fmt: skip
     except (PriceError, LedgerError) as exc:
         raise UserError(str(exc)) from exc
     if values["html"]:
-        from pairbus.ledger.page import render
+        from pairbus.reports.page import render
 
         Path(values["html"]).write_text(render(report), encoding="utf-8")
     emit(report, _report_tables(report))

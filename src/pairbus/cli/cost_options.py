@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from pairbus.core.pricing import Rules
+    from pairbus.pricing import Rules
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -88,7 +88,7 @@ def rule_options(command: F) -> F:
 
 def read_rules(values: dict[str, Any]) -> "Rules":
     """Take the switches out of a command's options."""
-    from pairbus.core.pricing import Rules
+    from pairbus.pricing import Rules
 
     return Rules(
         tier=values["tier"].lower(),

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pairbus.cli.config import resolve_pair
 from pairbus.cli.cost_options import SPAN, WORDS, Moment, money, read_rules, rule_options
 from pairbus.cli.output import (
     Column,
@@ -25,9 +24,10 @@ from pairbus.cli.output import (
     write_json,
 )
 from pairbus.cli.progress import spark_progress
+from pairbus.monitoring.configuration import resolve_pair
 
 if TYPE_CHECKING:
-    from pairbus.spark.live import CostWatch, LiveCost
+    from pairbus.reports.live import CostWatch, LiveCost
 
 DAY = dt.timedelta(days=1)
 
@@ -64,8 +64,8 @@ def watch_(ledger: str | None, **values: Any) -> None:
     Example:
       pairbus cost watch ./ledger
     """
-    from pairbus.core.pricing import PriceError
-    from pairbus.ledger.prices import load_prices
+    from pairbus.pricing import PriceError
+    from pairbus.reports.prices import load_prices
 
     for module in ("pyarrow", "pyspark"):
         require(module, "spark")
@@ -77,7 +77,7 @@ def watch_(ledger: str | None, **values: Any) -> None:
         prices = load_prices(values["prices"])
         prices.tier(rules.tier)
         Store(location).require_ledger()
-        from pairbus.spark.live import STREAM_SETTINGS, CostWatch
+        from pairbus.reports.live import STREAM_SETTINGS, CostWatch
 
         with (
             tempfile.TemporaryDirectory(prefix="pairbus-", ignore_cleanup_errors=True) as folder,

@@ -4,8 +4,8 @@ import contextlib
 
 import click
 
-from pairbus.cli.config import Pair, pair_options
 from pairbus.cli.output import ExitCode, fail, require, say
+from pairbus.monitoring.configuration import Pair, pair_options
 
 
 @click.command("dashboard")
@@ -39,8 +39,8 @@ def command(
     """
     for module in ("starlette", "uvicorn", "jinja2", "pyarrow"):
         require(module, "web")
-    from pairbus.web.guard import is_loopback
-    from pairbus.web.serve import prepare
+    from pairbus.dashboard.guard import is_loopback
+    from pairbus.dashboard.serve import prepare
 
     if not (pair.ledger or pair.secondary):
         fail(

@@ -4,8 +4,8 @@ from typing import Any
 
 import click
 
-from pairbus.cli.config import resolve_pair
 from pairbus.cli.output import Column, Table, UserError, emit, is_terminal, json_option, require
+from pairbus.monitoring.configuration import resolve_pair
 
 
 @click.group()

@@ -5,7 +5,7 @@ pipe or as JSON::
 
     @click.command("list")
     @json_option
-    @pair_options                      # from pairbus.cli.config
+    @pair_options                      # from pairbus.monitoring.configuration
     def list_(pair: Pair) -> None:
         rows = library_call(pair)      # every number comes from the library
         table = Table("queue", Column("messages", right=True), title="Backlog queues")

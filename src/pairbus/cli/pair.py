@@ -3,7 +3,6 @@
 import click
 
 from pairbus.cli import queues
-from pairbus.cli.config import Pair, pair_options
 from pairbus.cli.output import (
     Column,
     ExitCode,
@@ -15,6 +14,7 @@ from pairbus.cli.output import (
     fail,
     json_option,
 )
+from pairbus.monitoring.configuration import Pair, pair_options
 
 COLOURS = {"failed_over": "bold red", "suspect": "yellow", "healthy": "green"}
 STATES = {
@@ -84,7 +84,7 @@ def status(pair: Pair) -> None:
     """
     if not (pair.ledger or pair.secondary):
         pair.require_ledger()
-    from pairbus.web.board import Board
+    from pairbus.monitoring.board import Board
 
     board = Board(pair)
     with doing("reading the pair's status"):

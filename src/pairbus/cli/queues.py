@@ -7,10 +7,10 @@ the queues by hand gets what `pair_namespace` would create.
 import dataclasses
 from typing import TYPE_CHECKING
 
-from pairbus.cli.config import Pair
 from pairbus.cli.output import ExitCode, doing, fail
-from pairbus.core.rotation import backlog_path
-from pairbus.web.sources import queue_number
+from pairbus.monitoring.configuration import Pair
+from pairbus.monitoring.sources import queue_number
+from pairbus.pairing.core.rotation import backlog_path
 
 if TYPE_CHECKING:
     from azure.servicebus.management import ServiceBusAdministrationClient
@@ -74,7 +74,7 @@ def create_missing(pair: Pair, count: int) -> tuple[list[str], list[str]]:
     """Create the backlog queues that are missing; return the paths created and those found."""
     from azure.core.exceptions import ResourceExistsError, ResourceNotFoundError
 
-    from pairbus._sync.backlog import QUEUE_PROPERTIES
+    from pairbus.pairing._sync.backlog_queues import QUEUE_PROPERTIES
 
     created, found = [], []
     with pair.secondary_admin() as admin:
@@ -102,7 +102,7 @@ def differences(pair: Pair, paths: list[str]) -> dict[str, list[str]]:
 
 
 def _differences(admin: "ServiceBusAdministrationClient", path: str) -> list[str]:
-    from pairbus._sync.backlog import MAX_DURATION, QUEUE_PROPERTIES
+    from pairbus.pairing._sync.backlog_queues import MAX_DURATION, QUEUE_PROPERTIES
 
     queue = admin.get_queue(path)
     wrong = [

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pairbus.cli.config import Pair, resolve_pair
 from pairbus.cli.output import (
     Column,
     ExitCode,
@@ -22,10 +21,11 @@ from pairbus.cli.output import (
     require,
 )
 from pairbus.cli.progress import spark_progress
+from pairbus.monitoring.configuration import Pair, resolve_pair
 
 if TYPE_CHECKING:
-    from pairbus.lean import LeanConnection
-    from pairbus.spark.books import Books
+    from pairbus.client import LeanConnection
+    from pairbus.reports.reconciliation import Books
 
 COLUMNS = (
     ("expected", "messages"), ("once", "once"), ("more_than_once", "more than once"),
@@ -88,7 +88,7 @@ def command(
                 peeked = str(Path(folder) / "waiting.parquet")
                 _peek(pair, peeked, locations[0])
             with spark_progress("reconcile", master) as spark:
-                from pairbus.spark.books import balance
+                from pairbus.reports.reconciliation import balance
 
                 waiting = spark.read.parquet(f"file://{peeked}") if peeked else None
                 books = balance(spark, locations, waiting, limit=limit)
@@ -102,7 +102,7 @@ def command(
 def _peek(pair: Pair, file: str, ledger: str) -> None:
     from pairbus.cli.queues import find
     from pairbus.ledger import LedgerWriter
-    from pairbus.ledger.peek import peek_backlog, save_peeked
+    from pairbus.reports.backlog_peek import peek_backlog, save_peeked
 
     endpoint = pair.require_secondary()
     paths = [queue.path for queue in find(pair)]
@@ -129,7 +129,7 @@ def _peek(pair: Pair, file: str, ledger: str) -> None:
 
 @contextlib.contextmanager
 def _connected(pair: Pair) -> Iterator["LeanConnection"]:
-    from pairbus.lean import LeanConnection
+    from pairbus.client import LeanConnection
 
     endpoint = pair.require_secondary()
     if endpoint.is_connection_string:

@@ -5,8 +5,8 @@ AMQP types of the aliases, and the syphon would refuse the message again.
 """
 
 from pairbus.amqp.message import Message
-from pairbus.cli.config import Endpoint
-from pairbus.lean import LeanConnection
+from pairbus.client import LeanConnection
+from pairbus.monitoring.configuration import Endpoint
 
 DEAD_LETTER_PROPERTIES = {"DeadLetterReason", "DeadLetterErrorDescription"}
 PAGE = 100

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pairbus.cli.config import Pair, pair_options
 from pairbus.cli.output import (
     Column,
     ExitCode,
@@ -26,10 +25,11 @@ from pairbus.cli.output import (
     wants_json,
 )
 from pairbus.cli.syphon_bar import line_of, shown
+from pairbus.monitoring.configuration import Pair, pair_options
 
 if TYPE_CHECKING:
     from pairbus.options import SyphonOptions
-    from pairbus.spark.controls import StateDir
+    from pairbus.syphon.control_files import StateDir
 
 checkpoint_option = click.option(
     "--checkpoint", metavar="FOLDER", help="Where the syphon keeps its checkpoint and controls."
@@ -217,9 +217,9 @@ class _Signals:
 
 def _dry_run(options: "SyphonOptions", settings: dict[str, Any]) -> int:
     from pairbus.cli.cost_options import money
-    from pairbus.core.pricing import Rules
-    from pairbus.ledger.prices import load_prices
-    from pairbus.spark.dryrun import dry_run
+    from pairbus.pricing import Rules
+    from pairbus.reports.dry_run import dry_run
+    from pairbus.reports.prices import load_prices
 
     rules = Rules(tier=settings["tier"].lower(), one_region=settings["one_region"])
     prices = load_prices(settings["prices"])
@@ -252,7 +252,7 @@ def _dry_run(options: "SyphonOptions", settings: dict[str, Any]) -> int:
 
 
 def _state(pair: Pair, checkpoint: str | None) -> "StateDir":
-    from pairbus.spark.controls import StateDir
+    from pairbus.syphon.control_files import StateDir
 
     place = checkpoint or pair.checkpoint
     if not place:

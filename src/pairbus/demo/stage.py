@@ -16,10 +16,10 @@ from pairbus import (
     aio,
     pair_namespace,
 )
-from pairbus.broker.clients import admin_client, aio_admin_client
-from pairbus.cli.config import Endpoint, Pair
 from pairbus.cli.output import to_plain
+from pairbus.monitoring.configuration import Endpoint, Pair
 from pairbus.options import Observer
+from pairbus.pairing.sdk.administration import admin_client, aio_admin_client
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -191,9 +191,9 @@ def start_spark() -> "SparkSession":
 
 def balance_books(spark: "SparkSession", ledger: str) -> tuple[bool, str, dict[str, Any]]:
     """Whether nothing is lost by the ledger, its verdict in a line, and what everything cost."""
-    from pairbus.ledger.prices import load_prices
-    from pairbus.spark.books import balance
-    from pairbus.spark.report import cost_report
+    from pairbus.reports.cost_report import cost_report
+    from pairbus.reports.prices import load_prices
+    from pairbus.reports.reconciliation import balance
 
     books = balance(spark, ledger)
     report = cost_report(spark, ledger, load_prices(), subscriptions={NEWS: 1})

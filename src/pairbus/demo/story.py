@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pairbus import PairedClient, aio
-from pairbus.broker.clients import admin_client
 from pairbus.cli.output import one_line
 from pairbus.demo.account import Account, Verdict, judge
 from pairbus.demo.picture import Picture, Scene
@@ -35,6 +34,7 @@ from pairbus.demo.stage import (
 )
 from pairbus.demo.traffic import Load
 from pairbus.events import Event, FailedOver, MessageBacklogged, Restored
+from pairbus.pairing.sdk.administration import admin_client
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -182,7 +182,7 @@ class Story:
         if not self._wants_page:
             return
         try:
-            from pairbus.web.serve import serving
+            from pairbus.dashboard.serve import serving
         except ModuleNotFoundError as exc:
             self.picture.say(f"no live page: {exc.name} is missing (pip install 'pairbus[web]')")
             return

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from . import files
-from .plan import FileFacts, plan
-from .schema import arrow_schema
-from .store import Store
+from pairbus.ledger import files
+from pairbus.ledger.plan import FileFacts, plan
+from pairbus.ledger.schema import arrow_schema
+from pairbus.ledger.store import Store
 
 if TYPE_CHECKING:
     import pyarrow as pa

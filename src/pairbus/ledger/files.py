@@ -11,12 +11,12 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .schema import TABLES, arrow_schema
+from pairbus.ledger.schema import TABLES, arrow_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from .store import Store
+    from pairbus.ledger.store import Store
 
 RANGES = b"pairbus.ranges"
 

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
-from . import files
-from .files import Ranges
-from .store import Store
+from pairbus.ledger import files
+from pairbus.ledger.files import Ranges
+from pairbus.ledger.store import Store
 
 TIME_COLUMN = {"operations": "minute", "messages": "at"}
 

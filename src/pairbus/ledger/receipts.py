@@ -13,9 +13,9 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from . import files
-from .store import LedgerError, Store
-from .writer import safe_name
+from pairbus.ledger import files
+from pairbus.ledger.store import LedgerError, Store
+from pairbus.ledger.writer import safe_name
 
 if TYPE_CHECKING:
     import pyarrow as pa

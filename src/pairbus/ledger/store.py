@@ -15,7 +15,7 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .schema import VERSION
+from pairbus.ledger.schema import VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

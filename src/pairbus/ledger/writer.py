@@ -18,9 +18,9 @@ import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..core.pricing import STEP
-from . import files
-from .store import LedgerError, Store, shown
+from pairbus.ledger import files
+from pairbus.ledger.store import LedgerError, Store, shown
+from pairbus.pricing import STEP
 
 if TYPE_CHECKING:
     import pyarrow.fs as pafs
@@ -99,7 +99,7 @@ class LedgerWriter:
         Args:
             namespace: the namespace that was called.
             entity: the queue, topic or subscription that was called.
-            stage: one of `pairbus.core.pricing.STAGES`.
+            stage: one of `pairbus.pricing.STAGES`.
             operation: what was called, such as `send`.
             messages: messages in the call; 0 for a poll that ended empty.
             size: encoded bytes of them all.

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pairbus.amqp.codec import decode
-from pairbus.core.syphon_message import (
+from pairbus.envelope.encoded import (
     ANNOTATIONS,
     APPLICATION,
     HEADER,

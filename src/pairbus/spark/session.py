@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .java import JavaNotFoundError, ensure_java
+from pairbus.spark.java import JavaNotFoundError, ensure_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

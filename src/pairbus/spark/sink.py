@@ -20,7 +20,7 @@ from pairbus.spark.options import ConnectorOptions, OptionError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pairbus.spark.deliver import Deliverer
+    from pairbus.syphon.deliverer import Deliverer
 
 __all__ = ["BatchWriter", "StreamWriter"]
 
@@ -90,10 +90,10 @@ def write(options: ConnectorOptions, batches: "Iterator[pa.RecordBatch]") -> Wri
 
 def open_deliverer(options: ConnectorOptions) -> "Deliverer":
     """A deliverer on this process's connections."""
-    from pairbus.spark.controls import StateDir
-    from pairbus.spark.deliver import Deliverer
-    from pairbus.spark.pool import settle_in
-    from pairbus.spark.wire import Sends, Settles, namespace_of
+    from pairbus.syphon.connections import settle_in
+    from pairbus.syphon.control_files import StateDir
+    from pairbus.syphon.deliverer import Deliverer
+    from pairbus.syphon.wire import Sends, Settles, namespace_of
 
     settle_in()
     location = options["stateLocation"]

@@ -21,16 +21,16 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from pairbus.core.syphon_limits import Grant
-from pairbus.core.syphon_message import open_message
+from pairbus.envelope.encoded import open_message
 from pairbus.spark.options import ConnectorOptions, OptionError, parse
-from pairbus.spark.reading import PeekPartition, ReceivePartition, columns_of, peek, receive
+from pairbus.spark.reader import PeekPartition, ReceivePartition, columns_of, peek, receive
 from pairbus.spark.schema import spark_schema
+from pairbus.syphon.limits import Grant
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pairbus.spark.keeper import Keeper
+    from pairbus.syphon.coordinator import Keeper
 
 __all__ = ["ServiceBusSource"]
 
@@ -127,7 +127,7 @@ class PeekStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return end
 
     def _look(self, start: dict[str, int], most: int) -> dict[str, int]:
-        from pairbus.spark.wire import Browser
+        from pairbus.syphon.wire import Browser
 
         browser = Browser(self._options.target, "doorbell")
         end = dict(start)
@@ -200,7 +200,7 @@ class ReceiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _kept(self) -> "Keeper":
         if self._keeper is None:
-            from pairbus.spark.office import open_keeper
+            from pairbus.syphon.coordinator_setup import open_keeper
 
             self._keeper = open_keeper(self._options)
             self._keeper.start()

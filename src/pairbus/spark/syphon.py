@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from pairbus.exceptions import SyphonError
 from pairbus.options import SyphonOptions
-from pairbus.spark.controls import StateDir
-from pairbus.spark.journal import Journal
-from pairbus.spark.monitor import Monitor
 from pairbus.spark.restore import restore
 from pairbus.spark.setup import Bounds, Setup
+from pairbus.syphon.control_files import StateDir
+from pairbus.syphon.journal import Journal
+from pairbus.syphon.monitor import Monitor
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

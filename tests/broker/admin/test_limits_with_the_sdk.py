@@ -157,9 +157,9 @@ def fill(namespace, count):
 
 
 def test_namespace_topic_and_subscription_take_only_so_many(monkeypatch):
-    monkeypatch.setattr("pairbus.broker.administration.MAX_ENTITIES", 2)
-    monkeypatch.setattr("pairbus.broker.administration.MAX_SUBSCRIPTIONS", 1)
-    monkeypatch.setattr("pairbus.broker.administration.MAX_RULES", 2)
+    monkeypatch.setattr("pairbus.broker.namespace.administration.MAX_ENTITIES", 2)
+    monkeypatch.setattr("pairbus.broker.namespace.administration.MAX_SUBSCRIPTIONS", 1)
+    monkeypatch.setattr("pairbus.broker.namespace.administration.MAX_RULES", 2)
     with broker.run() as ns, ns.admin_client() as client:
         client.create_queue("q")
         client.create_topic("t")

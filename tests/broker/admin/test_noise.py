@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pairbus.broker.admin import AdminApi
-from pairbus.broker.admin_read import _QUEUE, _SUBSCRIPTION, _TOPIC
-from pairbus.broker.atom import parse_xml
+from pairbus.broker.admin.api import AdminApi
+from pairbus.broker.admin.atom import parse_xml
+from pairbus.broker.admin.xml_reader import _QUEUE, _SUBSCRIPTION, _TOPIC
+from pairbus.broker.auth.sas import ALL_RIGHTS, KeyRing, make_token
 from pairbus.broker.entities.errors import ArgumentError
 from pairbus.broker.entities.model import (
     AuthorizationRule,
@@ -17,9 +18,8 @@ from pairbus.broker.entities.model import (
     SubscriptionDescription,
     TopicDescription,
 )
-from pairbus.broker.httpserver import Request
-from pairbus.broker.namespace import Namespace
-from pairbus.broker.sas import ALL_RIGHTS, KeyRing, make_token
+from pairbus.broker.namespace.namespace import Namespace
+from pairbus.broker.server.http import Request
 
 KEYS = KeyRing((AuthorizationRule("Root", ALL_RIGHTS, "key"),))
 TOKEN = make_token("sb://host", "Root", "key", expires_at=2000)

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from pairbus.amqp.message import Message
-from pairbus.lean import LeanConnection, LeanError
+from pairbus.client import LeanConnection, LeanError
 
 pytestmark = [pytest.mark.crash, pytest.mark.slow, pytest.mark.timeout(300)]
 KILLS = 10

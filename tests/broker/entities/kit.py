@@ -5,7 +5,7 @@ from __future__ import annotations
 from pairbus.amqp.message import Message
 from pairbus.broker.entities.messages import Delivery, IncomingMessage
 from pairbus.broker.entities.model import QueueDescription
-from pairbus.broker.namespace import Namespace
+from pairbus.broker.namespace.namespace import Namespace
 
 
 class Clock:

@@ -19,7 +19,7 @@ from pairbus.broker.entities.errors import (
 )
 from pairbus.broker.entities.messages import Outcome
 from pairbus.broker.entities.model import EntityStatus, QueueDescription
-from pairbus.broker.outgoing import render_delivery, render_locked
+from pairbus.broker.server.outgoing import render_delivery, render_locked
 from tests.broker.entities.kit import Bench, properties_of
 
 

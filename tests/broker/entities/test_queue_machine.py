@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from pairbus.broker.entities.errors import MessageLockLostError, MessageNotFoundError
 from pairbus.broker.entities.messages import Outcome
-from pairbus.broker.store import Store
+from pairbus.broker.store.store import Store
 from tests.broker.entities.kit import Bench, Host
 
 LOCK = 30_000

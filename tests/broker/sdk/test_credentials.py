@@ -13,10 +13,10 @@ from azure.servicebus.exceptions import ServiceBusAuthorizationError, ServiceBus
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from pairbus import broker
+from pairbus.broker.auth.jwt import make_jwt, verify_jwt
+from pairbus.broker.auth.sas import ALL_RIGHTS
 from pairbus.broker.entities.errors import UnauthorizedError
 from pairbus.broker.entities.model import AuthorizationRule
-from pairbus.broker.jwt import make_jwt, verify_jwt
-from pairbus.broker.sas import ALL_RIGHTS
 from pairbus.testing import OWNER, RECEIVER, SENDER, BrokerCredential
 
 pytestmark = [pytest.mark.sdk, pytest.mark.slow]

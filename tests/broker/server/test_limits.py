@@ -10,12 +10,12 @@ from pairbus.amqp.events import Attached, Closed, Flowed, Opened
 from pairbus.amqp.message import Message, Properties, join_batch
 from pairbus.amqp.performatives import Source, Target
 from pairbus.broker import Limits, run
-from pairbus.broker.cbs import Tokens
+from pairbus.broker.auth.sas import ALL_RIGHTS, KeyRing, make_token
 from pairbus.broker.entities.errors import UnauthorizedError
 from pairbus.broker.entities.model import AuthorizationRule
-from pairbus.broker.incoming import read_batch
-from pairbus.broker.sas import ALL_RIGHTS, KeyRing, make_token
-from pairbus.lean import LeanConnection
+from pairbus.broker.server.cbs import Tokens
+from pairbus.broker.server.incoming import read_batch
+from pairbus.client import LeanConnection
 from tests.broker.server.test_hardening import RawClient, ends
 
 
@@ -55,7 +55,7 @@ def test_a_connection_has_so_many_sessions_and_no_more(client) -> None:
 
 
 def test_answers_that_nobody_takes_end_the_connection(client, monkeypatch) -> None:
-    monkeypatch.setattr("pairbus.broker.links.MAX_PENDING_REPLIES", 3)
+    monkeypatch.setattr("pairbus.broker.server.links.MAX_PENDING_REPLIES", 3)
     engine, session = client.engine, client.session
     engine.attach_receiver(session, "in", source=Source("$cbs"), target=Target("me"))
     link = engine.attach_sender(session, "out", source=Source("me"), target=Target("$cbs"))
@@ -74,7 +74,7 @@ def test_answers_that_nobody_takes_end_the_connection(client, monkeypatch) -> No
 
 
 def test_a_connection_shows_so_many_tokens_and_no_more(monkeypatch) -> None:
-    monkeypatch.setattr("pairbus.broker.cbs.MAX_TOKENS", 2)
+    monkeypatch.setattr("pairbus.broker.server.cbs.MAX_TOKENS", 2)
     tokens = Tokens(KeyRing((AuthorizationRule("root", ALL_RIGHTS, "key"),)), time.time)
     for n in range(2):
         for _ in range(2):  # one that is renewed is no new one
@@ -84,7 +84,7 @@ def test_a_connection_shows_so_many_tokens_and_no_more(monkeypatch) -> None:
 
 
 def test_a_batch_has_so_many_messages_and_no_more(monkeypatch) -> None:
-    monkeypatch.setattr("pairbus.broker.incoming.MAX_BATCH", 2)
+    monkeypatch.setattr("pairbus.broker.server.incoming.MAX_BATCH", 2)
     one = Message.build(data=b"x").encode()
     assert len(read_batch(join_batch([one] * 2))) == 2
     with pytest.raises(AmqpError, match="too many messages"):

@@ -5,8 +5,8 @@ import logging
 import pytest
 
 from pairbus.broker import run
-from pairbus.broker.sas import make_token
-from pairbus.lean import LeanConnection, RequestFailedError
+from pairbus.broker.auth.sas import make_token
+from pairbus.client import LeanConnection, RequestFailedError
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from pairbus.broker.httpserver import MAX_BODY, HttpProtocol, Request, Response
+from pairbus.broker.server.http import MAX_BODY, HttpProtocol, Request, Response
 
 PLAIN = b"PUT /a HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello"
 CHUNKED = (

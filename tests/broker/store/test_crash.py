@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pairbus.broker.namespace import Namespace
-from pairbus.broker.store import Store
+from pairbus.broker.namespace.namespace import Namespace
+from pairbus.broker.store.store import Store
 
 WRITER = Path(__file__).with_name("writer.py")
 

@@ -18,8 +18,8 @@ from pairbus.broker.entities.model import (
     TopicDescription,
 )
 from pairbus.broker.entities.model import SubscriptionDescription as Subscription
-from pairbus.broker.namespace import Namespace
-from pairbus.broker.store import DATABASE, Store
+from pairbus.broker.namespace.namespace import Namespace
+from pairbus.broker.store.store import DATABASE, Store
 from tests.broker.entities.kit import Clock, Host
 
 

@@ -12,15 +12,15 @@ import pytest
 from pairbus.broker.entities.errors import StoreError
 from pairbus.broker.entities.messages import IncomingMessage, Outcome
 from pairbus.broker.entities.model import QueueDescription
-from pairbus.broker.log import parse
-from pairbus.broker.namespace import Namespace
-from pairbus.broker.store import DATABASE, LOG, Store
+from pairbus.broker.namespace.namespace import Namespace
+from pairbus.broker.store.log import parse
+from pairbus.broker.store.store import DATABASE, LOG, Store
 from tests.broker.entities.kit import Host
 
 
 @pytest.fixture(params=["normal", "full"])
 def store(tmp_path, request, monkeypatch):
-    monkeypatch.setattr("pairbus.broker.store.LIGHT", 64)
+    monkeypatch.setattr("pairbus.broker.store.store.LIGHT", 64)
     store = Store(tmp_path, request.param)
     yield store
     store.close()
@@ -272,7 +272,7 @@ async def test_a_lock_ends_by_itself_on_the_loop(ns):
 
 
 async def test_the_log_is_moved_into_the_file_when_it_has_grown(ns, store, tmp_path, monkeypatch):
-    monkeypatch.setattr("pairbus.broker.store.CHECKPOINT", 50)
+    monkeypatch.setattr("pairbus.broker.store.store.CHECKPOINT", 50)
     for _ in range(40):
         ns.send("q", messages(10, 4000))
         await committed(ns)

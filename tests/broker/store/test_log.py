@@ -10,9 +10,9 @@ import pytest
 from pairbus.broker.entities.errors import StoreError
 from pairbus.broker.entities.messages import IncomingMessage, Outcome
 from pairbus.broker.entities.model import QueueDescription
-from pairbus.broker.log import Log, parse
-from pairbus.broker.namespace import Namespace
-from pairbus.broker.store import DATABASE, GATHER, LOG, Store
+from pairbus.broker.namespace.namespace import Namespace
+from pairbus.broker.store.log import Log, parse
+from pairbus.broker.store.store import DATABASE, GATHER, LOG, Store
 from tests.broker.entities.kit import Host
 
 

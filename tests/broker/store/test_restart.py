@@ -15,8 +15,8 @@ from pairbus.broker.entities.model import (
     SubscriptionDescription,
     TopicDescription,
 )
-from pairbus.broker.rows import runs
-from pairbus.broker.store import DATABASE, Store, StoreInUseError
+from pairbus.broker.store.rows import runs
+from pairbus.broker.store.store import DATABASE, Store, StoreInUseError
 from tests.broker.entities.kit import Bench
 
 

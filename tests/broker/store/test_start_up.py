@@ -7,7 +7,7 @@ import sqlite3
 import psutil
 import pytest
 
-from pairbus.broker.store import DATABASE, Store
+from pairbus.broker.store.store import DATABASE, Store
 from tests.broker.entities.kit import Bench
 
 MANY = 200_000

@@ -15,11 +15,11 @@ import signal
 import sys
 from functools import partial
 
-from pairbus.broker import store as store_module
 from pairbus.broker.entities.messages import IncomingMessage, Outcome
 from pairbus.broker.entities.model import QueueDescription
-from pairbus.broker.namespace import Namespace
-from pairbus.broker.store import Store
+from pairbus.broker.namespace.namespace import Namespace
+from pairbus.broker.store import store as store_module
+from pairbus.broker.store.store import Store
 
 
 def say(letter: str, numbers: list[int]) -> None:

@@ -7,7 +7,7 @@ import pytest
 from pairbus import broker
 from pairbus.amqp.codec import encode
 from pairbus.amqp.types import Symbol, UInt
-from pairbus.lean.connection import LeanConnection
+from pairbus.client.connection import LeanConnection
 
 pytestmark = [
     pytest.mark.spark,

@@ -9,10 +9,10 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from pairbus import SendAvailabilityPairedNamespaceOptions, broker, pair_namespace
-from pairbus.ledger.prices import load_prices
 from pairbus.options import SyphonOptions
-from pairbus.spark.books import balance
-from pairbus.spark.report import cost_report
+from pairbus.reports.cost_report import cost_report
+from pairbus.reports.prices import load_prices
+from pairbus.reports.reconciliation import balance
 
 pytestmark = [
     pytest.mark.spark,

@@ -6,14 +6,14 @@ from decimal import Decimal
 
 import pytest
 
-from pairbus.core.pricing import GB, Rules
 from pairbus.ledger import LedgerWriter, write_receipts
 from pairbus.ledger.compact import compact
-from pairbus.ledger.prices import load_prices
-from pairbus.spark import cost
-from pairbus.spark.live import CostWatch
-from pairbus.spark.report import cost_report, cost_rows
-from pairbus.spark.tables import read_table
+from pairbus.pricing import GB, Rules
+from pairbus.reports import cost_job as cost
+from pairbus.reports.cost_report import cost_report, cost_rows
+from pairbus.reports.live import CostWatch
+from pairbus.reports.prices import load_prices
+from pairbus.reports.tables import read_table
 
 pytestmark = [
     pytest.mark.spark,
@@ -275,6 +275,6 @@ def test_a_compaction_in_the_middle_of_a_job_is_noticed(spark, ledger, monkeypat
             compact(ledger.place)
         return found
 
-    monkeypatch.setattr("pairbus.spark.report.read_table", read_then_compact)
+    monkeypatch.setattr("pairbus.reports.cost_report.read_table", read_then_compact)
     assert cost_report(spark, ledger.place, load_prices()) == before
     assert len(looks) == 4

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pairbus.ledger import LedgerError, LedgerWriter, Store, files, write_receipts
-from pairbus.ledger.prices import load_prices
-from pairbus.spark import reconcile
-from pairbus.spark.books import balance
-from pairbus.spark.report import cost_report
-from pairbus.spark.screen import closed_verdicts, in_open_buckets, screen
-from pairbus.spark.tables import read_table, stream_table
+from pairbus.reports import reconcile_job as reconcile
+from pairbus.reports.cost_report import cost_report
+from pairbus.reports.prefilter import closed_verdicts, in_open_buckets, screen
+from pairbus.reports.prices import load_prices
+from pairbus.reports.reconciliation import balance
+from pairbus.reports.tables import read_table, stream_table
 
 pytestmark = [
     pytest.mark.spark,

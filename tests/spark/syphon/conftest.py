@@ -10,7 +10,7 @@ import pytest
 from pairbus import broker
 from pairbus.amqp.codec import encode
 from pairbus.amqp.types import Timestamp
-from pairbus.lean.connection import LeanConnection
+from pairbus.client.connection import LeanConnection
 from pairbus.options import SyphonOptions
 
 PREFIX = "contoso/x-servicebus-transfer"

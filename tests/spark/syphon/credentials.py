@@ -5,7 +5,7 @@ from pathlib import Path
 
 from azure.core.credentials import AzureNamedKeyCredential
 
-from pairbus.broker.credentials import BrokerCredential
+from pairbus.broker.auth.credentials import BrokerCredential
 
 LIFETIME = 5  # seconds
 FOLDER = "PAIRBUS_TEST_CREDENTIALS"  # a variable that the workers get from Java's start

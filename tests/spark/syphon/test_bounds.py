@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 
 from pairbus.exceptions import SyphonError
-from pairbus.ledger.prices import load_prices
+from pairbus.reports.prices import load_prices
 from tests.spark.syphon.conftest import PREFIX, backlog_message
 
 pytestmark = [
@@ -86,7 +86,7 @@ def test_a_query_that_spark_gave_up_starts_again_or_says_why_and_loses_nothing(
 
 
 def test_a_dry_run_counts_and_touches_nothing(pair, spark):
-    from pairbus.spark.dryrun import dry_run
+    from pairbus.reports.dry_run import dry_run
 
     pair.fill([backlog_message("orders", n) for n in range(3)])
     pair.fill([backlog_message("other", 3), backlog_message(None, 4)], index=1)

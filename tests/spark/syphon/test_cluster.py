@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from pairbus import broker
-from pairbus.lean.connection import LeanConnection
+from pairbus.client.connection import LeanConnection
 from tests.spark.syphon.conftest import PREFIX, Pair, backlog_message, order_of
 
 pytestmark = [

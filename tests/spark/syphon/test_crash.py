@@ -22,13 +22,13 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
-from pairbus.broker.clients import admin_client
-from pairbus.core.syphon_message import open_message
-from pairbus.lean.connection import LeanConnection
-from pairbus.spark.journal import Journal, Left
+from pairbus.client.connection import LeanConnection
+from pairbus.envelope.encoded import open_message
+from pairbus.pairing.sdk.administration import admin_client
 from pairbus.spark.options import Target
 from pairbus.spark.rows import message_id
-from pairbus.spark.wire import BacklogSide
+from pairbus.syphon.journal import Journal, Left
+from pairbus.syphon.wire import BacklogSide
 from tests.spark.syphon.conftest import PREFIX, backlog_message, order_of
 
 pytestmark = [

@@ -5,12 +5,12 @@ import time
 import pyarrow as pa
 import pytest
 
-from pairbus.core.syphon_limits import Grant
-from pairbus.spark.controls import StateDir
-from pairbus.spark.deliver import Deliverer
 from pairbus.spark.options import Target, parse
-from pairbus.spark.reading import ReceivePartition, receive
-from pairbus.spark.wire import Sends, Settles
+from pairbus.spark.reader import ReceivePartition, receive
+from pairbus.syphon.control_files import StateDir
+from pairbus.syphon.deliverer import Deliverer
+from pairbus.syphon.limits import Grant
+from pairbus.syphon.wire import Sends, Settles
 from tests.spark.syphon.conftest import PREFIX, backlog_message
 
 pytestmark = pytest.mark.slow

@@ -5,8 +5,8 @@ import time
 import pytest
 from azure.core.credentials import AzureNamedKeyCredential
 
-from pairbus.spark.doorbell import Doorbell
 from pairbus.spark.options import Target
+from pairbus.syphon.doorbell import Doorbell
 from tests.spark.syphon.conftest import PREFIX, backlog_message
 
 pytestmark = pytest.mark.slow

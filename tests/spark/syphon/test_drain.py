@@ -13,7 +13,7 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType
 
-from pairbus import envelope
+from pairbus.envelope import aliases as envelope
 from tests.spark.syphon.conftest import PREFIX, backlog_message
 
 pytestmark = [

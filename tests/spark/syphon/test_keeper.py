@@ -4,12 +4,12 @@ import os
 
 import pytest
 
-from pairbus.core.syphon import Backoff
-from pairbus.core.syphon_waiting import WaitingRoom
-from pairbus.spark.controls import StateDir
-from pairbus.spark.doubt import Look
-from pairbus.spark.journal import Journal
-from pairbus.spark.keeper import Keeper
+from pairbus.syphon.backoff import Backoff
+from pairbus.syphon.control_files import StateDir
+from pairbus.syphon.coordinator import Keeper
+from pairbus.syphon.held import WaitingRoom
+from pairbus.syphon.journal import Journal
+from pairbus.syphon.orphaned_locks import Look
 
 
 class Queues:

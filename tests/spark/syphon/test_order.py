@@ -12,14 +12,14 @@ import pytest
 
 from pairbus import broker
 from pairbus.amqp.message import Message
-from pairbus.core.syphon_limits import Grant
-from pairbus.lean.connection import LeanConnection
-from pairbus.spark.controls import StateDir
-from pairbus.spark.journal import Page
-from pairbus.spark.keeper import Keeper
+from pairbus.client.connection import LeanConnection
 from pairbus.spark.options import Target, parse
-from pairbus.spark.reading import ReceivePartition, receive
-from pairbus.spark.wire import BacklogSide, Receiving
+from pairbus.spark.reader import ReceivePartition, receive
+from pairbus.syphon.control_files import StateDir
+from pairbus.syphon.coordinator import Keeper
+from pairbus.syphon.journal import Page
+from pairbus.syphon.limits import Grant
+from pairbus.syphon.wire import BacklogSide, Receiving
 from pairbus.testing import FakeClock
 from tests.spark.syphon.conftest import PREFIX, backlog_message, make_queues
 from tests.spark.syphon.test_keeper import Bell

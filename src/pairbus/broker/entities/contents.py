@@ -11,9 +11,8 @@ from pairbus.amqp.codec import decode, encode
 from pairbus.amqp.errors import ProtocolError
 from pairbus.amqp.message import Message, Properties
 from pairbus.amqp.types import Symbol, Timestamp
-
-from .messages import IncomingMessage
-from .sqlfilter_action import Changes
+from pairbus.broker.entities.messages import IncomingMessage
+from pairbus.broker.filters.actions import Changes
 
 _FIELDS = {
     "message_id": "message_id",

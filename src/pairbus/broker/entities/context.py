@@ -9,13 +9,13 @@ import heapq
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
-from .counters import OperationCounter
-from .journal import Journal
-from .messages import NEVER, StoredMessage
+from pairbus.broker.entities.counters import OperationCounter
+from pairbus.broker.entities.journal import Journal
+from pairbus.broker.entities.messages import NEVER, StoredMessage
 
 if TYPE_CHECKING:
-    from .router import Router
-    from .shelf import Shelf
+    from pairbus.broker.entities.message_store import Shelf
+    from pairbus.broker.entities.router import Router
 
 Load = Callable[["Shelf", list[StoredMessage]], None]
 """Reads the bytes of messages from the store into them."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .context import Context
-from .messages import NEVER, IncomingMessage
+from pairbus.broker.entities.context import Context
+from pairbus.broker.entities.messages import NEVER, IncomingMessage
 
 
 class History:

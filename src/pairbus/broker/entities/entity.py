@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from .context import Context
-from .dedup import History
-from .messages import NEVER
-from .model import QueueDescription, SubscriptionDescription, TopicDescription
-from .queue import Queue
-from .rules import RuleSet
-from .sessions import SessionQueue
-from .settings import Settings, settings_of
+from pairbus.broker.entities.context import Context
+from pairbus.broker.entities.dedup import History
+from pairbus.broker.entities.messages import NEVER
+from pairbus.broker.entities.model import (
+    QueueDescription,
+    SubscriptionDescription,
+    TopicDescription,
+)
+from pairbus.broker.entities.queue import Queue
+from pairbus.broker.entities.rules import RuleSet
+from pairbus.broker.entities.sessions import SessionQueue
+from pairbus.broker.entities.settings import Settings, settings_of
 
 DEAD_LETTER = "$DeadLetterQueue"
 TRANSFER_DEAD_LETTER = "$Transfer/$DeadLetterQueue"

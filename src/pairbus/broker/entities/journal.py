@@ -16,8 +16,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .messages import StoredMessage
-    from .shelf import Shelf
+    from pairbus.broker.entities.message_store import Shelf
+    from pairbus.broker.entities.messages import StoredMessage
 
 SEQUENCE_BITS = 40
 """A queue may number a million million messages, and there may be eight million queues."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from .errors import BrokerError
+    from pairbus.broker.entities.errors import BrokerError
 
 PING_CONTENT_TYPE = "application/vnd.ms-servicebus-ping"
 """A message of this content type asks whether the entity takes messages, and goes nowhere."""

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TypeAlias
 
-from .errors import ArgumentError
-from .model_limits import (
+from pairbus.broker.entities.errors import ArgumentError
+from pairbus.broker.entities.model_limits import (
     DEFAULT_MAX_MESSAGE_KILOBYTES,
     MAX_DELIVERY_COUNT,
     MAX_USER_METADATA,
@@ -35,7 +35,7 @@ from .model_limits import (
     entity_key,
     subscription_path,
 )
-from .model_rules import (
+from pairbus.broker.entities.model_rules import (
     DEFAULT_RULE,
     AccessRight,
     AuthorizationRule,
@@ -48,7 +48,7 @@ from .model_rules import (
     TrueFilter,
     check_authorization_rules,
 )
-from .model_values import (
+from pairbus.broker.entities.model_values import (
     MAX_DURATION,
     Pairs,
     Scalar,

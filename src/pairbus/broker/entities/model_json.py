@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any, TypeAlias
 
-from .model import (
+from pairbus.broker.entities.model import (
     AccessRight,
     AuthorizationRule,
     AvailabilityStatus,

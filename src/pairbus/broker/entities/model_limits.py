@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import timedelta
 
-from .errors import ArgumentError, QuotaExceededError
+from pairbus.broker.entities.errors import ArgumentError, QuotaExceededError
 
 MAX_PATH_LENGTH = 260
 MAX_NAME_LENGTH = 50

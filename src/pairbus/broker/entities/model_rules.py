@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypeAlias
 
-from .errors import ArgumentError
-from .model_limits import (
+from pairbus.broker.entities.errors import ArgumentError
+from pairbus.broker.entities.model_limits import (
     MAX_AUTHORIZATION_RULES,
     MAX_RULE_PROPERTIES,
     MAX_SQL_LENGTH,
@@ -16,7 +16,7 @@ from .model_limits import (
     at_most,
     check_name,
 )
-from .model_values import Pairs, parse_typed
+from pairbus.broker.entities.model_values import Pairs, parse_typed
 
 
 @dataclass(frozen=True, slots=True)

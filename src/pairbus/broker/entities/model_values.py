@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
-from .errors import ArgumentError
+from pairbus.broker.entities.errors import ArgumentError
 
 MAX_DURATION = timedelta(days=10675199, hours=2, minutes=48, seconds=5, microseconds=477580)
 """The service's maximum, ``P10675199DT2H48M5.4775807S``: .NET's ``TimeSpan.MaxValue``."""

@@ -12,16 +12,16 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from .context import Context
-from .errors import (
+from pairbus.broker.entities.context import Context
+from pairbus.broker.entities.errors import (
     ArgumentError,
     BrokerError,
     EntityDisabledError,
     MessageLockLostError,
     MessageNotFoundError,
 )
-from .lane import Lane
-from .messages import (
+from pairbus.broker.entities.message_store import Shelf
+from pairbus.broker.entities.messages import (
     ACTIVE,
     DEFERRED,
     LOCKED,
@@ -32,11 +32,11 @@ from .messages import (
     Outcome,
     StoredMessage,
 )
-from .settings import Settings
-from .shelf import Shelf
+from pairbus.broker.entities.ready_queue import Lane
+from pairbus.broker.entities.settings import Settings
 
 if TYPE_CHECKING:
-    from .receiver import Receiver
+    from pairbus.broker.entities.receiver import Receiver
 
 SERVE = 256  # messages that one receiver gets before the next one has its turn
 LOCK_LOST = (

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from .counters import STEP, billable
-from .errors import BrokerError, MessageLockLostError, SessionLockLostError
-from .messages import Delivery, Outcome, ReceiverHost, SessionInfo
+from pairbus.broker.entities.counters import STEP, billable
+from pairbus.broker.entities.errors import BrokerError, MessageLockLostError, SessionLockLostError
+from pairbus.broker.entities.messages import Delivery, Outcome, ReceiverHost, SessionInfo
 
 if TYPE_CHECKING:
-    from .queue import Queue
-    from .sessions import Session
+    from pairbus.broker.entities.queue import Queue
+    from pairbus.broker.entities.sessions import Session
 
 Clock = Callable[[], int]
 
@@ -156,7 +156,7 @@ class Receiver:
             return SessionLockLostError(
                 f"The lock of the session '{self.session_id}' has expired: accept it again."
             )
-        from .queue import LOCK_LOST
+        from pairbus.broker.entities.queue import LOCK_LOST
 
         return MessageLockLostError(LOCK_LOST)
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from pairbus.amqp.errors import ProtocolError
-
-from .contents import View, message_id_of, set_properties
-from .context import Context
-from .counters import STEP, Kind, billable
-from .entity import Entity, QueueEntity, TopicEntity
-from .errors import (
+from pairbus.broker.entities.contents import View, message_id_of, set_properties
+from pairbus.broker.entities.context import Context
+from pairbus.broker.entities.counters import STEP, Kind, billable
+from pairbus.broker.entities.entity import Entity, QueueEntity, TopicEntity
+from pairbus.broker.entities.errors import (
     ArgumentError,
     BrokerError,
     EntityDisabledError,
@@ -18,15 +17,15 @@ from .errors import (
     NotAllowedError,
     QuotaExceededError,
 )
-from .messages import (
+from pairbus.broker.entities.messages import (
     ACTIVE,
     NEVER,
     PING_CONTENT_TYPE,
     IncomingMessage,
     StoredMessage,
 )
-from .queue import SERVE, Queue
-from .sqlfilter_values import FilterError
+from pairbus.broker.entities.queue import SERVE, Queue
+from pairbus.broker.filters.values import FilterError
 
 MAX_HOPS = 4
 MAX_ID_LENGTH = 128

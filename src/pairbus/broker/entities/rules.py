@@ -6,12 +6,12 @@ an action that matches lets in a copy of its own, changed by the action.
 
 from __future__ import annotations
 
-from .contents import View, changed_copy
-from .errors import EntityExistsError, EntityNotFoundError
-from .messages import IncomingMessage
-from .model import RuleDescription, TrueFilter
-from .sqlfilter import Filter, compile_filter
-from .sqlfilter_action import Action, compile_action
+from pairbus.broker.entities.contents import View, changed_copy
+from pairbus.broker.entities.errors import EntityExistsError, EntityNotFoundError
+from pairbus.broker.entities.messages import IncomingMessage
+from pairbus.broker.entities.model import RuleDescription, TrueFilter
+from pairbus.broker.filters.actions import Action, compile_action
+from pairbus.broker.filters.compiled import Filter, compile_filter
 
 
 class RuleSet:

@@ -10,13 +10,17 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
-from .context import Context
-from .errors import BrokerError, SessionCannotBeLockedError, SessionLockLostError
-from .lane import Lane
-from .messages import ACTIVE, NEVER, Outcome, StoredMessage
-from .queue import SERVE, Queue
-from .receiver import Receiver
-from .settings import Settings
+from pairbus.broker.entities.context import Context
+from pairbus.broker.entities.errors import (
+    BrokerError,
+    SessionCannotBeLockedError,
+    SessionLockLostError,
+)
+from pairbus.broker.entities.messages import ACTIVE, NEVER, Outcome, StoredMessage
+from pairbus.broker.entities.queue import SERVE, Queue
+from pairbus.broker.entities.ready_queue import Lane
+from pairbus.broker.entities.receiver import Receiver
+from pairbus.broker.entities.settings import Settings
 
 Accept = Callable[["Session"], None]
 Refuse = Callable[[BrokerError], None]

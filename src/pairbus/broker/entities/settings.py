@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from .messages import NEVER
-from .model import (
+from pairbus.broker.entities.messages import NEVER
+from pairbus.broker.entities.model import (
     MAX_DURATION,
     EntityDescription,
     QueueDescription,

@@ -1,0 +1,129 @@
+"""Answers to administration clients: entities as Atom entries and feeds, refusals as errors."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from pairbus.broker.admin.atom import (
+    Entry,
+    entry_document,
+    error_document,
+    feed_document,
+    timestamp,
+)
+from pairbus.broker.admin.requests import Call
+from pairbus.broker.admin.xml_writer import write_queue, write_rule, write_subscription, write_topic
+from pairbus.broker.entities.errors import BrokerError
+from pairbus.broker.entities.model import (
+    QueueDescription,
+    RuleDescription,
+    SubscriptionDescription,
+    TopicDescription,
+)
+from pairbus.broker.entities.model_json import Description, dump_description
+from pairbus.broker.server.http import Response
+
+if TYPE_CHECKING:
+    from pairbus.broker.namespace.namespace import Namespace
+
+_XML = "application/atom+xml;type=entry;charset=utf-8"
+_FEED = "application/atom+xml;type=feed;charset=utf-8"
+_ERROR = "application/xml;charset=utf-8"
+_SUB_CODES = {400: "40000", 403: "40300", 404: "40400", 409: "40900", 412: "41200"}
+_WORDS = {
+    400: "Bad Request",
+    403: "Forbidden",
+    404: "Not Found",
+    409: "Conflict",
+    412: "Precondition Failed",
+}
+
+
+class Answers:
+    """Writes answers about the entities of one namespace."""
+
+    def __init__(self, namespace: Namespace, now: Callable[[], float], created: datetime) -> None:
+        self._namespace = namespace
+        self._now = now
+        self._created = created
+
+    def describe(
+        self, call: Call, found: QueueDescription | TopicDescription | SubscriptionDescription
+    ) -> Entry:
+        """An entity as an entry."""
+        path = found.path if isinstance(found, SubscriptionDescription) else found.name
+        runtime = self._namespace.runtime(path)
+        match found:
+            case QueueDescription():
+                content = write_queue(
+                    found, runtime, call.address, has_message_size=call.has_message_size
+                )
+            case TopicDescription():
+                content = write_topic(found, runtime, has_message_size=call.has_message_size)
+            case SubscriptionDescription():
+                content = write_subscription(found, runtime, call.address)
+        return Entry(
+            call.href(path),
+            found.name,
+            runtime.created_at_utc,
+            runtime.updated_at_utc,
+            content,
+            etag_of(found),
+        )
+
+    def describe_rule(self, call: Call, rule: RuleDescription) -> Entry:
+        """A rule as an entry."""
+        created = rule.created_at_utc or self._created
+        href = call.href(f"{call.target.path}/rules/{rule.name}")
+        return Entry(href, rule.name, created, created, write_rule(rule), etag_of(rule))
+
+    def entry(self, status: int, entry: Entry) -> Response:
+        """The answer with one entry."""
+        headers = {"content-type": _XML}
+        if entry.etag:
+            headers["etag"] = entry.etag
+        return Response(status, entry_document(entry, self._namespace.name), headers)
+
+    def feed(
+        self,
+        call: Call,
+        path: str,
+        title: str,
+        entries: Sequence[Entry],
+        next_href: str | None = None,
+    ) -> Response:
+        """The answer with many entries, or none."""
+        body = feed_document(
+            call.href(path),
+            title,
+            entries,
+            self._namespace.name,
+            updated=datetime.fromtimestamp(self._now(), UTC),
+            next_href=next_href,
+        )
+        return Response(200, body, {"content-type": _FEED})
+
+    def refusal(self, error: BrokerError, where: str) -> Response:
+        """The answer that says why not."""
+        status = error.http_status
+        prefix = ""
+        if status in _SUB_CODES:
+            prefix = f"SubCode={_SUB_CODES[status]}. {_WORDS[status]}. "
+        when = timestamp(datetime.fromtimestamp(self._now(), UTC))
+        detail = (
+            f"{prefix}{error.description} TrackingId:{uuid.uuid4()}, "
+            f"SystemTracker:{self._namespace.name}:{unquote(where).strip('/')[:300]}, "
+            f"Timestamp:{when}"
+        )
+        return Response(status, error_document(status, detail), {"content-type": _ERROR})
+
+
+def etag_of(description: Description) -> str:
+    """A text that changes when the description does, and tells nothing of its keys."""
+    digest = hashlib.sha256(dump_description(description).encode()).hexdigest()
+    return f'"{digest[:32]}"'

@@ -1,0 +1,201 @@
+"""XML as the administration API speaks it: read with care, written plainly.
+
+Reading: a document type, an entity, a deep tree or too many elements are refused before they can
+cost anything (the classical attacks need one of them); names are compared without their namespace,
+since clients write prefixes in many ways. Writing: Atom entries and feeds around descriptions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import NoReturn
+from xml.parsers import expat
+from xml.sax.saxutils import escape
+
+from pairbus.broker.entities.errors import ArgumentError
+
+ATOM = "http://www.w3.org/2005/Atom"
+SERVICE_BUS = "http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"
+COUNTS = "http://schemas.microsoft.com/netservices/2011/06/servicebus"
+INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
+SCHEMA = "http://www.w3.org/2001/XMLSchema"
+
+MAX_DEPTH = 24
+MAX_ELEMENTS = 5000
+MAX_BYTES = 512 * 1024
+
+_UNWRITABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+
+
+@dataclass(slots=True)
+class Element:
+    """An element that was read: local names only, text without that of its children."""
+
+    name: str
+    attributes: dict[str, str] = field(default_factory=dict)
+    text: str = ""
+    children: list[Element] = field(default_factory=list)
+
+    def find(self, name: str) -> Element | None:
+        """The first child of that name."""
+        return next((child for child in self.children if child.name == name), None)
+
+    def __iter__(self) -> Iterator[Element]:
+        return iter(self.children)
+
+    @property
+    def is_nil(self) -> bool:
+        """Whether the element says that it has no value (``i:nil``)."""
+        return self.attributes.get("nil") in ("true", "1")
+
+
+class _RefusedError(Exception):
+    """Raised inside the parser's callbacks."""
+
+
+def parse_xml(body: bytes) -> Element:
+    """The root element of a document; ArgumentError for what is not well-formed or not harmless."""
+    if len(body) > MAX_BYTES:
+        raise ArgumentError(f"The request body is larger than {MAX_BYTES} bytes.")
+    stack = [Element("")]
+    count = 0
+
+    def start(name: str, attributes: dict[str, str]) -> None:
+        nonlocal count
+        count += 1
+        if len(stack) > MAX_DEPTH or count > MAX_ELEMENTS:
+            raise _RefusedError
+        local = {key.rpartition(" ")[2]: value for key, value in attributes.items()}
+        element = Element(name.rpartition(" ")[2], local)
+        stack[-1].children.append(element)
+        stack.append(element)
+
+    def text(data: str) -> None:
+        stack[-1].text += data
+
+    def end(name: str) -> None:
+        stack.pop()
+
+    def refuse(*_: object) -> NoReturn:
+        raise _RefusedError
+
+    parser = expat.ParserCreate(namespace_separator=" ")
+    parser.buffer_text = True
+    parser.StartElementHandler = start
+    parser.EndElementHandler = end
+    parser.CharacterDataHandler = text
+    parser.StartDoctypeDeclHandler = refuse
+    parser.EntityDeclHandler = refuse
+    parser.UnparsedEntityDeclHandler = refuse
+    parser.ExternalEntityRefHandler = refuse
+    parser.ProcessingInstructionHandler = refuse
+    try:
+        parser.Parse(body, True)
+    except (expat.ExpatError, ValueError, LookupError):
+        raise ArgumentError("The request body is not well-formed XML.") from None
+    except _RefusedError:
+        raise ArgumentError("The request body has XML that is not accepted here.") from None
+    return stack[0].children[0]
+
+
+def content_of(body: bytes, *names: str) -> Element:
+    """The description inside an Atom entry, one of those *names*, or ArgumentError."""
+    root = parse_xml(body)
+    content = root.find("content") if root.name == "entry" else None
+    if content is not None:
+        for child in content:
+            if child.name in names:
+                return child
+    raise ArgumentError(f"The request body must be an Atom entry with a {' or '.join(names)}.")
+
+
+# --- writing --------------------------------------------------------------------------------------
+
+
+def tag(name: str, content: str, attributes: str = "") -> str:
+    """An element around content that is XML already."""
+    return f"<{name}{attributes}>{content}</{name}>"
+
+
+def leaf(name: str, value: str, attributes: str = "") -> str:
+    """An element with text."""
+    return tag(name, quote(value), attributes)
+
+
+def quote(value: str) -> str:
+    """Text, safe inside an element or an attribute, and read back as it was."""
+    value = _UNWRITABLE.sub("\ufffd", value)
+    return escape(value, {'"': "&quot;", "\r": "&#13;", "\n": "&#10;", "\t": "&#9;"})
+
+
+def timestamp(moment: datetime) -> str:
+    """A time as the service writes it."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f") + "Z"
+
+
+def boolean(value: bool) -> str:
+    """A truth value as XML schema writes it."""
+    return "true" if value else "false"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One entity on its way to the client."""
+
+    href: str
+    title: str
+    published: datetime
+    updated: datetime
+    content: str
+    etag: str = ""
+
+
+def _entry(entry: Entry, author: str, attributes: str = "") -> str:
+    return tag(
+        "entry",
+        leaf("id", entry.href)
+        + leaf("title", entry.title, ' type="text"')
+        + leaf("published", timestamp(entry.published))
+        + leaf("updated", timestamp(entry.updated))
+        + tag("author", leaf("name", author))
+        + f'<link rel="self" href="{quote(entry.href)}"/>'
+        + tag("content", entry.content, ' type="application/xml"'),
+        attributes,
+    )
+
+
+def entry_document(entry: Entry, author: str) -> bytes:
+    """An Atom entry as a document."""
+    return _entry(entry, author, f' xmlns="{ATOM}"').encode()
+
+
+def feed_document(
+    href: str,
+    title: str,
+    entries: Iterable[Entry],
+    author: str,
+    *,
+    updated: datetime,
+    next_href: str | None = None,
+) -> bytes:
+    """An Atom feed as a document; the second link, if there is one, leads to the next page."""
+    links = f'<link rel="self" href="{quote(href)}"/>'
+    if next_href is not None:
+        links += f'<link rel="next" href="{quote(next_href)}"/>'
+    return tag(
+        "feed",
+        leaf("title", title, ' type="text"')
+        + leaf("id", href)
+        + leaf("updated", timestamp(updated))
+        + links
+        + "".join(_entry(entry, author) for entry in entries),
+        f' xmlns="{ATOM}"',
+    ).encode()
+
+
+def error_document(status: int, detail: str) -> bytes:
+    """The body of a refusal."""
+    return tag("Error", leaf("Code", str(status)) + leaf("Detail", detail)).encode()

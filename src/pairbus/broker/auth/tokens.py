@@ -1,0 +1,15 @@
+"""Tokens of either kind: shared access signatures, and bearer tokens of the broker's own."""
+
+from __future__ import annotations
+
+from pairbus.broker.auth.jwt import is_jwt, verify_jwt
+from pairbus.broker.auth.sas import Claims, KeyRing
+from pairbus.broker.auth.sas import verify_token as verify_signature
+
+
+def verify_token(token: str, audience: str, keys: KeyRing, now: float) -> Claims:
+    """The claims of a token presented for *audience*; UnauthorizedError says why there are none."""
+    token = token.removeprefix("Bearer ")
+    if is_jwt(token):
+        return verify_jwt(token, keys.namespace_rules, now)
+    return verify_signature(token, audience, keys, now)

@@ -1,0 +1,275 @@
+"""A TCP proxy that misbehaves on demand, between a client and any broker."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from types import TracebackType
+from typing import Any
+from urllib.parse import urlsplit
+
+from pairbus.broker.server.listener import abort_with_reset
+
+MODES = ("pass", "refuse", "reset", "stall", "deaf", "slow", "cut")
+
+
+class FaultProxy:
+    """A TCP proxy before a broker (or the real service) that can be told to misbehave.
+
+    Args:
+        target: A connection string, or "host:port".
+
+    Modes, changed at any time with `proxy.mode = …`; a change is in force when it returns:
+
+    * `pass`: forwards all bytes.
+    * `refuse`: the listener is closed, connections are reset.
+    * `reset`: connections are reset, new ones as soon as they are accepted.
+    * `stall`: nothing is forwarded in either direction, nor lost: `pass` goes on where it stopped.
+    * `deaf`: the client is heard by the broker, but its answers are swallowed.
+    * `slow`: each piece of data waits for `latency` seconds.
+    * `cut`: half of the next piece of data from a client is forwarded, then all is reset.
+    """
+
+    def __init__(self, target: str, *, host: str = "127.0.0.1", latency: float = 0.05) -> None:
+        self._target_string = target
+        if "Endpoint=" in target:
+            endpoint = next(p for p in target.split(";") if p.startswith("Endpoint="))
+            parts = urlsplit(endpoint.partition("=")[2])
+            self.target = (parts.hostname or "127.0.0.1", parts.port or 5672)
+        else:
+            name, _, port = target.rpartition(":")
+            self.target = (name, int(port))
+        self.host = host
+        self.port = 0
+        self.latency = latency
+        self._mode = "pass"
+        self.pipes: set[_Pipe] = set()
+        self._listener: socket.socket | None = None
+        self._joining: set[asyncio.Task[Any]] = set()
+        self.loop = asyncio.new_event_loop()
+        self._thread: threading.Thread | None = None
+
+    def __repr__(self) -> str:
+        return f"<FaultProxy {self.host}:{self.port} {self._mode} connections={len(self.pipes)}>"
+
+    def __enter__(self) -> FaultProxy:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def start(self) -> FaultProxy:
+        """Listen on a free port."""
+        self._thread = threading.Thread(
+            target=self.loop.run_forever, name="pairbus-fault-proxy", daemon=True
+        )
+        self._thread.start()
+        self._wait(self._listen())
+        return self
+
+    def close(self) -> None:
+        """Stop listening and reset what is open."""
+        if self._thread is None:
+            return
+        self._wait(self._stop())
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+        self.loop.close()
+        self._thread = None
+
+    @property
+    def address(self) -> str:
+        """The proxy's "host:port"."""
+        return f"{self.host}:{self.port}"
+
+    @property
+    def connection_string(self) -> str:
+        """The target's connection string, by way of the proxy."""
+        parts = [
+            f"Endpoint=sb://{self.address}" if part.startswith("Endpoint=") else part
+            for part in self._target_string.split(";")
+        ]
+        return ";".join(parts)
+
+    @property
+    def mode(self) -> str:
+        """What the proxy does with connections: one of `MODES`."""
+        return self._mode
+
+    @mode.setter
+    def mode(self, mode: str) -> None:
+        if mode not in MODES:
+            raise ValueError(f"unknown mode {mode!r}; there are {', '.join(MODES)}")
+        self._wait(self._change(mode))
+
+    @property
+    def connections(self) -> int:
+        """How many connections are open through the proxy."""
+        return len(self.pipes)
+
+    def _wait(self, work: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self.loop).result(10)
+
+    async def _listen(self) -> None:
+        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((self.host, self.port))
+        self.port = listener.getsockname()[1]
+        listener.listen(100)
+        listener.setblocking(False)
+        self._listener = listener
+        self.loop.add_reader(listener, self._accept, listener)
+
+    def _accept(self, listener: socket.socket) -> None:
+        # Not by `create_server`: who is accepted just when that is closed is forgotten, half open.
+        try:
+            connection, _ = listener.accept()
+        except OSError:
+            return  # it has gone away again
+        connection.setblocking(False)
+        joining = self.loop.connect_accepted_socket(lambda: _ClientSide(self), connection)
+        task = self.loop.create_task(joining)
+        self._joining.add(task)
+        task.add_done_callback(self._joining.discard)
+
+    async def _change(self, mode: str) -> None:
+        before, self._mode = self._mode, mode
+        if mode in {"refuse", "reset"} or (before == "deaf" and mode != "deaf"):
+            for pipe in list(self.pipes):
+                pipe.abort()
+        if mode == "refuse":
+            await self._close_listener()
+        elif self._listener is None:
+            await self._listen()
+        for pipe in list(self.pipes):
+            pipe.pump()
+
+    async def _stop(self) -> None:
+        await self._close_listener()
+        for pipe in list(self.pipes):
+            pipe.abort()
+        await asyncio.sleep(0)  # lets the transports tell their protocols
+        for task in asyncio.all_tasks(self.loop) - {asyncio.current_task()}:
+            task.cancel()
+        await asyncio.sleep(0)
+
+    async def _close_listener(self) -> None:
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            self.loop.remove_reader(listener)
+            listener.close()
+            if self._joining:
+                await asyncio.wait(self._joining)
+            for pipe in list(self.pipes):  # what came in meanwhile
+                pipe.abort()
+
+
+class _Pipe:
+    """One client's connection and ours to the target, with what waits in each direction."""
+
+    def __init__(self, proxy: FaultProxy, client: asyncio.Transport) -> None:
+        self.proxy = proxy
+        self.client: asyncio.Transport | None = client
+        self.target: asyncio.Transport | None = None
+        self.to_target = bytearray()
+        self.to_client = bytearray()
+        proxy.pipes.add(self)
+
+    def pump(self) -> None:
+        mode = self.proxy.mode
+        if mode == "stall":
+            return
+        if mode == "cut" and self.to_target and self.target is not None:
+            self.target.write(bytes(self.to_target[: max(1, len(self.to_target) // 2)]))
+            self.proxy.loop.call_later(0.02, self.abort)  # lets the half arrive
+            self.to_target.clear()
+            return
+        to_client = bytes(self.to_client)
+        self.to_client.clear()
+        to_target = b""
+        if self.target is not None:
+            to_target = bytes(self.to_target)
+            self.to_target.clear()
+        if mode == "slow":
+            self.proxy.loop.call_later(self.proxy.latency, self._flush, to_target, to_client)
+        else:
+            self._flush(to_target, b"" if mode == "deaf" else to_client)
+
+    def _flush(self, to_target: bytes, to_client: bytes) -> None:
+        if to_target and self.target is not None:
+            self.target.write(to_target)
+        if to_client and self.client is not None:
+            self.client.write(to_client)
+
+    def abort(self) -> None:
+        self.proxy.pipes.discard(self)
+        for transport in (self.client, self.target):
+            if transport is not None:
+                abort_with_reset(transport)
+        self.client = self.target = None
+
+    def lost(self) -> None:
+        """One side has closed: so does the other, after what was sent to it."""
+        self.proxy.pipes.discard(self)
+        for transport in (self.client, self.target):
+            if transport is not None:
+                transport.close()
+        self.client = self.target = None
+
+
+class _ClientSide(asyncio.Protocol):
+    def __init__(self, proxy: FaultProxy) -> None:
+        self.proxy = proxy
+        self.pipe: _Pipe | None = None
+        self.dialing: asyncio.Task[None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        if self.proxy.mode == "reset":
+            abort_with_reset(transport)
+            return
+        self.pipe = _Pipe(self.proxy, transport)
+        self.dialing = self.proxy.loop.create_task(self._dial(self.pipe))
+
+    async def _dial(self, pipe: _Pipe) -> None:
+        try:
+            transport, _ = await self.proxy.loop.create_connection(
+                lambda: _TargetSide(pipe), *self.proxy.target
+            )
+        except OSError:
+            pipe.abort()
+            return
+        if pipe.client is None:
+            transport.abort()
+            return
+        pipe.target = transport
+        pipe.pump()
+
+    def data_received(self, data: bytes) -> None:
+        if self.pipe is not None:
+            self.pipe.to_target += data
+            self.pipe.pump()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self.pipe is not None:
+            self.pipe.client = None
+            self.pipe.lost()
+
+
+class _TargetSide(asyncio.Protocol):
+    def __init__(self, pipe: _Pipe) -> None:
+        self.pipe = pipe
+
+    def data_received(self, data: bytes) -> None:
+        self.pipe.to_client += data
+        self.pipe.pump()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.pipe.target = None
+        self.pipe.lost()

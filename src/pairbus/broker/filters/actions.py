@@ -1,0 +1,187 @@
+"""SQL actions: what a rule changes in the copy of a message that it lets through."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from pairbus.amqp.types import Byte, Float, Int, Long, Short, UByte, UInt, ULong, UShort
+from pairbus.broker.entities.errors import ArgumentError
+from pairbus.broker.entities.model import SqlAction
+from pairbus.broker.filters.ast import Property, Remove, Set
+from pairbus.broker.filters.compiled import value_of
+from pairbus.broker.filters.message_view import (
+    SYSTEM_PROPERTIES,
+    TEXT_PROPERTIES,
+    MessageView,
+    find_property,
+    is_named,
+)
+from pairbus.broker.filters.parser import parse_statements
+from pairbus.broker.filters.values import FilterError, Value, text_of, type_name, write
+
+SETTABLE = frozenset(
+    {"message_id", "correlation_id", "to", "reply_to", "subject", "session_id"}
+    | {"reply_to_session_id", "content_type", "partition_key"}
+    | {"time_to_live", "scheduled_enqueue_time_utc"}
+)
+_FLOAT_MAX = 3.4028234663852886e38
+_SIZED = (Byte, Short, Int, Long, UByte, UShort, UInt, ULong)
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """What to change in a copy: values are ready for AMQP, None in *system* clears.
+
+    Attributes:
+        properties: the application properties as they shall be, or None when they stay.
+        system: system properties by the names that a MessageView is asked for; text, but for
+            ``time_to_live`` (timedelta) and ``scheduled_enqueue_time_utc`` (datetime).
+    """
+
+    properties: dict[str, Any] | None = None
+    system: dict[str, str | timedelta | datetime | None] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return self.properties is not None or bool(self.system)
+
+
+Action = Callable[[MessageView], Changes]
+
+
+class _Draft:
+    """The message as the statements so far have left it."""
+
+    def __init__(self, view: MessageView) -> None:
+        self._view = view
+        self._touched = False
+        self.properties: Mapping[str, Any] = view.properties
+        self.changed: dict[str, str | timedelta | datetime | None] = {}
+
+    def system(self, name: str) -> Any:
+        return self.changed[name] if name in self.changed else self._view.system(name)
+
+    def own(self) -> dict[str, Any]:
+        if not self._touched:
+            self.properties = dict(self.properties)
+            self._touched = True
+        assert isinstance(self.properties, dict)
+        return self.properties
+
+    def changes(self) -> Changes:
+        return Changes(self.own() if self._touched else None, self.changed)
+
+
+_Step = Callable[[_Draft], None]
+
+
+def compile_action(description: SqlAction) -> Action:
+    """A function that says what to change in a message; it may raise FilterError."""
+    steps = tuple(
+        _set(statement, description) if isinstance(statement, Set) else _remove(statement)
+        for statement in parse_statements(description.sql_expression)
+    )
+
+    def act(view: MessageView) -> Changes:
+        draft = _Draft(view)
+        for step in steps:
+            step(draft)
+        return draft.changes()
+
+    return act
+
+
+def _set(statement: Set, description: SqlAction) -> _Step:
+    target = statement.target
+    value = value_of(statement.value, description)
+    if target.is_system:
+        name = _settable(target)
+        return lambda draft: draft.changed.__setitem__(name, _system(name, value(draft)))
+    source = statement.value
+    if isinstance(source, Property) and not source.is_system:
+        return lambda draft: _copy(draft, target.name, source.name)
+
+    def set_user(draft: _Draft) -> None:
+        _store(draft, target.name, value(draft))
+
+    return set_user
+
+
+def _copy(draft: _Draft, target: str, source: str) -> None:
+    """A property set from another one is of the same AMQP type, whatever that is."""
+    _, raw = find_property(draft.properties, source)
+    _put(draft, target, raw)
+
+
+def _store(draft: _Draft, name: str, value: Value) -> None:
+    found, existing = find_property(draft.properties, name)
+    _put(draft, name, _like_existing(existing, value) if found else write(value))
+
+
+def _put(draft: _Draft, name: str, raw: Any) -> None:
+    properties = draft.own()
+    for key in properties:
+        if is_named(key, name.lower()):
+            name = key
+            break
+    properties[name] = raw
+
+
+def _like_existing(existing: Any, value: Value) -> Any:
+    """The value in the type that the property had, where it fits into that."""
+    if isinstance(existing, _SIZED) and type(value) is int:
+        try:
+            return type(existing)(value)
+        except ValueError:
+            return write(value)
+    if isinstance(existing, float) and (type(value) is int or type(value) is float):
+        number = float(value)
+        fits = not math.isfinite(number) or abs(number) <= _FLOAT_MAX
+        return Float(number) if isinstance(existing, Float) and fits else number
+    if type(existing) is str and value is not None and not isinstance(value, bytes):
+        return text_of(value)
+    return write(value)
+
+
+def _settable(target: Property) -> str:
+    name = SYSTEM_PROPERTIES.get(target.name.lower())
+    if name is None:
+        raise ArgumentError(f"The system property '{target.name}' does not exist.")
+    if name not in SETTABLE:
+        raise ArgumentError(f"The system property '{target.name}' cannot be changed.")
+    return name
+
+
+def _system(name: str, value: Value) -> str | timedelta | datetime | None:
+    if value is None:
+        return None
+    if name in TEXT_PROPERTIES:
+        text = text_of(value)
+        if text is not None and len(text) > 128 and name in _IDS:
+            raise FilterError(f"The value for {name} is longer than 128 characters.")
+        return text
+    wanted = timedelta if name == "time_to_live" else datetime
+    if not isinstance(value, wanted):
+        raise FilterError(f"{name} cannot be set to {type_name(value)}.")
+    return value
+
+
+_IDS = frozenset({"message_id", "session_id", "reply_to_session_id", "partition_key"})
+
+
+def _remove(statement: Remove) -> _Step:
+    target = statement.target
+    if target.is_system:
+        name = _settable(target)
+        return lambda draft: draft.changed.__setitem__(name, None)
+    folded = target.name.lower()
+
+    def remove(draft: _Draft) -> None:
+        for key in list(draft.properties):
+            if is_named(key, folded):
+                del draft.own()[key]
+
+    return remove

@@ -1,0 +1,100 @@
+"""What a rule sees of a message: properties of the system and of the user, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from pairbus.broker.filters.ast import Property
+from pairbus.broker.filters.values import FilterError, Value, read, text_of
+
+SYSTEM_PROPERTIES: dict[str, str] = {
+    name.lower(): canonical
+    for canonical, names in {
+        "message_id": "MessageId",
+        "correlation_id": "CorrelationId",
+        "to": "To",
+        "reply_to": "ReplyTo",
+        "subject": "Subject Label",
+        "session_id": "SessionId",
+        "reply_to_session_id": "ReplyToSessionId",
+        "content_type": "ContentType",
+        "time_to_live": "TimeToLive",
+        "scheduled_enqueue_time_utc": "ScheduledEnqueueTimeUtc ScheduledEnqueueTime",
+        "enqueued_time_utc": "EnqueuedTimeUtc EnqueuedTime",
+        "expires_at_utc": "ExpiresAtUtc ExpiresAt",
+        "partition_key": "PartitionKey",
+        "delivery_count": "DeliveryCount",
+        "sequence_number": "SequenceNumber",
+        "enqueued_sequence_number": "EnqueuedSequenceNumber",
+        "size": "Size",
+        "dead_letter_source": "DeadLetterSource",
+    }.items()
+    for name in names.split()
+}
+"""Names that can follow ``sys.``, in lower case, and the name that a view is asked for."""
+
+TEXT_PROPERTIES = frozenset(
+    {"message_id", "correlation_id", "to", "reply_to", "subject", "session_id"}
+    | {"reply_to_session_id", "content_type", "partition_key", "dead_letter_source"}
+)
+
+
+class MessageView(Protocol):
+    """What a rule sees of a message."""
+
+    @property
+    def properties(self) -> Mapping[str, Any]:
+        """The application properties, in their AMQP types."""
+
+    def system(self, name: str) -> Any:
+        """A system property by its name in :data:`SYSTEM_PROPERTIES`; None when it is not set."""
+
+
+def is_named(key: object, folded: str) -> bool:
+    """Whether a key, of whatever type a client put there, is this name in lower case."""
+    return isinstance(key, str) and key.lower() == folded
+
+
+def find_property(properties: Mapping[str, Any], name: str) -> tuple[bool, Any]:
+    """Whether there is a property of that name, and its value. Names do not differ by case."""
+    if name in properties:
+        return True, properties[name]
+    folded = name.lower()
+    for key, value in properties.items():
+        if is_named(key, folded):
+            return True, value
+    return False, None
+
+
+def system_value(view: MessageView, name: str) -> Value:
+    """A system property by the name that follows ``sys.``; FilterError when there is none such."""
+    canonical = SYSTEM_PROPERTIES.get(name.lower())
+    if canonical is None:
+        raise FilterError(f"The system property '{name}' does not exist.")
+    return canonical_value(view, canonical)
+
+
+def canonical_value(view: MessageView, canonical: str) -> Value:
+    """A system property by the name that a view is asked for."""
+    value = view.system(canonical)
+    if canonical in TEXT_PROPERTIES and not isinstance(value, str | None | bytes):
+        return text_of(read(value))
+    return read(value)
+
+
+def split_scope(name: str) -> Property:
+    """The property that a computed name means; it may begin with its scope."""
+    scope, dot, rest = name.partition(".")
+    if dot and scope.lower() in ("sys", "user"):
+        return Property(rest, scope.lower() == "sys")
+    return Property(name)
+
+
+def look_up(view: MessageView, wanted: Property) -> tuple[bool, Value]:
+    """Whether a property is there, and its value."""
+    if wanted.is_system:
+        value = system_value(view, wanted.name)
+        return value is not None, value
+    found, raw = find_property(view.properties, wanted.name)
+    return found, read(raw)

@@ -1,0 +1,283 @@
+"""The grammar of the SQL filter language, one method per level of precedence.
+
+From the loosest: OR, AND, NOT, comparison (also IN, LIKE, IS NULL), ``+ -``, ``* / %``, sign,
+and what stands alone. One grammar serves predicates and values, so that a parenthesis can hold
+either; what must be the one and is the other is refused where it is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NoReturn
+
+from pairbus.broker.filters.ast import (
+    CONDITIONS,
+    PREDICATES,
+    Arithmetic,
+    Compare,
+    Constant,
+    Exists,
+    In,
+    IsNull,
+    Like,
+    Logic,
+    NewId,
+    Node,
+    Not,
+    Parameter,
+    Property,
+    PropertyCall,
+    Remove,
+    Set,
+    Sign,
+    Statement,
+)
+from pairbus.broker.filters.tokens import Kind, Token, syntax_error, tokenize
+
+MAX_DEPTH = 32
+"""How deep parentheses, signs and NOTs may nest."""
+
+
+def parse_predicate(text: str) -> Node:
+    """The syntax tree of a filter expression; ArgumentError names the bad place."""
+    parser = _Parser(text)
+    start = parser.token
+    node = parser.condition(parser.disjunction(), start)
+    parser.expect_end()
+    return node
+
+
+def parse_statements(text: str) -> tuple[Statement, ...]:
+    """The statements of an action expression; ArgumentError names the bad place."""
+    parser = _Parser(text)
+    statements: list[Statement] = []
+    while parser.token.kind is not Kind.END:
+        statements.append(parser.statement())
+        while parser.token.is_(";", ","):
+            parser.advance()
+    return tuple(statements)
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._tokens = tokenize(text)
+        self._at = 0
+        self._depth = 0
+
+    @property
+    def token(self) -> Token:
+        return self._tokens[self._at]
+
+    def advance(self) -> Token:
+        token = self.token
+        self._at += 1
+        return token
+
+    def accept(self, *words: str) -> Token | None:
+        return self.advance() if self.token.is_(*words) else None
+
+    def expect(self, word: str) -> Token:
+        if not self.token.is_(word):
+            self.fail(f"Expected '{word}'.")
+        return self.advance()
+
+    def expect_end(self) -> None:
+        if self.token.kind is not Kind.END:
+            self.fail("Expected the end of the expression.")
+
+    def fail(self, detail: str, token: Token | None = None) -> NoReturn:
+        token = token or self.token
+        syntax_error(self._text, token.text or "end of expression", token.at, detail)
+
+    def condition(self, node: Node, start: Token) -> Node:
+        if isinstance(node, CONDITIONS) or (
+            isinstance(node, Constant) and isinstance(node.value, bool)
+        ):
+            return node
+        return self.fail("Expected a condition, and this is a value.", start)
+
+    def value(self, node: Node, start: Token) -> Node:
+        if isinstance(node, PREDICATES):
+            self.fail("Expected a value, and this is a condition.", start)
+        return node
+
+    # --- statements
+
+    def statement(self) -> Statement:
+        if self.accept("SET"):
+            target = self.property_()
+            self.expect("=")
+            start = self.token
+            return Set(target, self.value(self.sum_(), start))
+        if self.accept("REMOVE"):
+            return Remove(self.property_())
+        return self.fail("Expected SET or REMOVE.")
+
+    # --- predicates
+
+    def disjunction(self) -> Node:
+        return self._logic("OR", lambda: self._logic("AND", self.negation))
+
+    def _logic(self, word: str, operand: Callable[[], Node]) -> Node:
+        start = self.token
+        first = operand()
+        if not self.token.is_(word):
+            return first
+        operands = [self.condition(first, start)]
+        while self.accept(word):
+            start = self.token
+            operands.append(self.condition(operand(), start))
+        return Logic(word, tuple(operands))
+
+    def negation(self) -> Node:
+        if not self.accept("NOT"):
+            return self.comparison()
+        self._enter()
+        start = self.token
+        node = Not(self.condition(self.negation(), start))
+        self._depth -= 1
+        return node
+
+    def comparison(self) -> Node:
+        start = self.token
+        left = self.sum_()
+        if operator := self.accept("=", "<>", "<", "<=", ">", ">="):
+            self.value(left, start)
+            start = self.token
+            return Compare(str(operator.value), left, self.value(self.sum_(), start))
+        if self.accept("IS"):
+            negated = self.accept("NOT") is not None
+            self.expect("NULL")
+            if not isinstance(left, Property | PropertyCall):
+                self.fail("Only a property can be tested with IS NULL.", start)
+            return IsNull(left, negated)
+        negated = False
+        if self.token.is_("NOT"):
+            negated = True
+            self.advance()
+            if not self.token.is_("IN", "LIKE"):
+                self.fail("Expected IN or LIKE.")
+        if self.accept("IN"):
+            return In(self.value(left, start), self._choices(), negated)
+        if self.accept("LIKE"):
+            return self._like(self.value(left, start), negated)
+        return left
+
+    def _choices(self) -> tuple[Node, ...]:
+        self.expect("(")
+        choices: list[Node] = []
+        while True:
+            start = self.token
+            choices.append(self.value(self.sum_(), start))
+            if not self.accept(","):
+                break
+        self.expect(")")
+        return tuple(choices)
+
+    def _like(self, left: Node, negated: bool) -> Node:
+        start = self.token
+        pattern = self.value(self.sum_(), start)
+        escape = None
+        if self.accept("ESCAPE"):
+            start = self.token
+            escape = self.value(self.sum_(), start)
+        return Like(left, pattern, escape, negated)
+
+    # --- values
+
+    def sum_(self) -> Node:
+        return self._chain(("+", "-"), lambda: self._chain(("*", "/", "%"), self.sign))
+
+    def _chain(self, operators: tuple[str, ...], operand: Callable[[], Node]) -> Node:
+        start = self.token
+        first = operand()
+        rest: list[tuple[str, Node]] = []
+        while operator := self.accept(*operators):
+            self.value(first, start)
+            after = self.token
+            rest.append((str(operator.value), self.value(operand(), after)))
+        return Arithmetic(first, tuple(rest)) if rest else first
+
+    def sign(self) -> Node:
+        operator = self.accept("+", "-")
+        if operator is None:
+            return self.primary()
+        self._enter()
+        start = self.token
+        operand = self.value(self.sign(), start)
+        self._depth -= 1
+        return Sign(str(operator.value), operand)
+
+    def primary(self) -> Node:
+        token = self.token
+        if token.kind in (Kind.STRING, Kind.NUMBER):
+            self.advance()
+            return Constant(token.value)
+        if token.kind is Kind.PARAMETER:
+            self.advance()
+            return Parameter(str(token.value))
+        if token.kind is Kind.NAME:
+            return self._named()
+        if self.accept("TRUE", "FALSE"):
+            return Constant(token.value == "TRUE")
+        if self.accept("NULL"):
+            return Constant(None)
+        if self.accept("EXISTS"):
+            self.expect("(")
+            start = self.token
+            operand = self._named() if start.kind is Kind.NAME else None
+            if not isinstance(operand, Property | PropertyCall):
+                self.fail("Expected a property.", start)
+            self.expect(")")
+            return Exists(operand)
+        if self.accept("("):
+            self._enter()
+            node = self.disjunction()
+            self.expect(")")
+            self._depth -= 1
+            return node
+        return self.fail("Expected a value or a property.")
+
+    def _named(self) -> Node:
+        """A property, or a function when a parenthesis follows an undelimited name."""
+        token = self.token
+        following = self._tokens[self._at + 1]
+        if following.is_("(") and token.text == token.value:
+            name = str(token.value).lower()
+            self.advance()
+            self.advance()
+            if name == "newid":
+                self.expect(")")
+                return NewId()
+            if name in ("property", "p"):
+                self._enter()
+                start = self.token
+                argument = self.value(self.sum_(), start)
+                self.expect(")")
+                self._depth -= 1
+                return PropertyCall(argument)
+            self.fail("There is no function of this name.", token)
+        return self.property_()
+
+    def property_(self) -> Property:
+        token = self.token
+        if token.kind is not Kind.NAME:
+            self.fail("Expected a property.")
+        self.advance()
+        if not self.accept("."):
+            return Property(str(token.value))
+        scope = str(token.value).lower()
+        if scope not in ("sys", "user"):
+            self.fail("The scope of a property is sys or user.", token)
+        name = self.token
+        # After a scope a keyword can only be a name.
+        if name.kind not in (Kind.NAME, Kind.KEYWORD):
+            self.fail("Expected the name of a property.")
+        self.advance()
+        return Property(name.text if name.kind is Kind.KEYWORD else str(name.value), scope == "sys")
+
+    def _enter(self) -> None:
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            self.fail(f"The expression is nested deeper than {MAX_DEPTH} levels.")

@@ -1,0 +1,285 @@
+"""How values of the SQL filter language are read, compared and computed with.
+
+The domain is small: None (null, missing, unknown), bool, int, float, str, bytes, UUID, datetime
+and timedelta. AMQP's integers of all widths are one type, as are its floats, and an integer meets
+a float as a float: the promotions of C#, which the service follows. What C# cannot compare or add,
+a filter cannot either: :class:`FilterError`, and the message is dead-lettered or passed over as
+the subscription says. A string and a GUID may meet, since a GUID has no literal of its own.
+"""
+
+from __future__ import annotations
+
+import math
+import uuid
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeAlias
+
+from pairbus.amqp.types import Described, Symbol, Timestamp, ULong
+from pairbus.broker.entities.errors import ArgumentError
+
+Value: TypeAlias = bool | int | float | str | bytes | uuid.UUID | datetime | timedelta | None
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_TICKS_AT_EPOCH = 621_355_968_000_000_000
+_LOWEST, _HIGHEST = -(1 << 63), (1 << 64) - 1
+MAX_STRING = 65536
+
+
+class FilterError(ArgumentError):
+    """A rule that could not be evaluated on this message; the text says why."""
+
+
+def read(raw: Any) -> Value:
+    """The value of something that an AMQP message carries."""
+    kind = type(raw)
+    if raw is None or kind is str or kind is int or kind is bool or kind is float:
+        return raw  # type: ignore[no-any-return]
+    if isinstance(raw, Timestamp):
+        try:
+            return _EPOCH + timedelta(milliseconds=int(raw))
+        except OverflowError:
+            raise FilterError("A time is out of range.") from None
+    if isinstance(raw, int):
+        return int(raw)
+    if isinstance(raw, float):
+        return float(raw)
+    if isinstance(raw, str):
+        return str(raw)
+    if isinstance(raw, datetime | timedelta | uuid.UUID):
+        return raw
+    if kind is bytes:
+        return bytes(raw)
+    if isinstance(raw, Described):
+        return _read_described(raw)
+    raise FilterError(f"A property of type {kind.__name__} cannot be used in a rule.")
+
+
+def _read_described(raw: Described) -> Value:
+    try:
+        match raw.descriptor:
+            case "com.microsoft:timespan":
+                return timedelta(microseconds=raw.value // 10)
+            case "com.microsoft:datetime-offset":
+                return _EPOCH + timedelta(microseconds=(raw.value - _TICKS_AT_EPOCH) // 10)
+            case "com.microsoft:uri":
+                return str(raw.value)
+    except (TypeError, OverflowError):
+        pass
+    raise FilterError("A property of a described type cannot be used in a rule.")
+
+
+def write(value: Value) -> Any:
+    """What to put into an AMQP message for a value that a rule computed."""
+    if isinstance(value, datetime):
+        return Timestamp((value - _EPOCH) // timedelta(milliseconds=1))
+    if isinstance(value, timedelta):
+        ticks = value // timedelta(microseconds=1) * 10
+        return Described(Symbol("com.microsoft:timespan"), ticks)
+    if type(value) is int and value >= 1 << 63:
+        return ULong(value)
+    return value
+
+
+def text_of(value: Value) -> str | None:
+    """The text of a value, as it is joined to a string or put into a text property."""
+    match value:
+        case None | str():
+            return value
+        case bool():
+            return str(value)
+        case datetime():
+            return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        case bytes():
+            raise FilterError("Binary has no text.")
+        case _:
+            return str(value)
+
+
+def type_name(value: Value) -> str:
+    """The name of a value's type, for errors; the value itself stays out of them."""
+    return type(value).__name__
+
+
+def is_equal(left: Value, right: Value) -> bool | None:
+    """Whether two values are equal; None when one is unknown; FilterError when types differ."""
+    if left is None or right is None:
+        return None
+    pair = _align(left, right)
+    if pair is None:
+        raise FilterError(f"Cannot compare {type_name(left)} with {type_name(right)}.")
+    return bool(pair[0] == pair[1])
+
+
+def is_same(left: Value, right: Value) -> bool:
+    """Whether two values are equal, where values of different types just differ."""
+    pair = None if left is None or right is None else _align(left, right)
+    return pair is not None and bool(pair[0] == pair[1])
+
+
+def compare(operator: str, left: Value, right: Value) -> bool | None:
+    """The result of a comparison operator; None when a side is unknown."""
+    if operator == "=":
+        return is_equal(left, right)
+    if operator == "<>":
+        equal = is_equal(left, right)
+        return None if equal is None else not equal
+    if left is None or right is None:
+        return None
+    pair = _align(left, right)
+    if pair is None or isinstance(pair[0], bool | bytes | uuid.UUID):
+        raise FilterError(f"Cannot order {type_name(left)} and {type_name(right)}.")
+    a, b = pair
+    match operator:
+        case "<":
+            return bool(a < b)
+        case "<=":
+            return bool(a <= b)
+        case ">":
+            return bool(a > b)
+        case _:
+            return bool(a >= b)
+
+
+def _align(left: Value, right: Value) -> tuple[Any, Any] | None:
+    """Both values in a type in which they can be compared, or None."""
+    a, b = type(left), type(right)
+    if a is b:
+        return left, right
+    if a in (int, float) and b in (int, float):
+        return left, right  # Python compares them exactly
+    if a is uuid.UUID and b is str:
+        return str(left), str(right).lower()
+    if a is str and b is uuid.UUID:
+        return str(left).lower(), str(right)
+    return None
+
+
+def sign(operator: str, value: Value) -> Value:
+    """A value with a plus or minus in front."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float | timedelta):
+        raise FilterError(f"Cannot put a sign before {type_name(value)}.")
+    return _bounded(-value if operator == "-" else value)
+
+
+def calculate(operator: str, left: Value, right: Value) -> Value:
+    """The result of an arithmetic operator; None when a side is unknown."""
+    if left is None or right is None:
+        return None
+    if operator == "+" and (isinstance(left, str) or isinstance(right, str)):
+        return _bounded((text_of(left) or "") + (text_of(right) or ""))
+    if _is_number(left) and _is_number(right):
+        return _bounded(_number(operator, left, right))  # type: ignore[arg-type]
+    try:
+        match operator, left, right:
+            case "+", datetime() | timedelta(), timedelta():
+                return left + right
+            case "+", timedelta(), datetime():
+                return right + left
+            case "-", datetime(), datetime() | timedelta():
+                return left - right
+            case "-", timedelta(), timedelta():
+                return left - right
+    except OverflowError:
+        raise FilterError("The result of an operation is out of range.") from None
+    raise FilterError(
+        f"Operator '{operator}' does not apply to {type_name(left)} and {type_name(right)}."
+    )
+
+
+def _is_number(value: Value) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _number(operator: str, left: float, right: float) -> int | float:
+    if operator == "+":
+        return left + right
+    if operator == "-":
+        return left - right
+    if operator == "*":
+        return left * right
+    if isinstance(left, int) and isinstance(right, int):
+        if right == 0:
+            raise FilterError("Division by zero.")
+        quotient = abs(left) // abs(right)
+        if operator == "/":  # rounds towards zero, and the remainder has the dividend's sign
+            return quotient if (left < 0) == (right < 0) else -quotient
+        rest = abs(left) - quotient * abs(right)
+        return -rest if left < 0 else rest
+    a, b = float(left), float(right)
+    if operator == "%":
+        return math.nan if b == 0 or math.isinf(a) or math.isnan(a) else math.fmod(a, b)
+    if b == 0:
+        if a == 0 or math.isnan(a):
+            return math.nan
+        return math.copysign(math.inf, a) * math.copysign(1.0, b)
+    return a / b
+
+
+def _bounded(value: Value) -> Value:
+    if isinstance(value, int) and not _LOWEST <= value <= _HIGHEST:
+        raise FilterError("The result of an operation does not fit into 64 bits.")
+    if isinstance(value, str) and len(value) > MAX_STRING:
+        raise FilterError("The result of an operation is too long.")
+    return value
+
+
+class LikePattern:
+    """A pattern of LIKE: ``%`` is any text, ``_`` any one character, both can be escaped.
+
+    Matching walks the parts between the ``%`` from left to right and never goes back over one that
+    fitted, so that no pattern makes it slow.
+    """
+
+    def __init__(self, pattern: str, escape: str | None = None) -> None:
+        parts: list[list[str | None]] = [[]]  # None stands for any one character
+        characters = iter(pattern)
+        for character in characters:
+            if escape is not None and character == escape:
+                following = next(characters, None)
+                if following is None:
+                    raise FilterError("The pattern of LIKE ends with its escape character.")
+                parts[-1].append(following)
+            elif character == "%":
+                parts.append([])
+            else:
+                parts[-1].append(None if character == "_" else character)
+        # A part without "any one character" is a plain string, which Python finds by itself.
+        self._parts: list[str | list[str | None]] = [
+            part if None in part else "".join(c for c in part if c is not None) for part in parts
+        ]
+
+    def matches(self, text: str) -> bool:
+        """Whether the whole text fits the pattern."""
+        first, *rest = self._parts
+        if not _fits(first, text, 0):
+            return False
+        at = len(first)
+        if not rest:
+            return at == len(text)
+        *middle, last = rest
+        for part in middle:
+            at = _find(part, text, at)
+            if at < 0:
+                return False
+            at += len(part)
+        end = len(text) - len(last)
+        return end >= at and _fits(last, text, end)
+
+
+def _find(part: str | list[str | None], text: str, at: int) -> int:
+    if isinstance(part, str):
+        return text.find(part, at)
+    for start in range(at, len(text) - len(part) + 1):
+        if _fits(part, text, start):
+            return start
+    return -1
+
+
+def _fits(part: str | list[str | None], text: str, at: int) -> bool:
+    if isinstance(part, str):
+        return text.startswith(part, at)
+    if at + len(part) > len(text):
+        return False
+    return all(wanted is None or wanted == text[at + n] for n, wanted in enumerate(part))

@@ -1,0 +1,306 @@
+"""The administration of a namespace: create, get, list, update, delete, and count."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from pairbus.broker.entities.entity import Entity, QueueEntity, TopicEntity
+from pairbus.broker.entities.errors import EntityExistsError
+from pairbus.broker.entities.messages import NEVER
+from pairbus.broker.entities.model import (
+    DEFAULT_RULE,
+    QueueDescription,
+    RuleDescription,
+    RuntimeProperties,
+    SubscriptionDescription,
+    TopicDescription,
+    check_forwarding,
+    check_update,
+    entity_key,
+)
+from pairbus.broker.entities.model_json import dump_description
+from pairbus.broker.entities.model_limits import (
+    MAX_ENTITIES,
+    MAX_RULES,
+    MAX_SUBSCRIPTIONS,
+    check_count,
+)
+from pairbus.broker.namespace.catalog import Catalog
+
+
+class Administration(Catalog):
+    """A catalog that can be changed. A change is obeyed from the next call on."""
+
+    # --- queues and topics ------------------------------------------------------------------------
+
+    def create_queue(self, description: QueueDescription) -> QueueDescription:
+        """Create a queue; returns the description with defaults filled in."""
+        description = description.validated()
+        self._check_free(description.name)
+        check_forwarding(description, self._describe)
+        now = self.clock()
+        entity = QueueEntity(self.context, self._next_id(), description, now)
+        self.entities_by_key[entity_key(description.name)] = entity
+        self._keep(entity, "queue")
+        return description
+
+    def create_topic(self, description: TopicDescription) -> TopicDescription:
+        """Create a topic; returns the description with defaults filled in."""
+        description = description.validated()
+        self._check_free(description.name)
+        entity = TopicEntity(self.context, self._next_id(), description, self.clock())
+        self.entities_by_key[entity_key(description.name)] = entity
+        self._keep(entity, "topic")
+        return description
+
+    def _check_free(self, name: str) -> None:
+        if entity_key(name) in self.entities_by_key:
+            raise EntityExistsError(f"The entity '{name}' exists already.")
+        check_count(len(self.entities_by_key), MAX_ENTITIES, "queues and topics of a namespace")
+
+    def get_queue(self, name: str) -> QueueDescription:
+        """The description of a queue; EntityNotFoundError if there is none."""
+        description = self._queue_entity(name).description
+        assert isinstance(description, QueueDescription)  # a subscription is below its topic
+        return description
+
+    def get_topic(self, name: str) -> TopicDescription:
+        """The description of a topic; EntityNotFoundError if there is none."""
+        return self._topic_entity(name).description
+
+    def list_queues(self) -> list[QueueDescription]:
+        """All queues, by name."""
+        return [
+            entity.description
+            for _, entity in sorted(self.entities_by_key.items())
+            if isinstance(entity.description, QueueDescription)
+        ]
+
+    def list_topics(self) -> list[TopicDescription]:
+        """All topics, by name."""
+        return [
+            entity.description
+            for _, entity in sorted(self.entities_by_key.items())
+            if isinstance(entity.description, TopicDescription)
+        ]
+
+    def update_queue(self, description: QueueDescription) -> QueueDescription:
+        """Change a queue; returns the new description."""
+        entity = self._queue_entity(description.name)
+        description = description.validated()
+        check_update(entity.description, description)
+        check_forwarding(description, self._describe)
+        entity.configure(description, self.clock())
+        self._keep(entity, "queue")
+        return description
+
+    def update_topic(self, description: TopicDescription) -> TopicDescription:
+        """Change a topic; returns the new description."""
+        entity = self._topic_entity(description.name)
+        description = description.validated()
+        check_update(entity.description, description)
+        entity.configure(description, self.clock())
+        self._keep(entity, "topic")
+        return description
+
+    def delete_queue(self, name: str) -> None:
+        """Delete a queue and its messages; its receivers are closed."""
+        self._drop(self._queue_entity(name))
+        del self.entities_by_key[entity_key(name)]
+        self.context.changed()
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic, its subscriptions and their messages."""
+        topic = self._topic_entity(name)
+        for subscription in topic.subscriptions.values():
+            self._drop(subscription)
+        self._drop(topic)
+        del self.entities_by_key[entity_key(name)]
+        self.context.changed()
+
+    # --- subscriptions ----------------------------------------------------------------------------
+
+    def create_subscription(
+        self,
+        description: SubscriptionDescription,
+        default_rule: RuleDescription | None = None,
+    ) -> SubscriptionDescription:
+        """Create a subscription with one rule: the given one, or one that takes everything."""
+        topic = self._topic_entity(description.topic_name)
+        description = description.validated()
+        if description.name.lower() in topic.subscriptions:
+            raise EntityExistsError(f"The subscription '{description.path}' exists already.")
+        check_count(len(topic.subscriptions), MAX_SUBSCRIPTIONS, "subscriptions of a topic")
+        check_forwarding(description, self._describe)
+        rule = (default_rule or DEFAULT_RULE).validated()
+        entity = QueueEntity(self.context, self._next_id(), description, self.clock(), topic)
+        entity.rules.add(self._dated(rule))
+        topic.subscriptions[description.name.lower()] = entity
+        self._keep(entity, "subscription")
+        return description
+
+    def get_subscription(self, topic_name: str, name: str) -> SubscriptionDescription:
+        """The description of a subscription; EntityNotFoundError if there is none."""
+        description = self._subscription_entity(topic_name, name).description
+        assert isinstance(description, SubscriptionDescription)  # that is what topics have
+        return description
+
+    def list_subscriptions(self, topic_name: str) -> list[SubscriptionDescription]:
+        """All subscriptions of a topic, by name."""
+        return [
+            entity.description
+            for _, entity in sorted(self._topic_entity(topic_name).subscriptions.items())
+            if isinstance(entity.description, SubscriptionDescription)
+        ]
+
+    def update_subscription(self, description: SubscriptionDescription) -> SubscriptionDescription:
+        """Change a subscription; returns the new description."""
+        entity = self._subscription_entity(description.topic_name, description.name)
+        description = description.validated()
+        check_update(entity.description, description)
+        check_forwarding(description, self._describe)
+        entity.configure(description, self.clock())
+        self._keep(entity, "subscription")
+        return description
+
+    def delete_subscription(self, topic_name: str, name: str) -> None:
+        """Delete a subscription and its messages."""
+        self._drop(self._subscription_entity(topic_name, name))
+        del self._topic_entity(topic_name).subscriptions[name.lower()]
+        self.context.changed()
+
+    # --- rules ------------------------------------------------------------------------------------
+
+    def create_rule(
+        self, topic_name: str, subscription: str, rule: RuleDescription
+    ) -> RuleDescription:
+        """Add a rule to a subscription."""
+        entity = self._subscription_entity(topic_name, subscription)
+        rule = self._dated(rule.validated())
+        check_count(len(entity.rules.rules), MAX_RULES, "rules of a subscription")
+        entity.rules.add(rule)
+        self._keep(entity, "subscription")
+        return rule
+
+    def get_rule(self, topic_name: str, subscription: str, name: str) -> RuleDescription:
+        """A rule of a subscription; EntityNotFoundError if there is none."""
+        return self._subscription_entity(topic_name, subscription).rules.get(name)
+
+    def list_rules(self, topic_name: str, subscription: str) -> list[RuleDescription]:
+        """All rules of a subscription, by name."""
+        rules = self._subscription_entity(topic_name, subscription).rules.rules
+        return [rule for _, rule in sorted(rules.items())]
+
+    def update_rule(
+        self, topic_name: str, subscription: str, rule: RuleDescription
+    ) -> RuleDescription:
+        """Change a rule of a subscription."""
+        entity = self._subscription_entity(topic_name, subscription)
+        rule = self._dated(rule.validated())
+        entity.rules.replace(rule)
+        self._keep(entity, "subscription")
+        return rule
+
+    def delete_rule(self, topic_name: str, subscription: str, name: str) -> None:
+        """Take a rule from a subscription."""
+        entity = self._subscription_entity(topic_name, subscription)
+        entity.rules.remove(name)
+        self._keep(entity, "subscription")
+
+    def _dated(self, rule: RuleDescription) -> RuleDescription:
+        return rule if rule.created_at_utc else replace(rule, created_at_utc=utc(self.clock()))
+
+    # --- runtime ----------------------------------------------------------------------------------
+
+    def runtime(self, path: str) -> RuntimeProperties:
+        """Counts, sizes and times of the queue, topic or subscription at this path."""
+        entity = self.entity(path)
+        times = (utc(entity.created), utc(entity.updated), utc(entity.accessed))
+        if isinstance(entity, TopicEntity):
+            return RuntimeProperties(
+                *times,
+                size_in_bytes=entity.size,
+                scheduled_message_count=entity.main.scheduled_count,
+                subscription_count=len(entity.subscriptions),
+            )
+        main = entity.main
+        transfer = main.transfer_count()
+        return RuntimeProperties(
+            *times,
+            size_in_bytes=entity.size,
+            total_message_count=sum(len(queue.messages) for queue in entity.queues),
+            active_message_count=len(main.messages) - main.scheduled_count - transfer,
+            transfer_message_count=transfer,
+            dead_letter_message_count=len(entity.dead.messages),
+            scheduled_message_count=main.scheduled_count,
+            transfer_dead_letter_message_count=len(entity.transfer_dead.messages),
+        )
+
+    def _keep(self, entity: Entity, kind: str) -> None:
+        topic = entity.topic if isinstance(entity, QueueEntity) else None
+        rules: list[str] = []
+        if isinstance(entity, QueueEntity):
+            rules = [dump_description(rule) for rule in entity.rules.rules.values()]
+        self.context.journal.entities.append(
+            (
+                "entity",
+                (
+                    entity.entity_id,
+                    kind,
+                    None if topic is None else topic.entity_id,
+                    dump_description(entity.description),
+                    "\n".join(rules),
+                    entity.created,
+                    entity.updated,
+                ),
+            )
+        )
+        self.watch_idle(entity)
+        self.context.changed()
+
+    # --- the end of what nobody uses --------------------------------------------------------------
+
+    def watch_idle(self, entity: Entity) -> None:
+        """Delete the entity once nobody has used it for as long as its description says."""
+        if entity.settings.idle not in (NEVER, entity.watched_idle):
+            entity.watched_idle = entity.settings.idle
+            _IdleWatch(self, entity)
+
+    def delete_entity(self, entity: Entity) -> None:
+        """Delete a queue, topic or subscription."""
+        if isinstance(entity.description, SubscriptionDescription):
+            self.delete_subscription(entity.description.topic_name, entity.description.name)
+        elif isinstance(entity, TopicEntity):
+            self.delete_topic(entity.path)
+        else:
+            self.delete_queue(entity.path)
+
+
+class _IdleWatch:
+    """Looks at an entity when it could have become idle, and again if it has not."""
+
+    def __init__(self, catalog: Administration, entity: Entity) -> None:
+        self._catalog = catalog
+        self._entity = entity
+        self._idle = entity.settings.idle
+        self.next_due = catalog.clock() + self._idle
+        catalog.context.arm(self.next_due, self)
+
+    def tick(self, now: int) -> None:
+        """Delete the entity, or come back."""
+        self.next_due = NEVER
+        entity = self._entity
+        if entity.is_deleted or entity.settings.idle != self._idle:
+            return  # gone, or watched with another duration
+        due = entity.idle_deadline()
+        if due <= now:
+            self._catalog.delete_entity(entity)
+            return
+        self.next_due = due if due != NEVER else now + self._idle
+        self._catalog.context.arm(self.next_due, self)
+
+
+def utc(milliseconds: int) -> datetime:
+    """A time of the broker as a datetime."""
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)

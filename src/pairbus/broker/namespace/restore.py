@@ -1,0 +1,124 @@
+"""Start-up: a namespace's entities and the index of its messages, back from the store."""
+
+from __future__ import annotations
+
+import gc
+from typing import TYPE_CHECKING
+
+from pairbus.broker.entities.entity import Entity, QueueEntity, TopicEntity
+from pairbus.broker.entities.journal import SEQUENCE_BITS
+from pairbus.broker.entities.messages import NEVER, StoredMessage
+from pairbus.broker.entities.model import entity_key
+from pairbus.broker.entities.model_json import load_description
+from pairbus.broker.entities.queue import Queue
+from pairbus.broker.entities.sessions import SessionQueue
+from pairbus.broker.store.store import NUMBER_MASK, Store
+
+if TYPE_CHECKING:
+    from pairbus.broker.namespace.administration import Administration
+
+
+def restore(catalog: Administration, store: Store) -> None:
+    """Fill an empty catalog with what the store has. Bodies stay where they are."""
+    was_enabled = gc.isenabled()
+    gc.disable()  # a million new objects, none of them garbage: looking for it takes longer
+    try:
+        entities = _entities(catalog, store)
+        queues = {q.queue_id: q for entity in entities.values() for q in entity.queues}
+        for queue_id, number in store.last_numbers().items():
+            if queue_id in queues:
+                queues[queue_id].last_number = queues[queue_id].reserved = number
+        for queue_id, session_id, state, updated in store.sessions():
+            queue = queues.get(queue_id)
+            if isinstance(queue, SessionQueue):
+                session = queue.session(session_id)
+                session.state = state
+                session.updated = updated
+        for entity_id, key, taken in store.seen():
+            history = entities[entity_id].history if entity_id in entities else None
+            if history is not None:
+                history.restore(key, taken)
+        _messages(queues, store)
+    finally:
+        if was_enabled:
+            gc.enable()
+    now = catalog.clock()
+    for entity in entities.values():
+        if entity.history is not None:
+            entity.history.arm()
+        for queue in entity.queues:
+            queue.accessed = now
+            queue.arm()
+            queue.dispatch(now)  # what was on its way to another entity goes on
+        catalog.watch_idle(entity)
+
+
+def _entities(catalog: Administration, store: Store) -> dict[int, Entity]:
+    entities: dict[int, Entity] = {}
+    context = catalog.context
+    for entity_id, kind, parent, description, rules, created, updated in store.entities():
+        loaded = load_description(description)
+        entity: Entity
+        if kind == "topic":
+            entity = TopicEntity(context, entity_id, loaded, created)
+            catalog.entities_by_key[entity_key(loaded.name)] = entity
+        elif kind == "queue":
+            entity = QueueEntity(context, entity_id, loaded, created)
+            catalog.entities_by_key[entity_key(loaded.name)] = entity
+        else:
+            topic = entities[parent]
+            assert isinstance(topic, TopicEntity)  # subscriptions belong to topics
+            entity = QueueEntity(context, entity_id, loaded, created, topic)
+            for line in rules.splitlines():
+                entity.rules.add(load_description(line))
+            topic.subscriptions[loaded.name.lower()] = entity
+        entity.updated = updated
+        entities[entity_id] = entity
+    catalog.last_id = store.last_entity_id()
+    return entities
+
+
+def _messages(queues: dict[int, Queue], store: Store) -> None:
+    current: Queue | None = None
+    current_id = -1
+    batch: list[StoredMessage] = []
+    sizes: dict[int, int] = {}
+    moment = 0
+    size = 0
+    for row in store.messages():
+        row_id = row[0]
+        if row_id >> SEQUENCE_BITS != current_id:
+            _fill(current, batch, size)
+            current_id = row_id >> SEQUENCE_BITS
+            current = queues.get(current_id)
+            batch = []
+            size = 0
+        message = StoredMessage()
+        message.sequence_number = number = row_id & NUMBER_MASK
+        message.state = row[1]
+        # Equal numbers are one object: with a million messages that is a hundred megabytes.
+        if row[2] != moment:
+            moment = row[2]
+        message.enqueued_time = moment
+        message.expires_at = NEVER if row[3] == NEVER else row[3]
+        message.delivery_count = row[4]
+        message.size = sizes.setdefault(row[5], row[5])
+        message.enqueued_sequence_number = number if row[6] == number else row[6]
+        message.ttl = row[7]
+        flags = row[8]
+        message.durable = bool(flags & 1)
+        message.priority = flags >> 1 & 0xFF
+        message.hops = flags >> 9
+        message.session_id = row[9]
+        message.dead_letter_source = row[10]
+        message.annotations = message.bare = None
+        size += row[5]
+        batch.append(message)
+    _fill(current, batch, size)
+
+
+def _fill(queue: Queue | None, batch: list[StoredMessage], size: int) -> None:
+    if queue is not None:
+        queue.index(batch)
+        queue.size = size
+        queue.last_number = max(queue.last_number, batch[-1].sequence_number)

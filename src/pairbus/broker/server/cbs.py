@@ -1,0 +1,105 @@
+"""`$cbs`: clients show who they are by putting tokens, one per entity, and renew them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from pairbus.broker.auth.sas import Claims, KeyRing
+from pairbus.broker.auth.tokens import verify_token
+from pairbus.broker.entities.errors import BrokerError, UnauthorizedError
+from pairbus.broker.entities.model import AccessRight
+from pairbus.broker.server.links import RequestLink
+from pairbus.broker.server.requests import Answer, Request, read_request
+
+MAX_TOKENS = 1000
+
+
+class Tokens:
+    """The claims that one connection has shown.
+
+    Args:
+        keys: The namespace's keys.
+        now: The time in seconds since the epoch.
+    """
+
+    def __init__(self, keys: KeyRing, now: Callable[[], float]) -> None:
+        self._keys = keys
+        self._now = now
+        self._claims: dict[str, Claims] = {}
+
+    def __repr__(self) -> str:
+        return f"<Tokens {len(self._claims)}>"
+
+    def put(self, audience: str, token: str) -> Claims:
+        """Verify a token and keep what it allows.
+
+        Raises:
+            UnauthorizedError: The token is not good for the audience.
+        """
+        claims = verify_token(token, audience, self._keys, self._now())
+        if audience not in self._claims and len(self._claims) >= MAX_TOKENS:
+            raise UnauthorizedError("The connection has put too many tokens.")
+        self._claims[audience] = claims
+        return claims
+
+    def allows(self, right: AccessRight, path: str) -> bool:
+        """Whether a token that has not expired gives this right."""
+        now = self._now()
+        return any(
+            claims.expires_at > now and claims.allows(right, path)
+            for claims in self._claims.values()
+        )
+
+    def require(self, right: AccessRight, path: str) -> None:
+        """Raise UnauthorizedError unless a token gives this right."""
+        if not self.allows(right, path):
+            raise UnauthorizedError(
+                f"Unauthorized access. '{right.value}' claim(s) are required to perform this "
+                f"operation. Resource: '{path}'."
+            )
+
+    def next_expiry(self) -> float:
+        """Return when the first token expires; in the far future if there is none."""
+        return min((claims.expires_at for claims in self._claims.values()), default=1e12)
+
+    def prune(self) -> bool:
+        """Forget expired tokens; return whether any are left."""
+        now = self._now()
+        self._claims = {a: c for a, c in self._claims.items() if c.expires_at > now}
+        return bool(self._claims)
+
+
+class CbsLink(RequestLink):
+    """Takes `put-token` requests. The type of the token is not looked at: the SDK says `jwt`."""
+
+    def handle(self, payload: bytes) -> None:
+        """Verify a token, and answer 202, or why not."""
+        request = read_request(payload)
+        answer = Answer(request, status_name="status-code", description_name="status-description")
+        fault = None
+        if self.broker.faults.any:
+            fault = self.broker.faults.strike("token", str(request.properties.get("name", "")))
+        if fault is not None and fault.kind == "hang":
+            return
+        try:
+            if request.operation != "put-token":
+                raise BrokerError("only put-token is known here", http_status=400)
+            if fault is not None and fault.kind != "delay":
+                raise BrokerError(fault.description, http_status=fault.status)
+            token = request.body.decode() if isinstance(request.body, bytes) else str(request.body)
+            self.connection.tokens.put(str(request.properties.get("name", "")), token)
+            self.connection.authorized()
+            encoded = answer.ok(202, "Accepted")
+        except BrokerError as error:
+            encoded = answer.failed(error.http_status, error)
+        if fault is not None and fault.kind == "delay":
+            loop = asyncio.get_running_loop()
+            loop.call_later(fault.delay, self._reply, request, encoded)
+        else:
+            self._reply(request, encoded)
+
+    def _reply(self, request: Request, encoded: bytes) -> None:
+        reply = self.connection.reply_link(self.link.session, self.path, request.reply_to)
+        if reply is not None:
+            reply.send(encoded)

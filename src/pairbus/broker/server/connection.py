@@ -1,0 +1,399 @@
+"""One AMQP connection of a client: the engine, its links, and the way back to the socket.
+
+Bytes go into the engine, events come out, links act on the namespace, and what they answer is
+written once per turn of the loop. Nothing that a client sends can do more than end its own
+connection: a violation closes it with its condition, an error of ours with `amqp:internal-error`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pairbus.amqp.connection import Connection, Role
+from pairbus.amqp.errors import INTERNAL_ERROR, ProtocolError
+from pairbus.amqp.events import (
+    Attached,
+    Begun,
+    Closed,
+    Delivery,
+    Detached,
+    Disposed,
+    Ended,
+    Flowed,
+    Opened,
+)
+from pairbus.amqp.link import EndState, Link, Session
+from pairbus.amqp.performatives import Attach, Error, Source, Target
+from pairbus.broker.entities.errors import BrokerError
+from pairbus.broker.server.cbs import Tokens
+from pairbus.broker.server.link_targets import CBS, handler_for, path_of
+from pairbus.broker.server.links import LinkHandler, ReplyLink
+from pairbus.broker.server.listener import abort_with_reset
+from pairbus.broker.server.receiving_link import ReceiveLink, lock_lost
+
+if TYPE_CHECKING:
+    from pairbus.broker.server.server import Broker
+
+_log = logging.getLogger("pairbus.broker.amqp")
+STRANGERS_FRAME = 64 * 1024  # the largest frame that is read before a token was shown
+MAX_SESSIONS = 16
+UNREAD = 16  # times what may wait for a client, deliveries; answers that it asked for come on top
+LAST_WORDS = 5.0  # seconds that a client which does not read has for what it was told last
+READ_SIZE = 256 * 1024
+"""Bytes that are read at once, into a buffer that all connections of a broker share.
+
+Left to itself asyncio asks for as much memory for every read, and gives most of it back, which
+takes longer than the rest of a small read. Less would make smaller groups of what is pipelined."""
+
+
+class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
+    """Serves AMQP on one connection.
+
+    Args:
+        broker: The namespace's broker.
+        lost: Called when the connection is gone.
+    """
+
+    def __init__(self, broker: Broker, lost: Callable[[], None]) -> None:
+        limits = broker.settings.limits
+        self.broker = broker
+        self.tokens = Tokens(broker.key_ring, broker.now)
+        self.engine = Connection(
+            Role.SERVER,
+            container_id=f"{broker.settings.namespace}-{uuid.uuid4().hex[:12]}",
+            max_frame_size=min(limits.frame_size, STRANGERS_FRAME),
+            channel_max=MAX_SESSIONS - 1,
+            handle_max=limits.links - 1,
+            idle_time_out=limits.idle_timeout,
+            max_message_size=limits.message_size,
+            properties={"product": "pairbus"},
+        )
+        self.transport: asyncio.Transport | None = None
+        self.is_paused = False
+        self.is_silent = False
+        self.namespace = broker.namespace
+        # The engine forgets the links of a session that ended before it says so.
+        self._served: dict[Link, None] = {}
+        self._lost = lost
+        self._buffer = broker.read_buffer
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._auth_timer: asyncio.TimerHandle | None = None
+        self._is_flushing = False
+        self._in_read = False
+
+    def __repr__(self) -> str:
+        return f"<AmqpConnection {self.engine!r}>"
+
+    # -- asyncio ---------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Begin, with a deadline until the client has shown who it is."""
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        limit = self.broker.settings.limits.write_buffer
+        transport.set_write_buffer_limits(high=limit, low=limit // 4)
+        self.broker.connections.add(self)
+        self._auth_timer = self._loop.call_later(
+            self.broker.settings.limits.open_timeout, self._not_authorized
+        )
+        self._tick()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Close every link: sessions are free again, locks run on."""
+        self.transport = None
+        self.broker.connections.discard(self)
+        for timer in (self._timer, self._auth_timer):
+            if timer is not None:
+                timer.cancel()
+        self._close_links()
+        self._lost()
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes go."""
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take the bytes that came."""
+        self.data_received(bytes(self._buffer[:nbytes]))
+
+    def data_received(self, data: bytes) -> None:
+        """Feed the engine and act on what it says."""
+        if self.is_silent:
+            return
+        self._in_read = True
+        namespace = self.namespace
+        namespace.begin_turn()
+        try:
+            try:
+                self._act_on(self.engine.receive_data(data))
+            finally:
+                namespace.end_turn()
+        except ProtocolError as violation:
+            self._act_on(violation.events)
+            _log.info("a client broke the protocol: %s", violation)
+            self.flush()
+            self.end()
+            return
+        except Exception:  # noqa: BLE001 (a fault of ours ends this connection, not the broker)
+            _log.exception("a connection is closed after an error")
+            self.engine.close(Error(INTERNAL_ERROR, "the broker has failed to serve this"))
+            self.flush()
+            self.end()
+            return
+        finally:
+            self._in_read = False
+        self.flush()
+
+    def eof_received(self) -> bool:
+        """Close when the client has."""
+        return False
+
+    def pause_writing(self) -> None:
+        """The client does not read: deliver nothing more until it does."""
+        self.is_paused = True
+        for handler in self._receive_links():
+            handler.pause()
+
+    def resume_writing(self) -> None:
+        """The client reads again."""
+        self.is_paused = False
+        for handler in self._receive_links():
+            handler.resume()
+        self.flush()
+
+    # -- what links use --------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Write what the engine has to say, now."""
+        self._is_flushing = False
+        if self.transport is None or self.is_silent:
+            self.engine.data_to_send()
+            return
+        data = self.engine.data_to_send()
+        if data:
+            self.transport.write(data)
+            if self.is_paused:
+                self._check_share()
+        if self.engine.is_closed:
+            self.end()
+
+    def _check_share(self) -> None:
+        """Give up a client that asks for more and more answers and reads none of them."""
+        limit = UNREAD * self.broker.settings.limits.write_buffer
+        if self.transport is not None and self.transport.get_write_buffer_size() > limit:
+            _log.warning("a client is given up that does not read what it asked for")
+            self.transport.abort()
+
+    def flush_soon(self) -> None:
+        """Write what the engine has to say at the end of this turn."""
+        if not self._in_read and not self._is_flushing:
+            self._is_flushing = True
+            self._loop.call_soon(self.flush)
+
+    def flush_if_full(self, size: int) -> None:
+        """Write now where waiting would hold more than the client's share of memory."""
+        if size > self.broker.settings.limits.write_buffer // 4:
+            self.flush()
+
+    def authorized(self) -> None:
+        """A token was accepted: the deadline is met, and the next is when it expires."""
+        self.engine.max_frame_size = self.broker.settings.limits.frame_size
+        if self._auth_timer is not None:
+            self._auth_timer.cancel()
+        wait = max(0.0, self.tokens.next_expiry() - self.broker.now())
+        self._auth_timer = self._loop.call_later(min(wait, 86400.0) + 0.001, self._check_tokens)
+
+    def reply_link(self, session: Session, path: str, reply_to: Any) -> ReplyLink | None:
+        """Return the link of this session that carries the answers of a node."""
+        found = None
+        for link in session.links.values():
+            handler = link.context
+            if isinstance(handler, ReplyLink) and handler.path == path:
+                target = link.target.address if isinstance(link.target, Target) else None
+                if reply_to is not None and target == reply_to:
+                    return handler
+                found = handler
+        return found
+
+    def link_named(self, name: str) -> ReceiveLink | None:
+        """Return the client's receiving link of this name."""
+        for handler in self._receive_links():
+            if handler.link.name == name:
+                return handler
+        return None
+
+    def detach(self, link: Link, error: BrokerError | Error) -> None:
+        """Detach a link with an error, and forget its handler."""
+        if isinstance(error, BrokerError):
+            error = Error(error.condition, error.description)
+        self._close_link(link)
+        self.engine.detach(link, error)
+        self.flush_soon()
+
+    def end(self) -> None:
+        """Close the connection in good order, and one that does not read, a little later."""
+        if self.transport is not None:
+            self.transport.close()
+            if self.is_paused:
+                self._loop.call_later(LAST_WORDS, self.transport.abort)
+
+    def close(self, condition: str, description: str) -> None:
+        """Tell the client why, and close."""
+        if self.engine.is_open_sent:
+            self.engine.close(Error(condition, description))
+        self.flush()
+        self.end()
+
+    def reset(self) -> None:
+        """Reset the connection: the client sees no end of stream."""
+        if self.transport is not None:
+            abort_with_reset(self.transport)
+
+    # -- events ----------------------------------------------------------------------------------
+
+    def _act_on(self, events: Sequence[Any]) -> None:
+        """Act on events in order; messages of one link that came together stay together."""
+        index, count = 0, len(events)
+        while index < count:
+            event = events[index]
+            index += 1
+            if type(event) is Disposed:
+                self._on_disposed(event)
+                continue
+            if type(event) is not Delivery:
+                self._act(event)
+                continue
+            first = index - 1
+            link = event.link
+            while index < count and type(events[index]) is Delivery and events[index].link is link:
+                index += 1
+            if isinstance(link.context, LinkHandler):
+                link.context.on_deliveries(events[first:index])
+
+    def _act(self, event: Any) -> None:
+        if isinstance(event, Flowed):
+            if event.link is not None and isinstance(event.link.context, LinkHandler):
+                event.link.context.on_flow()
+        elif isinstance(event, Attached):
+            self._on_attach(event.link, event.attach)
+        elif isinstance(event, Detached):
+            self._close_link(event.link)
+        elif isinstance(event, Begun):
+            self.engine.begin(event.session)
+        elif isinstance(event, Opened):
+            self.engine.open(max_frame_size=self.broker.settings.limits.frame_size)
+            self._tick()  # the client has said how often it wants to hear from us
+        elif isinstance(event, Ended):
+            self._close_links(event.session)
+        elif isinstance(event, Closed):
+            self._close_links()
+
+    def _on_disposed(self, event: Disposed) -> None:
+        for low, high in event.unknown:  # settled elsewhere, and forgotten by its link
+            self.engine.settle_unknown(event.session, low, high, lock_lost())
+        if not event.by_receiver or not event.deliveries:
+            return
+        first = event.deliveries[0].link
+        if len(event.deliveries) == 1:
+            if isinstance(first.context, LinkHandler):
+                first.context.on_disposition(event.deliveries, event.state, event.settled)
+            return
+        if all(one.link is first for one in event.deliveries):
+            groups = [(first, event.deliveries)]
+        else:
+            by_link: dict[int, tuple[Link, list[Any]]] = {}
+            for delivery in event.deliveries:
+                by_link.setdefault(id(delivery.link), (delivery.link, []))[1].append(delivery)
+            groups = list(by_link.values())
+        for link, deliveries in groups:
+            if isinstance(link.context, LinkHandler):
+                link.context.on_disposition(deliveries, event.state, event.settled)
+
+    def _on_attach(self, link: Link, attach: Attach) -> None:
+        terminus = attach.source if link.is_sender else attach.target
+        fault = None
+        if self.broker.faults.any and isinstance(terminus, Source | Target):
+            path = path_of(terminus.address)
+            if path.lower() != CBS:  # that door has faults of its own, on tokens
+                fault = self.broker.faults.strike("attach", path)
+        if fault is None:
+            self._let_in(link, attach)
+        elif fault.kind == "delay":
+            self._loop.call_later(fault.delay, self._let_in, link, attach)
+        elif fault.kind != "hang":
+            self.engine.refuse(link, Error(fault.condition, fault.description))
+
+    def _let_in(self, link: Link, attach: Attach) -> None:
+        if link.state is not EndState.REMOTE:
+            return  # it left while it waited
+        try:
+            link.context = handler_for(self, link, attach)
+        except BrokerError as error:
+            _log.debug("a link was refused: %s", error.condition)
+            self.engine.refuse(link, Error(error.condition, error.description))
+            self.flush_soon()
+            return
+        self._served[link] = None
+        link.context.attach()
+        self.flush_soon()
+
+    def _receive_links(self) -> list[ReceiveLink]:
+        return [
+            link.context
+            for session in self.engine.sessions.values()
+            for link in session.links.values()
+            if isinstance(link.context, ReceiveLink)
+        ]
+
+    def _close_links(self, session: Session | None = None) -> None:
+        """Close the links of a session, or all of them."""
+        for link in list(self._served):
+            if session is None or link.session is session:
+                self._close_link(link)
+
+    def _close_link(self, link: Link) -> None:
+        self._served.pop(link, None)
+        handler, link.context = link.context, None
+        if isinstance(handler, LinkHandler):
+            handler.close()
+
+    # -- time ------------------------------------------------------------------------------------
+
+    def _tick(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self.transport is None:
+            return
+        try:
+            self.engine.tick(self._loop.time())
+        except ProtocolError as silence:
+            _log.debug("a client is given up: %s", silence.description)
+            self.flush()
+            self.end()
+            return
+        self.flush()
+        deadline = self.engine.next_deadline()
+        wait = 60.0 if deadline is None else max(0.01, deadline - self._loop.time())
+        self._timer = self._loop.call_later(wait, self._tick)
+
+    def _not_authorized(self) -> None:
+        self.close("amqp:connection:forced", "The connection was not authorized in time.")
+
+    def _check_tokens(self) -> None:
+        for session in list(self.engine.sessions.values()):
+            for link in list(session.links.values()):
+                handler = link.context
+                if isinstance(handler, LinkHandler) and not handler.is_authorized():
+                    self.detach(
+                        link,
+                        Error("amqp:unauthorized-access", "ExpiredToken: The token is expired."),
+                    )
+        self.flush()
+        if self.tokens.prune():
+            self.authorized()

@@ -1,0 +1,99 @@
+"""The control API: health, operation counts and faults over HTTP, on the namespace's own port.
+
+* `GET /$control/health`
+* `GET /$control/operations`
+* `GET /$control/faults`, `POST /$control/faults` with a fault as JSON, `DELETE /$control/faults`
+  (all of them) and `DELETE /$control/faults/{id}`
+
+On a loopback address it is open to every process of the machine, as the well-known key is; on any
+other address it wants a token with the Manage claim, as the administration API does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from pairbus.broker.entities.errors import UnauthorizedError
+from pairbus.broker.faults.faults import Faults
+from pairbus.broker.server.http import Request, Response
+
+PREFIX = "/$control"
+
+
+class ControlApi:
+    """Answers requests below `/$control`.
+
+    Args:
+        faults: The faults of the namespace.
+        health: Gives what `health` shows.
+        operations: Gives what `operations` shows.
+        is_safe_to_refuse: Whether a fault that closes the port can be cleared by another way.
+        authorize: Raises UnauthorizedError for a request that may not be made.
+    """
+
+    def __init__(
+        self,
+        faults: Faults,
+        *,
+        health: Callable[[], dict[str, Any]],
+        operations: Callable[[], dict[str, Any]],
+        is_safe_to_refuse: Callable[[], bool],
+        authorize: Callable[[Request], None],
+    ) -> None:
+        self._faults = faults
+        self._health = health
+        self._operations = operations
+        self._is_safe_to_refuse = is_safe_to_refuse
+        self._authorize = authorize
+
+    def handle(self, request: Request) -> Response:
+        """Answer one request."""
+        try:
+            self._authorize(request)
+        except UnauthorizedError as error:
+            return _json(error.http_status, {"error": error.description})
+        if "origin" in request.headers:  # a page in a browser has no business here
+            return _json(403, {"error": "the control API does not answer web pages"})
+        path = request.target.partition("?")[0].removeprefix(PREFIX).strip("/")
+        name, _, rest = path.partition("/")
+        match request.method, name:
+            case "GET", "health":
+                return _json(200, self._health())
+            case "GET", "operations":
+                return _json(200, self._operations())
+            case "GET", "faults":
+                return _json(200, [fault.as_dict() for fault in self._faults.active])
+            case "POST", "faults":
+                return self._inject(request.body)
+            case "DELETE", "faults":
+                if rest and not rest.isdigit():
+                    return _json(400, {"error": f"{rest!r} is no number of a fault"})
+                self._faults.clear(int(rest) if rest else None)
+                return Response(204)
+            case _:
+                return _json(404, {"error": "the control API has health, operations and faults"})
+
+    def _inject(self, body: bytes) -> Response:
+        try:
+            wanted = json.loads(body)
+        except ValueError:
+            return _json(400, {"error": "a fault is a JSON object"})
+        if not isinstance(wanted, dict) or not isinstance(wanted.get("kind"), str):
+            return _json(400, {"error": 'a fault is a JSON object with a "kind"'})
+        kind = wanted.pop("kind")
+        if kind == "refuse" and wanted.get("lasts") is None and not self._is_safe_to_refuse():
+            text = 'give "lasts" in seconds: nobody could clear this fault through a closed port'
+            return _json(400, {"error": text})
+        try:
+            fault = self._faults.inject(kind, **wanted)
+        except (TypeError, ValueError) as exc:
+            return _json(400, {"error": str(exc)})
+        return _json(201, fault.as_dict())
+
+
+def _json(status: int, content: Any) -> Response:
+    return Response(
+        status, json.dumps(content).encode() + b"\n", {"Content-Type": "application/json"}
+    )

@@ -1,0 +1,89 @@
+"""Messages on their way in: from a delivery's bytes to what the namespace's rules need to know.
+
+Everything from the properties section on is kept as it came. Annotations that only the broker may
+set (a message that is sent on as it was received carries them) are taken out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pairbus.amqp.encoder import encode_compound
+from pairbus.amqp.errors import decode_error
+from pairbus.amqp.message import BATCH_FORMAT, split_batch
+from pairbus.amqp.sections import raw_map_entries
+from pairbus.amqp.summary import find_entries, summarize
+from pairbus.broker.entities.messages import IncomingMessage
+
+__all__ = ["BATCH_FORMAT", "read_batch", "read_message"]
+
+MAX_BATCH = 100_000
+_new = IncomingMessage.__new__
+_UNLIMITED_TTL = 0xFFFFFFFF
+_MAX_TTL = 1 << 61  # milliseconds: so that a time and this have room in 64 bits
+_BROKERS_OWN = frozenset({
+    b"x-opt-sequence-number", b"x-opt-enqueued-time", b"x-opt-locked-until", b"x-opt-lock-token",
+    b"x-opt-enqueue-sequence-number", b"x-opt-deadletter-source", b"x-opt-message-state",
+})  # fmt: skip
+_WANTED = _BROKERS_OWN | {b"x-opt-partition-key", b"x-opt-scheduled-enqueue-time"}
+
+
+def read_batch(payload: bytes) -> list[IncomingMessage]:
+    """Return the messages of a delivery of format 0x80013700.
+
+    Raises:
+        ProtocolError: The batch, or a message in it, cannot be read.
+    """
+    parts = split_batch(payload)
+    if len(parts) > MAX_BATCH:
+        raise decode_error("too many messages in one batch")
+    return [read_message(part) for part in parts]
+
+
+def read_message(payload: bytes) -> IncomingMessage:
+    """Return one message.
+
+    Raises:
+        ProtocolError: It cannot be read.
+    """
+    (durable, priority, ttl, notes, message_id, content_type, expiry, created, session_id,
+     bare) = summarize(payload)  # fmt: skip
+    partition_key = scheduled = None
+    if notes:
+        found = find_entries(notes, 0, _WANTED)
+        if found:
+            partition_key = found.get(b"x-opt-partition-key")
+            scheduled = found.get(b"x-opt-scheduled-enqueue-time")
+            if not _BROKERS_OWN.isdisjoint(found):
+                notes = _without_brokers_own(notes)
+    if (ttl is None or ttl == _UNLIMITED_TTL) and expiry is not None and created is not None:
+        # Too long for the header: told by the absolute expiry.
+        ttl = min(max(0, expiry - created), _MAX_TTL)
+    # Field by field: this is done for every message that comes in.
+    message = _new(IncomingMessage)
+    message.bare = bare
+    message.annotations = notes
+    message.size = len(payload)
+    message.message_id = (
+        message_id if message_id is None or type(message_id) is str else _text(message_id)
+    )
+    message.session_id = session_id
+    message.partition_key = None if partition_key is None else str(partition_key)
+    message.content_type = content_type
+    message.ttl = None if ttl is None else int(ttl)
+    message.scheduled = int(scheduled) if isinstance(scheduled, int) else None
+    message.durable = bool(durable)
+    message.priority = 4 if priority is None else int(priority)
+    message.hops = message.origin = 0
+    return message
+
+
+def _text(value: Any) -> str:
+    return value.hex() if isinstance(value, bytes) else str(value)
+
+
+def _without_brokers_own(notes: bytes) -> bytes:
+    """Return an encoded map of annotations without those that are the broker's."""
+    entries = raw_map_entries(notes, 0, len(notes))
+    kept = [raw for key, raw in entries.items() if str(key).encode() not in _BROKERS_OWN]
+    return encode_compound(0xC1, 0xD1, 2 * len(kept), b"".join(kept)) if kept else b""

@@ -1,0 +1,312 @@
+"""The broker's door: one port that speaks AMQP, AMQP over TLS, HTTP, HTTPS and WebSocket.
+
+The first byte tells them apart: `A` begins the AMQP header, 0x16 a TLS handshake, anything else is
+a method of HTTP. The TLS handshake must see its first byte itself, so it is only peeked at while
+the socket is still ours; inside TLS the same choice is made again on the first bytes.
+
+The door also keeps out what could hurt: too many connections, clients that connect and say
+nothing or say it too slowly. And it is where the faults that concern whole connections happen.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+import ssl
+import struct
+from collections.abc import Callable
+from functools import partial
+
+from pairbus.broker.faults.faults import Faults
+
+_log = logging.getLogger("pairbus.broker")
+
+
+#: Makes a protocol, given what it shall call when its connection is lost.
+MakeProtocol = Callable[[Callable[[], None]], asyncio.Protocol]
+
+
+class FrontDoor:
+    """Listens on one port and hands each connection to the protocol that it speaks.
+
+    Args:
+        amqp: Makes the protocol for an AMQP connection.
+        http: Makes the protocol for an HTTP connection.
+        tls: The context for TLS, or None to refuse it.
+        faults: What the door shall do wrong.
+        max_connections: More than these are closed at once.
+        sniff_timeout: Seconds for the first byte, and for a TLS handshake.
+    """
+
+    def __init__(
+        self,
+        *,
+        amqp: MakeProtocol,
+        http: MakeProtocol,
+        tls: ssl.SSLContext | None,
+        faults: Faults,
+        max_connections: int = 5000,
+        sniff_timeout: float = 20.0,
+    ) -> None:
+        self._amqp = amqp
+        self._http = http
+        self._tls = tls
+        self._faults = faults
+        self._max_connections = max_connections
+        self.sniff_timeout = sniff_timeout
+        self._listener: socket.socket | None = None
+        self._sniffing: dict[socket.socket, asyncio.TimerHandle] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._transports: set[asyncio.Transport] = set()
+        self._silent: set[asyncio.Transport] = set()
+        self._speaks_http: set[asyncio.Transport] = set()
+        self.address: tuple[str, int] = ("", 0)
+
+    @property
+    def connections(self) -> int:
+        """How many connections are open, those that have not spoken yet included."""
+        return len(self._transports) + len(self._sniffing)
+
+    def bind(self, host: str, port: int) -> tuple[str, int]:
+        """Take the port, and begin to accept.
+
+        Raises:
+            OSError: The port is in use, or the address is not of this machine.
+        """
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((host, port))
+            listener.listen(512)
+            listener.setblocking(False)
+        except OSError:
+            listener.close()
+            raise
+        self._listener = listener
+        name = listener.getsockname()
+        self.address = (str(name[0]), int(name[1]))
+        asyncio.get_running_loop().add_reader(listener.fileno(), self._accept)
+        return self.address
+
+    def shut(self) -> None:
+        """Close the listener: the port refuses from now on."""
+        if self._listener is not None:
+            asyncio.get_running_loop().remove_reader(self._listener.fileno())
+            self._listener.close()
+            self._listener = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the port accepts connections."""
+        return self._listener is not None
+
+    def reset_all(self, *, but_http: bool = False) -> None:
+        """Reset every connection; or leave those that speak HTTP, and may have asked for it."""
+        for sock in list(self._sniffing):
+            self._forget(sock)
+            _linger_zero(sock)
+            sock.close()
+        for transport in self._transports - (self._speaks_http if but_http else set()):
+            abort_with_reset(transport)
+
+    def drop_silent(self) -> None:
+        """Reset the connections that were let in and never answered."""
+        for transport in list(self._silent):
+            abort_with_reset(transport)
+
+    async def close(self) -> None:
+        """Shut, and end what is still open."""
+        self.shut()
+        for sock in list(self._sniffing):
+            self._forget(sock)
+            sock.close()
+        for task in list(self._tasks):
+            task.cancel()
+        for transport in list(self._transports):
+            if not transport.is_closing():  # asyncio's TLS cannot be aborted after a second close
+                transport.close()
+        # A peer that does not read could keep a transport open for ever.
+        for _ in range(20):
+            if not self._transports:
+                return
+            await asyncio.sleep(0.01)
+        for transport in list(self._transports):
+            transport.abort()
+        await asyncio.sleep(0)
+
+    def opened(self, transport: asyncio.Transport) -> None:
+        """Take note of a connection that has found its protocol."""
+        self._transports.add(transport)
+
+    def lost(self, transport: asyncio.Transport | None) -> None:
+        """Take note that a connection is gone."""
+        if transport is not None:
+            self._transports.discard(transport)
+            self._silent.discard(transport)
+            self._speaks_http.discard(transport)
+
+    # -- accepting -------------------------------------------------------------------------------
+
+    def _accept(self) -> None:
+        for _ in range(64):
+            if self._listener is None:
+                return
+            try:
+                sock, _ = self._listener.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as exc:  # out of descriptors: leave it in the queue for a moment
+                _log.warning("a connection could not be accepted: %s", exc.strerror)
+                self._pause()
+                return
+            if self.connections >= self._max_connections:
+                _log.warning("a connection was refused: %d are open", self.connections)
+                _linger_zero(sock)
+                sock.close()
+                continue
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            loop = asyncio.get_running_loop()
+            self._sniffing[sock] = loop.call_later(self.sniff_timeout, self._too_slow, sock)
+            loop.add_reader(sock.fileno(), self._sniff, sock)
+
+    def _pause(self) -> None:
+        loop = asyncio.get_running_loop()
+        assert self._listener is not None
+        loop.remove_reader(self._listener.fileno())
+
+        def resume() -> None:
+            if self._listener is not None:
+                loop.add_reader(self._listener.fileno(), self._accept)
+
+        loop.call_later(0.2, resume)
+
+    def _forget(self, sock: socket.socket) -> None:
+        timer = self._sniffing.pop(sock, None)
+        if timer is not None:
+            timer.cancel()
+            asyncio.get_running_loop().remove_reader(sock.fileno())
+
+    def _too_slow(self, sock: socket.socket) -> None:
+        self._forget(sock)
+        sock.close()
+
+    def _sniff(self, sock: socket.socket) -> None:
+        try:
+            first = sock.recv(1, socket.MSG_PEEK)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            first = b""
+        self._forget(sock)
+        if not first:
+            sock.close()
+            return
+        if first == b"\x16" and self._tls is None:
+            sock.close()
+            return
+        task = asyncio.get_running_loop().create_task(self._admit(sock, tls=first == b"\x16"))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _admit(self, sock: socket.socket, *, tls: bool) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            if tls and self._faults.connection_fault() is None:
+                await loop.connect_accepted_socket(
+                    self._choose,
+                    sock,
+                    ssl=self._tls,
+                    ssl_handshake_timeout=self.sniff_timeout,
+                    ssl_shutdown_timeout=1.0,
+                )
+            else:
+                await loop.connect_accepted_socket(self._choose, sock)
+        except (OSError, ssl.SSLError) as exc:
+            _log.debug("a connection failed before it spoke: %s", exc)
+            sock.close()
+
+    def _choose(self) -> asyncio.Protocol:
+        return _Choice(self)
+
+    def protocol_for(self, first: bytes, transport: asyncio.Transport) -> asyncio.Protocol:
+        """Return the protocol that the first bytes call for, or what a fault makes of it."""
+        fault = self._faults.connection_fault()
+        is_http = first[:1].isalpha() and first[:4] != b"AMQP"
+        if fault is not None and not is_http:  # the control API must stay reachable
+            if fault == "silent":
+                self._silent.add(transport)
+                return Silent(self)
+            abort_with_reset(transport)
+            return Silent(self)
+        lost = partial(self.lost, transport)
+        if is_http:
+            self._speaks_http.add(transport)
+            return self._http(lost)
+        return self._amqp(lost)
+
+
+class _Choice(asyncio.Protocol):
+    """Waits for the first bytes, and gives way to the protocol that they call for."""
+
+    def __init__(self, door: FrontDoor) -> None:
+        self._door = door
+        self._transport: asyncio.Transport | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self._door.opened(transport)
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self._door.sniff_timeout, transport.abort)
+
+    def data_received(self, data: bytes) -> None:
+        transport = self._transport
+        if transport is None:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        protocol = self._door.protocol_for(data[:8], transport)
+        transport.set_protocol(protocol)
+        protocol.connection_made(transport)
+        protocol.data_received(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._door.lost(self._transport)
+
+
+class Silent(asyncio.Protocol):
+    """Reads whatever comes and never says a word."""
+
+    def __init__(self, door: FrontDoor) -> None:
+        self._door = door
+        self._transport: asyncio.BaseTransport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport, to be forgotten later."""
+        self._transport = transport
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell the door."""
+        assert isinstance(self._transport, asyncio.Transport)
+        self._door.lost(self._transport)
+
+
+def abort_with_reset(transport: asyncio.Transport) -> None:
+    """Close a connection so that its peer sees a reset, not an end of stream."""
+    sock = transport.get_extra_info("socket")
+    if sock is not None:
+        _linger_zero(sock)
+    transport.abort()
+
+
+def _linger_zero(sock: socket.socket) -> None:
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    except OSError:
+        pass  # closed already

@@ -1,0 +1,285 @@
+"""`<entity>/$management`: peek, schedule, defer, settle, renew, sessions and rules by request."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import logging
+import uuid
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from pairbus.amqp.errors import AmqpError
+from pairbus.amqp.link import Link
+from pairbus.amqp.types import Array, Timestamp, Uuids
+from pairbus.broker.entities.errors import (
+    ArgumentError,
+    BrokerError,
+    MessageLockLostError,
+    NotImplementedByBrokerError,
+    SessionLockLostError,
+    StoreError,
+    UnauthorizedError,
+)
+from pairbus.broker.entities.messages import Delivery, Outcome
+from pairbus.broker.entities.model import AccessRight
+from pairbus.broker.entities.queue import LOCK_LOST
+from pairbus.broker.server.incoming import read_message
+from pairbus.broker.server.links import RequestLink
+from pairbus.broker.server.outgoing import render_delivery
+from pairbus.broker.server.requests import Answer, Request, read_request
+from pairbus.broker.server.rule_requests import add_rule, remove_rule
+
+if TYPE_CHECKING:
+    from pairbus.broker.server.connection import AmqpConnection
+
+_log = logging.getLogger("pairbus.broker.amqp")
+_PREFIX = "com.microsoft:"
+_MAX_PEEK = 250
+_MAX_TIMESTAMP = dt.datetime.max.replace(tzinfo=dt.UTC).timestamp() * 1000 - 86_400_000
+
+#: What an operation answers: a status and a body.
+Result = tuple[int, Any]
+
+
+class ManagementLink(RequestLink):
+    """Takes requests for one entity. Each needs the claim of what it does."""
+
+    def __init__(self, connection: AmqpConnection, link: Link, path: str, entity: str) -> None:
+        super().__init__(connection, link, path)
+        self.entity = entity
+        if not self.is_authorized():
+            raise UnauthorizedError(
+                f"Unauthorized access. 'Listen' or 'Send' claim(s) are required to perform this "
+                f"operation. Resource: '{entity}'."
+            )
+        settings = self.namespace.entity(entity).settings
+        # A request may schedule several messages, each as large as the entity takes.
+        self.max_request = min(4 * settings.max_message_size, self.engine.max_message_size)
+
+    def is_authorized(self) -> bool:
+        """Whether the client may still do anything here."""
+        tokens = self.connection.tokens
+        return tokens.allows(AccessRight.LISTEN, self.entity) or tokens.allows(
+            AccessRight.SEND, self.entity
+        )
+
+    def handle(self, payload: bytes) -> None:
+        """Carry out one request, and answer when it is durable."""
+        request = read_request(payload)
+        answer = Answer(request)
+        faults = self.broker.faults
+        fault = faults.strike("management", self.entity) if faults.any else None
+        delay = fault.delay if fault is not None and fault.kind == "delay" else 0.0
+        try:
+            if fault is not None and fault.kind in {"reject", "throttle"}:
+                raise BrokerError(
+                    fault.description, condition=fault.condition, http_status=fault.status
+                )
+            if fault is not None and fault.kind == "hang" and not fault.take:
+                return
+            status, body = self._carry_out(request)
+        except BrokerError as error:
+            self._reply(request, answer.failed(error.http_status, error), delay)
+            return
+        except (AmqpError, KeyError, TypeError, ValueError) as error:
+            _log.debug("a request cannot be read: %r", error)
+            bad = ArgumentError(f"The request '{request.operation}' cannot be read.")
+            self._reply(request, answer.failed(bad.http_status, bad), delay)
+            return
+        if fault is not None and fault.kind == "hang":
+            return
+
+        def done(error: Exception | None) -> None:
+            if error is not None:
+                failure = StoreError("The broker could not store the request.")
+                self._reply(request, answer.failed(500, failure), delay)
+            else:
+                text = "OK" if status == 200 else "No content"
+                self._reply(request, answer.ok(status, text, body), delay)
+
+        self.namespace.after_commit(done)
+
+    def _reply(self, request: Request, encoded: bytes, delay: float = 0.0) -> None:
+        if delay:
+            asyncio.get_running_loop().call_later(delay, self._reply, request, encoded)
+            return
+        link = self.connection.reply_link(self.link.session, self.path, request.reply_to)
+        if link is not None:
+            link.send(encoded)
+
+    def _carry_out(self, request: Request) -> Result:
+        name = request.operation.removeprefix(_PREFIX)
+        known = _OPERATIONS.get(name)
+        if known is None:
+            self.broker.unsupported(f"the management operation {request.operation[:80]!r}")
+            raise NotImplementedByBrokerError(
+                f"The operation '{request.operation}' is not supported."
+            )
+        right, operation = known
+        self.connection.tokens.require(right, self.entity)
+        body = request.body if isinstance(request.body, dict) else {}
+        return operation(self, request, body)
+
+    # -- operations ------------------------------------------------------------------------------
+
+    def peek(self, request: Request, body: dict[Any, Any]) -> Result:
+        """Show messages, changing nothing."""
+        found = self.namespace.peek(
+            self.entity,
+            int(body["from-sequence-number"]),
+            min(int(body["message-count"]), _MAX_PEEK),
+            session_id=_optional(body, "session-id"),
+        )
+        if not found:
+            return 204, None
+        return 200, {"messages": [{"message": render_delivery(d, with_state=True)} for d in found]}
+
+    def schedule(self, request: Request, body: dict[Any, Any]) -> Result:
+        """Take messages for later."""
+        messages = [read_message(item["message"]) for item in body["messages"]]
+        numbers = self.namespace.schedule(self.entity, messages)
+        return 200, {"sequence-numbers": Array(numbers, 0x81)}
+
+    def cancel(self, request: Request, body: dict[Any, Any]) -> Result:
+        """Take scheduled messages back."""
+        numbers = [int(number) for number in body["sequence-numbers"]]
+        self.namespace.cancel_scheduled(self.entity, numbers)
+        return 200, {}
+
+    def receive_deferred(self, request: Request, body: dict[Any, Any]) -> Result:
+        """Lock, or receive and delete, deferred messages by number."""
+        found = self.namespace.receive_deferred(
+            self.entity,
+            [int(number) for number in body["sequence-numbers"]],
+            receive_and_delete=int(body.get("receiver-settle-mode", 1)) == 0,
+            session_id=_optional(body, "session-id"),
+        )
+        return 200, {"messages": [_with_token(delivery) for delivery in found]}
+
+    def update_disposition(self, request: Request, body: dict[Any, Any]) -> Result:
+        """Settle by lock token."""
+        try:
+            outcome = _OUTCOMES[str(body["disposition-status"]).lower()]
+        except KeyError:
+            raise ArgumentError("The disposition status is not known.") from None
+        session_id = _optional(body, "session-id")
+        changes = body.get("properties-to-modify")
+        lost = self.namespace.update_disposition(
+            self.entity,
+            _tokens(body["lock-tokens"]),
+            outcome,
+            reason=_optional(body, "deadletter-reason"),
+            description=_optional(body, "deadletter-description"),
+            properties={str(k): v for k, v in changes.items()} if changes else None,
+            session_id=session_id,
+        )
+        if lost and session_id is not None:
+            raise SessionLockLostError(f"The lock of the session '{session_id}' is lost.")
+        if lost:
+            raise MessageLockLostError(LOCK_LOST)
+        return 200, {}
+
+    def renew_lock(self, request: Request, body: dict[Any, Any]) -> Result:
+        """Extend locks of messages."""
+        tokens = _tokens(body["lock-tokens"])
+        ends = self.namespace.renew_lock(self.entity, tokens)
+        return 200, {"expirations": Array([Timestamp(end) for end in ends], 0x83)}
+
+    def renew_session(self, request: Request, body: dict[Any, Any]) -> Result:
+        """Extend the lock of a session."""
+        end = self.namespace.renew_session(self.entity, self._session(request, body))
+        return 200, {"expiration": Timestamp(end)}
+
+    def get_session_state(self, request: Request, body: dict[Any, Any]) -> Result:
+        """Give the state of a session."""
+        session_id = self._session(request, body)
+        return 200, {"session-state": self.namespace.get_session_state(self.entity, session_id)}
+
+    def set_session_state(self, request: Request, body: dict[Any, Any]) -> Result:
+        """Keep the state of a session."""
+        state = body.get("session-state")
+        if state is not None and not isinstance(state, bytes):
+            state = str(state).encode()
+        self.namespace.set_session_state(self.entity, self._session(request, body), state)
+        return 200, {}
+
+    def list_sessions(self, request: Request, body: dict[Any, Any]) -> Result:
+        """Name the sessions with messages, or with a state set since a time."""
+        since = body.get("last-updated-time")
+        top = int(body.get("top", 100))
+        skip = int(body.get("skip", 0))
+        found = self.namespace.list_sessions(
+            self.entity,
+            updated_since=None if since is None or since >= _MAX_TIMESTAMP else int(since),
+            skip=skip,
+            top=top,
+        )
+        if not found:
+            return 204, None
+        return 200, {"skip": skip + len(found), "sessions-ids": Array(found, 0xB1)}
+
+    def _session(self, request: Request, body: dict[Any, Any]) -> str:
+        """Return the session that a request names, if this connection's link holds it."""
+        session_id = str(body["session-id"])
+        name = request.properties.get("associated-link-name")
+        link = self.connection.link_named(str(name)) if name is not None else None
+        if name is not None and link is None:
+            raise SessionLockLostError(
+                f"The lock of the session '{session_id}' has expired: accept it again."
+            )
+        return session_id
+
+    def add_rule(self, request: Request, body: dict[Any, Any]) -> Result:
+        """Add a rule to a subscription."""
+        add_rule(self.namespace, self.entity, body)
+        return 200, {}
+
+    def remove_rule(self, request: Request, body: dict[Any, Any]) -> Result:
+        """Take a rule from a subscription."""
+        remove_rule(self.namespace, self.entity, body)
+        return 200, {}
+
+
+Operation = Callable[[ManagementLink, Request, dict[Any, Any]], Result]
+_OPERATIONS: dict[str, tuple[AccessRight, Operation]] = {
+    "peek-message": (AccessRight.LISTEN, ManagementLink.peek),
+    "schedule-message": (AccessRight.SEND, ManagementLink.schedule),
+    "cancel-scheduled-message": (AccessRight.SEND, ManagementLink.cancel),
+    "receive-by-sequence-number": (AccessRight.LISTEN, ManagementLink.receive_deferred),
+    "update-disposition": (AccessRight.LISTEN, ManagementLink.update_disposition),
+    "renew-lock": (AccessRight.LISTEN, ManagementLink.renew_lock),
+    "renew-session-lock": (AccessRight.LISTEN, ManagementLink.renew_session),
+    "get-session-state": (AccessRight.LISTEN, ManagementLink.get_session_state),
+    "set-session-state": (AccessRight.LISTEN, ManagementLink.set_session_state),
+    "get-message-sessions": (AccessRight.LISTEN, ManagementLink.list_sessions),
+    "add-rule": (AccessRight.MANAGE, ManagementLink.add_rule),
+    "remove-rule": (AccessRight.MANAGE, ManagementLink.remove_rule),
+}
+_OUTCOMES = {
+    "completed": Outcome.COMPLETE,
+    "abandoned": Outcome.ABANDON,
+    "defered": Outcome.DEFER,
+    "suspended": Outcome.DEAD_LETTER,
+}
+
+
+def _optional(body: dict[Any, Any], name: str) -> str | None:
+    value = body.get(name)
+    return None if value is None else str(value)
+
+
+def _tokens(values: Any) -> list[bytes]:
+    if isinstance(values, Uuids):
+        return values.little_endian()
+    return [
+        value.bytes_le if isinstance(value, uuid.UUID) else uuid.UUID(str(value)).bytes_le
+        for value in values
+    ]
+
+
+def _with_token(delivery: Delivery) -> dict[str, Any]:
+    shown: dict[str, Any] = {"message": render_delivery(delivery)}
+    if delivery.lock_token:
+        shown["lock-token"] = uuid.UUID(bytes_le=delivery.lock_token)
+    return shown

@@ -1,0 +1,366 @@
+"""A client's receiver: credit, deliveries, sessions and settlement.
+
+The namespace delivers as far as the client's credit goes. A client that gives credit and does not
+read its socket is paused, so that what waits for it stays in the store and not in memory.
+
+A settlement is answered when it is durable, with the same outcome; a dead-letter with `rejected`
+and no error, since to the SDK an error in there means that the settlement failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pairbus.amqp.composite import Composite
+from pairbus.amqp.link import Link, Outgoing
+from pairbus.amqp.performatives import (
+    ACCEPTED,
+    RELEASED,
+    SND_SETTLED,
+    Accepted,
+    Modified,
+    Received,
+    Rejected,
+    Released,
+    Source,
+)
+from pairbus.amqp.types import Described, Symbol
+from pairbus.broker.entities.errors import (
+    BrokerError,
+    MessageLockLostError,
+    NotImplementedByBrokerError,
+    OperationTimeoutError,
+    StoreError,
+)
+from pairbus.broker.entities.messages import Delivery, Outcome
+from pairbus.broker.entities.model import AccessRight
+from pairbus.broker.entities.queue import LOCK_LOST
+from pairbus.broker.server.links import LinkHandler, guarded, rejected
+from pairbus.broker.server.outgoing import render_delivery, render_locked
+
+if TYPE_CHECKING:
+    from pairbus.broker.entities.receiver import Receiver
+    from pairbus.broker.entities.sessions import PendingSession
+    from pairbus.broker.server.connection import AmqpConnection
+
+SESSION_FILTER = "com.microsoft:session-filter"
+SESSION_WAIT = 65.0  # seconds that the service waits for a session unless told otherwise
+DEAD_LETTER = "com.microsoft:dead-letter"
+SWEEP_FROM = 10_000  # open deliveries of a session
+_TICKS_AT_EPOCH = 621355968000000000
+
+
+class ReceiveLink(LinkHandler):
+    """A client's receiver of a queue, a subscription, a dead-letter queue, or a session."""
+
+    def __init__(self, connection: AmqpConnection, link: Link, path: str) -> None:
+        super().__init__(connection, link, path)
+        self.connection.tokens.require(AccessRight.LISTEN, path)
+        self.is_destructive = link.snd_settle_mode == SND_SETTLED
+        self.receiver: Receiver | None = None
+        self._pending: PendingSession | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._tags = itertools.count(1)
+        self._tag_prefix = os.urandom(8)
+        self._is_paused = False
+        self._unwritten = 0
+        self._sweep_at = SWEEP_FROM
+        self._wants_session, self._session_id = _session_of(link)
+        if not self._wants_session:
+            self.receiver = self.namespace.open_receiver(
+                path, self, receive_and_delete=self.is_destructive
+            )
+        elif self._session_id is not None:
+            self.receiver = self.namespace.open_receiver(
+                path,
+                self,
+                receive_and_delete=self.is_destructive,
+                session_id=self._session_id,
+            )
+
+    # -- attaching -------------------------------------------------------------------------------
+
+    def attach(self) -> None:
+        """Answer the attach; for the next available session, when there is one."""
+        if self.receiver is not None:
+            self._attached(self.receiver)
+            return
+        try:
+            self._pending = self.namespace.accept_next_session(
+                self.path,
+                self,
+                self._accepted,
+                receive_and_delete=self.is_destructive,
+            )
+        except BrokerError as error:
+            self._refuse(error)
+            return
+        if self.receiver is None:
+            wait = _timeout_of(self.link)
+            self._timer = asyncio.get_running_loop().call_later(wait, self._no_session)
+
+    @guarded
+    def _accepted(self, receiver: Receiver) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._pending = None
+        self.receiver = receiver
+        self._attached(receiver)
+        self.connection.flush_soon()
+
+    def _attached(self, receiver: Receiver) -> None:
+        info = receiver.session_info
+        if info is None:
+            self.engine.attach_reply(self.link)
+            return
+        source = self.link.source
+        assert isinstance(source, Source)
+        source.filter = {**(source.filter or {}), Symbol(SESSION_FILTER): info.session_id}
+        until = info.locked_until * 10_000 + _TICKS_AT_EPOCH
+        self.engine.attach_reply(
+            self.link,
+            source=source,
+            properties={"com.microsoft:locked-until-utc": until},
+        )
+
+    def _no_session(self) -> None:
+        self._timer = None
+        if self._pending is not None:
+            self._pending.cancel()
+            self._pending = None
+            self._refuse(
+                OperationTimeoutError("No session became available in time: all are held or empty.")
+            )
+
+    def _refuse(self, error: BrokerError) -> None:
+        from pairbus.amqp.performatives import Error
+
+        self.link.context = None
+        self.engine.refuse(self.link, Error(error.condition, error.description))
+        self.connection.flush_soon()
+
+    def is_authorized(self) -> bool:
+        """Whether the client may still receive."""
+        return self.connection.tokens.allows(AccessRight.LISTEN, self.path)
+
+    def close(self) -> None:
+        """Give the session back; locks of messages run on."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._pending is not None:
+            self._pending.cancel()
+            self._pending = None
+        if self.receiver is not None:
+            self.receiver.close()
+
+    # -- delivering ------------------------------------------------------------------------------
+
+    def on_flow(self) -> None:
+        """Let the namespace deliver as far as the client's credit goes."""
+        if self.receiver is not None and not self._is_paused:
+            self.receiver.grant(self.link.credit, drain=self.link.drain)
+
+    @guarded
+    def deliver(self, deliveries: list[Delivery]) -> None:
+        """Send messages to the client."""
+        if not self.link.is_active:
+            return
+        link = self.link
+        if link.credit < len(deliveries):
+            # They were granted when they were taken; the client has lowered its credit since.
+            link.credit = len(deliveries)
+        if len(link.session.unsettled) > self._sweep_at:
+            self._sweep()
+        if self.is_destructive:
+            for delivery in deliveries:
+                payload = render_delivery(delivery)
+                self._unwritten += len(payload)
+                tag = self._tag_prefix + next(self._tags).to_bytes(8, "big")
+                self.engine.transfer(link, payload, tag, settled=True)
+        else:
+            self._unwritten += self.engine.transfer_many(
+                link, [(one.lock_token, *render_locked(one)) for one in deliveries]
+            )
+        if self._unwritten > self.broker.settings.limits.write_buffer // 4:
+            self._unwritten = 0
+            self.connection.flush()
+        else:
+            self.connection.flush_soon()
+
+    def _sweep(self) -> None:
+        """Forget deliveries that were settled by their tokens, on whatever connection."""
+        unsettled = self.link.session.unsettled
+        locks = self.receiver.queue.locks if self.receiver is not None else {}
+        self.engine.forget(
+            self.link.session,
+            [n for n, d in unsettled.items() if d.link is self.link and d.tag not in locks],
+        )
+        self._sweep_at = max(SWEEP_FROM, 2 * len(unsettled))
+
+    @guarded
+    def drained(self) -> None:
+        """Tell the client that its drain is over."""
+        if self.link.is_active:
+            self.engine.drained(self.link)
+            self.connection.flush_soon()
+
+    @guarded
+    def closed(self, error: BrokerError) -> None:
+        """Detach: the entity is gone or disabled, or the session's lock is lost."""
+        self.receiver = None
+        self.connection.detach(self.link, error)
+
+    def pause(self) -> None:
+        """Deliver nothing until `resume`: the client does not read."""
+        self._is_paused = True
+        if self.receiver is not None:
+            self.receiver.grant(0)
+
+    def resume(self) -> None:
+        """Deliver again."""
+        self._is_paused = False
+        self._unwritten = 0
+        if self.receiver is not None and (self.link.credit or self.link.drain):
+            self.receiver.grant(self.link.credit, drain=self.link.drain)
+
+    # -- settling --------------------------------------------------------------------------------
+
+    def on_disposition(
+        self, deliveries: list[Outgoing], state: Composite | None, settled: bool
+    ) -> None:
+        """Settle what the client has an outcome for, and answer once it is durable."""
+        if isinstance(state, Received) or (state is None and not settled):
+            return
+        fault = self.broker.faults.strike("settle", self.path) if self.broker.faults.any else None
+        if fault is not None and fault.kind in {"reject", "throttle"}:
+            error = BrokerError(fault.description, condition=fault.condition)
+            self._answer([d.id for d in deliveries], rejected(error), settled)
+            return
+        if fault is not None and fault.kind == "hang" and not fault.take:
+            return
+        good: list[int] = []
+        echo: Composite = ACCEPTED
+        if isinstance(state, Accepted) and self.receiver is not None:
+            good = self._complete(self.receiver, deliveries, settled)
+            deliveries = []
+        for delivery in deliveries:
+            try:
+                echo = self._settle(delivery.tag, state)
+                good.append(delivery.id)
+            except BrokerError as error:
+                self._answer([delivery.id], rejected(error), settled)
+        if not good or settled or (fault is not None and fault.kind == "hang"):
+            return
+        delay = fault.delay if fault is not None and fault.kind == "delay" else 0.0
+        self.namespace.after_commit(lambda error: self._committed(good, echo, error, delay))
+
+    def _complete(self, receiver: Receiver, deliveries: list[Outgoing], settled: bool) -> list[int]:
+        """Complete many at once, answer those whose lock is lost, return the others' numbers."""
+        if len(deliveries) == 1:
+            (one,) = deliveries
+            if receiver.complete(one.tag):
+                return [one.id]
+            self._answer([one.id], rejected(receiver.lock_lost()), settled)
+            return []
+        tokens = receiver.settle_many([one.tag for one in deliveries], Outcome.COMPLETE)
+        if not tokens:
+            return [one.id for one in deliveries]
+        lost = set(tokens)
+        for one in deliveries:
+            if one.tag in lost:
+                self._answer([one.id], rejected(receiver.lock_lost()), settled)
+        return [one.id for one in deliveries if one.tag not in lost]
+
+    def _settle(self, token: bytes, state: Composite | None) -> Composite:
+        """Settle one message; return the outcome to echo."""
+        settle = self._holder().settle
+        if state is None or isinstance(state, Accepted):
+            settle(token, Outcome.COMPLETE)
+            return ACCEPTED
+        if isinstance(state, Released):
+            settle(token, Outcome.RELEASE)
+            return RELEASED
+        if isinstance(state, Modified):
+            changes = _properties(state.message_annotations)
+            if state.undeliverable_here:
+                settle(token, Outcome.DEFER, properties=changes)
+            else:
+                settle(token, Outcome.ABANDON, properties=changes)
+            return state
+        if isinstance(state, Rejected):
+            info = dict((state.error.info if state.error is not None else None) or {})
+            reason = info.pop("DeadLetterReason", None)
+            description = info.pop("DeadLetterErrorDescription", None)
+            if state.error is not None and state.error.condition != DEAD_LETTER:
+                reason = reason or state.error.condition
+                description = description or state.error.description
+            settle(
+                token,
+                Outcome.DEAD_LETTER,
+                reason=None if reason is None else str(reason),
+                description=None if description is None else str(description),
+                properties=_properties(info),
+            )
+            return Rejected()
+        self.broker.unsupported("transactions")
+        raise NotImplementedByBrokerError("Transactions are not supported.")
+
+    def _holder(self) -> Receiver:
+        if self.receiver is None:
+            raise OperationTimeoutError("The link is not attached yet.")
+        return self.receiver
+
+    @guarded
+    def _committed(
+        self, numbers: list[int], echo: Composite, error: Exception | None, delay: float
+    ) -> None:
+        if error is not None:
+            echo = rejected(StoreError("The broker could not store the outcome."))
+        if delay:
+            asyncio.get_running_loop().call_later(delay, self._answer, numbers, echo, False)
+        else:
+            self._answer(numbers, echo, False)
+
+    def _answer(self, numbers: list[int], echo: Composite, settled: bool) -> None:
+        if settled or not self.link.is_active:
+            return
+        first = numbers[0]
+        if len(numbers) > 1 and numbers[-1] - first == len(numbers) - 1:
+            # The client told one outcome for a range: it gets one answer for the range.
+            self.engine.settle(self.link, first, numbers[-1], state=echo)
+        else:
+            for number in numbers:
+                self.engine.settle(self.link, number, state=echo)
+        self.connection.flush_soon()
+
+
+def lock_lost() -> Rejected:
+    """Return the outcome for a message that is not locked any more."""
+    return rejected(MessageLockLostError(LOCK_LOST))
+
+
+def _properties(changes: Mapping[Any, Any] | None) -> dict[str, object] | None:
+    return {str(key): value for key, value in changes.items()} if changes else None
+
+
+def _session_of(link: Link) -> tuple[bool, str | None]:
+    """Return whether a session is asked for, and which: None for the next available one."""
+    source = link.attach.source if link.attach is not None else None
+    filters = source.filter if isinstance(source, Source) else None
+    if not filters or SESSION_FILTER not in filters:
+        return False, None
+    wanted = filters[SESSION_FILTER]
+    if isinstance(wanted, Described):
+        wanted = wanted.value
+    return True, None if wanted is None else str(wanted)
+
+
+def _timeout_of(link: Link) -> float:
+    """Return the seconds that the client waits for a session."""
+    properties = (link.attach.properties if link.attach is not None else None) or {}
+    wanted = properties.get("com.microsoft:timeout")
+    return float(wanted) / 1000 if isinstance(wanted, int) else SESSION_WAIT

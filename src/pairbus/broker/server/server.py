@@ -1,0 +1,371 @@
+"""The broker: a namespace behind a front door, on one event loop.
+
+`Broker` owns the listener, the connections, the namespace and its store; `run.py` puts it on a
+thread, the command line in a process of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import tempfile
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pairbus.broker.admin.api import AdminApi
+from pairbus.broker.auth.sas import ALL_RIGHTS, KeyRing
+from pairbus.broker.auth.tokens import verify_token
+from pairbus.broker.config import load
+from pairbus.broker.entities.errors import BrokerError, StoreError
+from pairbus.broker.entities.model import AccessRight, AuthorizationRule
+from pairbus.broker.faults.faults import Faults
+from pairbus.broker.namespace.declare import declare
+from pairbus.broker.namespace.namespace import Namespace, system_clock
+from pairbus.broker.server import websocket
+from pairbus.broker.server.connection import READ_SIZE, AmqpConnection
+from pairbus.broker.server.control import PREFIX, ControlApi
+from pairbus.broker.server.http import HttpProtocol, Request, Response
+from pairbus.broker.server.listener import FrontDoor
+from pairbus.broker.server.tls import ensure_certificate, server_context, temporary_certificate
+from pairbus.broker.settings import BrokerSettings, BrokerStartError
+from pairbus.broker.store.store import Store
+
+_log = logging.getLogger("pairbus.broker")
+T = TypeVar("T")
+
+
+class Broker:
+    """One namespace, served on one port. All methods are called on its event loop."""
+
+    def __init__(self, settings: BrokerSettings, faults: Faults) -> None:
+        self.settings = settings
+        self.faults = faults
+        self.is_running = False
+        self.connections: set[AmqpConnection] = set()
+        self.read_buffer = memoryview(bytearray(READ_SIZE))
+        self._clock: Callable[[], float] = settings.clock or time.time
+        self.key_ring = KeyRing(
+            namespace_rules=(
+                AuthorizationRule(settings.key_name, ALL_RIGHTS, settings.shared_access_key),
+            ),
+            entity_rules=self._entity_rules,
+        )
+        self._namespace: Namespace | None = None
+        self._store: Store | None = None
+        self._door: FrontDoor | None = None
+        self._control_door: FrontDoor | None = None
+        self._fault_news = asyncio.Event()
+        self._fault_timer: asyncio.TimerHandle | None = None
+        self._certificate: Path | None = None
+        self._certificate_folder: tempfile.TemporaryDirectory[str] | None = None
+        self._named_unsupported: set[str] = set()
+        self._started_at = 0.0
+        self._port = 0
+        self.fatal: Exception | None = None
+        """What ended the broker by itself, if anything has."""
+        self.on_fatal: Callable[[Exception], None] = lambda problem: None
+        self._end: asyncio.Task[None] | None = None
+        self._control = ControlApi(
+            faults,
+            health=self._health,
+            operations=self.operations,
+            is_safe_to_refuse=lambda: self._control_door is not None,
+            authorize=self._authorize_control,
+        )
+
+    # -- what links and the handle use -----------------------------------------------------------
+
+    @property
+    def namespace(self) -> Namespace:
+        """The namespace; only while the broker runs."""
+        assert self._namespace is not None
+        return self._namespace
+
+    @property
+    def certificate(self) -> Path:
+        """The certificate of the TLS port."""
+        assert self._certificate is not None
+        return self._certificate
+
+    @property
+    def control_address(self) -> str | None:
+        """The "host:port" of the second port, if there is one."""
+        if self._control_door is None:
+            return None
+        return f"{self.settings.reachable_host}:{self._control_door.address[1]}"
+
+    def now(self) -> float:
+        """Return the time by which tokens expire: the clients' own, never a test's clock."""
+        return time.time()
+
+    def unsupported(self, what: str) -> None:
+        """Log once that a client asked for something that this broker cannot do."""
+        if what not in self._named_unsupported and len(self._named_unsupported) < 100:
+            self._named_unsupported.add(what)
+            _log.warning("a client asked for %s, which is not supported", what)
+
+    async def do(self, action: Callable[[Namespace], T]) -> T:
+        """Run `action` with the namespace and wait until what it did is durable."""
+        result = action(self.namespace)
+        durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def done(error: Exception | None) -> None:
+            if durable.done():
+                return
+            if error is None:
+                durable.set_result(None)
+            else:
+                durable.set_exception(error)
+
+        self.namespace.after_commit(done)
+        await durable
+        return result
+
+    def operations(self) -> dict[str, dict[str, dict[str, int]]]:
+        """Return the operations that the service would bill, per entity and kind."""
+        shown: dict[str, dict[str, dict[str, int]]] = {}
+        for (entity, kind), counts in self.namespace.operations.snapshot().items():
+            shown.setdefault(entity, {})[kind] = counts._asdict()
+        return shown
+
+    # -- life ------------------------------------------------------------------------------------
+
+    async def start(self, port: int) -> int:
+        """Begin to serve on `port` (0 picks one) and return the port.
+
+        Raises:
+            BrokerStartError: With one line that says why not.
+        """
+        settings = self.settings
+        declared = (
+            load(settings.entities, settings.namespace) if settings.entities is not None else None
+        )
+        context = server_context(self._prepare_certificate())
+        limits = settings.limits
+        door = FrontDoor(
+            amqp=lambda lost: AmqpConnection(self, lost),
+            http=lambda lost: HttpProtocol(
+                self._handle,
+                upgrade=self._upgrade,
+                idle_timeout=limits.open_timeout,
+                closed=lost,
+            ),
+            tls=context,
+            faults=self.faults,
+            max_connections=limits.connections,
+            sniff_timeout=limits.sniff_timeout,
+        )
+        self._bind(door, port)
+        try:
+            self._open_namespace()
+            if declared is not None:
+                await self.do(lambda ns: declare(ns, declared))
+            self._open_control_door()
+        except BaseException:
+            door.shut()
+            self._close_namespace(abrupt=False)
+            raise
+        self._door = door
+        self._port = door.address[1]
+        self._started_at = time.time()
+        self.is_running = True
+        self.faults.on_change = self._faults_changed
+        self._faults_changed()
+        return self._port
+
+    async def stop(self, *, abrupt: bool = False) -> None:
+        """Stop serving; `abrupt` as if the process had died."""
+        if not self.is_running:
+            return
+        self.is_running = False
+        if self._fault_timer is not None:
+            self._fault_timer.cancel()
+        door, self._door = self._door, None
+        assert door is not None
+        door.shut()
+        if abrupt:
+            door.reset_all()
+        else:
+            for connection in list(self.connections):
+                connection.close("amqp:connection:forced", "The broker is shutting down.")
+        await door.close()
+        if self._control_door is not None:
+            await self._control_door.close()
+            self._control_door = None
+        self._close_namespace(abrupt=abrupt)
+
+    async def close(self) -> None:
+        """Stop for good."""
+        await self.stop()
+        self.faults.on_change = lambda: None
+        self._namespace = None
+        if self._certificate_folder is not None:
+            self._certificate_folder.cleanup()
+            self._certificate_folder = None
+
+    def _bind(self, door: FrontDoor, port: int) -> None:
+        try:
+            door.bind(self.settings.host, port)
+        except OSError as exc:
+            why = (
+                "is in use" if exc.errno == errno.EADDRINUSE else f"cannot be used: {exc.strerror}"
+            )
+            raise BrokerStartError(f"port {port} of {self.settings.host} {why}") from exc
+
+    def _open_namespace(self) -> None:
+        """Open the namespace; in memory it is the same one as before a stop."""
+        loop = asyncio.get_running_loop()
+        if self._namespace is None:
+            name = self.settings.namespace
+            try:
+                if self.settings.data is not None:
+                    self._store = Store(self.settings.data, self.settings.durability)
+                clock = system_clock if self.settings.clock is None else self._milliseconds
+                self._namespace = Namespace(name, self._store, clock)
+            except StoreError as error:
+                raise BrokerStartError(str(error)) from error
+        self._namespace.on_fatal = self._fatal
+        self._namespace.start(loop)
+        subscribe = getattr(self.settings.clock, "subscribe", None)
+        if subscribe is not None:
+            subscribe(lambda: loop.is_closed() or loop.call_soon_threadsafe(self._tick))
+
+    def _fatal(self, problem: Exception) -> None:
+        """Nothing can be answered truthfully any more: stop, as if the process had died."""
+        self.fatal = problem
+        loop = asyncio.get_running_loop()
+        self._end = loop.create_task(self.stop(abrupt=True))
+        self._end.add_done_callback(lambda _: self.on_fatal(problem))
+
+    def _close_namespace(self, *, abrupt: bool) -> None:
+        if self._namespace is not None:
+            if abrupt and self._store is not None:
+                self._namespace.context.journal.take()  # what was staged dies with the process
+            self._namespace.close()
+        if self._store is not None:
+            self._store.close()
+            self._store = self._namespace = None
+
+    def _milliseconds(self) -> int:
+        return int(self._clock() * 1000)
+
+    def _tick(self) -> None:
+        if self.is_running and self._namespace is not None:
+            self._namespace.tick()
+
+    def _open_control_door(self) -> None:
+        if self.settings.control_port is None:
+            return
+        door = FrontDoor(
+            amqp=lambda lost: HttpProtocol(self._handle_always, closed=lost),
+            http=lambda lost: HttpProtocol(self._handle_always, closed=lost),
+            tls=None,
+            faults=Faults(),
+        )
+        self._bind(door, self.settings.control_port)
+        self._control_door = door
+
+    def _prepare_certificate(self) -> Path:
+        hosts = [self.settings.host]
+        if self.settings.data is not None:
+            self.settings.data.mkdir(parents=True, exist_ok=True)
+            pem = ensure_certificate(self.settings.data, hosts)
+        elif self._certificate_folder is None:
+            pem, self._certificate_folder = temporary_certificate(hosts)
+        else:
+            pem = Path(self._certificate_folder.name) / "tls.pem"
+        self._certificate = pem.with_name("cert.pem")
+        return pem
+
+    def _entity_rules(self, path: str) -> Iterable[AuthorizationRule]:
+        try:
+            description = self.namespace.entity(path).description
+        except BrokerError:
+            return ()
+        rules: tuple[AuthorizationRule, ...] = getattr(description, "authorization_rules", ())
+        return rules
+
+    # -- HTTP ------------------------------------------------------------------------------------
+
+    async def _handle(self, request: Request) -> Response:
+        if request.target.startswith(PREFIX):
+            return self._control.handle(request)
+        if (fault := self.faults.connection_fault()) is not None:
+            while fault == "silent":
+                await self._fault_news.wait()
+                fault = self.faults.connection_fault()
+            raise ConnectionAbortedError
+        return await self._handle_always(request)
+
+    async def _handle_always(self, request: Request) -> Response:
+        if request.target.startswith(PREFIX):
+            return self._control.handle(request)
+        if request.method == "GET":
+            return self._admin().handle(request)
+        return await self.do(lambda namespace: self._admin().handle(request))
+
+    def _authorize_control(self, request: Request) -> None:
+        """On loopback the control API is as open as the well-known key; elsewhere it is not."""
+        if self.settings.is_loopback:
+            return
+        token = request.headers.get("authorization", "")
+        claims = verify_token(token, "", self.key_ring, self.now())
+        claims.require(AccessRight.MANAGE, "")
+
+    def _admin(self) -> AdminApi:
+        return AdminApi(self.namespace, self.key_ring, self.now, self._started_at)
+
+    def _upgrade(self, request: Request, transport: asyncio.Transport, rest: bytes) -> bool:
+        if not websocket.is_upgrade(request) or self._door is None:
+            return False
+        if self.faults.connection_fault() is not None:
+            transport.abort()
+            return True
+        door = self._door
+        protocol = AmqpConnection(self, lambda: door.lost(transport))
+        websocket.accept(request, transport, rest, protocol, self.settings.limits.frame_size)
+        return True
+
+    def _health(self) -> dict[str, Any]:
+        return {
+            "status": "ok",
+            "namespace": self.settings.namespace,
+            "port": self._port,
+            "connections": len(self.connections),
+            "uptime_seconds": round(time.time() - self._started_at, 3),
+            "faults": len(self.faults.active),
+        }
+
+    # -- faults ----------------------------------------------------------------------------------
+
+    def _faults_changed(self) -> None:
+        """Put the faults that concern whole connections in force."""
+        if not self.is_running or self._door is None:
+            return
+        self._fault_news.set()
+        self._fault_news = asyncio.Event()
+        fault = self.faults.connection_fault()
+        door = self._door
+        if fault == "refuse":
+            door.shut()
+            door.reset_all(but_http=True)
+        elif not door.is_open:
+            self._bind(door, self._port)
+        if fault == "reset":
+            door.reset_all(but_http=True)
+        for connection in list(self.connections):
+            if fault == "silent":
+                connection.is_silent = True
+            elif connection.is_silent:  # what it did not hear is lost: the stream has a hole
+                connection.reset()
+        if fault != "silent":
+            door.drop_silent()
+        if self._fault_timer is not None:
+            self._fault_timer.cancel()
+        wait = self.faults.next_end()
+        if wait is not None:
+            loop = asyncio.get_running_loop()
+            self._fault_timer = loop.call_later(wait + 0.001, self.faults.expire)

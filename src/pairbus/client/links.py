@@ -1,0 +1,133 @@
+"""What all links of the lean client share: attaching, being detached, waiting."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+from pairbus.amqp.errors import DETACH_FORCED, NOT_ALLOWED
+from pairbus.amqp.events import Delivery, Disposed, Flowed
+from pairbus.amqp.link import Link, Outgoing
+from pairbus.amqp.performatives import Error
+from pairbus.client.errors import LinkDetachedError, OperationTimeoutError
+
+if TYPE_CHECKING:
+    from pairbus.client.connection import LeanConnection
+
+
+class LinkUser:
+    """The user of one link (or of a pair); the connection calls the `on_…` methods."""
+
+    def __init__(self, connection: LeanConnection, entity: str) -> None:
+        self.connection = connection
+        self.entity = entity
+        self.link: Link | None = None
+        self._detached: LinkDetachedError | None = None
+        self._is_attached = False
+
+    def __repr__(self) -> str:
+        state = "detached" if self._detached else "attached" if self._is_attached else "new"
+        return f"<{type(self).__name__} {self.entity} {state}>"
+
+    @property
+    def is_detached(self) -> bool:
+        """The peer detached the link, or it was closed: open another."""
+        return self._detached is not None
+
+    def open(self, timeout: float | None = None) -> Self:
+        """Authorize and attach, and wait for the peer's answer.
+
+        Raises:
+            LinkDetachedError: the peer refused; the condition says why.
+            AuthenticationError: the peer refused the token.
+        """
+        connection = self.connection
+        deadline = connection.deadline(timeout)
+        connection.connect(timeout)
+        with connection.lock:
+            connection.authorize(self.entity, deadline)
+            self.attach(deadline)
+        return self
+
+    def attach(self, deadline: float) -> None:
+        """Attach, and wait for the peer's answer; the caller holds the lock."""
+        self._attach()
+        if not self.connection.wait_until(self._is_settled, deadline):
+            self.close()
+            raise OperationTimeoutError(f"attaching to {self.entity}")
+        self.check()
+
+    def close(self) -> None:
+        """Detach, without waiting; a second call does nothing."""
+        with self.connection.lock:
+            if self._detached is None:
+                self._detached = LinkDetachedError(DETACH_FORCED, "the link is closed")
+                self._detach()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def check(self) -> None:
+        """Raise if the link or its connection is gone."""
+        self.connection.check()
+        if self._detached is not None:
+            found = self._detached
+            raise LinkDetachedError(found.condition, found.description, found.info)
+
+    def active_link(self) -> Link:
+        """The link, attached."""
+        self.check()
+        if self.link is None:
+            raise LinkDetachedError(NOT_ALLOWED, "the link is not open")
+        return self.link
+
+    def _is_settled(self) -> bool:
+        return self._is_attached or self._detached is not None
+
+    def _attach(self) -> None:
+        raise NotImplementedError
+
+    def _detach(self) -> None:
+        if self.link is not None and self.connection.is_open:
+            self.connection.engine.detach(self.link)
+            self.connection.flush()
+
+    # -- called by the connection, with its lock held ----------------------------------------------
+
+    def on_attached(self, link: Link) -> None:
+        """The peer's attach is here; a null terminus means that a detach follows."""
+        attach = link.attach
+        if attach is not None and (attach.source is None or attach.target is None):
+            return
+        self._is_attached = True
+
+    def on_detached(self, link: Link, error: Error | None) -> None:
+        """The link is gone."""
+        if self._detached is None:
+            default = f"the link to {self.entity} was detached"
+            self._detached = LinkDetachedError.of(error, DETACH_FORCED, default)
+
+    def on_flow(self, event: Flowed) -> None:
+        """Credit or drain changed."""
+
+    def on_deliveries(self, events: Sequence[Delivery]) -> None:
+        """Messages arrived together."""
+        for event in events:
+            self.on_delivery(event)
+
+    def on_delivery(self, event: Delivery) -> None:
+        """A message arrived."""
+
+    def on_outcome(self, sent: Outgoing, event: Disposed) -> None:
+        """The peer told the outcome of a message that we sent."""
+
+    def on_settled(self, event: Disposed) -> None:
+        """The peer settled messages that it had sent."""
+
+
+def text_of(value: Any) -> str | None:
+    """A description, if it is text."""
+    return value if isinstance(value, str) else None

@@ -1,0 +1,278 @@
+"""The live page's routes. Every page has a `.json` twin, and every number comes from the board."""
+
+import asyncio
+import contextlib
+import datetime as dt
+import json
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, select_autoescape
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import (
+    HTMLResponse,
+    JSONResponse,
+    PlainTextResponse,
+    RedirectResponse,
+    Response,
+    StreamingResponse,
+)
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from pairbus import __version__
+from pairbus.cli.output import duration, one_line, to_plain
+from pairbus.dashboard import money
+from pairbus.dashboard.guard import COOKIE, Guard, same
+from pairbus.monitoring import metrics
+from pairbus.monitoring.board import Board
+from pairbus.monitoring.snapshot import age, parse_time
+
+STATIC = Path(__file__).parent / "static"
+HEADERS = {
+    "content-security-policy": "default-src 'self'; img-src 'self' data:; style-src 'self' "
+    "'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "x-frame-options": "DENY",
+}
+# What is replaced in each page when news come; ids of sections in the templates.
+PAGES = {
+    "overview": ["banner", "cards", "entities", "backlog", "syphon", "brokers", "timeline"],
+    "events": ["banner", "events"],
+    "cost": ["banner", "cost"],
+}
+KEEP_ALIVE = 15.0
+
+
+def create_app(board: Board, guard: Guard) -> Starlette:
+    """The live page of one board, for whom the guard lets in."""
+    env = Environment(
+        loader=PackageLoader("pairbus.dashboard"),
+        autoescape=select_autoescape(default=True),
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    env.filters.update(
+        brief=brief,
+        ago=lambda value: duration(age(value, dt.datetime.now(dt.UTC))),
+        clock=clock,
+        duration=duration,
+        money=money.show,
+        number=lambda value: "–" if value is None else f"{value:,.0f}",
+        rate=lambda value: "–" if value is None else f"{value:,.1f}",
+        short=lambda path: str(path).rsplit("/", 1)[-1],
+        size=size,
+    )
+    stopping = asyncio.Event()
+
+    def context(page: str, request: Request) -> dict[str, Any]:
+        can_act = guard.has_token(request)
+        return {
+            "s": board.snapshot,
+            "page": page,
+            "version": __version__,
+            "can_act": can_act,
+            "csrf": guard.csrf if can_act else "",
+        }
+
+    def show(page: str) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            if (given := request.query_params.get("token")) is not None:
+                return sign_in(given, request)
+            html = env.get_template(f"{page}.html").render(
+                context(page, request), history=board.history()
+            )
+            return HTMLResponse(html, headers={"cache-control": "no-store"})
+
+        return endpoint
+
+    def sign_in(given: str, request: Request) -> Response:
+        if not same(given, guard.token):
+            return PlainTextResponse("this token is not the one of this page\n", 403)
+        response = RedirectResponse(request.url.path, 303)
+        response.set_cookie(
+            COOKIE,
+            guard.session,
+            httponly=True,
+            samesite="strict",
+            secure=request.url.scheme == "https",
+            path="/",
+        )
+        return response
+
+    async def index_json(_request: Request) -> Response:
+        return answer(board.snapshot)
+
+    async def events_json(_request: Request) -> Response:
+        return answer({"at": board.snapshot["at"], "events": board.snapshot["events"]})
+
+    async def cost_json(_request: Request) -> Response:
+        return answer({"at": board.snapshot["at"], "money": board.snapshot["money"]})
+
+    async def history_json(_request: Request) -> Response:
+        return answer(board.history())
+
+    async def show_metrics(_request: Request) -> Response:
+        text = metrics.render(board.snapshot)
+        return PlainTextResponse(text, headers={"content-type": metrics.CONTENT_TYPE})
+
+    async def stream(request: Request) -> Response:
+        page = request.query_params.get("page", "")
+        if page and page not in PAGES:
+            return answer({"error": f"no page is called {page!r}"}, 404)
+        return StreamingResponse(
+            follow(request, page),
+            media_type="text/event-stream",
+            headers={"cache-control": "no-store", "x-accel-buffering": "no"},
+        )
+
+    async def follow(request: Request, page: str) -> AsyncIterator[str]:
+        """News as server-sent events: sections of a page that changed, or the whole document."""
+        shown: dict[str, str] = {}
+        with board.watch() as news:
+            while not stopping.is_set():
+                if page:
+                    module = env.get_template("sections.html").make_module(context(page, request))
+                    fresh = {name: str(getattr(module, name)()) for name in PAGES[page]}
+                    changed = {
+                        name: fresh[name] for name in fresh if fresh[name] != shown.get(name)
+                    }
+                    shown = fresh
+                    samples = board.history()[-1:]
+                    data: Any = {"sections": changed, "samples": samples}
+                else:
+                    data = board.snapshot
+                yield f"id: {board.number}\ndata: {dump(data)}\n\n"
+                news.clear()
+                while not news.is_set() and not stopping.is_set():
+                    try:
+                        await asyncio.wait_for(news.wait(), KEEP_ALIVE)
+                    except TimeoutError:
+                        yield ": still here\n\n"
+
+    def act(paused: bool) -> Callable[[Request], Awaitable[Response]]:
+        async def endpoint(request: Request) -> Response:
+            if (refusal := guard.may_act(request)) is not None:
+                return answer({"error": refusal}, 403)
+            syphon = request.path_params["syphon"]
+            try:
+                await asyncio.to_thread(board.set_paused, syphon, paused=paused)
+            except KeyError:
+                return answer({"error": f"no syphon is called {syphon!r}"}, 404)
+            except OSError as exc:
+                return answer({"error": one_line(exc)}, 409)
+            return answer({"syphon": syphon, "paused": paused})
+
+        return endpoint
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_app: Starlette) -> AsyncIterator[None]:
+        board.start()
+        try:
+            yield
+        finally:
+            await asyncio.to_thread(board.close)
+
+    def stop() -> None:
+        """Let the streams end, so that the server can."""
+        stopping.set()
+        board.wake()
+
+    app = Starlette(
+        routes=[
+            Route("/", show("overview")),
+            Route("/index.json", index_json),
+            Route("/events", show("events")),
+            Route("/events.json", events_json),
+            Route("/cost", show("cost")),
+            Route("/cost.json", cost_json),
+            Route("/history.json", history_json),
+            Route("/stream", stream),
+            Route("/metrics", show_metrics),
+            Route("/syphons/{syphon}/pause", act(paused=True), methods=["POST"]),
+            Route("/syphons/{syphon}/resume", act(paused=False), methods=["POST"]),
+            Mount("/static", StaticFiles(directory=STATIC)),
+        ],
+        middleware=[Middleware(Door, guard=guard)],
+        lifespan=lifespan,
+    )
+    app.state.stop = stop
+    return app
+
+
+class Door:
+    """Turns away who may not look, and puts the security headers on every answer."""
+
+    def __init__(self, app: ASGIApp, guard: Guard) -> None:
+        self.app = app
+        self.guard = guard
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let one request in, or answer it here."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                extra = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+                message["headers"] = [*message["headers"], *extra]
+            await send(message)
+
+        request = Request(scope)
+        if not self.guard.is_known_host(request):
+            refusal = PlainTextResponse("this is not a name of this page\n", 421)
+            await refusal(scope, receive, send_with_headers)
+        elif not self.guard.may_look(request) and "token" not in request.query_params:
+            refusal = PlainTextResponse(
+                "open the link that `pairbus dashboard` printed, or send the token as a bearer\n",
+                401,
+                {"www-authenticate": "Bearer"},
+            )
+            await refusal(scope, receive, send_with_headers)
+        else:
+            await self.app(scope, receive, send_with_headers)
+
+
+def answer(data: Any, status: int = 200) -> JSONResponse:
+    """Data as JSON, never cached."""
+    return JSONResponse(to_plain(data), status, {"cache-control": "no-store"})
+
+
+def dump(data: Any) -> str:
+    """Data as JSON in one line."""
+    return json.dumps(to_plain(data), ensure_ascii=False, separators=(",", ":"))
+
+
+def clock(value: Any) -> str:
+    """A time of day in UTC; with its date if that is not today."""
+    parsed = parse_time(value)
+    if parsed is None:
+        return "–"
+    parsed = parsed.astimezone(dt.UTC)
+    today = dt.datetime.now(dt.UTC).date()
+    return parsed.strftime("%H:%M:%S" if parsed.date() == today else "%Y-%m-%d %H:%M:%S")
+
+
+def brief(text: Any) -> str:
+    """A reason without what the SDK says around it; the JSON twin has it in full."""
+    short = re.sub(r"\s*Error condition: \S+$", "", str(text or "").strip())
+    short = re.sub(r"(^|: )[^:]* due to exception: ", r"\1", short, count=1)
+    return short if len(short) <= 110 else short[:109] + "…"
+
+
+def size(value: float | None) -> str:
+    """Bytes as people read them."""
+    if value is None:
+        return "–"
+    for unit in ("B", "KB", "MB", "GB"):
+        if value < 1024 or unit == "GB":
+            return f"{value:,.0f} {unit}" if unit == "B" else f"{value:,.1f} {unit}"
+        value /= 1024
+    return "–"

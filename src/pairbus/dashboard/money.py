@@ -1,0 +1,87 @@
+"""What the operations in the ledger cost so far, and what they cost an hour now."""
+
+import datetime as dt
+from collections.abc import Iterable
+from decimal import Decimal
+from typing import Any
+
+from pairbus.pricing import STAGES, TRANSFER_STAGES, PriceList, Rules
+from pairbus.reports.prices import load_prices
+
+Row = dict[str, Any]
+SYMBOLS = {"USD": "$", "EUR": "€", "GBP": "£"}
+
+
+class Meter:
+    """Prices operations with the newest price list that ships, by the dearer reading of the rules.
+
+    The cost job on Spark is the account; this is the taxi meter beside it.
+    """
+
+    def __init__(self, prices: PriceList | None = None, rules: Rules | None = None) -> None:
+        self._prices = prices
+        self._rules = rules or Rules()
+
+    def read(self, operations: Row, now: dt.datetime) -> Row:
+        """Operations and money: in all, by stage and by entity, and for an hour at this pace."""
+        if self._prices is None:
+            self._prices = load_prices()
+        prices = self._prices
+        recent = self.amount(operations["last_hour"])
+        first: dt.datetime | None = operations["first"]
+        hours = 1.0
+        if first is not None:
+            hours = min(1.0, max(60.0, (now - first).total_seconds()) / 3600)
+        return {
+            "currency": prices.currency,
+            "symbol": SYMBOLS.get(prices.currency, prices.currency + " "),
+            "operations": sum(row["billable"] for row in operations["all"]),
+            "total": self.amount(operations["all"]),
+            "per_hour": recent / Decimal(repr(hours)),
+            "since": first,
+            "stages": self.grouped(operations["all"], "stage"),
+            "entities": self.grouped(operations["all"], "entity"),
+            "note": f"Prices of {prices.date}, tier {self._rules.tier}, by the dearer reading of "
+            "uncertain rules. `pairbus cost report` is the account, by hour.",
+        }
+
+    def amount(self, rows: Iterable[Row]) -> Decimal:
+        """What rows cost together."""
+        tier = self._prices.tier(self._rules.tier) if self._prices else None
+        if tier is None or self._prices is None:
+            return Decimal(0)
+        rows = list(rows)
+        moved = sum(row["bytes"] for row in rows if row["stage"] in TRANSFER_STAGES)
+        count = sum(row["billable"] for row in rows)
+        return tier.cost(count, after=self._rules.month_operations) + self._prices.transfer(
+            moved, self._rules
+        )
+
+    def grouped(self, rows: Iterable[Row], key: str) -> list[Row]:
+        """Messages, operations and money by stage or by entity."""
+        groups: dict[str, list[Row]] = {}
+        for row in rows:
+            groups.setdefault(row[key], []).append(row)
+
+        def place(name: str) -> tuple[int, str]:
+            return (STAGES.index(name) if key == "stage" and name in STAGES else len(STAGES), name)
+
+        return [
+            {
+                key: name,
+                "messages": sum(row["messages"] for row in groups[name]),
+                "operations": sum(row["billable"] for row in groups[name]),
+                "amount": self.amount(groups[name]),
+            }
+            for name in sorted(groups, key=place)
+        ]
+
+
+def show(amount: Decimal) -> str:
+    """Money with as many digits as it takes to see it: 12.35, 0.0004."""
+    if amount == 0 or amount >= 1:
+        return f"{amount:,.2f}"
+    for digits in (2, 3, 4, 5, 6):
+        if amount >= Decimal(10) ** -digits * 10:
+            return f"{amount:.{digits}f}"
+    return f"{amount:.6f}"

@@ -1,0 +1,82 @@
+"""Runs the live page: in the foreground for the command, on a thread for tests and the demo."""
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import uvicorn
+
+from pairbus.dashboard.app import create_app
+from pairbus.dashboard.guard import Guard
+from pairbus.monitoring.board import Board
+from pairbus.monitoring.configuration import Pair
+
+
+class Server(uvicorn.Server):
+    """A server that ends its streams before it waits for them."""
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End the streams, then the server."""
+        self.config.app.state.stop()  # type: ignore[union-attr]
+        await super().shutdown(sockets)
+
+
+@dataclass(frozen=True)
+class Page:
+    """A running live page."""
+
+    board: Board
+    guard: Guard
+    host: str
+    port: int
+
+    @property
+    def url(self) -> str:
+        """Where it is."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"http://{host}:{self.port}/"
+
+    @property
+    def link(self) -> str:
+        """Where it is, with the token: the link for the person who may act."""
+        return f"{self.url}?token={self.guard.token}"
+
+
+def prepare(
+    pair: Pair,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    token: str | None = None,
+    hosts: tuple[str, ...] = (),
+    tick: float = 1.0,
+    refresh: float = 5.0,
+) -> tuple[Page, Server, socket.socket]:
+    """Bind the address and make the server; nothing runs yet."""
+    guard = Guard(host, token, hosts)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.create_server((host, port), family=family)
+    board = Board(pair, tick=tick, refresh=refresh)
+    config = uvicorn.Config(
+        create_app(board, guard), log_level="warning", access_log=False, server_header=False
+    )
+    page = Page(board, guard, host, listener.getsockname()[1])
+    return page, Server(config), listener
+
+
+@contextlib.contextmanager
+def serving(pair: Pair, **options: object) -> Iterator[Page]:
+    """A live page on a thread of its own, for as long as the block runs."""
+    page, server, listener = prepare(pair, **options)  # type: ignore[arg-type]
+    thread = threading.Thread(
+        target=server.run, kwargs={"sockets": [listener]}, name="pairbus-page", daemon=True
+    )
+    thread.start()
+    try:
+        yield page
+    finally:
+        server.should_exit = True
+        thread.join(timeout=15)
+        listener.close()

@@ -1,0 +1,253 @@
+"""Keeps the newest snapshot and a short history, and tells whoever watches.
+
+One thread reads the sources (they block); watchers are woken on their own event loop. Status files
+are read at every tick, what costs money or time (administration, ledger, brokers) at its own pace.
+"""
+
+import asyncio
+import contextlib
+import datetime as dt
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from pairbus.dashboard.money import Meter
+from pairbus.monitoring.configuration import Pair
+from pairbus.monitoring.snapshot import Facts, assemble
+from pairbus.monitoring.sources import (
+    BacklogSource,
+    OperationsSource,
+    Row,
+    broker_health,
+    control_syphon,
+    guarded,
+    read_statuses,
+)
+
+log = logging.getLogger("pairbus.web")
+
+RATE_WINDOW = 12.0  # clients write their status every five seconds
+REMEMBERED = 200  # clients whose events are kept after they closed
+HISTORY = 900  # samples: half an hour at two seconds
+
+
+def utc_now() -> dt.datetime:
+    """The time, in UTC."""
+    return dt.datetime.now(dt.UTC)
+
+
+class Board:
+    """The state that the live page shows, refreshed by a thread of its own.
+
+    Args:
+        pair: where the ledger and the namespaces are; each may be missing.
+        tick: seconds between two readings of the status files.
+        refresh: seconds between two questions to the secondary and the ledger; each question to
+            the secondary is a charged operation, so it is asked less often while all is quiet.
+    """
+
+    def __init__(
+        self,
+        pair: Pair,
+        *,
+        tick: float = 1.0,
+        refresh: float = 5.0,
+        clock: Callable[[], dt.datetime] = utc_now,
+    ) -> None:
+        self.pair = pair
+        self._tick = tick
+        self._refresh = refresh
+        self._clock = clock
+        self._stop = threading.Event()
+        self._lock = threading.Lock()
+        self._watchers: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
+        self._history: deque[list[float | None]] = deque(maxlen=HISTORY)
+        self._sent: deque[tuple[dt.datetime, dict[Any, Row]]] = deque()
+        self._thread: threading.Thread | None = None
+        self._namespace = self._primary_namespace()
+        self._backlog = (
+            BacklogSource(pair.secondary, self._namespace)
+            if pair.secondary and self._namespace
+            else None
+        )
+        self._operations = OperationsSource(pair.ledger) if pair.ledger else None
+        self._meter = Meter()
+        self._past: dict[str, Row] = {}  # events by client: they outlive it here
+        self._slow: dict[str, Any] = {}
+        self._slow_due: dt.datetime | None = None
+        self.snapshot: Row = assemble(Facts(now=clock(), pair=pair.name))
+        self.number = 0  # of the snapshot
+
+    def _primary_namespace(self) -> str | None:
+        try:
+            return self.pair.primary_namespace
+        except Exception:  # noqa: BLE001 - a page without a name is better than none
+            return None
+
+    # ------------------------------------------------------------------ reading
+
+    def refresh(self) -> Row:
+        """Read the sources now; return the new snapshot."""
+        now = self._clock()
+        statuses: list[Row] = []
+        problem = None
+        if self.pair.ledger:
+            ledger = self.pair.ledger
+            found, problem = guarded(lambda: read_statuses(ledger))
+            statuses = found or []
+        if self._slow_due is None or now >= self._slow_due:
+            self._read_slow(now)
+        snapshot = assemble(
+            Facts(
+                now=now,
+                pair=self.pair.name,
+                primary_namespace=self._namespace or first_namespace(statuses),
+                statuses=[*statuses, *self._remember(statuses)],
+                status_problem=problem,
+                **self._slow,
+            )
+        )
+        self._sample(now, snapshot)
+        with self._lock:
+            self.snapshot = snapshot
+            self.number += 1
+            watchers = list(self._watchers.items())
+        for event, loop in watchers:
+            with contextlib.suppress(RuntimeError):  # its loop is closed: nobody watches any more
+                loop.call_soon_threadsafe(event.set)
+        return snapshot
+
+    def _remember(self, statuses: list[Row]) -> list[Row]:
+        """The events of clients that are gone: a client removes its status file when it closes."""
+        living = {str(s.get("client_id")): s for s in statuses if s.get("kind") == "client"}
+        for client_id, status in living.items():
+            self._past.pop(client_id, None)  # the newest last
+            self._past[client_id] = {
+                "kind": "past", "client_id": client_id, "events": status.get("events")
+            }  # fmt: skip
+        while len(self._past) > REMEMBERED:
+            del self._past[next(iter(self._past))]
+        return [row for client_id, row in self._past.items() if client_id not in living]
+
+    def _read_slow(self, now: dt.datetime) -> None:
+        slow: dict[str, Any] = {}
+        if self._backlog:
+            slow["backlog"], slow["backlog_problem"] = guarded(self._backlog.read)
+            if slow["backlog_problem"]:
+                slow["backlog_problem"] = "the secondary: " + slow["backlog_problem"]
+        if self._operations:
+            source = self._operations
+            operations, problem = guarded(lambda: source.read(now))
+            slow["money_problem"] = problem and f"the ledger: {problem}"
+            if operations is not None:
+                slow["money"], problem = guarded(lambda: self._meter.read(operations, now))
+                slow["money_problem"] = problem and f"prices: {problem}"
+        roles = (("primary", self.pair.primary), ("secondary", self.pair.secondary))
+        slow["brokers"] = [
+            {"role": role, "namespace": self._namespace if role == "primary" else None, **health}
+            for role, endpoint in roles
+            if endpoint and (health := broker_health(endpoint))
+        ]
+        is_quiet = self.snapshot["level"] == "ok" and not any(slow.get("backlog") or ())
+        pause = self._refresh * (4 if is_quiet else 1)
+        self._slow, self._slow_due = slow, now + dt.timedelta(seconds=pause)
+
+    def _sample(self, now: dt.datetime, snapshot: Row) -> None:
+        counts = {
+            (client["client_id"], entity.get("entity")): entity.get("counts") or {}
+            for client in snapshot["clients"]
+            for entity in client["entities"]
+        }
+        self._sent.append((now, counts))
+        while (now - self._sent[0][0]).total_seconds() > RATE_WINDOW:
+            self._sent.popleft()
+        then, before = self._sent[0]
+        seconds = (now - then).total_seconds()
+
+        def rate(name: str) -> float | None:
+            """Over some seconds, since clients write their status every now and then."""
+            if seconds <= 0:
+                return None
+            grown = [
+                new.get(name, 0) - before[key].get(name, 0)
+                for key, new in counts.items()
+                if key in before
+            ]
+            return float(sum(max(0, step) for step in grown)) / seconds
+
+        drained = [s["rate"] for s in snapshot["syphons"] if s["state"] == "running"]
+        self._history.append(
+            [
+                round(now.timestamp(), 3),
+                snapshot["backlog"]["active"],
+                rate("sent_primary"),
+                rate("sent_backlog"),
+                sum(rate or 0 for rate in drained) if drained else None,
+            ]
+        )
+
+    def history(self) -> list[list[float | None]]:
+        """Samples [time, backlog, sends/s to primary, sends/s to backlog, drained/s]."""
+        return list(self._history)
+
+    # ------------------------------------------------------------------ acting
+
+    def set_paused(self, syphon_id: str, *, paused: bool) -> None:
+        """Pause or resume one syphon; KeyError if no status file knows it."""
+        if not self.pair.ledger:
+            raise KeyError(syphon_id)
+        for status in read_statuses(self.pair.ledger):
+            if status.get("kind") == "syphon" and status.get("id") == syphon_id:
+                control_syphon(status, paused=paused)
+                return
+        raise KeyError(syphon_id)
+
+    # ------------------------------------------------------------------ living
+
+    def start(self) -> None:
+        """Read now, and then by a thread until `close`."""
+        self._thread = threading.Thread(target=self._run, name="pairbus-board", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self.refresh()
+            except Exception:
+                log.exception("the live page could not be refreshed")
+            self._stop.wait(self._tick)
+
+    def close(self) -> None:
+        """Stop reading, and close what was opened."""
+        self._stop.set()
+        if self._thread:
+            self._thread.join(timeout=10)
+        if self._backlog:
+            self._backlog.close()
+
+    @contextlib.contextmanager
+    def watch(self) -> Any:
+        """An asyncio event of the running loop that is set at each new snapshot."""
+        event = asyncio.Event()
+        with self._lock:
+            self._watchers[event] = asyncio.get_running_loop()
+        try:
+            yield event
+        finally:
+            with self._lock:
+                del self._watchers[event]
+
+    def wake(self) -> None:
+        """Wake all who watch, so that they notice that the server ends."""
+        with self._lock:
+            watchers = list(self._watchers.items())
+        for event, loop in watchers:
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(event.set)
+
+
+def first_namespace(statuses: list[Row]) -> str | None:
+    """The primary's name as a client knows it."""
+    return next((str(s["primary_namespace"]) for s in statuses if s.get("primary_namespace")), None)

@@ -1,0 +1,200 @@
+"""Where the live page's facts come from; each source answers alone, and says so when it cannot.
+
+Nothing here decides anything: a source returns what it read, or a problem in one line.
+"""
+
+import contextlib
+import datetime as dt
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pairbus.cli.output import one_line
+from pairbus.ledger.store import Store
+from pairbus.monitoring.configuration import Endpoint
+
+Row = dict[str, Any]
+
+
+def read_statuses(ledger: str) -> list[Row]:
+    """The status files that clients and syphons keep in the ledger; broken ones are left out."""
+    store = Store(ledger)
+    found = []
+    for name in store.list("status", ".json"):
+        with contextlib.suppress(OSError, ValueError):
+            data = json.loads(store.read(name) or b"")
+            if isinstance(data, dict) and data.get("kind") in {"client", "syphon"}:
+                found.append(data)
+    return found
+
+
+class OperationsSource:
+    """What was paid for, from the operations table of the ledger: pyarrow alone, no Spark.
+
+    Files of a ledger never change, so each is read once and kept as its few rows.
+    """
+
+    COLUMNS = ("writer", "sequence", "minute", "namespace", "entity", "stage", "count", "billable",
+               "bytes", "messages")  # fmt: skip
+
+    def __init__(self, ledger: str) -> None:
+        self._store = Store(ledger)
+        self._files: dict[str, Any] = {}
+
+    def read(self, now: dt.datetime) -> Row:
+        """Operations by entity and stage: in all, and of the last hour; and the first minute."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+        import pyarrow.parquet as pq
+
+        names = self._store.list("operations", ".parquet")
+        self._files = {name: table for name, table in self._files.items() if name in names}
+        for name in names:
+            if name not in self._files:
+                with contextlib.suppress(FileNotFoundError):  # compaction was faster than we
+                    self._files[name] = pq.read_table(
+                        self._store.path(name),
+                        columns=list(self.COLUMNS),
+                        filesystem=self._store.filesystem,
+                    )
+        if not self._files:
+            return {"all": [], "last_hour": [], "first": None}
+        # A row may stand in two files while compaction runs: (writer, sequence) counts once.
+        once = (
+            pa.concat_tables(self._files.values())
+            .group_by(["writer", "sequence"], use_threads=False)
+            .aggregate([(name, "first") for name in self.COLUMNS[2:]])
+        )
+        once = once.rename_columns([name.removesuffix("_first") for name in once.column_names])
+        # a ping that the primary did not take is a call without a message; the dearer reading
+        failed = pc.and_(pc.equal(once["stage"], "ping"), pc.equal(once["messages"], 0))
+        charged = pc.if_else(failed, once["count"], once["billable"])
+        once = once.set_column(once.schema.get_field_index("billable"), "billable", charged)
+        recent = once.filter(pc.greater_equal(once["minute"], now - dt.timedelta(hours=1)))
+        return {
+            "all": sums(once),
+            "last_hour": sums(recent),
+            "first": pc.min(once["minute"]).as_py(),
+        }
+
+
+def sums(table: Any) -> list[Row]:
+    """Operations, messages and bytes by entity and stage."""
+    grouped = table.group_by(["namespace", "entity", "stage"]).aggregate(
+        [("billable", "sum"), ("bytes", "sum"), ("messages", "sum")]
+    )
+    return [
+        {name.removesuffix("_sum"): value for name, value in row.items()}
+        for row in grouped.to_pylist()
+    ]
+
+
+class BacklogSource:
+    """Depth, dead letters and oldest age of the backlog queues, as the secondary tells them.
+
+    One administration call a poll for all queues; a peek more for each queue that holds
+    something, through receivers that stay open.
+    """
+
+    def __init__(self, secondary: Endpoint, primary_namespace: str) -> None:
+        self._endpoint = secondary
+        self._prefix = f"{primary_namespace}/x-servicebus-transfer/".lower()
+        self._admin: Any = None
+        self._client: Any = None
+        self._receivers: dict[str, Any] = {}
+
+    def read(self) -> list[Row]:
+        """One row per backlog queue, by number. Raises what the SDK raises."""
+        if self._admin is None:
+            self._admin = self._endpoint.admin(retry_total=0, connection_timeout=5)
+        rows = [
+            {
+                "path": queue.name,
+                "active": queue.active_message_count or 0,
+                "dead_letters": queue.dead_letter_message_count or 0,
+                "scheduled": queue.scheduled_message_count or 0,
+                "size": queue.size_in_bytes or 0,
+                "oldest": self._oldest(queue.name) if queue.active_message_count else None,
+            }
+            for queue in self._admin.list_queues_runtime_properties()
+            if queue.name.lower().startswith(self._prefix)
+        ]
+        return sorted(rows, key=lambda row: queue_number(row["path"]))
+
+    def _oldest(self, path: str) -> dt.datetime | None:
+        if self._client is None:
+            self._client = self._endpoint.client(retry_total=0)
+        try:
+            if path not in self._receivers:
+                self._receivers[path] = self._client.get_queue_receiver(path)
+            first = self._receivers[path].peek_messages(max_message_count=1)
+        except Exception:  # noqa: BLE001 - the age is an extra; the depth is known without it
+            with contextlib.suppress(Exception):
+                self._receivers.pop(path).close()
+            return None
+        return first[0].enqueued_time_utc if first else None
+
+    def close(self) -> None:
+        """Close what the reads opened."""
+        for handler in (*self._receivers.values(), self._client, self._admin):
+            with contextlib.suppress(Exception):
+                if handler is not None:
+                    handler.close()
+        self._receivers.clear()
+        self._client = self._admin = None
+
+
+def queue_number(path: str) -> tuple[int, str]:
+    """Sort key: backlog queues by their number."""
+    last = path.rsplit("/", 1)[-1]
+    return (int(last) if last.isdigit() else 1 << 30, path)
+
+
+def broker_health(endpoint: Endpoint, timeout: float = 2.0) -> Row | None:
+    """How one of our own brokers is; None where the namespace is not one of ours."""
+    if not endpoint.is_emulator:
+        return None
+    row: Row = {"host": endpoint.host, "is_up": False, "detail": ""}
+    try:
+        with urllib.request.urlopen(
+            f"http://{endpoint.host}/$control/health", timeout=timeout
+        ) as answer:
+            data = json.loads(answer.read(65536))
+            row["is_up"] = answer.status == 200
+            row |= {key: data[key] for key in ("namespace", "uptime", "problem") if key in data}
+    except (OSError, ValueError, urllib.error.URLError) as exc:
+        reason = getattr(exc, "reason", exc)
+        row["detail"] = getattr(reason, "strerror", None) or one_line(exc)
+    return row
+
+
+def control_syphon(status: Mapping[str, Any], *, paused: bool) -> None:
+    """Pause or resume a syphon through its control file, which survives its restarts."""
+    folder = Path(str(status.get("checkpoint") or ""))
+    if not folder.is_absolute() or not folder.is_dir():
+        raise FileNotFoundError(f"the checkpoint of syphon {status.get('id')} is not on this host")
+    path = folder / "control.json"
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        data = {}
+    control = {
+        "max_messages_per_second": None,
+        "max_bytes_per_second": None,
+        **(data if isinstance(data, dict) else {}),
+        "paused": paused,
+    }
+    temporary = path.with_name(".control.json.tmp")
+    temporary.write_text(json.dumps(control), encoding="utf-8")
+    temporary.replace(path)
+
+
+def guarded(read: Callable[[], Any]) -> tuple[Any, str | None]:
+    """What a source says, or None and its problem in one masked line."""
+    try:
+        return read(), None
+    except Exception as exc:  # noqa: BLE001 - one source that fails must not hide the others
+        return None, f"{type(exc).__name__}: {one_line(exc)}"

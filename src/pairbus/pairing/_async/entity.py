@@ -1,0 +1,248 @@
+"""One primary entity as all senders of a paired client see it: health, timer, pings."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections import deque
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from azure.servicebus import ServiceBusMessage
+
+from pairbus import events
+from pairbus.classify import Verdict, classify
+from pairbus.exceptions import bare, describe
+from pairbus.pairing._async.link import Link
+from pairbus.pairing.core import health as core
+from pairbus.pairing.core.health import Command, Fact, Health, Phase, step
+from pairbus.pairing.core.ping import PING_CONTENT_TYPE, PING_TIME_TO_LIVE, PingSchedule
+from pairbus.pairing.runtime import AEvent, AGuard, aspawn
+from pairbus.status import Counts
+
+if TYPE_CHECKING:
+    from pairbus.pairing._async.pair import Pair
+
+logger = logging.getLogger("pairbus.entity")
+
+
+def wall(moment: float) -> datetime:
+    """The time of day of a moment of the monotonic clock."""
+    return datetime.now(UTC) + timedelta(seconds=moment - monotonic())
+
+
+class Entity:
+    """The shared state of one queue or topic of the primary."""
+
+    def __init__(self, name: str, pair: Pair) -> None:
+        self.name = name
+        self.pair = pair
+        self.health = Health(since=monotonic())
+        self.counts = Counts()
+        self.last_error: Exception | None = None
+        self.refusal: Exception | None = None
+        self.backlog_queue: str | None = None
+        self.next_ping: float | None = None
+        self.engaged = AEvent()  # set while failed over; a new one after each restore
+        self.guard = AGuard()
+        self._untold: deque[tuple[Health, Health, Fact, str]] = deque()
+        self._telling = threading.Lock()
+        self._timer: AEvent | None = None  # set to cancel
+        self._pings: AEvent | None = None  # set to stop
+        self._is_closed = False
+
+    # -- facts
+
+    def sent(self, messages: int) -> None:
+        """Count messages that the primary took."""
+        with self.guard:
+            self.counts.sent_primary += messages
+
+    def backlogged(self, messages: int, path: str) -> None:
+        """Count messages that a backlog queue took."""
+        with self.guard:
+            self.counts.sent_backlog += messages
+            self.backlog_queue = path
+
+    async def succeeded(self) -> None:
+        """The primary took a send."""
+        if self.health.phase is not Phase.HEALTHY:
+            await self.observe(core.SendSucceeded(), by="send")
+
+    async def failed(self, error: Exception) -> Health:
+        """A send or an opening met an outage; returns the health that follows."""
+        with self.guard:
+            self.counts.failures += 1
+            self.last_error = bare(error)
+        return await self.observe(core.SendFailed(describe(error, "")))
+
+    async def observe(self, fact: Fact, by: str = "ping") -> Health:
+        """Apply a fact, and do what follows from it."""
+        # A real lock between threads, a no-op in one event loop. What is decided is also set going
+        # under it: two threads must not swap "stop the pings" and "start the pings".
+        with self.guard:
+            before = self.health
+            health, commands = step(before, fact, now=monotonic(), options=self.pair.timing)
+            self.health = health
+            if health.is_failed_over and not before.is_failed_over:
+                self.engaged.set()
+            elif before.is_failed_over and not health.is_failed_over:
+                self.engaged = AEvent()
+                self.refusal = None
+            for command in commands:
+                self._perform(command)
+            if health is not before:
+                self._untold.append((before, health, fact, by))
+        self._tell_all()
+        return health
+
+    def _tell_all(self) -> None:
+        """Tell what was decided in the order of the decisions, whichever thread comes to it.
+
+        Observers are called without the guard, and may decide something themselves: one who finds
+        another telling leaves it to that one.
+        """
+        while self._untold and self._telling.acquire(blocking=False):
+            try:
+                while self._untold:
+                    self._tell(*self._untold.popleft())
+            finally:
+                self._telling.release()
+
+    def _perform(self, command: Command) -> None:
+        """Set a command going; nothing here waits."""
+        if self._is_closed:
+            return  # all is stopped, and a send that was under way starts nothing anew
+        match command:
+            case core.ArmTimer(at):
+                self._cancel_timer()
+                self._timer = AEvent()
+                aspawn(self._run_timer, at, self._timer, name=f"pairbus timer {self.name}")
+            case core.CancelTimer():
+                self._cancel_timer()
+            case core.StartPings(at):
+                self.stop_pings()
+                self._pings = AEvent()
+                self.next_ping = at
+                aspawn(self._run_pings, at, self._pings, name=f"pairbus pings {self.name}")
+            case core.StopPings():
+                self.stop_pings()
+
+    def _cancel_timer(self) -> None:
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.set()
+
+    def stop_pings(self) -> None:
+        """Ping no more."""
+        pings, self._pings = self._pings, None
+        self.next_ping = None
+        if pings is not None:
+            pings.set()
+
+    def after_fork(self) -> None:
+        """Go on in a child process, which has none of what ran in the background."""
+        self.guard = AGuard()
+        self._telling = threading.Lock()
+        self._untold.clear()
+        self.counts = Counts()
+        self._timer = self._pings = self.next_ping = None
+        self.engaged = AEvent()
+        if self.health.is_failed_over:
+            self.engaged.set()
+        for command in core.resume(self.health, now=monotonic(), options=self.pair.timing):
+            self._perform(command)
+
+    def stay_behind(self) -> None:
+        """Do nothing any more in a child process: what ran in the background is the parent's."""
+        self.guard = AGuard()
+        self._telling = threading.Lock()
+        self._timer = self._pings = self.next_ping = None
+        self._is_closed = True
+
+    def close(self) -> None:
+        """Stop what runs in the background, and start nothing any more."""
+        with self.guard:
+            self._is_closed = True
+            self._cancel_timer()
+            self.stop_pings()
+            self.engaged.set()
+
+    def _tell(self, before: Health, after: Health, fact: Fact, by: str) -> None:
+        emit = self.pair.hub.emit
+        if after.forced != before.forced:
+            if after.forced:
+                emit(events.RoutingForced, self.name, to=after.forced)
+            else:
+                emit(events.RoutingReleased, self.name)
+        if after.phase is Phase.SUSPECT and before.phase is Phase.HEALTHY:
+            deadline = wall(after.failing_since + self.pair.timing.failover_interval)
+            emit(events.PrimarySuspected, self.name, reason=after.reason, deadline=deadline)
+        elif after.is_failed_over and not before.is_failed_over:
+            since = wall(after.failing_since)
+            emit(events.FailedOver, self.name, reason=after.reason, failing_since=since)
+        elif before.is_failed_over and not after.is_failed_over:
+            seconds = monotonic() - before.since
+            by = "operator" if isinstance(fact, core.PrimaryForced) else by
+            emit(events.Restored, self.name, by=by, seconds=seconds)
+        if after.refused and after.refused != before.refused:
+            emit(events.PrimaryRefused, self.name, reason=after.refused)
+
+    # -- what runs in the background
+
+    async def _run_timer(self, at: float, cancelled: AEvent) -> None:
+        if not await cancelled.wait(at - monotonic()):
+            await self.observe(core.TimerFired())
+
+    async def _run_pings(self, at: float, stopped: AEvent) -> None:
+        schedule = PingSchedule(at, self.pair.timing.ping_primary_interval)
+        while not await stopped.wait(schedule.wait(monotonic())):
+            await self._ping(stopped)
+            schedule = schedule.after(monotonic())
+            if not stopped.is_set():
+                self.next_ping = schedule.due
+
+    async def _ping(self, stopped: AEvent) -> None:
+        pair = self.pair
+        started = monotonic()
+        # A sender of its own each time: the last one failed, or was never opened.
+        link = Link(lambda: pair.primary.get_queue_sender(self.name), f"ping of {self.name}")
+        fact: Fact
+        error: Exception | None = None
+        try:
+            await link.send(ping_message(), deadline=started + pair.timing.send_timeout)
+        except Exception as failure:  # noqa: BLE001  # whatever it is, the entity stays failed over
+            error = failure
+        with self.guard:
+            self.counts.pings += 1
+        pair.count_ping(pair.primary_namespace, self.name, taken=error is None)
+        seconds = monotonic() - started
+        reason = describe(error, "")
+        pair.hub.emit(
+            events.PingSent, self.name, succeeded=error is None, reason=reason, seconds=seconds
+        )
+        link.discard()
+        if stopped.is_set():
+            return
+        if error is None:
+            fact = core.PingSucceeded()
+        elif classify(error, pair.classify) is Verdict.MISSING:
+            self.last_error = self.refusal = bare(error)
+            fact = core.PingRefused(reason)
+        else:
+            self.last_error = bare(error)
+            fact = core.PingFailed(reason)
+        await self.observe(fact)
+
+
+def ping_message(new_id: Callable[[], object] = uuid.uuid4) -> ServiceBusMessage:
+    """A ping: empty, expires at once, and with a session so that any entity takes it."""
+    return ServiceBusMessage(
+        b"",
+        content_type=PING_CONTENT_TYPE,
+        time_to_live=timedelta(seconds=PING_TIME_TO_LIVE),
+        session_id=str(new_id()),
+    )

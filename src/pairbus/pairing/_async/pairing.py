@@ -1,0 +1,141 @@
+"""Make a pair of two clients: check them, see to the backlog queues, start what runs along."""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import replace
+from typing import Any
+
+from azure.servicebus.aio import ServiceBusClient
+from azure.servicebus.aio.management import ServiceBusAdministrationClient
+
+from pairbus.exceptions import PairingError
+from pairbus.options import SendAvailabilityPairedNamespaceOptions
+from pairbus.pairing import registry
+from pairbus.pairing._async.backlog_queues import provide_queues
+from pairbus.pairing._async.client import PairedClient
+from pairbus.pairing._async.lifecycle import SecondaryClient
+from pairbus.pairing._async.pair import Pair, Timing
+from pairbus.pairing.core.rotation import backlog_paths
+from pairbus.pairing.event_bus import Hub
+from pairbus.pairing.runtime import ablocking
+from pairbus.pairing.sdk import internals as _sdk
+from pairbus.status import new_client_id
+
+
+async def pair_namespace(
+    primary: ServiceBusClient, options: SendAvailabilityPairedNamespaceOptions
+) -> PairedClient:
+    """Pair `primary` with a secondary namespace; returns a client whose senders are available.
+
+    Works with the primary down. Creates the backlog queues that are missing.
+
+    Raises:
+        PairingError: the clients cannot be a pair, or no backlog queue can be had. Nothing is
+            half-done, and the call can be repeated.
+        ValueError, TypeError: wrong arguments.
+    """
+    secondary, admin = options.secondary, options.secondary_admin
+    if isinstance(primary, PairedClient):
+        raise PairingError("This primary client is paired already.")
+    if isinstance(secondary, PairedClient):
+        raise PairingError("The secondary client is itself paired.")
+    if isinstance(primary, SecondaryClient) or isinstance(secondary, SecondaryClient):
+        raise PairingError("The secondary client is the secondary of another primary client.")
+    for name, value, wanted in (
+        ("primary", primary, ServiceBusClient),
+        ("secondary", secondary, ServiceBusClient),
+        ("secondary_admin", admin, ServiceBusAdministrationClient),
+    ):
+        if not isinstance(value, wanted):
+            raise TypeError(
+                f"{name} must be a {wanted.__module__.split('._')[0]}.{wanted.__name__}, "
+                f"got {type(value).__module__}.{type(value).__name__}"
+            )
+    _sdk.check_transport(primary)
+    _sdk.check_transport(secondary)
+    assert isinstance(secondary, ServiceBusClient)
+    assert isinstance(admin, ServiceBusAdministrationClient)
+    namespace = registry.namespace_of(primary, options.primary_namespace)
+    ledger = _ledger(options)
+    registry.enter(primary, secondary)
+    try:
+        return await _pair(primary, secondary, admin, namespace, options, ledger)
+    except BaseException:
+        registry.leave(primary, secondary)
+        if ledger is not None:
+            await ablocking(ledger.close)
+        raise
+
+
+async def _pair(
+    primary: ServiceBusClient,
+    secondary: ServiceBusClient,
+    admin: ServiceBusAdministrationClient,
+    namespace: str,
+    options: SendAvailabilityPairedNamespaceOptions,
+    ledger: Any,
+) -> PairedClient:
+    timing = Timing(
+        failover_interval=float(options.failover_interval),  # type: ignore[arg-type]
+        ping_primary_interval=float(options.ping_primary_interval),  # type: ignore[arg-type]
+        send_timeout=float(options.send_timeout),  # type: ignore[arg-type]
+        backlog_cooldown=float(options.backlog_cooldown),  # type: ignore[arg-type]
+    )
+    paths = backlog_paths(namespace, options.backlog_queue_count)
+    queues, limit, calls = await provide_queues(admin, paths, timeout=timing.send_timeout)
+    hosts = (primary.fully_qualified_namespace, secondary.fully_qualified_namespace)
+    hub = Hub(f"{hosts[0]}>{hosts[1]}", options.observers)
+    client_id = ledger.client_id if ledger is not None else new_client_id()
+    if ledger is not None:
+        ledger.count(
+            hosts[1], namespace, "management", "provision", messages=0, size=0, calls=calls
+        )
+    pair = Pair(
+        client_id=client_id,
+        primary=primary,
+        secondary=secondary,
+        primary_namespace=namespace,
+        queues=queues,
+        timing=timing,
+        hub=hub,
+        rule=options.classify,
+        oversize=options.oversize,
+        message_limit=limit,
+        ledger=ledger,
+    )
+    client = PairedClient(primary, options, pair, secondary)
+    if options.enable_syphon:
+        client._syphon = await ablocking(_start_syphon, options, namespace)  # noqa: SLF001
+    if options.ledger is not None:
+        client.keep_status()
+    return client
+
+
+def _ledger(options: SendAvailabilityPairedNamespaceOptions) -> Any:
+    if options.ledger is None:
+        return None
+    try:
+        from pairbus.ledger.writer import LedgerWriter
+    except ImportError as error:
+        raise PairingError("A ledger needs: pip install 'pairbus[ledger]'") from error
+    return LedgerWriter(str(options.ledger), client_id=new_client_id())
+
+
+def _start_syphon(options: SendAvailabilityPairedNamespaceOptions, namespace: str) -> Any:
+    syphon = options.syphon
+    assert syphon is not None  # the options have checked
+    try:
+        module = importlib.import_module("pairbus.spark.syphon")
+        importlib.import_module("pyspark")
+    except ImportError as error:
+        raise PairingError("enable_syphon needs: pip install 'pairbus[spark]'") from error
+    return module.start_syphon(
+        replace(
+            syphon,
+            primary_namespace=syphon.primary_namespace or namespace,
+            backlog_queue_count=options.backlog_queue_count,
+            ledger=syphon.ledger or (None if options.ledger is None else str(options.ledger)),
+            ttl_policy="deduct" if options.ttl_policy == "deduct" else syphon.ttl_policy,
+        )
+    )

@@ -1,0 +1,393 @@
+"""The paired sender: to the primary while that works, to a backlog queue while it does not."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Awaitable, Callable
+from datetime import datetime
+from functools import partial
+from time import monotonic
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
+from azure.servicebus.aio import ServiceBusSender
+from azure.servicebus.exceptions import OperationTimeoutError
+
+from pairbus.classify import Verdict
+from pairbus.exceptions import NotCancellableError
+from pairbus.pairing._async.backlog_route import Detour
+from pairbus.pairing._async.entity import Entity
+from pairbus.pairing._async.link import Link
+from pairbus.pairing._async.pair import Pair
+from pairbus.pairing.core.health import Phase
+from pairbus.pairing.outgoing import (
+    BACKLOG_LIMIT,
+    Outgoing,
+    PairedMessageBatch,
+    as_message,
+    as_outgoing,
+    plain_size,
+    prepare,
+    rough_size,
+    schedulable,
+)
+from pairbus.pairing.runtime import AGuard, aspawn
+from pairbus.pairing.sdk import internals as _sdk
+
+if TYPE_CHECKING:
+    from pairbus.pairing._async.client import PairedClient
+
+# How long to wait before each retry of a failed attempt on the primary, at most. The SDK's own
+# waits (1.6, 3.2, 6.4 s at its defaults) are for a caller who has nowhere else to go.
+QUICK_BACKOFF = 0.4
+
+
+class PairedSender(ServiceBusSender):
+    """A `ServiceBusSender` whose sends survive an outage of the primary.
+
+    Made by `get_queue_sender` and `get_topic_sender` of a paired client. Tasks and threads may
+    share it.
+    """
+
+    def __init__(
+        self,
+        client: PairedClient,
+        pair: Pair,
+        entity: Entity,
+        make: Callable[[], ServiceBusSender],
+        name: str,
+        client_identifier: str,
+    ) -> None:
+        # The SDK's own __init__ is not called: this class has its surface, and none of its state.
+        self.entity_name = name
+        self.fully_qualified_namespace = pair.primary_host
+        self._client = client
+        self._side = client._side  # noqa: SLF001
+        self._pair = pair
+        self._entity = entity
+        self._identifier = client_identifier
+        self._primary = Link(make, f"primary {name}")
+        self._detour = Detour(client, pair, entity, name)
+        self._guard = AGuard()
+        self._closed = False
+
+    def __repr__(self) -> str:
+        backlog = self._detour.current
+        shown = f" backlog={backlog.path.rsplit('/', 1)[-1]}" if backlog is not None else ""
+        state = "CLOSED" if self._closed else self._entity.health.phase.name
+        return f"<PairedSender {self.entity_name} {state}{shown}>"
+
+    def __str__(self) -> str:
+        return f"Sender client id: {self.client_identifier}, entity: {self.entity_name}"
+
+    @property
+    def client_identifier(self) -> str:
+        """The identifier of this sender, as it was given or made up."""
+        return self._identifier
+
+    # -- open and close
+
+    async def __aenter__(self) -> PairedSender:
+        """Open the sender. With the primary down it opens too: a failed open counts like a send."""
+        self._check_usable()
+        if not self._entity.health.is_failed_over:
+            deadline = monotonic() + self._pair.timing.send_timeout
+            try:
+                await self._on_primary(partial(self._primary.open, deadline=deadline), deadline)
+            except Exception as error:
+                if self._pair.verdict(error) not in (Verdict.OUTAGE, Verdict.REOPEN):
+                    raise
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None = None,
+        exc: BaseException | None = None,
+        traceback: TracebackType | None = None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the sender's links. Twice is fine."""
+        with self._guard:
+            if self._closed:
+                return
+            self._closed = True
+        backlog = self._detour.leave()
+        self._client._forget(self)  # noqa: SLF001
+        # Both at once: closing a link takes the SDK half a second.
+        closing = aspawn(backlog.close, name="pairbus close") if backlog is not None else None
+        await self._primary.close()
+        if closing is not None:
+            await closing.join(10.0)
+
+    def _after_fork(self) -> None:
+        self._guard = AGuard()
+        self._primary.after_fork()
+        self._detour.after_fork()
+
+    def _check_usable(self) -> None:
+        self._client._check_usable()  # noqa: SLF001  # first: it says why
+        if self._closed:
+            raise ValueError(_sdk.SHUT_DOWN)
+
+    # -- the SDK's surface
+
+    async def send_messages(
+        self,
+        message: Any,
+        *,
+        timeout: float | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Send a message, a list or a batch; return when the primary or a backlog queue has it.
+
+        Args:
+            message: As for the SDK's sender: `ServiceBusMessage`, `AmqpAnnotatedMessage`, a
+                mapping, an iterable of these, or a `ServiceBusMessageBatch`.
+            timeout: How long an attempt may take, in seconds, if that is less than the option
+                `send_timeout`. A call that is redirected makes one attempt on each side.
+
+        Raises:
+            PairUnavailableError: neither namespace took it.
+            PartlySentError: a redirected list or batch was taken in part.
+            ReservedPropertyError: a message uses a reserved name; nothing was sent.
+            ServiceBusError: an outage before failover is engaged, or an answer that is none.
+        """
+        if kwargs:
+            warnings.warn(f"Unsupported keyword args: {kwargs}", stacklevel=2)
+        if self._closed or self._side.state != "open":
+            self._check_usable()
+        pair, entity = self._pair, self._entity
+        budget = pair.timing.send_timeout if timeout is None else self._budget(timeout)
+        # The healthy way of a plain message is written out: each call more is felt.
+        outgoing: Outgoing | None = None
+        size = plain_size(message) if message.__class__ is ServiceBusMessage else 0
+        if not 0 < size <= pair.suspicious_size or entity.health.phase is Phase.FAILED_OVER:
+            outgoing = prepare(message)
+            if outgoing is None:
+                return
+            if entity.health.phase is Phase.FAILED_OVER:
+                await self._detour.take(outgoing, budget, None)
+                return
+            if outgoing.size > pair.suspicious_size:
+                self._check_sizes(outgoing)
+        what = message if outgoing is None else outgoing.what
+        deadline = monotonic() + budget
+        try:
+            await self._primary.send(what, deadline=deadline, wanted=self._is_primary)
+        except Exception as error:  # noqa: BLE001  # decided by the table
+            send = partial(self._primary.send, what, deadline=deadline, wanted=self._is_primary)
+            redirect = await self._after_failure(error, send, deadline)
+            if redirect is not None:
+                outgoing = outgoing or as_outgoing(message)
+                await self._detour.take(outgoing, budget, redirect.cause)
+                return
+        with entity.guard:
+            entity.counts.sent_primary += 1 if outgoing is None else len(outgoing.originals)
+        # Read without the guard on every send; the decision itself is made under it.
+        if entity.health.phase is not Phase.HEALTHY:
+            await entity.succeeded()
+        if pair.ledger is not None:
+            pair.count_sent(self.entity_name, outgoing or as_outgoing(message))
+
+    async def schedule_messages(
+        self,
+        messages: Any,
+        schedule_time_utc: datetime,
+        *,
+        timeout: float | None = None,
+        **kwargs: Any,
+    ) -> list[int]:
+        """Send messages that appear at `schedule_time_utc`; return their sequence numbers.
+
+        While failed over the messages wait in a backlog queue, and the numbers are negative: they
+        cannot be cancelled.
+        """
+        if kwargs:
+            warnings.warn(f"Unsupported keyword args: {kwargs}", stacklevel=2)
+        self._check_usable()
+        budget = self._budget(timeout)
+        outgoing = prepare(schedulable(messages, schedule_time_utc))
+        if outgoing is None:
+            return []
+        if not self._entity.health.is_failed_over:
+            deadline = monotonic() + budget
+            ready = outgoing.what
+
+            async def schedule(sender: ServiceBusSender) -> list[int]:
+                left = max(0.01, deadline - monotonic())
+                return await sender.schedule_messages(ready, schedule_time_utc, timeout=left)
+
+            numbers: list[int] = []
+
+            async def attempt() -> None:
+                numbers.extend(await self._primary.call(schedule, deadline=deadline))
+
+            redirect = await self._on_primary(attempt, deadline)
+            if redirect is None:
+                self._entity.sent(outgoing.count)
+                await self._entity.succeeded()
+                self._pair.count_scheduled(self.entity_name, outgoing)
+                return numbers
+            await self._detour.take(outgoing, budget, redirect.cause)
+        else:
+            await self._detour.take(outgoing, budget, None)
+        return self._pair.next_scheduled_numbers(outgoing.count)
+
+    async def cancel_scheduled_messages(
+        self, sequence_numbers: int | list[int], *, timeout: float | None = None, **kwargs: Any
+    ) -> None:
+        """Cancel scheduled messages. Only the primary can: a failure is one of a send, too.
+
+        Raises:
+            NotCancellableError: one of them was scheduled while failed over; none is cancelled.
+            ServiceBusError: the primary did not do it.
+        """
+        if kwargs:
+            warnings.warn(f"Unsupported keyword args: {kwargs}", stacklevel=2)
+        self._check_usable()
+        budget = self._budget(timeout)
+        numbers = [sequence_numbers] if isinstance(sequence_numbers, int) else [*sequence_numbers]
+        if not numbers:
+            return
+        in_backlog = [number for number in numbers if number < 0]
+        if in_backlog:
+            raise NotCancellableError(in_backlog)
+        deadline = monotonic() + budget
+
+        async def cancel(sender: ServiceBusSender) -> None:
+            left = max(0.01, deadline - monotonic())
+            await sender.cancel_scheduled_messages(numbers, timeout=left)
+
+        attempt = partial(self._primary.call, cancel, deadline=deadline)
+        redirect = await self._on_primary(attempt, deadline)
+        if redirect is not None:
+            # Only the primary can do it: nothing to be put into the backlog.
+            raise redirect.cause or OperationTimeoutError(
+                message=f"{self.entity_name!r} is failed over: nothing was cancelled."
+            )
+        self._pair.count_cancelled(self.entity_name)
+
+    async def create_message_batch(
+        self, max_size_in_bytes: int | None = None
+    ) -> ServiceBusMessageBatch:
+        """An empty batch. While failed over this does not wait for the primary."""
+        self._check_usable()
+        limit = self._primary.batch_limit
+        if not limit and not self._entity.health.is_failed_over:
+            deadline = monotonic() + self._pair.timing.send_timeout
+            await self._on_primary(partial(self._primary.open, deadline=deadline), deadline)
+            limit = self._primary.batch_limit
+        if not limit:
+            # Unknown while the primary is down: the application may know; it is split if need be.
+            limit = max(max_size_in_bytes or 0, BACKLOG_LIMIT)
+        if max_size_in_bytes and max_size_in_bytes > limit:
+            raise ValueError(
+                f"Max message size: {max_size_in_bytes} is too large, "
+                f"acceptable max batch size is: {limit} bytes."
+            )
+        pair = self._pair
+        return PairedMessageBatch(
+            max_size_in_bytes or limit,
+            limit=pair.message_limit,
+            oversized=(
+                None
+                if pair.oversize == "ignore"
+                else partial(pair.check_oversize, self.entity_name)
+            ),
+        )
+
+    # -- to the primary
+
+    def _budget(self, timeout: float | None) -> float:
+        if timeout is None:
+            return self._pair.timing.send_timeout
+        if timeout <= 0:
+            raise ValueError("The timeout must be greater than 0.")
+        return min(timeout, self._pair.timing.send_timeout)
+
+    def _is_primary(self) -> bool:
+        return self._entity.health.phase is not Phase.FAILED_OVER
+
+    def _check_sizes(self, outgoing: Outgoing) -> None:
+        pair = self._pair
+        if isinstance(outgoing.what, PairedMessageBatch):
+            return  # looked at one by one when they were added
+        for original in outgoing.originals:
+            item = as_message(original)
+            if rough_size(item) > pair.suspicious_size:
+                pair.check_oversize(self.entity_name, item)
+
+    async def _on_primary(
+        self, attempt: Callable[[], Awaitable[None]], deadline: float
+    ) -> Redirect | None:
+        """Make an attempt on the primary; None if it succeeded, else redirect the call."""
+        try:
+            await attempt()
+        except Exception as error:  # noqa: BLE001  # decided by the table
+            return await self._after_failure(error, attempt, deadline)
+        return None
+
+    async def _after_failure(
+        self, error: Exception, attempt: Callable[[], Awaitable[None]], deadline: float
+    ) -> Redirect | None:
+        """Retry a failed attempt as the application wants it, then decide.
+
+        Returns None if a retry succeeded, a `Redirect` if failover is (or gets) engaged; raises
+        what the caller must see otherwise.
+        """
+        pair, entity = self._pair, self._entity
+        total, factor, maximum, is_fixed = pair.retries
+        retried = 0
+        while True:
+            if isinstance(error, _sdk.UnwantedError):
+                return Redirect(entity.last_error)
+            if isinstance(error, _sdk.ShutDownError):
+                self._client._closed_behind(primary=True)  # noqa: SLF001
+            verdict = pair.verdict(error)
+            if verdict in (Verdict.REFUSED, Verdict.FULL, Verdict.MISSING):
+                raise error
+            if verdict is Verdict.REOPEN and retried > 0:
+                verdict = Verdict.OUTAGE
+            if entity.health.is_failed_over:
+                # Engaged while this send was under way: it is redirected, not failed.
+                return Redirect(error)
+            # A detached link is decided by one reopen, even where no retries are wanted.
+            allowed = max(1, total) if verdict is Verdict.REOPEN else total
+            wait = factor if is_fixed else factor * 2 ** (retried + 1)
+            if verdict is Verdict.REOPEN:
+                wait = 0.0
+            elif verdict is Verdict.OUTAGE:
+                wait = min(wait, maximum, QUICK_BACKOFF)
+            else:
+                wait = min(wait, maximum)
+            if retried >= allowed or monotonic() + wait >= deadline:
+                break
+            retried += 1
+            if wait > 0 and await entity.engaged.wait(wait):
+                return Redirect(error)
+            self._client._check_usable()  # noqa: SLF001
+            try:
+                await attempt()
+            except Exception as again:  # noqa: BLE001  # decided by the table
+                error = again
+            else:
+                return None
+        if verdict is Verdict.BUSY:
+            raise error
+        health = await entity.failed(error)
+        if health.is_failed_over:
+            return Redirect(error)
+        self._detour.warm_up()
+        raise error
+
+
+class Redirect:
+    """A call must go to the backlog: `cause` is what the primary said."""
+
+    __slots__ = ("cause",)
+
+    def __init__(self, cause: BaseException | None) -> None:
+        self.cause = cause

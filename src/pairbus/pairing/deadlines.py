@@ -1,0 +1,167 @@
+"""Watches over sends that run on the caller's own thread or in its own task: each has a deadline.
+
+In pairs, as in `_compat`: the shells in `_async` use `AWatch`, those in `_sync` use `Watch`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import os
+import threading
+import time
+import weakref
+from typing import Any
+
+from pairbus.pairing.runtime import close_dropped
+from pairbus.pairing.sdk import internals as _sdk
+
+logger = logging.getLogger("pairbus.tasks")
+
+
+class AWatch:
+    """Bounds a send in the running task: the event loop cancels it at the deadline.
+
+    As `asyncio.timeout`, but for one timer after another: a new one for each send would cost more
+    than the rest of the watching. The timer of the first send stays set, and looks when it fires
+    whether there is a send under way, and until when.
+    """
+
+    __slots__ = ("_cancelling", "_deadline", "_due", "_has_fired", "_loop", "_task", "_timer")
+
+    def __init__(self) -> None:
+        self._deadline = 0.0
+        self._task: asyncio.Task[Any] | None = None
+        self._cancelling = 0
+        self._has_fired = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._due = math.inf  # when the timer fires, in monotonic seconds
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def send(self, sender: Any, what: Any, deadline: float, left: float) -> None:
+        """Send `what`; it ends before `deadline`, in monotonic seconds: in `left` seconds.
+
+        Raises:
+            TimeoutError: at the deadline.
+        """
+        task = asyncio.current_task()
+        assert task is not None
+        self._task = task
+        self._deadline = deadline
+        self._cancelling = task.cancelling()
+        if deadline < self._due or task.get_loop() is not self._loop:
+            self._set_timer(task.get_loop())
+        try:
+            await sender.send_messages(what, timeout=left)
+        except asyncio.CancelledError as error:
+            if self._has_fired and self._take_back(task):
+                raise TimeoutError from error
+            raise
+        finally:
+            self._task = None
+            if self._has_fired:
+                self._take_back(task)
+
+    def _take_back(self, task: asyncio.Task[Any]) -> bool:
+        """Undo the cancellation at the deadline; say whether it was the only one."""
+        self._has_fired = False
+        return task.uncancel() <= self._cancelling
+
+    def _set_timer(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._loop = loop
+        self._due = self._deadline
+        self._timer = loop.call_later(self._due - time.monotonic(), self._look)
+
+    def _look(self) -> None:
+        self._timer, self._due = None, math.inf
+        task, loop = self._task, self._loop
+        if task is None or loop is None:
+            return  # the next send sets it anew
+        if time.monotonic() < self._deadline:
+            self._set_timer(loop)
+            return
+        self._has_fired = True
+        task.cancel()
+
+
+class Watch:
+    """Bounds a send on the caller's own thread.
+
+    The SDK's `timeout=` does so by itself as long as nothing but the answer is missing. Where the
+    SDK waits for something else, one watchdog thread cuts the connection a moment after the
+    deadline, and the send comes back with an error. It costs the send two assignments.
+    """
+
+    __slots__ = ("__weakref__", "deadline", "sender")
+
+    def __init__(self) -> None:
+        self.deadline = 0.0
+        self.sender: object = None
+        _watchdog.add(self)
+
+    def send(self, sender: Any, what: Any, deadline: float, left: float) -> None:
+        """Send `what`; it ends before `deadline`, in monotonic seconds: in `left` seconds."""
+        self.deadline = deadline
+        self.sender = sender
+        try:
+            sender.send_messages(what, timeout=left)
+        finally:
+            self.sender = None
+
+
+class _Watchdog:
+    """One thread for all watches of the process, as long as there are any."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._watches: weakref.WeakSet[Watch] = weakref.WeakSet()
+        self._thread: threading.Thread | None = None
+
+    def add(self, watch: Watch) -> None:
+        with self._lock:
+            self._watches.add(watch)
+            if self._thread is None:
+                self._start()
+
+    def _start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="pairbus-watchdog", daemon=True)
+        self._thread.start()
+
+    def after_fork(self) -> None:
+        """Go on in a child process, which has the watches of its parent but not the thread.
+
+        What the parent was sending then is the parent's: its connections are not cut from here.
+        """
+        self._lock = threading.Lock()
+        watches = list(self._watches)
+        for watch in watches:
+            watch.sender = None
+        self._thread = None
+        if watches:
+            self._start()
+
+    def _run(self) -> None:
+        while True:
+            time.sleep(0.5)
+            with self._lock:
+                watches = list(self._watches)
+                if not watches:
+                    self._thread = None
+            close_dropped()  # whose watches are gone: those of the last ones, too
+            if not watches:
+                return
+            now = time.monotonic()
+            for watch in watches:
+                sender = watch.sender
+                if sender is not None and watch.deadline + 0.5 < now:
+                    logger.debug("a send outlived its deadline; cutting its connection")
+                    _sdk.hang_up(sender)
+            del watches, watch  # keep no watch alive through the next sleep
+
+
+_watchdog = _Watchdog()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_watchdog.after_fork)

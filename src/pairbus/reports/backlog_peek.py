@@ -1,0 +1,114 @@
+"""Look at what waits in the backlog queues without touching it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from pairbus.amqp.errors import NOT_FOUND, AmqpError
+from pairbus.envelope.aliases import PATH, SESSION_ID
+
+if TYPE_CHECKING:
+    from pairbus.client import LeanConnection
+    from pairbus.client.received import Received
+
+PAGE = 250
+BATCH = 10_000
+
+
+def peek_backlog(
+    connection: LeanConnection,
+    queues: Iterable[str],
+    *,
+    progress: Callable[[int], None] | None = None,
+    count: Callable[[str, int], None] | None = None,
+) -> Iterator[dict[str, Any]]:
+    """Give a row for each message in these queues and their dead-letter queues.
+
+    Args:
+        connection: to the secondary.
+        queues: paths; one that does not exist has nothing in it.
+        progress: is told now and then how many were seen.
+        count: is told of each call, with its entity and the messages it gave: looking is charged.
+    """
+    seen = 0
+    for queue in queues:
+        for entity, dead in ((queue, False), (f"{queue}/$deadletterqueue", True)):
+            for received in _pages(connection, entity, count):
+                yield _row(received, queue, dead)
+                seen += 1
+                if progress is not None and seen % PAGE == 0:
+                    progress(seen)
+
+
+def save_peeked(rows: Iterable[dict[str, Any]], file: str) -> int:
+    """Write peeked rows as a Parquet file for Spark, a batch at a time; return how many."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema = pa.schema(
+        [
+            ("message_id", pa.string()),
+            ("destination", pa.string()),
+            ("session_id", pa.string()),
+            ("backlog_queue", pa.string()),
+            ("sequence_number", pa.int64()),
+            ("size", pa.int64()),
+            ("enqueued_at", pa.timestamp("us", tz="UTC")),
+            ("dead_letter", pa.bool_()),
+        ]
+    )
+    written, batch = 0, []
+    with pq.ParquetWriter(file, schema) as writer:
+        for row in rows:
+            batch.append(row)
+            if len(batch) == BATCH:
+                writer.write_table(pa.Table.from_pylist(batch, schema))
+                written, batch = written + len(batch), []
+        writer.write_table(pa.Table.from_pylist(batch, schema))
+    return written + len(batch)
+
+
+def _pages(
+    connection: LeanConnection, entity: str, count: Callable[[str, int], None] | None
+) -> Iterator[Received]:
+    management = connection.management(entity)
+    position = 0
+    while True:
+        try:
+            page = management.peek(position, PAGE)
+        except AmqpError as exc:
+            if exc.condition == NOT_FOUND:
+                return
+            raise
+        if count is not None:
+            count(entity, len(page))
+        if not page:
+            return
+        yield from page
+        position = page[-1].sequence_number + 1
+
+
+def _row(received: Received, queue: str, dead: bool) -> dict[str, Any]:
+    message = received.message
+    values = message.application_properties or {}
+    properties = message.properties
+    enqueued = received.enqueued_time
+    message_id = properties.message_id if properties is not None else None
+    return {
+        "message_id": None if message_id is None else str(message_id),
+        "destination": _text(values.get(PATH)),
+        "session_id": _text(values.get(SESSION_ID)),
+        "backlog_queue": queue,
+        "sequence_number": received.sequence_number,
+        "size": len(received.payload),
+        "enqueued_at": None
+        if enqueued is None
+        else dt.datetime.fromtimestamp(enqueued / 1000, dt.UTC),
+        "dead_letter": dead,
+    }
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)

@@ -1,0 +1,327 @@
+"""What was spent: operations of the ledger into billable operations and money.
+
+Each function takes DataFrames and returns one. They stack: `billed` says what each row counts as
+under the chosen rules, `derived` adds what the application does on the primary by itself,
+`priced` puts money to every row, `totals` sums up by any columns, and `sources` lists the rows
+that a total came from. Money is `decimal(38,12)` and is not rounded here.
+
+Price steps depend on how many operations the month has seen, so the price of an hour is what its
+operations cost after those of the hours before it, and every row of the hour has its share.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F  # noqa: N812 (the name that Spark users know)
+
+from pairbus.pricing import (
+    GB,
+    MILLION,
+    SEND_STAGES,
+    STEP,
+    TRANSFER_STAGES,
+    PriceList,
+    Rules,
+    Tier,
+    hourly_prices,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+MONEY = "decimal(38,12)"
+# Spark cuts the decimals off a product or quotient whose digits could exceed 38, so factors are no
+# wider than they need be: counts and bytes to 10^15, the price of one below 100.
+COUNT = "decimal(15,0)"
+EACH = "decimal(22,20)"
+
+
+def billed(operations: DataFrame, rules: Rules) -> DataFrame:
+    """Add what each row counts as.
+
+    `operations_billed` follows the rules; `operations_low` reads the uncertain ones the cheaper
+    way. `extra` marks what would not have been spent without an outage or a pair.
+    """
+    sends = F.col("stage").isin(*SEND_STAGES)
+    polls = F.col("stage") == "idle_poll"
+    batched = F.least(F.col("billable"), F.col("billable_batched"))
+    chosen = F.col("billable")
+    if rules.batches == "batch":
+        chosen = F.when(sends, batched).otherwise(chosen)
+    if not rules.empty_polls:
+        chosen = F.when(polls, F.lit(0)).otherwise(chosen)
+    if rules.failed_pings:
+        tried = F.col("tried") if "tried" in operations.columns else _tried()
+        chosen = F.when(F.col("stage") == "ping", tried).otherwise(chosen)
+    low = F.when(polls, F.lit(0)).when(sends, batched).otherwise(F.col("billable"))
+    told = ("billable", "billable_batched", "tried")
+    kept = [name for name in operations.columns if name not in told]
+    return operations.select(
+        *kept,
+        chosen.cast("bigint").alias("operations_billed"),
+        low.cast("bigint").alias("operations_low"),
+        F.lit(False).alias("derived"),
+        (F.col("stage") != "send_primary").alias("extra"),
+    )  # fmt: skip
+
+
+def gathered(operations: DataFrame, *keys: str) -> DataFrame:
+    """Sum operations up by stage and these columns, so that the rules see far fewer rows.
+
+    `billed` says of the result what it would say of the rows, in sum.
+    """
+    least = F.least(F.col("billable"), F.col("billable_batched"))
+    return operations.groupBy(*dict.fromkeys([*keys, "stage"])).agg(
+        *[F.sum(name).alias(name) for name in ("count", "messages", "bytes", "billable")],
+        F.sum(least).alias("billable_batched"),
+        F.sum(_tried()).alias("tried"),
+    )
+
+
+def _tried() -> Column:
+    """What is billable if calls that took no message are: so is a ping without an answer noted."""
+    return F.when(F.col("messages") == 0, F.col("count")).otherwise(F.col("billable"))
+
+
+def derived(messages: DataFrame, subscriptions: Mapping[str, int] | None = None) -> DataFrame:
+    """Return what the application does by itself with what was forwarded to it, marked so.
+
+    One receive and one settle for each forwarded message and subscription, in the minute in which
+    it was forwarded. The result has the columns of `billed`.
+
+    Args:
+        messages: the ledger's messages.
+        subscriptions: how many subscriptions a topic has; an entity that is not named has one
+            receiver.
+    """
+    copies = F.lit(1)
+    for topic, number in (subscriptions or {}).items():
+        copies = F.when(F.lower("destination") == topic.lower(), F.lit(number)).otherwise(copies)
+    step = F.greatest(F.lit(1), F.ceil(F.coalesce(F.col("size"), F.lit(0)) / F.lit(STEP)))
+    sums = (
+        messages.where(F.col("event") == "forwarded")
+        .select(
+            span_start("at", 60).alias("minute"),
+            "client_id",
+            # a backlog queue's path begins with the primary's name
+            F.coalesce(F.element_at(F.split("backlog_queue", "/"), 1), F.lit("")).alias(
+                "namespace"
+            ),
+            F.coalesce("destination", F.lit("")).alias("entity"),
+            step.cast("int").alias("size_step"),
+            F.coalesce(F.col("size"), F.lit(0)).alias("size"),
+            copies.cast("bigint").alias("copies"),
+        )
+        .groupBy("minute", "client_id", "namespace", "entity", "size_step")
+        .agg(
+            F.sum("copies").alias("messages"), F.sum(F.col("size") * F.col("copies")).alias("bytes")
+        )
+    )
+    kinds = F.array(
+        F.struct(F.lit("receive_primary").alias("stage"), F.lit("receive").alias("operation")),
+        F.struct(F.lit("settle").alias("stage"), F.lit("complete").alias("operation")),
+    )
+    receives = F.col("kind.stage") == "receive_primary"
+    charged = F.when(receives, F.col("messages") * F.col("size_step")).otherwise(F.col("messages"))
+    return sums.withColumn("kind", F.explode(kinds)).select(
+        F.lit(None).cast("string").alias("writer"), F.lit(None).cast("bigint").alias("sequence"),
+        "minute", "client_id", "namespace", "entity",
+        F.col("kind.stage").alias("stage"), F.col("kind.operation").alias("operation"),
+        F.when(receives, F.col("size_step")).otherwise(F.lit(1)).alias("size_step"),
+        F.col("messages").alias("count"), "messages",
+        F.when(receives, F.col("bytes")).otherwise(F.lit(0)).cast("bigint").alias("bytes"),
+        charged.cast("bigint").alias("operations_billed"),
+        charged.cast("bigint").alias("operations_low"),
+        F.lit(True).alias("derived"), F.lit(False).alias("extra"),
+    )  # fmt: skip
+
+
+def span_start(time: str, seconds: int = 3600) -> Column:
+    """Return the start of the hour (or of another span) in UTC that a time lies in.
+
+    Spark's own `date_trunc` goes by the session's time zone, and takes many times as long.
+    """
+    return F.timestamp_seconds(F.expr(f"unix_seconds({time}) div {seconds} * {seconds}"))
+
+
+def between(
+    rows: DataFrame, start: object = None, end: object = None, *, time: str = "minute"
+) -> DataFrame:
+    """Keep the rows whose time is `start` or later, and before `end`."""
+    if start is not None:
+        rows = rows.where(F.col(time) >= F.lit(start))
+    if end is not None:
+        rows = rows.where(F.col(time) < F.lit(end))
+    return rows
+
+
+def priced(rows: DataFrame, prices: PriceList, rules: Rules) -> DataFrame:
+    """Add `hour`, `money`, `money_low`, `transfer_bytes` and `transfer_money` to every row."""
+    return with_prices(rows, hour_prices(rows, prices.tier(rules.tier), rules), prices, rules)
+
+
+def with_prices(rows: DataFrame, hours: DataFrame, prices: PriceList, rules: Rules) -> DataFrame:
+    """Add money to every row, by the prices of the hours that `hour_prices` gave."""
+    crossing = F.col("stage").isin(*TRANSFER_STAGES) & F.lit(not rules.one_region)
+    moved = F.when(crossing, F.col("bytes")).otherwise(F.lit(0)).cast("bigint")
+    return (
+        rows.withColumns({"hour": span_start("minute"), "transfer_bytes": moved})
+        .join(F.broadcast(hours), "hour", "left")
+        .withColumns(
+            {
+                "money": _times("operations_billed", "each"),
+                "money_low": _times("operations_low", "each_low"),
+                "transfer_money": _transfer("transfer_bytes", prices),
+            }
+        )
+        .drop("each", "each_low")
+    )
+
+
+def hour_prices(rows: DataFrame, tier: Tier, rules: Rules) -> DataFrame:
+    """Return the mean price of an operation in each hour, by the month's price steps.
+
+    The sums of the hours come to the driver, a few thousand at most, and go through the same
+    arithmetic as an estimate.
+    """
+    sums = (
+        rows.groupBy(span_start("minute").alias("hour"))
+        .agg(F.sum("operations_billed").alias("high"), F.sum("operations_low").alias("low"))
+        .collect()
+    )
+    # Spark collects times in the zone of the process
+    high = {row["hour"].astimezone(dt.UTC): int(row["high"] or 0) for row in sums}
+    low = {row["hour"].astimezone(dt.UTC): int(row["low"] or 0) for row in sums}
+    dear = hourly_prices(high, tier, after=rules.month_operations)
+    cheap = hourly_prices(low, tier, after=rules.month_operations)
+    return rows.sparkSession.createDataFrame(
+        [(hour, _fit(dear[hour]), _fit(cheap[hour])) for hour in sorted(dear)],
+        f"hour timestamp, each {EACH}, each_low {EACH}",
+    )
+
+
+def condensed(rows: DataFrame, *keys: str) -> DataFrame:
+    """Sum billed rows up by these columns, keeping what `priced` needs; far fewer rows remain."""
+    return rows.groupBy(*keys).agg(
+        *[
+            F.sum(name).alias(name)
+            for name in ("count", "messages", "bytes", "operations_billed", "operations_low")
+        ]
+    )
+
+
+def totals(rows: DataFrame, *keys: str) -> DataFrame:
+    """Sum priced rows up by any of their columns; with none, in all."""
+    return rows.groupBy(*keys).agg(*_sums())
+
+
+def overview(rows: DataFrame, *groups: Sequence[str], top: int) -> DataFrame:
+    """Sum priced rows up by several groups of columns in one pass.
+
+    `group` says which one a row belongs to, by its place among `groups`; the columns of the others
+    are null. Of each group the `top` dearest are kept, so that the result stays a report's size.
+    """
+    names = sorted({name for group in groups for name in group})
+    summed = rows.groupingSets([list(group) for group in groups], *names).agg(
+        F.grouping_id().alias("grouping"), *_sums()
+    )
+    number = F.lit(-1)
+    for place, group in enumerate(groups):
+        # one bit for each column that is not grouped by, the first column the highest
+        bits = sum(
+            1 << (len(names) - 1 - index) for index, name in enumerate(names) if name not in group
+        )
+        number = F.when(F.col("grouping") == bits, F.lit(place)).otherwise(number)
+    dearest = Window.partitionBy("group").orderBy(F.desc("money"), *names)
+    return (
+        summed.withColumn("group", number)
+        .withColumn("rank", F.row_number().over(dearest))
+        .where(F.col("rank") <= top)
+        .drop("grouping", "rank")
+    )
+
+
+def sources(rows: DataFrame, **values: object) -> DataFrame:
+    """Return the priced rows that a total came from: those with these values of its keys."""
+    for name, value in values.items():
+        rows = rows.where(F.col(name).eqNullSafe(F.lit(value)))
+    return rows.orderBy("minute", "writer", "sequence")
+
+
+def timeline(rows: DataFrame, seconds: int = 60) -> DataFrame:
+    """Return messages by time, sent to the primary, to the backlog, and drained from it."""
+
+    def of(stage: str) -> Column:
+        return F.sum(F.when(F.col("stage") == stage, F.col("messages")).otherwise(F.lit(0)))
+
+    recorded = rows.where(~F.col("derived"))
+    return (
+        recorded.groupBy(span_start("minute", seconds).alias("time"))
+        .agg(
+            of("send_primary").alias("sent_primary"),
+            of("send_backlog").alias("sent_backlog"),
+            of("receive_backlog").alias("drained"),
+            of("ping").alias("pings"),
+        )
+        .orderBy("time")
+    )
+
+
+def live(operations: DataFrame, prices: PriceList, rules: Rules) -> DataFrame:
+    """Return running totals by hour, entity and stage of a stream of operations.
+
+    The stream has a watermark and no repeats, as `stream_table` gives it. A stream cannot know
+    which step of the month's prices it has reached, so money is at the step that
+    `rules.month_operations` names.
+    """
+    tier = prices.tier(rules.tier)
+    each = _fit(tier.cost(MILLION, after=rules.month_operations) / MILLION)
+    crossing = F.col("stage").isin(*TRANSFER_STAGES) & F.lit(not rules.one_region)
+    rows = billed(operations, rules).withColumn(
+        "crossed", F.when(crossing, F.col("bytes")).otherwise(F.lit(0))
+    )
+    sums = rows.groupBy(F.window("minute", "1 hour").alias("span"), "entity", "stage").agg(
+        F.sum("messages").alias("messages"),
+        F.sum("operations_billed").alias("operations"),
+        F.sum("crossed").alias("transfer_bytes"),
+    )
+    return sums.select(
+        F.col("span.start").alias("hour"), "entity", "stage", "messages", "operations",
+        (F.col("operations").cast(COUNT) * F.lit(each)).cast(MONEY).alias("money"),
+        _transfer("transfer_bytes", prices).alias("transfer_money"),
+    )  # fmt: skip
+
+
+def _times(count: str, each: str) -> Column:
+    """Return a column of counts times a column of prices, as money."""
+    return (F.col(count).cast(COUNT) * F.col(each)).cast(MONEY)
+
+
+def _transfer(size: str, prices: PriceList) -> Column:
+    """Return what it costs that a column of bytes leave a region, as money."""
+    per_gb = F.lit(prices.transfer_per_gb).cast("decimal(10,6)")
+    return (F.col(size).cast(COUNT) * per_gb / F.lit(Decimal(GB))).cast(MONEY)
+
+
+def _fit(price: Decimal) -> Decimal:
+    return price.quantize(Decimal("1e-20"))
+
+
+def _sums() -> list[Column]:
+    return [
+        F.sum("count").alias("calls"),
+        F.sum("messages").alias("messages"),
+        F.sum("bytes").alias("bytes"),
+        F.sum("operations_billed").alias("operations"),
+        F.sum("operations_low").alias("operations_low"),
+        F.sum("money").cast(MONEY).alias("money"),
+        F.sum("money_low").cast(MONEY).alias("money_low"),
+        F.sum("transfer_bytes").alias("transfer_bytes"),
+        F.sum("transfer_money").cast(MONEY).alias("transfer_money"),
+        F.count(F.lit(1)).alias("rows"),
+    ]

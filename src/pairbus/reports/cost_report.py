@@ -1,0 +1,334 @@
+"""The cost report: the cost job run over a ledger, as plain data of a page's size."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F  # noqa: N812 (the name that Spark users know)
+
+from pairbus.ledger.plan import Plan
+from pairbus.pricing import STAGES, PriceList, Rules
+from pairbus.reports import cost_job as cost
+from pairbus.reports.tables import beginning_again, read_table, shown_locations
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+TOP = 200
+"""Lines of a list that a report shows at most."""
+
+POINTS = 2000
+"""Points of a timeline that a report shows at most; longer ones go by the hour."""
+
+LINES = 100_000
+"""Lines of one group that leave Spark at most."""
+
+GROUPS = (
+    ("stage", "derived", "extra"),
+    ("hour",),
+    ("namespace", "entity"),
+    ("time", "stage", "derived"),
+)
+
+TIMELINE = ("send_primary", "send_backlog", "receive_backlog", "ping")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One line of a cost report: operations and money of one thing."""
+
+    name: tuple[str, ...]
+    calls: int
+    messages: int
+    bytes: int
+    operations: int
+    operations_low: int
+    money: Decimal
+    money_low: Decimal
+    transfer_bytes: int
+    transfer_money: Decimal
+    rows: int
+
+    @property
+    def spent(self) -> Decimal:
+        """Operations and data transfer together."""
+        return self.money + self.transfer_money
+
+
+@dataclass(frozen=True, slots=True)
+class CostReport:
+    """What was spent, by what; `anyway` and `extra` are together the `total`."""
+
+    locations: tuple[str, ...]
+    start: dt.datetime | None
+    end: dt.datetime | None
+    currency: str
+    prices_of: str
+    prices_file: str
+    rules: Rules
+    total: Line
+    anyway: Line
+    extra: Line
+    derived: Line
+    by_stage: tuple[Line, ...]
+    by_entity: tuple[Line, ...]
+    by_hour: tuple[Line, ...]
+    by_client: tuple[Line, ...]
+    timeline_unit: str
+    timeline: tuple[tuple[dt.datetime, int, int, int, int], ...]
+    notes: tuple[str, ...] = ()
+
+
+def cost_report(
+    spark: SparkSession,
+    locations: str | Sequence[str],
+    prices: PriceList,
+    rules: Rules | None = None,
+    *,
+    start: dt.datetime | None = None,
+    end: dt.datetime | None = None,
+    subscriptions: Mapping[str, int] | None = None,
+) -> CostReport:
+    """Run the cost job over one ledger or several.
+
+    Raises:
+        LedgerError: a location is not a ledger.
+        PriceError: the price list lacks the tier.
+    """
+    return beginning_again(
+        lambda: _cost_report(
+            spark, locations, prices, rules or Rules(), start, end, subscriptions or {}
+        )
+    )
+
+
+def _cost_report(
+    spark: SparkSession,
+    locations: str | Sequence[str],
+    prices: PriceList,
+    rules: Rules,
+    start: dt.datetime | None,
+    end: dt.datetime | None,
+    subscriptions: Mapping[str, int],
+) -> CostReport:
+    operations, messages, notes = _tables(spark, locations, start, end)
+    homecoming = cost.derived(messages, subscriptions)
+    places = ["minute", "namespace", "entity", "stage"]
+    small = cost.condensed(
+        cost.billed(cost.gathered(operations, *places), rules).unionByName(
+            homecoming, allowMissingColumns=True
+        ),
+        *places, "derived", "extra",
+    ).persist()  # fmt: skip
+    try:
+        hours = cost.hour_prices(small, prices.tier(rules.tier), rules)
+        money = cost.with_prices(small, hours, prices, rules)
+        unit = "minute" if _span(small) <= POINTS else "hour"
+        seconds = 60 if unit == "minute" else 3600
+        money = money.withColumn("time", cost.span_start("minute", seconds))
+        found = cost.overview(money, *GROUPS, top=LINES).collect()
+    finally:
+        small.unpersist()
+    hourly = operations.withColumn("minute", cost.span_start("minute"))
+    clients = cost.condensed(
+        cost.billed(cost.gathered(hourly, "minute", "client_id"), rules).unionByName(
+            homecoming.withColumn("minute", cost.span_start("minute")), allowMissingColumns=True
+        ),
+        "minute", "client_id", "stage",
+    )  # fmt: skip
+    by_client = cost.overview(
+        cost.with_prices(clients, hours, prices, rules), ["client_id"], top=TOP
+    ).collect()
+    groups: list[list[Line]] = [[] for _ in GROUPS]
+    for row in sorted(found, key=lambda r: r["group"]):
+        groups[row["group"]].append(_line(GROUPS[row["group"]], row))
+    by_stage = sorted(groups[0], key=lambda line: (STAGES.index(line.name[0]), line.name[1:]))
+    by_hour = sorted(groups[1], key=lambda line: line.name)
+    return CostReport(
+        locations=shown_locations(locations),
+        start=start if start or not by_hour else dt.datetime.fromisoformat(by_hour[0].name[0]),
+        end=end if end or not by_hour else _hour_after(by_hour[-1].name[0]),
+        currency=prices.currency,
+        prices_of=prices.date.isoformat(),
+        prices_file=prices.name,
+        rules=rules,
+        total=_add("total", by_stage),
+        anyway=_add("anyway", [line for line in by_stage if not line.name[2]]),
+        extra=_add("extra", [line for line in by_stage if line.name[2]]),
+        derived=_add("derived", [line for line in by_stage if line.name[1]]),
+        by_stage=tuple(by_stage),
+        by_entity=tuple(sorted(groups[2], key=lambda line: (-line.spent, line.name))[:TOP]),
+        by_hour=tuple(by_hour),
+        by_client=tuple(_line(("client_id",), row) for row in by_client),
+        timeline_unit=unit,
+        timeline=_timeline(groups[3]),
+        notes=tuple(notes),
+    )
+
+
+def cost_rows(
+    spark: SparkSession,
+    locations: str | Sequence[str],
+    rules: Rules,
+    *,
+    start: dt.datetime | None = None,
+    end: dt.datetime | None = None,
+    subscriptions: Mapping[str, int] | None = None,
+) -> tuple[DataFrame, list[str]]:
+    """Return billed and derived rows of a ledger, and what is to be said of its files."""
+    operations, messages, notes = _tables(spark, locations, start, end)
+    rows = cost.billed(operations, rules).unionByName(cost.derived(messages, subscriptions))
+    return rows, notes
+
+
+def _tables(
+    spark: SparkSession,
+    locations: str | Sequence[str],
+    start: dt.datetime | None,
+    end: dt.datetime | None,
+) -> tuple[DataFrame, DataFrame, list[str]]:
+    """Read both tables between two times, by the minutes that lie between them."""
+    start, end = _next_minute(start), _next_minute(end)
+    operations, plan = read_table(spark, locations, "operations")
+    messages, messages_plan = read_table(spark, locations, "messages")
+    return (
+        cost.between(operations, start, end),
+        cost.between(messages, start, end, time="at"),
+        [*plan_notes(plan), *plan_notes(messages_plan)],
+    )
+
+
+def _next_minute(time: dt.datetime | None) -> dt.datetime | None:
+    """Return the first minute that begins at a time or after it."""
+    if time is None:
+        return None
+    rest = dt.timedelta(seconds=time.second, microseconds=time.microsecond)
+    return time + (dt.timedelta(minutes=1) - rest) if rest else time
+
+
+def plan_notes(plan: Plan) -> list[str]:
+    """Say what was left out of a table, and what is missing in it."""
+    notes = []
+    if plan.repeats:
+        notes.append(f"{len(plan.repeats)} {plan.table} file(s) repeat others and were left out")
+    if plan.overlapping:
+        notes.append(
+            f"{len(plan.overlapping)} {plan.table} file(s) overlap; repeated rows were dropped"
+        )
+    notes.extend(f"not a whole Parquet file, left out: {name}" for name in plan.unreadable[:TOP])
+    notes.extend(f"missing: {gap}" for gap in plan.gaps[:TOP])
+    return notes
+
+
+def _span(rows: DataFrame) -> int:
+    """Return how many minutes lie between the first row and the last."""
+    first, last = rows.agg(F.min("minute"), F.max("minute")).collect()[0]
+    return 0 if first is None else int((last - first).total_seconds() // 60)
+
+
+def _timeline(lines: list[Line]) -> tuple[tuple[dt.datetime, int, int, int, int], ...]:
+    points: dict[str, list[int]] = {}
+    for line in lines:
+        time, stage, derived = line.name
+        if stage in TIMELINE and not derived:
+            points.setdefault(time, [0, 0, 0, 0])[TIMELINE.index(stage)] += line.messages
+    return tuple(
+        (dt.datetime.fromisoformat(time), p[0], p[1], p[2], p[3])
+        for time, p in sorted(points.items())
+    )
+
+
+def _hour_after(text: str) -> dt.datetime:
+    return dt.datetime.fromisoformat(text) + dt.timedelta(hours=1)
+
+
+def _text(value: Any, key: str) -> str:
+    if isinstance(value, bool):
+        return key if value else ""
+    if isinstance(value, dt.datetime):
+        return value.astimezone(dt.UTC).isoformat()
+    return str(value)
+
+
+def _line(keys: Sequence[str], row: Any) -> Line:
+    return Line(
+        name=tuple(_text(row[key], key) for key in keys),
+        calls=int(row["calls"] or 0),
+        messages=int(row["messages"] or 0),
+        bytes=int(row["bytes"] or 0),
+        operations=int(row["operations"] or 0),
+        operations_low=int(row["operations_low"] or 0),
+        money=row["money"] or Decimal(0),
+        money_low=row["money_low"] or Decimal(0),
+        transfer_bytes=int(row["transfer_bytes"] or 0),
+        transfer_money=row["transfer_money"] or Decimal(0),
+        rows=int(row["rows"] or 0),
+    )
+
+
+def _add(name: str, lines: list[Line]) -> Line:
+    def total(field_: str) -> Any:
+        return sum((getattr(line, field_) for line in lines), Decimal(0))
+
+    return Line(
+        name=(name,),
+        calls=int(total("calls")),
+        messages=int(total("messages")),
+        bytes=int(total("bytes")),
+        operations=int(total("operations")),
+        operations_low=int(total("operations_low")),
+        money=total("money"),
+        money_low=total("money_low"),
+        transfer_bytes=int(total("transfer_bytes")),
+        transfer_money=total("transfer_money"),
+        rows=int(total("rows")),
+    )
+
+
+def write_rows(
+    spark: SparkSession,
+    file: str,
+    locations: str | Sequence[str],
+    prices: PriceList,
+    rules: Rules,
+    *,
+    start: dt.datetime | None = None,
+    end: dt.datetime | None = None,
+    subscriptions: Mapping[str, int] | None = None,
+) -> int:
+    """Write every row that the totals of a report came from, with its money, as one Parquet file.
+
+    Returns:
+        How many there are.
+    """
+    import pyarrow.parquet as pq
+
+    rows, _ = cost_rows(spark, locations, rules, start=start, end=end, subscriptions=subscriptions)
+    money = cost.priced(rows, prices, rules)
+    schema = money.limit(0).toArrow().schema
+    written = 0
+    with pq.ParquetWriter(file, schema, compression="zstd") as writer:
+        # partition by partition: the driver never holds the whole ledger
+        batch: list[dict[str, Any]] = []
+        for row in money.toLocalIterator():
+            batch.append(row.asDict())
+            if len(batch) == 10_000:
+                written += _append(writer, batch, schema)
+                batch = []
+        written += _append(writer, batch, schema)
+    return written
+
+
+def _append(writer: Any, rows: list[dict[str, Any]], schema: Any) -> int:
+    import pyarrow as pa
+
+    plain = [
+        {k: v.astimezone(dt.UTC) if isinstance(v, dt.datetime) else v for k, v in row.items()}
+        for row in rows
+    ]
+    writer.write_table(pa.Table.from_pylist(plain, schema))
+    return len(rows)

@@ -1,0 +1,104 @@
+"""A dry run: browse the backlog, restore it, and count what would go where. Nothing is touched.
+
+It says the operations and the money of the drain alone: one receive, one send and one settle of
+each message by its size, and the transfer of what leaves the secondary's region. What is beyond
+the backlog (the application's own receives) is in `pairbus cost estimate`.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from pairbus.options import SyphonOptions
+from pairbus.pricing import STEP, PriceList, Rules
+from pairbus.spark.restore import DELIVER, restore
+from pairbus.spark.setup import Setup
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["dry_run"]
+
+
+def dry_run(
+    options: SyphonOptions,
+    *,
+    spark: "SparkSession | None" = None,
+    prices: PriceList | None = None,
+    rules: Rules | None = None,
+) -> dict[str, Any]:
+    """Say what a drain would send where, dead-letter and why, and what it would cost.
+
+    Args:
+        options: as for `start_syphon`.
+        spark: the session to run on; one of its own if left out.
+        prices: the price list; the newest that ships if left out.
+        rules: the switches of the cost model.
+
+    Raises:
+        PriceError: the price list has no such tier.
+    """
+    from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
+
+    from pairbus.reports.prices import load_prices
+    from pairbus.spark.syphon import open_session, prepare_session
+    from pairbus.syphon.control_files import StateDir
+    from pairbus.syphon.monitor import Monitor
+
+    rules = rules or Rules()
+    prices = prices or load_prices()
+    tier = prices.tier(rules.tier)
+    setup = Setup.of(options)
+    Monitor(setup, StateDir(setup.checkpoint)).check()
+    own = spark is None
+    session = spark or open_session(options.master)
+    try:
+        rows = (
+            prepare_session(session)
+            .read.format("servicebus")
+            .options(**setup.peek_options())
+            .load()
+        )
+        messages = restore(
+            rows, ttl_policy=setup.ttl_policy, keep_original=setup.transform is not None
+        )
+        if setup.transform is not None:
+            messages = setup.transform(messages)
+        counted = (
+            messages.groupBy("destination", "verdict", "reason")
+            .agg(
+                F.count("*").alias("messages"),
+                F.sum("size").alias("bytes"),
+                F.sum(F.greatest(F.lit(1), F.ceil(F.col("size") / STEP))).alias("steps"),
+            )
+            .orderBy("verdict", "destination", "reason")
+            .collect()
+        )
+    finally:
+        if own:
+            session.stop()
+    total = sum(row["messages"] for row in counted)
+    receives = sum(int(row["steps"]) for row in counted)
+    sends = sum(int(row["steps"]) for row in counted if row["verdict"] == DELIVER)
+    operations = receives + sends + total
+    charged = tier.cost(operations, after=rules.month_operations)
+    transfer = prices.transfer(sum(int(row["bytes"]) for row in counted), rules)
+    return {
+        "rows": [
+            {name: row[name] for name in ("destination", "verdict", "reason", "messages", "bytes")}
+            for row in counted
+        ],
+        "messages": total,
+        "operations": {
+            "receive_backlog": receives,
+            "send_primary": sends,
+            "settle": total,
+            "total": operations,
+        },
+        "cost": {
+            "operations": charged,
+            "transfer": transfer,
+            "total": charged + transfer,
+            "currency": prices.currency,
+            "prices_of": prices.date.isoformat(),
+            "tier": rules.tier,
+        },
+    }

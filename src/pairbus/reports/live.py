@@ -1,0 +1,154 @@
+"""What is being spent now: the cost job as a stream over a ledger that is still written.
+
+The stream hands over, every few seconds, the sums of hour, entity and stage that changed. The
+latest of each are kept here, and added up for whoever watches.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 (the name that Spark users know)
+
+from pairbus.reports import cost_job as cost
+from pairbus.reports.tables import stream_table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from pairbus.pricing import PriceList, Rules
+
+STREAM_SETTINGS = {"spark.sql.shuffle.partitions": "2"}
+"""For a session of its own: the sums of a stream are few, and each partition of them costs time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Messages, operations and money of one stage, or of one hour, or of all."""
+
+    name: str
+    messages: int
+    operations: int
+    money: Decimal
+    transfer_money: Decimal
+
+
+@dataclass(frozen=True, slots=True)
+class LiveCost:
+    """What was spent since `since`, as far as the ledger was written when it was looked at."""
+
+    at: dt.datetime
+    since: dt.datetime
+    currency: str
+    total: Spent
+    added: int
+    by_stage: tuple[Spent, ...]
+    by_hour: tuple[Spent, ...]
+    by_entity: tuple[Spent, ...]
+
+
+class CostWatch:
+    """A running query, and what it has told so far.
+
+    Args:
+        tell: is called, on a thread of Spark's, each time that something was added.
+        since: rows of earlier minutes are left out.
+        interval: seconds between two looks at the ledger.
+        checkpoint: a folder that this watch can use, and that is of no use afterwards.
+
+    Raises:
+        LedgerError: it is no ledger, or Spark cannot follow it.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        location: str,
+        prices: PriceList,
+        rules: Rules,
+        *,
+        tell: Callable[[LiveCost], None],
+        since: dt.datetime,
+        checkpoint: str,
+        interval: float = 10.0,
+    ) -> None:
+        self._prices = prices
+        self._since = since
+        self._tell = tell
+        self._lock = threading.Lock()
+        self._sums: dict[tuple[dt.datetime, str, str], Spent] = {}
+        rows = stream_table(spark, location, "operations").where(F.col("minute") >= F.lit(since))
+        self.query: StreamingQuery = (
+            cost.live(rows, prices, rules)
+            .writeStream.outputMode("update")
+            .foreachBatch(self._take)
+            .trigger(processingTime=f"{max(1, round(interval * 1000))} milliseconds")
+            .option("checkpointLocation", checkpoint)
+            .start()
+        )
+
+    def stop(self) -> None:
+        """End the query."""
+        self.query.stop()
+
+    def catch_up(self) -> None:
+        """Wait until all that the ledger holds now was told."""
+        self.query.processAllAvailable()
+
+    def latest(self, added: int = 0) -> LiveCost:
+        """Return what is known now."""
+        with self._lock:
+            sums = dict(self._sums)
+        return LiveCost(
+            at=dt.datetime.now(dt.UTC),
+            since=self._since,
+            currency=self._prices.currency,
+            total=_add("total", list(sums.values())),
+            added=added,
+            by_stage=_grouped(sums, lambda key: key[2]),
+            by_hour=_grouped(sums, lambda key: key[0].isoformat()),
+            by_entity=_grouped(sums, lambda key: key[1]),
+        )
+
+    def _take(self, changed: DataFrame, _batch: int) -> None:
+        before = sum(spent.operations for spent in self._sums.values())
+        rows = changed.collect()  # what changed: at most the hours × entities × stages since then
+        with self._lock:
+            for row in rows:
+                key = (row["hour"].astimezone(dt.UTC), row["entity"], row["stage"])
+                self._sums[key] = Spent(
+                    name="",
+                    messages=int(row["messages"] or 0),
+                    operations=int(row["operations"] or 0),
+                    money=row["money"],
+                    transfer_money=row["transfer_money"],
+                )
+        if rows:
+            after = sum(spent.operations for spent in self._sums.values())
+            self._tell(self.latest(after - before))
+
+
+def _grouped(
+    sums: dict[tuple[dt.datetime, str, str], Spent],
+    name_of: Callable[[tuple[dt.datetime, str, str]], str],
+) -> tuple[Spent, ...]:
+    groups: dict[str, list[Spent]] = {}
+    for key, spent in sums.items():
+        groups.setdefault(name_of(key), []).append(spent)
+    return tuple(_add(name, groups[name]) for name in sorted(groups))
+
+
+def _add(name: str, parts: list[Spent]) -> Spent:
+    return Spent(
+        name=name,
+        messages=sum(part.messages for part in parts),
+        operations=sum(part.operations for part in parts),
+        money=sum((part.money for part in parts), Decimal(0)),
+        transfer_money=sum((part.transfer_money for part in parts), Decimal(0)),
+    )

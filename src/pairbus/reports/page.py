@@ -1,0 +1,227 @@
+"""The cost report as one HTML page that needs nothing from anywhere."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from decimal import Decimal
+from html import escape
+from importlib import resources
+from typing import TYPE_CHECKING
+
+from pairbus.reports import charts
+
+if TYPE_CHECKING:
+    from pairbus.reports.cost_report import CostReport, Line
+
+WORDS = {
+    "send_primary": "Send to primary",
+    "send_backlog": "Send to backlog",
+    "receive_backlog": "Receive from backlog",
+    "receive_primary": "Receive from primary",
+    "settle": "Settle",
+    "ping": "Ping",
+    "idle_poll": "Idle poll",
+    "management": "Management",
+}
+SERIES = (
+    ("Sent to primary, drained ones too", "primary"),
+    ("Sent to backlog", "backlog"),
+    ("Drained", "drained"),
+)
+MAX_POINTS = 3000
+DERIVED = (
+    "Derived: what the application receives and settles on the primary itself, one of each for "
+    "every forwarded message and subscription. Everything else was recorded."
+)
+LOW = (
+    "Low: three uncertain rules read the cheaper way. Polls that end empty are free, and so are "
+    "pings that the primary did not take; a batch counts by its whole size."
+)
+
+
+def render(report: CostReport) -> str:
+    """Return the page."""
+    folder = resources.files("pairbus.reports") / "assets"
+    style = (folder / "report.css").read_text(encoding="utf-8")
+    script = (folder / "report.js").read_text(encoding="utf-8")
+    span = f"{_when(report.start)} – {_when(report.end)}"
+    body = "".join(
+        [
+            _header(report, span),
+            _cards(report),
+            _timeline(report),
+            '<div class="pair">',
+            _stages(report),
+            _entities(report),
+            "</div>",
+            _table("By stage", "stage", [(_stage_name(x), x) for x in report.by_stage], report),
+            _table("By entity", "entity", [(_path(x), x) for x in report.by_entity], report),
+            _table("By hour", "hour (UTC)", [(_hour(x), x) for x in report.by_hour], report),
+            _table("By client", "client", [(x.name[0], x) for x in report.by_client], report),
+            _footer(report),
+        ]
+    )
+    policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{policy}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>What pairing cost, {escape(span)}</title><style>{style}</style></head>"
+        f"<body><main>{body}</main><script>{script}</script></body></html>\n"
+    )
+
+
+def _header(report: CostReport, span: str) -> str:
+    places = ", ".join(report.locations)
+    return (
+        '<header><div><h1>What pairing cost</h1><p class="muted">'
+        f"{escape(span)} · {escape(places)}</p></div>"
+        '<button id="theme" type="button" aria-label="Switch between light and dark">◐</button>'
+        "</header>"
+    )
+
+
+def _cards(report: CostReport) -> str:
+    extra = report.extra
+    cards = [
+        (money(report.total.spent, report.currency), "spent in all"),
+        (money(extra.spent, report.currency), "added by the outage"),
+        (f"{report.total.operations:,}", "billable operations"),
+        (f"{extra.operations:,}", "operations added by it"),
+        (size(report.total.transfer_bytes), "left a region"),
+    ]
+    items = "".join(f"<li><b>{escape(v)}</b><span>{escape(t)}</span></li>" for v, t in cards)
+    return f'<ul class="cards">{items}</ul>'
+
+
+def _timeline(report: CostReport) -> str:
+    if not report.timeline:
+        return '<section><h2>Timeline</h2><p class="muted">Nothing was sent.</p></section>'
+    step = dt.timedelta(minutes=1) if report.timeline_unit == "minute" else dt.timedelta(hours=1)
+    known = {point[0]: point[1:] for point in report.timeline}
+    first, last = report.timeline[0][0], report.timeline[-1][0]
+    count = int((last - first) / step) + 1
+    times = (
+        [first + step * n for n in range(count)] if count <= MAX_POINTS else sorted(known)
+    )  # a time without a row is a time in which nothing happened
+    values = [known.get(time, (0, 0, 0, 0)) for time in times]
+    series = [(name, css, [v[n] for v in values]) for n, (name, css) in enumerate(SERIES)]
+    pings = sum(v[3] for v in values)
+    label = f"Messages each {report.timeline_unit}: sent to primary, sent to backlog, drained"
+    legend = "".join(f'<span><i class="{css}"></i>{escape(name)}</span>' for name, css in SERIES)
+    data = json.dumps(
+        {
+            "times": [int(t.timestamp()) for t in times],
+            "names": [name for name, _ in SERIES] + ["Pings"],
+            "values": [list(v) for v in values],
+        }
+    ).replace("<", "\\u003c")
+    return (
+        f"<section><h2>Messages each {report.timeline_unit}, and {pings:,} pings</h2>"
+        f'<div class="legend">{legend}</div><div class="plot">'
+        f'{charts.lines(times, series, label)}<div class="tip" hidden></div></div>'
+        f'<script type="application/json" id="timeline">{data}</script></section>'
+    )
+
+
+def _stages(report: CostReport) -> str:
+    rows = [
+        (_stage_name(line), line.operations, f"{line.operations:,}", _stage_colour(line))
+        for line in report.by_stage
+    ]
+    legend = (
+        '<div class="legend"><span><i class="extra"></i>added by the outage</span>'
+        '<span><i class="usual"></i>spent anyway</span></div>'
+    )
+    return (
+        f"<section><h2>Operations by stage</h2>{legend}"
+        f"{charts.bars(rows, 'Billable operations by stage')}</section>"
+    )
+
+
+def _entities(report: CostReport) -> str:
+    rows = [
+        (_short(line), float(line.spent), money(line.spent, report.currency), "spent")
+        for line in report.by_entity[:15]
+    ]
+    return f"<section><h2>Money by entity</h2>{charts.bars(rows, 'Money by entity')}</section>"
+
+
+def _table(title: str, head: str, rows: list[tuple[str, Line]], report: CostReport) -> str:
+    columns = ("messages", "calls", "operations", "low", report.currency, "low", "transfer")
+    heads = "".join(f"<th>{escape(c)}</th>" for c in columns)
+    lines = [
+        f"<tr><td>{escape(name)}</td><td>{x.messages:,}</td><td>{x.calls:,}</td>"
+        f"<td>{x.operations:,}</td><td>{x.operations_low:,}</td><td>{plain(x.money)}</td>"
+        f"<td>{plain(x.money_low)}</td><td>{plain(x.transfer_money)}</td></tr>"
+        for name, x in [*rows, ("in all", report.total)]
+    ]
+    return (
+        f"<details><summary>{escape(title)} <span>{len(rows):,}</span></summary>"
+        f'<div class="scroll"><table><thead><tr><th>{escape(head)}</th>{heads}</tr></thead>'
+        f"<tbody>{''.join(lines)}</tbody></table></div></details>"
+    )
+
+
+def _footer(report: CostReport) -> str:
+    rules = report.rules
+    region = "one region" if rules.one_region else "two regions"
+    month = f"after {rules.month_operations:,} other operations in the month"
+    lines = [
+        f"Prices of {report.prices_of} ({report.prices_file}), {rules.tier} tier, {region}.",
+        f"The prices are those {month}.",
+        DERIVED,
+        LOW,
+        *report.notes,
+    ]
+    return "<footer>" + "".join(f"<p>{escape(line)}</p>" for line in lines) + "</footer>"
+
+
+def _stage_name(line: Line) -> str:
+    return WORDS[line.name[0]] + (" (derived)" if line.name[1] else "")
+
+
+def _stage_colour(line: Line) -> str:
+    return "extra" if line.name[2] else "usual"
+
+
+def _path(line: Line) -> str:
+    return "/".join(line.name)
+
+
+def _short(line: Line) -> str:
+    """Return an entity's name so that what tells it from the others is in front."""
+    namespace, entity = line.name
+    owner, transfer, number = entity.partition("/x-servicebus-transfer/")
+    return f"backlog {number} of {owner}" if transfer else f"{entity}, {namespace}"
+
+
+def _hour(line: Line) -> str:
+    return line.name[0][:16].replace("T", " ")
+
+
+def _when(moment: dt.datetime | None) -> str:
+    return moment.astimezone(dt.UTC).strftime("%Y-%m-%d %H:%M UTC") if moment else "?"
+
+
+def money(amount: Decimal, currency: str) -> str:
+    """Return money as a person reads it."""
+    return f"{plain(amount)} {currency}"
+
+
+def plain(amount: Decimal) -> str:
+    """Round money: two digits, more where it is small."""
+    if amount == 0 or amount >= 1:
+        return f"{amount:,.2f}"
+    return f"{amount:.4f}" if amount >= Decimal("0.001") else f"{amount:.6f}"
+
+
+def size(count: int) -> str:
+    """Return bytes as a person reads them."""
+    value = float(count)
+    for unit in ("B", "KB", "MB", "GB"):
+        if value < 1024:
+            return f"{value:,.0f} {unit}" if unit == "B" else f"{value:,.1f} {unit}"
+        value /= 1024
+    return f"{value:,.1f} TB"

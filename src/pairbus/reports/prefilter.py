@@ -1,0 +1,171 @@
+"""Find where the books surely balance, so that only the rest is looked at message by message.
+
+Of most messages there is nothing to tell: each was backlogged, and then forwarded, or set aside, or
+still waits. To bring the rows of every message together only to see that is what costs most in a
+reconciliation. So rows are first thrown into buckets, by destination and a hash of the message's
+id. A bucket keeps, for each thing that can happen, how often it did, and sums of hashes of the ids.
+If nothing was lost and nothing doubled, what was backlogged and what became of it are the same
+multiset of ids, and the sums agree. If the two differ, the sums agree by chance once in 2^55 times.
+A bucket whose sums differ is *open*: its rows go through `pairbus.reports.reconcile_job.tally`,
+which accounts for each message.
+"""
+
+from __future__ import annotations
+
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F  # noqa: N812 (the name that Spark users know)
+
+from pairbus.reports.reconcile_job import COUNTS, is_expired, known_id, place_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+BUCKETS = 512
+"""Buckets of a destination, a power of two.
+
+One lost message opens a 512th of its destination; and even for thousands of destinations there are
+far fewer buckets than messages.
+"""
+
+# What can happen to a message, as `tally` names it.
+_BACKLOGGED, _FORWARDED, _COMPLETED = "b", "f", "c"
+_DEAD, _EXPIRED, _WAITING, _DEAD_WAITING = "d", "e", "w", "wd"
+_THINGS = (_BACKLOGGED, _FORWARDED, _DEAD, _EXPIRED, _COMPLETED, _WAITING, _DEAD_WAITING)
+
+
+def screen(
+    messages: DataFrame, waiting: DataFrame | None = None, *, buckets: int = BUCKETS
+) -> DataFrame:
+    """Sum up what happened by destination and bucket.
+
+    Returns:
+        For each bucket its `place` (the hashed destination), `bucket`, the `destination` by name,
+        the counts of `tally`, `rows`, and whether it is `open`.
+    """
+    expired = F.col("reason").isNotNull() & is_expired()
+    parts = [
+        # Nearly every message has an id. Apart from the others they need two columns less, and
+        # where there are no others, their footers say so and nothing is read for them.
+        _by_thing(messages.where(F.col("message_id").isNotNull()), F.col("message_id"), buckets,
+                  F.col("event"), expired),
+        _by_thing(messages.where(F.col("message_id").isNull()), known_id(), buckets,
+                  F.col("event"), expired),
+    ]  # fmt: skip
+    if waiting is not None:
+        dead = F.coalesce(F.col("dead_letter"), F.lit(False))
+        parts.append(_by_thing(waiting, known_id(), buckets, F.lit("waiting"), dead))
+    # By names as they are written: the few spellings of one are brought together here.
+    things = reduce(lambda a, b: a.unionByName(b), parts).select(
+        place_of("destination").alias("place"), "destination", "bucket", _thing().alias("thing"),
+        "number", "high", "low",
+    )  # fmt: skip
+    sign = F.when(F.col("thing") == _BACKLOGGED, 1).when(F.col("thing") == _DEAD_WAITING, 0)
+    signed = {name: F.sum(F.col(name) * sign.otherwise(-1)) for name in ("high", "low")}
+    counts = [F.sum(F.when(F.col("thing") == t, F.col("number")).otherwise(0)) for t in _THINGS]
+    return (
+        things.groupBy("place", "bucket")
+        .agg(
+            F.min("destination").alias("destination"),
+            F.sum("number").alias("rows"),
+            *[column.alias(name) for column, name in zip(counts, _THINGS, strict=True)],
+            *[column.alias(name) for name, column in signed.items()],
+        )
+        .withColumn("open", _is_open())
+        .drop("high", "low")
+    )
+
+
+def _by_thing(
+    rows: DataFrame, known: Column, buckets: int, event: Column, flag: Column
+) -> DataFrame:
+    """Count and sum up hashes by what happened, with as little work for a row as can be.
+
+    The two halves of a hash are summed apart, so that 2^31 of them fit into 64 bits.
+    """
+    hashed = F.xxhash64(known)
+    return (
+        rows.select(
+            F.coalesce("destination", F.lit("")).alias("destination"),
+            event.alias("event"),
+            flag.alias("flag"),
+            hashed.bitwiseAND(F.lit(buckets - 1)).alias("bucket"),
+            F.shiftright(hashed, 32).alias("high"),
+            hashed.bitwiseAND(F.lit((1 << 32) - 1)).alias("low"),
+        )
+        .groupBy("destination", "event", "flag", "bucket")
+        .agg(
+            F.count(F.lit(1)).alias("number"),
+            F.sum("high").alias("high"),
+            F.sum("low").alias("low"),
+        )
+    )
+
+
+def _thing() -> Column:
+    event, flag = F.col("event"), F.col("flag")
+    return (
+        F.when(event == "backlogged", _BACKLOGGED)
+        .when(event == "forwarded", _FORWARDED)
+        .when(event == "completed", _COMPLETED)
+        .when(event == "dead_lettered", F.when(flag, _EXPIRED).otherwise(_DEAD))
+        .when(event == "waiting", F.when(flag, _DEAD_WAITING).otherwise(_WAITING))
+    )
+
+
+def _is_open() -> Column:
+    """Return whether something is to be told of a bucket.
+
+    What lies in a dead-letter queue may or may not have a receipt, so it opens its bucket.
+    """
+    became = F.col("f") + F.col("d") + F.col("e") + F.col("c") + F.col("w")
+    same = F.col("b") == became
+    sums = (F.col("high") == 0) & (F.col("low") == 0)
+    return ~(same & sums & (F.col("wd") == 0) & (F.col("rows") == 2 * F.col("b")))
+
+
+def closed_verdicts(screened: DataFrame) -> DataFrame:
+    """Return the verdicts on what is not open, as `verdicts` would give them, by bucket."""
+    values = {
+        "expected": "b", "once": "f", "dead_lettered": "d", "expired": "e", "completed": "c",
+        "waiting": "w",
+    }  # fmt: skip
+    return screened.where(~F.col("open")).select(
+        "place", *[F.col(values[n]).alias(n) if n in values else _zero(n) for n in COUNTS]
+    )
+
+
+def _zero(name: str) -> Column:
+    return F.lit(0).cast("bigint").alias(name)
+
+
+def in_open_buckets(rows: DataFrame, screened: DataFrame, *, buckets: int = BUCKETS) -> DataFrame:
+    """Keep the rows, of messages or of `waiting`, that are in an open bucket.
+
+    They have what `tally` needs: where a message is known by its id, the columns that stand in for
+    an id are not read.
+    """
+    open_ = screened.where("open").select("place", "bucket")
+    numbers = [row["bucket"] for row in open_.select("bucket").distinct().collect()]
+
+    def kept(some: DataFrame, known: Column) -> DataFrame:
+        bucket = F.xxhash64(known).bitwiseAND(F.lit(buckets - 1))
+        if len(numbers) < buckets / 2:  # few: most rows are left out by their number alone
+            some = some.where(bucket.isin(numbers))
+        keys = {"place": place_of("destination"), "bucket": bucket}
+        return some.withColumns(keys).join(F.broadcast(open_), ["place", "bucket"], "left_semi")
+
+    with_id = rows.where(F.col("message_id").isNotNull()).withColumns(
+        {
+            "backlog_queue": F.lit(None).cast("string"),
+            "sequence_number": F.lit(None).cast("bigint"),
+        }
+    )
+    without_id = rows.where(F.col("message_id").isNull())
+    return kept(with_id, F.col("message_id")).unionByName(kept(without_id, known_id()))
+
+
+def names(screened: DataFrame) -> DataFrame:
+    """Return the name behind each hashed destination."""
+    return screened.groupBy("place").agg(F.min("destination").alias("destination"))

@@ -1,0 +1,256 @@
+"""Account for every message that went through the backlog.
+
+Backlogged against forwarded, dead-lettered and still waiting. A message is known by its destination
+and id. For each, the ledger has some numbers of rows: b backlogged, f forwarded, d dead-lettered, e
+of those expired, c completed unsent by a transform, and the backlog queues hold w that wait. n = b
+messages are expected, or 1 where the sender recorded none (it died with rows unwritten:
+*unrecorded*, which is no loss). Of the n, first f are taken as delivered, then d as dead-lettered,
+e as expired, c as completed, w as waiting; what is left is lost. f above n are copies: delivered
+more than once.
+
+Rows are matched by 128 bits of hash instead of strings, which Spark groups several times faster;
+names are looked up afterwards, for the rows of the report alone. `pairbus.reports.prefilter`
+selects the messages that need this job: most need none.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql import Window
+from pyspark.sql import functions as F  # noqa: N812 (the name that Spark users know)
+
+from pairbus.reports.cost_job import span_start
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+WAITING_SCHEMA = (
+    "message_id string, destination string, session_id string, backlog_queue string, "
+    "sequence_number bigint, size bigint, enqueued_at timestamp, dead_letter boolean"
+)
+"""What `waiting` frames hold: messages peeked from backlog queues and their dead-letter queues."""
+
+PARTITION_ROWS = 500_000
+"""Rows of a part of the work: their tallies fit into the memory of a small executor."""
+
+KEYS = ["place", "id1", "id2"]
+COUNTS = [
+    "expected", "once", "more_than_once", "copies", "dead_lettered", "expired", "completed",
+    "waiting", "lost", "unrecorded", "unsettled",
+]  # fmt: skip
+
+
+def place_of(destination: str) -> Column:
+    """Return the hash by which a destination is known, whatever its case."""
+    return F.xxhash64(F.lower(F.coalesce(destination, F.lit(""))))
+
+
+def known_id() -> Column:
+    """Return what a message is known by within its destination."""
+    return F.coalesce(
+        F.col("message_id"),
+        F.concat_ws("#", F.lit("\0"), F.col("backlog_queue"), F.col("sequence_number")),
+    )
+
+
+def keyed(rows: DataFrame) -> DataFrame:
+    """Add the key by which a message is known: its destination and its id, hashed."""
+    return rows.withColumns(
+        {
+            "place": place_of("destination"),
+            "id1": F.xxhash64(known_id()),
+            "id2": F.xxhash64(F.lit(1), known_id()),
+        }
+    )
+
+
+def tally(
+    messages: DataFrame, waiting: DataFrame | None = None, *, partitions: int | None = None
+) -> DataFrame:
+    """Return, for each message, how often each thing happened to it.
+
+    Args:
+        messages: the ledger's messages.
+        waiting: what waits in the backlog queues.
+        partitions: into how many parts the work is cut; Spark's own choice by default. What
+            happened to one message is rarely in one file, so summing up before the rows are
+            brought together gains nothing: with a number they are brought together first.
+    """
+    # Two counts share a 64-bit number, 32 bits each: Spark sums half as many columns.
+    event = F.col("event")
+    first = F.when(event == "backlogged", _packed(1)).when(event == "forwarded", _packed(1 << 32))
+    second = F.when(
+        event == "dead_lettered", F.when(is_expired(), _packed(1 << 32)).otherwise(_packed(1))
+    )
+    third = F.when(event == "completed", _packed(1))
+    zero = {name: _packed(0).alias(name) for name in ("bf", "de", "c", "ww")}
+    rows = keyed(messages).select(
+        *KEYS, first.otherwise(_packed(0)).alias("bf"), second.otherwise(_packed(0)).alias("de"),
+        third.otherwise(_packed(0)).alias("c"), zero["ww"],
+    )  # fmt: skip
+    if waiting is not None:
+        dead = F.coalesce(F.col("dead_letter"), F.lit(False))
+        held = F.when(dead, _packed(1 << 32)).otherwise(_packed(1)).alias("ww")
+        rows = rows.unionByName(
+            keyed(waiting).select(*KEYS, zero["bf"], zero["de"], zero["c"], held)
+        )
+    if partitions is not None:
+        rows = rows.repartition(partitions, *KEYS)
+    summed = rows.groupBy(*KEYS).agg(*[F.sum(name).alias(name) for name in ("bf", "de", "c", "ww")])
+    low = F.lit((1 << 32) - 1)
+    return summed.select(
+        *KEYS,
+        F.col("bf").bitwiseAND(low).alias("b"),
+        F.shiftright("bf", 32).alias("f"),
+        F.col("de").bitwiseAND(low).alias("d"),
+        F.shiftright("de", 32).alias("e"),
+        "c",
+        F.col("ww").bitwiseAND(low).alias("w"),
+        F.shiftright("ww", 32).alias("wd"),
+    )
+
+
+def is_expired() -> Column:
+    """Return whether the reason of a dead letter is that its time to live had passed."""
+    return F.lower(F.coalesce("reason", F.lit(""))).contains("expired")
+
+
+def _packed(value: int) -> Column:
+    return F.lit(value).cast("bigint")
+
+
+def verdicts(tallied: DataFrame) -> DataFrame:
+    """Return, for each message, what became of it."""
+    b, f, d, e, c, w, wd = (F.col(name) for name in ("b", "f", "d", "e", "c", "w", "wd"))
+    expected = F.greatest(b, F.lit(1))
+    delivered = F.least(f, expected)
+    copies = f - delivered
+    rest = expected - delivered
+    # a dead letter is in the ledger, or is seen in the dead-letter queue, or both
+    dead = F.least(F.greatest(d, wd - e), rest)
+    gone = F.least(e, rest - dead)
+    let_go = F.least(c, rest - dead - gone)
+    held = F.least(w, rest - dead - gone - let_go)
+    return tallied.select(
+        *KEYS,
+        expected.alias("expected"),
+        F.when(copies == 0, delivered).otherwise(F.lit(0)).alias("once"),
+        F.when(copies > 0, delivered).otherwise(F.lit(0)).alias("more_than_once"),
+        copies.alias("copies"),
+        dead.alias("dead_lettered"),
+        gone.alias("expired"),
+        let_go.alias("completed"),
+        held.alias("waiting"),
+        (rest - dead - gone - let_go - held).alias("lost"),
+        F.when(b == 0, expected).otherwise(F.lit(0)).alias("unrecorded"),
+        (w - held).alias("unsettled"),
+    )
+
+
+def by_destination(judged: DataFrame) -> DataFrame:
+    """Sum verdicts up by (hashed) destination."""
+    return judged.groupBy("place").agg(*[F.sum(name).alias(name) for name in COUNTS])
+
+
+def named(
+    judged: DataFrame, what: Column, messages: DataFrame, waiting: DataFrame | None = None, *,
+    limit: int = 20,
+) -> DataFrame:  # fmt: skip
+    """Return the messages whose verdict fits `what`, by name: some, for the report."""
+    some = judged.where(what).orderBy(*KEYS).limit(limit)
+    columns = ["destination", "message_id", "session_id", "backlog_queue", "sequence_number"]
+    rows = keyed(messages).select(*KEYS, *columns, F.col("at"), F.col("client_id"))
+    if waiting is not None:
+        rows = rows.unionByName(
+            keyed(waiting).select(
+                *KEYS, *columns, F.col("enqueued_at").alias("at"), F.lit("").alias("client_id")
+            )
+        )
+    return (
+        rows.join(F.broadcast(some), KEYS)
+        .groupBy(*KEYS)
+        .agg(
+            F.min("destination").alias("destination"),
+            F.min("message_id").alias("message_id"),
+            F.min("session_id").alias("session_id"),
+            F.min("backlog_queue").alias("backlog_queue"),
+            F.min("sequence_number").alias("sequence_number"),
+            F.min("at").alias("first_seen"),
+            F.max("at").alias("last_seen"),
+            F.min("client_id").alias("client_id"),
+            *[F.first(name).alias(name) for name in COUNTS],
+        )
+        .drop(*KEYS)
+        .orderBy("destination", "message_id")
+    )
+
+
+def out_of_order(messages: DataFrame) -> DataFrame:
+    """Return messages that were forwarded after a later one of their session and backlog queue.
+
+    The order to keep is that in which one backlog queue took them. Of a message that was forwarded
+    twice only the first time counts.
+    """
+    lane = ["destination_key", "session_id", "backlog_queue"]
+    first = (
+        messages.where(
+            (F.col("event") == "forwarded")
+            & F.col("session_id").isNotNull()
+            & F.col("sequence_number").isNotNull()
+        )
+        .withColumn("destination_key", F.lower(F.coalesce("destination", F.lit(""))))
+        .repartition(*lane)  # once, for the grouping and for the window
+        .groupBy(*lane, "sequence_number")
+        .agg(F.min(F.struct("at", "writer", "sequence", "message_id", "destination")).alias("row"))
+    )
+    before = (
+        Window.partitionBy(*lane)
+        .orderBy("row.at", "row.writer", "row.sequence")
+        .rowsBetween(Window.unboundedPreceding, -1)
+    )
+    return (
+        first.withColumn("highest", F.max("sequence_number").over(before))
+        .where(F.col("sequence_number") < F.col("highest"))
+        .select(
+            F.col("row.destination").alias("destination"),
+            "session_id",
+            "backlog_queue",
+            F.col("row.message_id").alias("message_id"),
+            "sequence_number",
+            F.col("highest").alias("after"),
+            F.col("row.at").alias("at"),
+        )
+    )
+
+
+def missed_minutes(operations: DataFrame, messages: DataFrame) -> DataFrame:
+    """Return minutes for which the two tables disagree on how many messages a client backlogged.
+
+    Both tables tell it, in files of their own. Where they differ, rows of one are missing, even if
+    no number of a writer is.
+    """
+    counted = (
+        operations.where(F.col("stage") == "send_backlog")
+        .groupBy("writer", "minute")
+        .agg(F.sum("messages").alias("counted"))
+    )
+    noted = (
+        messages.where(F.col("event") == "backlogged")
+        .groupBy("writer", span_start("at", 60).alias("minute"))
+        .agg(F.count(F.lit(1)).alias("noted"))
+    )
+    both = (
+        counted.join(noted, ["writer", "minute"], "full")
+        .withColumn("counted", F.coalesce("counted", F.lit(0)))
+        .withColumn("noted", F.coalesce("noted", F.lit(0)))
+    )
+    # A call that ends at the turn of a minute may stand in the one before here and in the one
+    # after there: a writer whose sums agree is complete.
+    whole = Window.partitionBy("writer")
+    return (
+        both.withColumn("off", F.sum("counted").over(whole) - F.sum("noted").over(whole))
+        .where((F.col("off") != 0) & (F.col("counted") != F.col("noted")))
+        .select("writer", "minute", "counted", "noted")
+        .orderBy("minute", "writer")
+    )

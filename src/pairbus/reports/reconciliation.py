@@ -1,0 +1,178 @@
+"""The reconciliation: its job run over a ledger, as plain data of a page's size."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as F  # noqa: N812 (the name that Spark users know)
+
+from pairbus.reports import reconcile_job as reconcile
+from pairbus.reports.cost_report import TOP, plan_notes
+from pairbus.reports.prefilter import closed_verdicts, in_open_buckets, screen
+from pairbus.reports.prefilter import names as destination_names
+from pairbus.reports.tables import beginning_again, read_table, shown_locations
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True, slots=True)
+class Books:
+    """What became of every message, and whether the books balance."""
+
+    locations: tuple[str, ...]
+    balanced: bool
+    verdict: str
+    totals: Mapping[str, int]
+    by_destination: tuple[Mapping[str, Any], ...]
+    lost: tuple[Mapping[str, Any], ...]
+    more_than_once: tuple[Mapping[str, Any], ...]
+    unrecorded: tuple[Mapping[str, Any], ...]
+    out_of_order: tuple[Mapping[str, Any], ...]
+    missed_minutes: tuple[Mapping[str, Any], ...]
+    complete: bool
+    peeked: bool
+    notes: tuple[str, ...] = field(default=())
+
+
+def balance(
+    spark: SparkSession,
+    locations: str | Sequence[str],
+    waiting: DataFrame | None = None,
+    *,
+    limit: int = 20,
+) -> Books:
+    """Run the reconciliation over one ledger or several.
+
+    Args:
+        spark: the session.
+        locations: ledgers, which may overlap.
+        waiting: messages peeked from the backlog queues (`reconcile.WAITING_SCHEMA`); without
+            it, what still waits there counts as lost.
+        limit: messages that are named for each finding.
+
+    Raises:
+        LedgerError: a location is not a ledger.
+    """
+    return beginning_again(lambda: _balance(spark, locations, waiting, limit))
+
+
+def _balance(
+    spark: SparkSession, locations: str | Sequence[str], waiting: DataFrame | None, limit: int
+) -> Books:
+    messages, plan = read_table(spark, locations, "messages")
+    operations, operations_plan = read_table(spark, locations, "operations")
+    screened = screen(messages, waiting).persist()
+    try:
+        judged = doubtful(screened, messages, waiting)
+        found = by_destination(screened, judged).orderBy("destination").limit(10_000).collect()
+        rows = [row.asDict() for row in found]
+        totals = {name: sum(int(row[name] or 0) for row in rows) for name in reconcile.COUNTS}
+
+        def names(column: str) -> tuple[Mapping[str, Any], ...]:
+            if judged is None or not totals[column]:
+                return ()
+            what = F.col(column) > 0
+            frame = reconcile.named(judged, what, messages, waiting, limit=limit)
+            return tuple(_plain(row) for row in frame.collect())
+
+        lost, more_than_once = names("lost"), names("more_than_once")
+        unrecorded = names("unrecorded")
+    finally:
+        screened.unpersist()
+    disordered = reconcile.out_of_order(messages).persist()
+    try:
+        per_place = {
+            row["key"]: int(row["count"])
+            for row in disordered.groupBy(F.lower("destination").alias("key")).count().collect()
+        }
+        totals["out_of_order"] = sum(per_place.values())
+        some = disordered.orderBy("at").limit(limit).collect() if per_place else []
+    finally:
+        disordered.unpersist()
+    for row in rows:
+        row["out_of_order"] = per_place.get(row["destination"].lower(), 0)
+    missed = reconcile.missed_minutes(operations, messages).limit(TOP).collect()
+    complete = not (plan.gaps or plan.unreadable or missed)
+    balanced = totals["lost"] == 0 and totals["copies"] == 0
+    return Books(
+        locations=shown_locations(locations),
+        balanced=balanced,
+        verdict=verdict(totals, complete=complete, peeked=waiting is not None),
+        totals=totals,
+        by_destination=tuple(rows),
+        lost=lost,
+        more_than_once=more_than_once,
+        unrecorded=unrecorded,
+        out_of_order=tuple(_plain(row) for row in some),
+        missed_minutes=tuple(_plain(row) for row in missed),
+        complete=complete,
+        peeked=waiting is not None,
+        notes=(*plan_notes(plan), *plan_notes(operations_plan)),
+    )
+
+
+def doubtful(
+    screened: DataFrame, messages: DataFrame, waiting: DataFrame | None = None
+) -> DataFrame | None:
+    """Return the verdict on each message of the open buckets; None if there are none."""
+    open_rows = int(screened.where("open").agg(F.sum("rows")).collect()[0][0] or 0)
+    if not open_rows:
+        return None
+    held = None if waiting is None else in_open_buckets(waiting, screened)
+    parts = open_rows // reconcile.PARTITION_ROWS + 1 if open_rows > 1_000_000 else None
+    return reconcile.verdicts(
+        reconcile.tally(in_open_buckets(messages, screened), held, partitions=parts)
+    )
+
+
+def by_destination(screened: DataFrame, judged: DataFrame | None) -> DataFrame:
+    """Sum up by destination what the screen and the verdicts say."""
+    sums = reconcile.by_destination(closed_verdicts(screened))
+    if judged is not None:
+        sums = reconcile.by_destination(sums.unionByName(reconcile.by_destination(judged)))
+    return destination_names(screened).join(sums, "place").drop("place")
+
+
+def verdict(totals: Mapping[str, int], *, complete: bool = True, peeked: bool = True) -> str:
+    """Say in one line whether the books balance."""
+    count = f"{totals['expected']:,} message(s)"
+    faults = []
+    if totals["lost"]:
+        faults.append(f"{totals['lost']:,} lost")
+    if totals["copies"]:
+        faults.append(f"{totals['more_than_once']:,} delivered more than once")
+    if faults:
+        line = f"The books do not balance: of {count} {', '.join(faults)}"
+        if totals["lost"] and not peeked:
+            line += " or still waiting (the backlog queues were not looked at)"
+        elif totals["lost"] and not complete:
+            line += " or without a receipt (rows of the ledger are missing)"
+        return line + "."
+    where = []
+    for name, words in (
+        ("once", "delivered once"),
+        ("waiting", "waiting"),
+        ("dead_lettered", "dead-lettered"),
+        ("expired", "expired"),
+        ("completed", "completed unsent"),
+    ):
+        if totals[name]:
+            where.append(f"{totals[name]:,} {words}")
+    line = f"The books balance: {count}, {', '.join(where) or 'nothing happened'}, none lost"
+    if totals["unrecorded"]:
+        line += f"; {totals['unrecorded']:,} unrecorded by their sender"
+    if totals.get("out_of_order"):
+        line += f"; {totals['out_of_order']:,} out of order"
+    return line + ("." if complete else "; but rows of the ledger are missing.")
+
+
+def _plain(row: Any) -> dict[str, Any]:
+    """Return a row as a dict, its times in UTC (Spark collects them in the process's zone)."""
+    return {
+        name: value.astimezone(dt.UTC) if isinstance(value, dt.datetime) else value
+        for name, value in row.asDict().items()
+    }

@@ -1,0 +1,245 @@
+"""The routes: pages, twins, stream, and who may do what."""
+
+import asyncio
+import json
+
+import httpx
+import pytest
+
+from pairbus.dashboard.app import brief, create_app
+from pairbus.dashboard.guard import Guard
+from pairbus.ledger.writer import LedgerWriter
+from pairbus.monitoring.board import Board
+from pairbus.monitoring.configuration import Pair
+
+from .conftest import entity
+
+BASE = "http://127.0.0.1:8666"
+
+
+def connect(scene, guard, **options):
+    board = Board(Pair(explicit_namespace="contoso", ledger=str(scene.ledger)), **options)
+    board.refresh()
+    app = create_app(board, guard)
+    client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=BASE)
+    return board, client, app
+
+
+@pytest.fixture
+def page(scene):
+    scene.client(entity("orders", "failed_over"), entity("<script>alert(1)</script>"))
+    scene.syphon()
+    return connect(scene, Guard(token="open-sesame"))
+
+
+async def sign_in(client):
+    answer = await client.get("/?token=open-sesame")
+    assert answer.status_code == 303
+    return answer
+
+
+@pytest.mark.parametrize("path", ["/", "/events", "/cost"])
+async def test_every_page_has_a_json_twin(page, path):
+    _, client, _ = page
+    html = await client.get(path)
+    assert html.status_code == 200
+    twin = await client.get("/index.json" if path == "/" else path + ".json")
+    assert twin.json()["at"]
+    assert f'href="{twin.url.path}"' in html.text
+
+
+async def test_page_shows_the_outage_and_escapes_what_others_wrote(page):
+    _, client, _ = page
+    text = (await client.get("/")).text
+    assert 'data-entity="orders" data-phase="failed_over"' in text
+    assert "connection refused" in text
+    assert "<script>alert" not in text
+
+
+def test_reasons_are_shown_without_what_the_sdk_says_around_them():
+    long = (
+        "ServiceBusConnectionError: Failed to initiate the connection due to exception: "
+        "[Errno 111] Connection refused Error condition: amqp:socket-error."
+    )
+    assert brief(long) == "ServiceBusConnectionError: [Errno 111] Connection refused"
+    assert brief("the queue is full") == "the queue is full"
+    assert len(brief("x" * 500)) == 110
+    assert brief(None) == ""
+
+
+async def test_nothing_on_a_page_comes_from_another_host(page):
+    _, client, _ = page
+    for path in ("/", "/events", "/cost", "/static/page.css", "/static/page.js"):
+        text = (await client.get(path)).text.replace("http://www.w3.org", "")
+        assert "//" not in text.replace("// ", "").replace(BASE, "").replace("/ /", "")
+
+
+async def test_metrics_are_served_for_prometheus(page):
+    _, client, _ = page
+    answer = await client.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    assert 'pairbus_entity_phase{entity="orders",phase="failed_over"} 1' in answer.text
+
+
+async def test_money_comes_from_the_operations_in_the_ledger(scene):
+    writer = LedgerWriter(str(scene.ledger), client_id="c")
+    writer.count(
+        "contoso", "orders", "send_primary", "send", messages=1000, size=1000, billable=1000
+    )
+    writer.count("contoso", "orders", "ping", "send", messages=1, size=10, billable=1)
+    writer.close()
+    _, client, _ = connect(scene, Guard())
+    money = (await client.get("/cost.json")).json()["money"]
+    assert money["operations"] == 1001
+    assert float(money["total"]) == pytest.approx(1001 * 0.80 / 1e6, rel=0.01)
+    assert [row["stage"] for row in money["stages"]] == ["send_primary", "ping"]
+    assert "send primary" in (await client.get("/cost")).text
+
+
+async def test_answers_carry_the_security_headers(page):
+    _, client, _ = page
+    headers = (await client.get("/")).headers
+    assert "frame-ancestors 'none'" in headers["content-security-policy"]
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["referrer-policy"] == "no-referrer"
+
+
+async def test_foreign_host_name_is_turned_away(page):
+    _, client, _ = page
+    answer = await client.get("/index.json", headers={"host": "evil.example:8666"})
+    assert answer.status_code == 421
+
+
+async def test_token_in_the_link_becomes_a_cookie_and_leaves_the_address(page):
+    _, client, _ = page
+    answer = await sign_in(client)
+    assert answer.headers["location"] == "/"
+    cookie = answer.headers["set-cookie"]
+    assert "HttpOnly" in cookie
+    assert "SameSite=strict" in cookie
+    assert "open-sesame" not in cookie
+    assert "open-sesame" not in (await client.get("/")).text
+    assert (await client.get("/?token=wrong-token")).status_code == 403
+
+
+async def test_pause_writes_the_control_file_and_keeps_the_limits(page, scene):
+    _, client, _ = page
+    (scene.checkpoint / "control.json").write_text('{"max_messages_per_second": 50}')
+    answer = await client.post("/syphons/s1/pause", headers={"authorization": "Bearer open-sesame"})
+    assert answer.json() == {"syphon": "s1", "paused": True}
+    assert json.loads((scene.checkpoint / "control.json").read_text()) == {
+        "paused": True,
+        "max_messages_per_second": 50,
+        "max_bytes_per_second": None,
+    }
+
+
+async def test_page_may_act_with_its_csrf_token_and_its_own_origin(page, scene):
+    _, client, _ = page
+    await sign_in(client)
+    csrf = Guard(token="open-sesame").csrf
+    assert f'content="{csrf}"' in (await client.get("/")).text
+    answer = await client.post(
+        "/syphons/s1/resume", headers={"x-pairbus-csrf": csrf, "origin": BASE}
+    )
+    assert answer.status_code == 200
+    assert json.loads((scene.checkpoint / "control.json").read_text())["paused"] is False
+
+
+@pytest.mark.parametrize(
+    ("headers", "why"),
+    [
+        ({}, "does not come from the page"),
+        ({"x-pairbus-csrf": "wrong"}, "does not come from the page"),
+        ({"x-pairbus-csrf": "right", "origin": "http://evil.example"}, "another site"),
+        ({"x-pairbus-csrf": "right", "origin": "null"}, "another site"),
+        ({"x-pairbus-csrf": "right", "sec-fetch-site": "cross-site"}, "another site"),
+    ],
+)
+async def test_forged_action_is_refused_and_does_nothing(page, scene, headers, why):
+    _, client, _ = page
+    await sign_in(client)
+    if headers.get("x-pairbus-csrf") == "right":
+        headers = {**headers, "x-pairbus-csrf": Guard(token="open-sesame").csrf}
+    answer = await client.post("/syphons/s1/pause", headers=headers)
+    assert answer.status_code == 403
+    assert why in answer.json()["error"]
+    assert not (scene.checkpoint / "control.json").exists()
+
+
+async def test_action_without_the_token_is_refused_even_on_loopback(page, scene):
+    _, client, _ = page
+    answer = await client.post("/syphons/s1/pause", headers={"origin": BASE})
+    assert answer.status_code == 403
+    assert "needs the token" in answer.json()["error"]
+    assert not (scene.checkpoint / "control.json").exists()
+
+
+async def test_unknown_syphon_and_lost_checkpoint_are_clear_answers(page, scene):
+    _, client, _ = page
+    bearer = {"authorization": "Bearer open-sesame"}
+    assert (await client.post("/syphons/nope/pause", headers=bearer)).status_code == 404
+    scene.syphon(checkpoint="/nowhere/at/all")
+    answer = await client.post("/syphons/s1/pause", headers=bearer)
+    assert answer.status_code == 409
+    assert "not on this host" in answer.json()["error"]
+
+
+async def test_other_address_needs_the_token_to_look(scene):
+    scene.client(entity("orders"))
+    guard = Guard("0.0.0.0", token="open-sesame")
+    _, client, _ = connect(scene, guard)
+    for path in ("/", "/index.json", "/metrics", "/stream", "/static/page.css"):
+        assert (await client.get(path)).status_code == 401
+    bearer = {"authorization": "Bearer open-sesame"}
+    assert (await client.get("/index.json", headers=bearer)).status_code == 200
+    await sign_in(client)
+    assert (await client.get("/")).status_code == 200
+
+
+def test_other_address_without_a_token_cannot_be_served():
+    with pytest.raises(ValueError, match="a token is needed"):
+        Guard("0.0.0.0")
+    with pytest.raises(ValueError, match="8 characters"):
+        Guard("10.0.0.1", token="short")
+
+
+async def test_stream_tells_each_change_and_ends_with_the_server(page, scene):
+    board, _, app = page
+    received: list[str] = []
+    got = asyncio.Event()
+
+    async def send(message):
+        if message["type"] == "http.response.body" and message["body"]:
+            received.append(message["body"].decode())
+            got.set()
+
+    async def receive():
+        await asyncio.Event().wait()
+
+    scope = {
+        "type": "http", "method": "GET", "path": "/stream", "raw_path": b"/stream",
+        "query_string": b"page=overview", "headers": [(b"host", b"127.0.0.1")], "scheme": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.4"}, "http_version": "1.1",
+        "server": ("127.0.0.1", 80), "client": ("127.0.0.1", 1),
+    }  # fmt: skip
+    task = asyncio.create_task(app(scope, receive, send))
+    await asyncio.wait_for(got.wait(), 5)
+    first = json.loads(received[0].split("data: ", 1)[1])
+    assert set(first["sections"]) >= {"banner", "entities", "syphon"}
+    got.clear()
+    scene.client(entity("orders"))
+    await asyncio.to_thread(board.refresh)
+    await asyncio.wait_for(got.wait(), 5)
+    second = json.loads(received[-1].split("data: ", 1)[1])
+    assert 'data-phase="healthy"' in second["sections"]["entities"]
+    app.state.stop()
+    await asyncio.wait_for(task, 5)
+
+
+async def test_broken_status_file_hides_no_other(page, scene):
+    board, client, _ = page
+    (scene.ledger / "status" / "broken.json").write_text("{")
+    (scene.ledger / "status" / "list.json").write_text("[1]")
+    board.refresh()
+    assert len((await client.get("/index.json")).json()["clients"]) == 1

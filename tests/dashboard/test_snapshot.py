@@ -1,0 +1,192 @@
+"""What the facts mean: one document for page, JSON, stream and metrics."""
+
+import datetime as dt
+
+from pairbus.monitoring import metrics
+from pairbus.monitoring.snapshot import Facts, assemble
+
+NOW = dt.datetime(2026, 11, 15, 12, 0, 0, tzinfo=dt.UTC)
+
+
+def at(seconds: float) -> str:
+    return (NOW + dt.timedelta(seconds=seconds)).isoformat()
+
+
+def client(*entities, client_id="a", age=0.0, **changes):
+    return {
+        "kind": "client", "client_id": client_id, "state": "open", "updated_at": at(-age),
+        "entities": list(entities), "primary_namespace": "contoso", **changes,
+    }  # fmt: skip
+
+
+def entity(name, phase="healthy", since=None, **changes):
+    return {
+        "entity": name,
+        "phase": phase,
+        "since": since,
+        "counts": {"sent_primary": 1},
+        **changes,
+    }
+
+
+def see(*statuses, **facts):
+    return assemble(Facts(now=NOW, statuses=statuses, **facts))
+
+
+def test_nothing_reported_is_said_plainly():
+    assert see()["headline"] == "Nothing has reported yet"
+    assert see()["level"] == "ok"
+
+
+def test_healthy_pair_is_well():
+    snapshot = see(client(entity("orders")), backlog=[])
+    assert (snapshot["level"], snapshot["headline"]) == ("ok", "All is well")
+
+
+def test_failed_over_entity_is_critical_and_tells_since_why_and_next_ping():
+    snapshot = see(
+        client(entity("orders", "failed_over", at(-90), last_error="refused", next_ping=at(12)))
+    )
+    row = snapshot["entities"][0]
+    assert snapshot["level"] == "critical"
+    assert (row["seconds"], row["last_error"], row["next_ping_in"]) == (90.0, "refused", 12.0)
+
+
+def test_entity_of_several_clients_shows_the_worst_and_how_many():
+    snapshot = see(
+        client(entity("orders")),
+        client(entity("ORDERS", "failed_over", at(-60)), client_id="b"),
+        client(entity("orders", "suspect", at(-99)), client_id="c"),
+    )
+    (row,) = snapshot["entities"]
+    assert (row["phase"], row["clients"], row["clients_failed_over"]) == ("failed_over", 3, 1)
+    assert row["seconds"] == 99.0
+    assert row["counts"]["sent_primary"] == 3
+
+
+def test_worst_entities_come_first():
+    snapshot = see(client(entity("a"), entity("z", "failed_over", at(-1)), entity("m", "suspect")))
+    assert [e["entity"] for e in snapshot["entities"]] == ["z", "m", "a"]
+
+
+def test_client_that_fell_silent_or_closed_no_longer_counts():
+    snapshot = see(
+        client(entity("orders", "failed_over", at(-500)), age=300),
+        client(entity("bills", "failed_over", at(-5)), client_id="b", state="closed"),
+    )
+    assert snapshot["entities"] == []
+    assert snapshot["clients"][0]["is_stale"]
+    assert not snapshot["clients"][1]["is_stale"]
+
+
+def test_depths_come_from_the_secondary_first():
+    syphon = {
+        "kind": "syphon",
+        "id": "s",
+        "updated_at": at(0),
+        "queues": [{"path": "q", "active": 9}],
+    }
+    snapshot = see(syphon, backlog=[{"path": "q", "active": 4, "dead_letters": 1, "oldest": NOW}])
+    assert snapshot["backlog"]["active"] == 4
+    assert snapshot["backlog"]["dead_letters"] == 1
+    assert snapshot["backlog"]["source"] == "secondary"
+    assert see(syphon)["backlog"]["active"] == 9
+    assert see(syphon)["backlog"]["source"] == "syphon"
+
+
+def test_queue_out_of_rotation_is_marked_with_its_reason():
+    queues = [{"path": "Q", "in_rotation": False, "reason": "full", "until": at(30)}]
+    snapshot = see(client(backlog_queues=queues), backlog=[{"path": "q", "active": 0}])
+    (row,) = snapshot["backlog"]["queues"]
+    assert (row["in_rotation"], row["reason"], row["level"]) == (False, "full", "warning")
+
+
+def test_stalled_syphon_is_critical_and_silent_one_a_warning():
+    stalled = {"kind": "syphon", "id": "s", "updated_at": at(0), "state": "stalled"}
+    silent = {"kind": "syphon", "id": "s", "updated_at": at(-500), "state": "running"}
+    stopped = {"kind": "syphon", "id": "s", "updated_at": at(-500), "state": "stopped"}
+    assert see(stalled)["level"] == "critical"
+    assert see(silent)["syphons"][0]["state"] == "silent"
+    assert see(silent)["level"] == "warning"
+    assert see(stopped)["level"] == "ok"
+
+
+def test_paused_syphon_is_in_the_headline_and_has_no_time_left():
+    paused = {"kind": "syphon", "id": "s", "updated_at": at(0), "state": "paused", "eta": 2421.0}
+    running = {**paused, "state": "running"}
+    assert (see(paused)["level"], see(paused)["headline"]) == ("warning", "Syphon paused")
+    assert see(paused)["syphons"][0]["eta"] is None
+    assert see(running)["syphons"][0]["eta"] == 2421.0
+    assert see(running)["headline"] == "No paired client reports"
+
+
+def test_backlog_that_nobody_drains_is_told_in_the_headline():
+    queue = {"path": "contoso/x-servicebus-transfer/0", "active": 5, "dead_letters": 0}
+    syphon = {"kind": "syphon", "id": "s", "updated_at": at(0), "state": "stopped", "rate": 1.0}
+    assert see(backlog=[queue])["headline"] == "5 in the backlog, no syphon reports"
+    stopped = see(syphon, backlog=[queue])
+    assert stopped["headline"] == "5 in the backlog, no syphon reports"
+    assert stopped["syphons"][0]["rate"] == 0
+    running = see({**syphon, "state": "running"}, backlog=[queue])
+    assert running["headline"] == "5 in the backlog"
+    assert running["syphons"][0]["rate"] == 1.0
+
+
+def test_events_of_all_clients_are_one_timeline_newest_first():
+    snapshot = see(
+        client(client_id="a", events=[{"event": "FailedOver", "at": at(-9)}]),
+        client(client_id="b", events=[{"event": "Restored", "at": at(-1)}]),
+    )
+    assert [(e["event"], e["client_id"]) for e in snapshot["events"]] == [
+        ("Restored", "b"),
+        ("FailedOver", "a"),
+    ]
+
+
+def test_pings_without_an_answer_are_one_row_until_something_else_happens():
+    def ping(seconds, succeeded=False):
+        return {"event": "PingSent", "at": at(seconds), "entity": "q", "succeeded": succeeded}
+
+    failed_over = {"event": "FailedOver", "at": at(-50), "entity": "q"}
+    events = [ping(-90), failed_over, ping(-40), ping(-30), ping(-20), ping(-10, True)]
+    rows = see(client(client_id="a", events=events))["events"]
+    assert [(r["event"], r["at"], r["times"]) for r in rows] == [
+        ("PingSent", at(-10), 1),
+        ("PingSent", at(-20), 3),
+        ("FailedOver", at(-50), 1),
+        ("PingSent", at(-90), 1),
+    ]
+    assert rows[1]["first_at"] == at(-40)
+
+
+def test_problem_of_a_source_is_shown_and_hides_nothing():
+    snapshot = see(client(entity("orders"), ledger_problem="disk full"), backlog_problem="refused")
+    assert snapshot["problems"] == ["refused", "a cannot write its ledger: disk full"]
+    assert snapshot["entities"]
+
+
+def test_odd_status_files_do_no_harm():
+    snapshot = see(
+        {"kind": "client"},
+        {"kind": "syphon", "dead_lettered": None, "queues": None, "updated_at": "yesterday"},
+        client({"entity": "x", "phase": "purple", "since": 3}),
+    )
+    assert metrics.render(snapshot)
+
+
+def test_metrics_are_prometheus_text_with_escaped_labels():
+    text = metrics.render(
+        see(
+            client(entity('or"ders', "failed_over", at(-90))),
+            backlog=[{"path": "q", "active": 4, "dead_letters": 1, "oldest": NOW}],
+            brokers=[{"role": "primary", "host": "h", "is_up": True}],
+            money={
+                "currency": "USD",
+                "stages": [{"stage": "ping", "operations": 3, "amount": "0.1"}],
+            },
+        )
+    )
+    assert 'pairbus_entity_phase{entity="or\\"ders",phase="failed_over"} 1' in text
+    assert 'pairbus_backlog_dead_letters{queue="q"} 1' in text
+    assert 'pairbus_cost_total{stage="ping",currency="USD"} 0.1' in text
+    assert text.endswith("\n")

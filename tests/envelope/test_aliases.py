@@ -1,0 +1,497 @@
+"""The envelope: exactly these aliases, and restore is the inverse of wrap.
+
+Messages are built with the SDK and encoded by the SDK, with every AMQP type that it can write.
+"""
+
+import copy
+import uuid
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+import pytest
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
+from azure.servicebus._pyamqp._encode import encode_payload
+from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
+from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageHeader, AmqpMessageProperties
+from azure.servicebus.exceptions import MessageSizeExceededError
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from pairbus.amqp.message import Message
+from pairbus.amqp.types import Int, Long, Timestamp
+from pairbus.envelope.aliases import (
+    ALIASES,
+    PATH,
+    AliasError,
+    Aliases,
+    annotated,
+    read_aliases,
+    restore,
+    wrap,
+    wrap_encoded,
+    wrap_plain,
+)
+from pairbus.exceptions import ReservedPropertyError
+from pairbus.pairing.outgoing import PairedMessageBatch, pack, prepare, with_id
+from pairbus.pairing.sdk import internals as _sdk
+from pairbus.pairing.sdk.quick import encode_plain, encode_wrapped
+from pairbus.pairing.sdk.writing import shorten
+
+NOW = 2_000_000_000_000
+
+
+def encode(message):
+    """The message as the SDK writes it."""
+    batch = ServiceBusMessageBatch(max_size_in_bytes=1 << 30)
+    batch.add_message(message)
+    return _sdk.take_payloads(batch)[0]
+
+
+def typed(kind, value):
+    return {"TYPE": kind, "VALUE": value}
+
+
+text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+moments = st.datetimes(datetime(1990, 1, 1), datetime(2200, 1, 1)).map(  # noqa: DTZ001
+    lambda moment: moment.replace(tzinfo=UTC, microsecond=0)
+)
+simple = st.one_of(
+    st.none(),
+    st.booleans(),
+    text,
+    st.integers(-(2**31), 2**31 - 1),
+    st.floats(allow_nan=False),
+    st.uuids(),
+    moments,
+    st.integers(0, 255).map(lambda v: typed("UBYTE", v)),
+    st.integers(-128, 127).map(lambda v: typed("BYTE", v)),
+    st.integers(0, 2**16 - 1).map(lambda v: typed("USHORT", v)),
+    st.integers(-(2**15), 2**15 - 1).map(lambda v: typed("SHORT", v)),
+    st.integers(0, 2**32 - 1).map(lambda v: typed("UINT", v)),
+    st.integers(0, 2**64 - 1).map(lambda v: typed("ULONG", v)),
+    st.integers(-(2**63), 2**63 - 1).map(lambda v: typed("LONG", v)),
+    st.floats(width=32, allow_nan=False).map(lambda v: typed("FLOAT", v)),
+    st.integers(0, 2**40).map(lambda v: typed("TIMESTAMP", v)),
+    st.text(st.characters(codec="ascii"), max_size=10).map(lambda v: typed("SYMBOL", v)),
+    st.sampled_from([Decimal("1.5"), Decimal(-3)]),
+)
+values = st.recursive(
+    simple | st.binary(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(text, inner, max_size=3),
+    max_leaves=8,
+)
+names = st.text(st.characters(codec="ascii", exclude_categories=["Cc"]), min_size=1, max_size=12)
+application_properties = st.none() | st.dictionaries(
+    names.filter(lambda name: name not in ALIASES), simple, max_size=5
+)
+bodies = st.one_of(
+    st.lists(st.binary(max_size=40), min_size=1, max_size=3).map(lambda v: {"data_body": v}),
+    st.lists(st.lists(values, max_size=3), min_size=1, max_size=2).map(
+        lambda v: {"sequence_body": v}
+    ),
+    values.map(lambda v: {"value_body": v}),
+)
+scheduled_keys = st.sampled_from([b"x-opt-scheduled-enqueue-time", "x-opt-scheduled-enqueue-time"])
+
+
+@st.composite
+def messages(draw):
+    annotations = draw(
+        st.none() | st.dictionaries(names.map(lambda name: "x-opt-" + name), simple, max_size=3)
+    )
+    if draw(st.booleans()):
+        annotations = {**(annotations or {}), draw(scheduled_keys): draw(moments)}
+    header = draw(
+        st.none()
+        | st.builds(
+            AmqpMessageHeader,
+            time_to_live=st.none() | st.integers(1, 2**32 - 1),
+            durable=st.none() | st.booleans(),
+            priority=st.none() | st.integers(0, 9),
+        )
+    )
+    properties = draw(
+        st.none()
+        | st.builds(
+            AmqpMessageProperties,
+            message_id=st.one_of(text.filter(bool), st.uuids(), st.integers(1, 2**40)),
+            user_id=st.none() | st.binary(max_size=8),
+            to=st.none() | text,
+            subject=st.none() | text,
+            reply_to=st.none() | text,
+            correlation_id=st.none() | text,
+            content_type=st.none() | names,
+            content_encoding=st.none() | names,
+            group_id=st.none() | text,
+            group_sequence=st.none() | st.integers(0, 2**32 - 1),
+            reply_to_group_id=st.none() | text,
+        )
+    )
+    return AmqpAnnotatedMessage(
+        **draw(bodies),
+        header=header,
+        properties=properties,
+        application_properties=draw(application_properties),
+        annotations=annotations,
+        footer=draw(st.none() | st.dictionaries(names, simple, max_size=2)),
+    )
+
+
+def sections(message, *, with_times=False):
+    """What a message says, section by section, types included."""
+    properties = message.properties
+    said = (
+        {
+            name: getattr(properties, name, None)
+            for name in type(properties).__dataclass_fields__
+            if with_times or name not in ("absolute_expiry_time", "creation_time")
+        }
+        if properties
+        else {}
+    )
+    header = message.header
+    annotations = message.message_annotations or {}
+    names_ = message.application_properties or {}
+    return {
+        "header": {
+            name: getattr(header, name)
+            for name in ("durable", "priority", "ttl", "first_acquirer", "delivery_count")
+            if header is not None and getattr(header, name) is not None
+        },
+        "annotations": {key: (type(value), value) for key, value in annotations.items()},
+        "properties": {k: (type(v), v) for k, v in said.items() if v is not None},
+        "names": {key: (type(value), value) for key, value in names_.items()},
+        "body": message.body_bytes,
+        "footer": message.footer or {},
+    }
+
+
+@given(messages(), text.filter(bool))
+def test_restore_is_the_inverse_of_wrap_for_every_message_that_the_sdk_can_build(message, path):
+    direct = Message.parse(encode(message))
+
+    waiting = Message.parse(encode(wrap(message, path)))
+    aliases = read_aliases(waiting)
+    home = restore(waiting, aliases, now=NOW)
+
+    assert aliases.path == path
+    assert sections(Message.parse(home.encode())) == sections(direct)
+
+
+@given(messages(), text.filter(bool))
+def test_nothing_holds_a_wrapped_message_back(message, path):
+    before = copy.deepcopy(vars(message))
+    direct = Message.parse(encode(message))
+    waiting = Message.parse(encode(wrap(message, path)))
+
+    properties, header = waiting.properties, waiting.header
+    assert properties is None or properties.group_id is None
+    assert header is None or not header.ttl
+    assert "x-opt-scheduled-enqueue-time" not in (waiting.message_annotations or {})
+    found = waiting.application_properties
+    ttl = direct.header.ttl if direct.header else None
+    session = direct.properties.group_id if direct.properties else None
+    assert found["x-ms-path"] == path
+    assert found.get("x-ms-sessionid") == session
+    assert found.get("x-ms-timetolive") == (ttl or None)
+    if ttl:
+        assert type(found["x-ms-timetolive"]) in (int, Long)
+        assert properties.absolute_expiry_time is None
+    if "x-opt-scheduled-enqueue-time" in (direct.message_annotations or {}):
+        alias = found["x-ms-scheduledenqueuetimeutc"]
+        assert type(alias) is Timestamp
+        assert alias == direct.message_annotations["x-opt-scheduled-enqueue-time"]
+    assert vars(message) == before
+
+
+@given(messages(), text.filter(bool))
+@example(AmqpAnnotatedMessage(value_body=None), "orders")
+def test_encoded_messages_are_wrapped_as_objects_are(message, path):
+    payload = encode(message)
+    direct = Message.parse(payload)
+
+    wrapped, message_id, session = wrap_encoded(payload, path)
+    waiting = Message.parse(wrapped)
+
+    by_object = Message.parse(encode(wrap(message, path)))
+    assert sections(waiting) == sections(by_object)
+    assert message_id == (direct.properties.message_id if direct.properties else None)
+    assert session == (direct.properties.group_id if direct.properties else None)
+    home = restore(waiting, read_aliases(waiting), now=NOW)
+    assert sections(home) == sections(direct)
+    if direct.properties is None or direct.properties.group_id is None:
+        assert sections(Message.parse(wrap_plain(payload, path))) == sections(waiting)
+
+
+some_text = st.none() | text | st.integers(200, 300).map(lambda size: "é" * size)
+plain_messages = st.builds(
+    AmqpAnnotatedMessage,
+    data_body=st.lists(st.binary(max_size=40) | st.just(b"x" * 300), min_size=1, max_size=2),
+    header=st.none() | st.builds(AmqpMessageHeader),
+    application_properties=st.none()
+    | st.dictionaries(names.filter(lambda name: name not in ALIASES), text, max_size=70),
+    properties=st.builds(
+        AmqpMessageProperties,
+        message_id=text.filter(bool) | st.just("i" * 300),
+        to=some_text,
+        subject=some_text,
+        reply_to=some_text,
+        correlation_id=some_text,
+        content_type=st.none() | names,
+        content_encoding=st.none() | names,
+        group_id=some_text,
+        reply_to_group_id=some_text,
+    ),
+)
+
+
+@given(plain_messages, text.filter(bool) | st.just("p" * 260))
+def test_plain_messages_are_written_as_the_sdk_writes_them(message, path):
+    assert encode_wrapped(message, path) == encode(wrap(message, path))
+
+
+@given(plain_messages)
+def test_plain_messages_of_a_batch_are_written_as_the_sdk_writes_them(message):
+    assert encode_plain(message) == encode(message)
+
+
+@given(messages(), text.filter(bool))
+def test_messages_are_written_as_the_sdk_writes_them_or_not_at_all(message, path):
+    raw = annotated(with_id(message))
+    quick = encode_wrapped(raw, path)
+    plain = encode_plain(raw)
+
+    assert quick is None or quick == encode(wrap(raw, path))
+    assert plain is None or plain == encode(raw)
+
+
+def has_no_ttl(message):
+    """With one the SDK writes the time of day, too."""
+    return message.header is None or not message.header.time_to_live
+
+
+@given(messages().filter(has_no_ttl) | plain_messages)
+def test_messages_by_the_short_way_are_written_as_the_sdk_writes_them(message):
+    class Sender:
+        _amqp_transport = PyamqpTransport
+
+    sender = Sender()
+    shorten(sender)
+    short, long = sender._amqp_transport, PyamqpTransport
+    assert short is not long
+    assert short.KIND == long.KIND
+
+    raw = annotated(message)
+    written = [
+        bytes(encode_payload(bytearray(), way.to_outgoing_amqp_message(copy.deepcopy(raw))))
+        for way in (short, long)
+    ]
+    assert written[0] == written[1]
+
+
+@given(
+    st.lists(messages().filter(has_no_ttl) | plain_messages, max_size=5).map(
+        lambda some: [*map(with_id, some)]
+    )
+)
+def test_batches_are_written_as_the_sdk_writes_them(raws):
+    given_messages = [ServiceBusMessage(None, message=None, raw_amqp_message=raw) for raw in raws]
+    of_sdk = ServiceBusMessageBatch(max_size_in_bytes=1 << 20)
+    ours = PairedMessageBatch(1 << 20, limit=1 << 20)
+    for message in given_messages:
+        of_sdk.add_message(copy.deepcopy(message))
+        ours.add_message(message)
+
+    assert ours._message == of_sdk._message
+    assert ours.size_in_bytes == of_sdk.size_in_bytes
+    assert len(ours) == len(of_sdk) == len(ours.notes)
+    assert _sdk.batch_messages(ours) == given_messages
+
+
+def test_batch_is_full_where_the_sdks_is():
+    of_sdk = ServiceBusMessageBatch(max_size_in_bytes=3000)
+    ours = PairedMessageBatch(3000, limit=1 << 20)
+    message = ServiceBusMessage(b"x" * 200, message_id="i")
+    refusals = []
+    for batch in (of_sdk, ours):
+        for _ in range(20):
+            try:
+                batch.add_message(message)
+            except MessageSizeExceededError as error:
+                refusals.append(str(error))
+        batch.add_message(ServiceBusMessage(b"", message_id="fits"))
+
+    assert len(ours) == len(of_sdk) < 20
+    assert ours.size_in_bytes == of_sdk.size_in_bytes
+    assert len(set(refusals)) == 1
+    assert _sdk.take_payloads(ours) == _sdk.take_payloads(of_sdk)
+
+
+def test_a_message_of_a_batch_is_as_it_was_when_it_was_added():
+    batch = PairedMessageBatch(1 << 20, limit=1 << 20)
+    message = ServiceBusMessage(b"then", message_id="1")
+    batch.add_message(message)
+    batch.add_message(message)
+    message.message_id = "2"
+
+    assert {Message.parse(p).properties.message_id for p in _sdk.take_payloads(batch)} == {"1"}
+
+
+def test_a_message_of_a_batch_may_not_use_a_reserved_name():
+    batch = PairedMessageBatch(1 << 20, limit=1 << 20)
+    for _ in range(2):
+        with pytest.raises(ReservedPropertyError):
+            batch.add_message(ServiceBusMessage(b"", application_properties={PATH: "p"}))
+        batch.add_message(ServiceBusMessage(b""))
+
+    assert len(batch) == 2
+
+
+@given(messages(), text.filter(bool))
+def test_a_single_message_arrives_in_the_backlog_as_it_was_wrapped(message, path):
+    raw = annotated(with_id(message))
+    [chunk] = pack(prepare(raw), path, 1 << 20)
+    what = chunk.what
+    is_encoded = isinstance(what, ServiceBusMessageBatch)
+    sent = _sdk.take_payloads(what)[0] if is_encoded else encode(what)
+
+    assert sections(Message.parse(sent)) == sections(Message.parse(encode(wrap(raw, path))))
+
+
+def test_a_message_near_the_limit_is_sent_by_itself_and_not_in_a_batch():
+    [chunk] = pack(prepare(ServiceBusMessage("x" * 9_500)), "orders", 10_000)
+
+    assert isinstance(chunk.what, AmqpAnnotatedMessage)
+
+
+def test_with_tracing_the_sdk_writes_the_message_and_adds_the_context(monkeypatch):
+    monkeypatch.setattr(_sdk, "is_tracing", lambda: True)
+    [chunk] = pack(prepare(ServiceBusMessage("x")), "orders", 10_000)
+
+    assert isinstance(chunk.what, AmqpAnnotatedMessage)
+
+
+@pytest.mark.parametrize("empty", ["", 0, False, [], {}])
+def test_message_without_a_body_can_be_read_in_the_backlog(empty):
+    """The SDK writes no body section at all where the value of the body is empty."""
+    payload = encode(with_id(AmqpAnnotatedMessage(value_body=empty)))
+
+    waiting = Message.parse(wrap_plain(payload, "orders"))
+
+    assert sections(waiting) == sections(Message.parse(wrap_encoded(payload, "orders")[0]))
+    assert waiting.application_properties == {"x-ms-path": "orders"}
+
+
+@pytest.mark.parametrize("session", [None, "a"])
+@pytest.mark.parametrize("body", [{"data_body": b"x"}, {"value_body": 0}, {"value_body": "x"}])
+@pytest.mark.parametrize("footer", [None, {"f": 1}])
+def test_delivery_annotations_survive_though_the_sdk_writes_them_last(session, body, footer):
+    message = with_id(
+        AmqpAnnotatedMessage(
+            **body,
+            delivery_annotations={"d": 1},
+            footer=footer,
+            properties={"group_id": session},
+        )
+    )
+
+    waiting = Message.parse(wrap_encoded(encode(message), "orders")[0])
+    home = restore(waiting, read_aliases(waiting), now=NOW)
+
+    assert waiting.delivery_annotations == home.delivery_annotations == {"d": 1}
+    assert home.properties.group_id == session
+    assert home.footer == footer
+
+
+def test_what_is_not_touched_stays_the_same_bytes():
+    payload = encode(
+        AmqpAnnotatedMessage(
+            value_body=[1, {"a": Decimal("1.5")}],
+            properties={"message_id": uuid.uuid4()},
+            application_properties={"n": typed("UBYTE", 7)},
+        )
+    )
+
+    waiting = Message.parse(wrap_encoded(payload, "orders")[0])
+    home = restore(waiting, read_aliases(waiting), now=NOW)
+
+    assert home.encode() == payload
+
+
+@pytest.mark.parametrize("name", [*ALIASES, *(alias.encode() for alias in ALIASES)])
+def test_reserved_names_are_refused(name):
+    message = ServiceBusMessage("a", application_properties={name: "x"})
+
+    with pytest.raises(ReservedPropertyError) as caught:
+        wrap(message, "orders")
+    assert caught.value.names == (name.decode() if isinstance(name, bytes) else name,)
+    with pytest.raises(ReservedPropertyError):
+        prepare(message)
+    with pytest.raises(ReservedPropertyError):
+        wrap_encoded(encode(message), "orders")
+
+
+def backlog(**found):
+    return Message.build(application_properties=found, data=b"x")
+
+
+@pytest.mark.parametrize(
+    ("found", "reason"),
+    [
+        ({}, "NoDestination"),
+        ({"x-ms-path": ""}, "NoDestination"),
+        ({"x-ms-path": 3}, "WrongAliasType"),
+        ({"x-ms-path": "q", "x-ms-sessionid": 3}, "WrongAliasType"),
+        ({"x-ms-path": "q", "x-ms-timetolive": Int(3)}, "WrongAliasType"),
+        ({"x-ms-path": "q", "x-ms-timetolive": "3"}, "WrongAliasType"),
+        ({"x-ms-path": "q", "x-ms-scheduledenqueuetimeutc": 3}, "WrongAliasType"),
+    ],
+)
+def test_aliases_of_the_wrong_type_are_told_by_name(found, reason):
+    with pytest.raises(AliasError) as caught:
+        read_aliases(Message.parse(backlog(**found).encode()))
+
+    assert caught.value.reason == reason
+
+
+def test_time_to_live_is_restored_in_full_or_less_what_is_deducted():
+    message = ServiceBusMessage("a", time_to_live=timedelta(seconds=30))
+    waiting = Message.parse(encode(wrap(message, "orders")))
+    aliases = read_aliases(waiting)
+
+    full = restore(waiting, aliases, now=NOW)
+    less = restore(waiting, aliases, now=NOW, ttl=10_000)
+
+    assert (full.header.ttl, full.properties.absolute_expiry_time) == (30_000, NOW + 30_000)
+    assert (less.header.ttl, less.properties.absolute_expiry_time) == (10_000, NOW + 10_000)
+
+
+def test_a_time_to_live_that_no_header_can_hold_is_kept_in_the_absolute_expiry():
+    long = 10**12
+    home = restore(backlog(**{"x-ms-path": "q"}), Aliases(path="q", time_to_live=long), now=NOW)
+
+    assert home.header.ttl == 0xFFFFFFFF
+    assert home.properties.absolute_expiry_time == NOW + long
+
+
+def test_aliases_take_less_than_a_kilobyte():
+    message = ServiceBusMessage(
+        "a",
+        session_id="s" * 128,
+        time_to_live=timedelta(days=1),
+        scheduled_enqueue_time_utc=datetime.now(UTC),
+    )
+
+    grown = len(encode(wrap(message, "p" * 260))) - len(encode(message))
+
+    assert grown < 1024
+
+
+def test_packing_keeps_order_and_limits():
+    outgoing = prepare([ServiceBusMessage("x" * n, message_id=str(n)) for n in range(1, 400)])
+
+    chunks = pack(outgoing, "orders", 10_000)
+
+    assert [one for chunk in chunks for one in chunk.message_ids] == [str(n) for n in range(1, 400)]
+    assert all(chunk.what.size_in_bytes <= 10_000 for chunk in chunks)
+    assert [m for chunk in chunks for m in chunk.originals] == list(outgoing.originals)

@@ -1,0 +1,214 @@
+"""Every attempt ends: through a proxy that refuses, resets, stalls, goes deaf, slows and cuts."""
+
+import gc
+import socket
+import threading
+import warnings
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from time import monotonic
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
+
+from pairbus import events
+from pairbus.exceptions import PairUnavailableError
+from pairbus.pairing.runtime import asleep, aspawn
+from pairbus.testing import FaultProxy
+
+pytestmark = [pytest.mark.sdk, pytest.mark.slow]
+
+
+@pytest.fixture
+def proxy(world):
+    with FaultProxy(world.primary.connection_string) as made:
+        yield made
+
+
+def ids(messages):
+    return {message.properties.message_id for message in messages}
+
+
+@pytest.mark.parametrize(
+    ("mode", "is_open"),
+    [
+        ("refuse", True),
+        ("reset", True),
+        ("stall", True),
+        ("deaf", True),
+        ("cut", True),
+        ("stall", False),
+        ("deaf", False),
+    ],
+)
+async def test_send_survives_what_the_network_does(world, proxy, mode, is_open):
+    """With a client at the SDK's own defaults: no timeout anywhere but ours."""
+    primary = world.primary_client(proxy.connection_string, retry_total=3)
+    client = await world.pair(primary, send_timeout=2)
+    sender = world.keep(client.get_queue_sender("orders"))
+    if is_open:
+        await sender.send_messages(ServiceBusMessage("opens", message_id="0"))
+    proxy.mode = mode
+
+    started = monotonic()
+    await sender.send_messages(ServiceBusMessage("a", message_id="1"))
+    await sender.send_messages([ServiceBusMessage("b", message_id="2")])
+    took = monotonic() - started
+
+    assert took < 12, "one deadline on the primary, then the backlog"
+    assert {"1", "2"} <= ids(world.backlog()) | ids(world.messages(world.primary, "orders"))
+    assert "2" in ids(world.backlog())
+    assert client.status().entity("orders").phase == "failed_over"
+
+    proxy.mode = "pass"
+    await world.seen.wait(events.Restored)
+    await sender.send_messages(ServiceBusMessage("c", message_id="3"))
+    assert "3" in ids(world.messages(world.primary, "orders"))
+
+
+async def test_slow_primary_is_no_outage(world, proxy):
+    primary = world.primary_client(proxy.connection_string)
+    client = await world.pair(primary)
+    sender = world.keep(client.get_queue_sender("orders"))
+    proxy.latency = 0.1
+    proxy.mode = "slow"
+
+    await sender.send_messages(ServiceBusMessage("a"))
+
+    assert client.status().entity("orders").phase == "healthy"
+    assert world.bodies(world.primary, "orders") == [b"a"]
+
+
+async def test_cancelling_is_retried_as_the_application_wants_it(world, proxy):
+    """The service closes idle connections; the SDK alone would open a new one and go on."""
+    primary = world.primary_client(proxy.connection_string, retry_total=3)
+    client = await world.pair(primary, failover_interval=3600)
+    sender = world.keep(client.get_queue_sender("orders"))
+    later = datetime.now(UTC) + timedelta(hours=1)
+    numbers = await sender.schedule_messages(
+        [ServiceBusMessage("a"), ServiceBusMessage("b")], later
+    )
+    proxy.mode = "reset"
+    proxy.mode = "pass"
+
+    await sender.cancel_scheduled_messages(numbers)
+
+    assert world.primary.do(lambda ns: ns.runtime("orders")).scheduled_message_count == 0
+
+
+async def test_cancelling_tells_that_the_primary_is_down(world):
+    client = await world.pair()
+    sender = world.keep(client.get_queue_sender("orders"))
+    world.primary.kill()
+
+    for _ in range(2):
+        with pytest.raises(ServiceBusError):
+            await sender.cancel_scheduled_messages([1])
+    assert client.status().entity("orders").phase == "failed_over"
+
+
+async def test_peer_that_accepts_and_says_nothing_does_not_hold_anyone(world):
+    """The sync SDK's handshake reads with no timeout: the bare SDK would stay here for ever."""
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        port = deaf.getsockname()[1]
+        text = world.primary.connection_string.replace(f":{world.primary.port}", f":{port}")
+        client = await world.pair(
+            world.primary_client(text, retry_total=3), failover_interval=3600, send_timeout=1
+        )
+        sender = world.keep(client.get_queue_sender("orders"))
+        done = []
+
+        async def send():
+            with pytest.raises(OperationTimeoutError):
+                await sender.send_messages(ServiceBusMessage("a"))
+            done.append(1)
+
+        tasks = [aspawn(send) for _ in range(3)]
+        assert all([await task.join(10) for task in tasks])
+        assert len(done) == 3
+        assert client.status().entity("orders").phase == "suspect"
+        started = monotonic()
+        async with client.get_queue_sender("orders") as other:
+            await client.force_failover("orders")
+            await other.send_messages(ServiceBusMessage("b"))
+        assert monotonic() - started < 5
+        assert [m.body for m in world.backlog()] == [b"b"]
+
+
+@contextmanager
+def hangs_up_in_the_handshake():
+    """A port where somebody says hello and hangs up."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer():
+            with suppress(OSError):
+                while True:
+                    connection, _ = server.accept()
+                    with connection:
+                        connection.recv(8)
+                        connection.sendall(b"AMQP\x03\x01\x00\x00")
+
+        threading.Thread(target=answer, daemon=True).start()
+        yield server.getsockname()[1]
+        server.shutdown(socket.SHUT_RDWR)
+
+
+async def test_peer_that_hangs_up_in_the_handshake_leaves_no_connection_behind(world):
+    """The SDK itself drops such a connection without closing it."""
+    with hangs_up_in_the_handshake() as port, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        text = world.primary.connection_string.replace(f":{world.primary.port}", f":{port}")
+        client = await world.pair(world.primary_client(text))
+        sender = client.get_queue_sender("orders")
+
+        for _ in range(2):
+            with pytest.raises(ServiceBusError):
+                await sender.cancel_scheduled_messages([1])
+        await sender.send_messages(ServiceBusMessage("a"))
+        await client.close()
+        await asleep(0.05)
+        del sender
+        gc.collect()
+
+    left = [w for w in caught if w.category is ResourceWarning and f"{port})" in str(w.message)]
+    left += [w for w in caught if "unclosed transport" in str(w.message)]
+    assert [str(warning.message) for warning in left] == []
+
+
+def connections(server):
+    """How many have connected to a server that never answers."""
+    server.setblocking(False)
+    count = 0
+    with suppress(BlockingIOError):
+        while True:
+            server.accept()[0].close()
+            count += 1
+    return count
+
+
+async def test_both_deaf_is_told_after_one_deadline_on_the_primary_and_two_on_the_backlog(world):
+    with (
+        socket.create_server(("127.0.0.1", 0)) as primary,
+        socket.create_server(("127.0.0.1", 0)) as secondary,
+    ):
+        texts = [
+            namespace.connection_string.replace(f":{namespace.port}", f":{deaf.getsockname()[1]}")
+            for namespace, deaf in ((world.primary, primary), (world.secondary, secondary))
+        ]
+        client = await world.pair(
+            world.primary_client(texts[0], retry_total=3),
+            secondary=world.secondary_client(texts[1]),
+            send_timeout=1,
+            ping_primary_interval=60,
+            backlog_queue_count=5,
+        )
+        sender = world.keep(client.get_queue_sender("orders"))
+
+        with pytest.raises(PairUnavailableError) as caught:
+            await sender.send_messages(ServiceBusMessage("a"))
+
+        assert isinstance(caught.value.primary, OperationTimeoutError)
+        assert isinstance(caught.value.secondary, OperationTimeoutError)
+        assert connections(primary) == 1
+        assert connections(secondary) == 2

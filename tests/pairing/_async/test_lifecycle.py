@@ -1,0 +1,246 @@
+"""Closed and faulted: states of ours, since the SDK's clients have none."""
+
+import gc
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+
+from pairbus import events
+from pairbus.exceptions import ClientClosedError, ClientFaultedError
+from pairbus.pairing._async import client as shell
+from pairbus.pairing.runtime import AEvent
+from pairbus.pairing.sdk import internals as _sdk
+
+pytestmark = [pytest.mark.sdk, pytest.mark.slow]
+
+
+class Syphon:
+    """Stands for the syphon that runs in this process: here only its being there matters."""
+
+    def __init__(self):
+        self.stopped = False
+
+    def stop(self):
+        self.stopped = True
+
+
+async def test_sdk_client_closed_behind_our_back_is_noticed_at_the_next_use(world):
+    primary = world.primary_client()
+    client = await world.pair(primary)
+    sender = world.keep(client.get_queue_sender("orders"))
+    await sender.send_messages(ServiceBusMessage("a"))
+
+    await primary.close()
+
+    for _ in range(2):
+        with pytest.raises(ClientClosedError, match="SDK client below it was closed"):
+            await sender.send_messages(ServiceBusMessage("b"))
+    assert client.status().state == "closed"
+    assert world.backlog() == []
+
+
+async def test_secondary_closed_behind_our_back_is_noticed_by_a_redirected_send(world):
+    secondary = world.secondary_client()
+    client = await world.pair(secondary=secondary)
+    await client.force_failover("orders")
+    sender = world.keep(client.get_queue_sender("orders"))
+    await sender.send_messages(ServiceBusMessage("a"))
+
+    await secondary.close()
+
+    with pytest.raises(ClientClosedError, match="secondary client is closed"):
+        await sender.send_messages(ServiceBusMessage("b"))
+    assert client.status().state == "open"
+    await client.force_primary("orders")
+    await sender.send_messages(ServiceBusMessage("c"))
+    assert world.bodies(world.primary, "orders") == [b"c"]
+
+
+async def test_where_the_syphon_runs_the_one_still_open_is_faulted(world, monkeypatch):
+    monkeypatch.setattr(shell, "FAULT_AFTER", 0.2)
+    client = await world.pair()
+    client._syphon = Syphon()
+    sender = world.keep(client.get_queue_sender("orders"))
+    await sender.send_messages(ServiceBusMessage("a"))
+    receiver = client.get_queue_receiver("orders", max_wait_time=1)
+
+    await client.secondary.close()
+    faulted = await world.seen.wait(events.ClientFaulted)
+
+    assert faulted.side == "paired"
+    assert client.status().state == "faulted"
+    for _ in range(2):
+        with pytest.raises(ClientFaultedError, match="secondary client is down") as caught:
+            await sender.send_messages(ServiceBusMessage("b"))
+        assert "not closed within" in caught.value.reason
+        with pytest.raises(ClientFaultedError):
+            await receiver.receive_messages()
+    with pytest.raises(ClientFaultedError):
+        client.get_queue_sender("orders")
+    await client.close()
+    with pytest.raises(ClientFaultedError, match="secondary client is down"):
+        await sender.send_messages(ServiceBusMessage("c"))
+
+
+async def test_sender_of_a_closed_client_says_so(world):
+    client = await world.pair()
+    sender = world.keep(client.get_queue_sender("orders"))
+    await sender.send_messages(ServiceBusMessage("a"))
+
+    await client.close()
+
+    with pytest.raises(ClientClosedError, match=r"close\(\) was called"):
+        await sender.send_messages(ServiceBusMessage("b"))
+    with pytest.raises(ClientClosedError):
+        await sender.create_message_batch()
+
+
+async def test_secondary_is_faulted_where_the_primary_is_down(world, monkeypatch):
+    monkeypatch.setattr(shell, "FAULT_AFTER", 0.2)
+    primary = world.primary_client()
+    client = await world.pair(primary)
+    client._syphon = Syphon()
+    sender = world.keep(client.get_queue_sender("orders"))
+    await sender.send_messages(ServiceBusMessage("a"))
+    receiver = client.secondary.get_queue_receiver("contoso/x-servicebus-transfer/0")
+
+    await primary.close()
+    with pytest.raises(ClientClosedError):
+        await sender.send_messages(ServiceBusMessage("b"))
+    faulted = await world.seen.wait(events.ClientFaulted)
+
+    assert faulted.side == "secondary"
+    with pytest.raises(ClientFaultedError, match="paired client is down"):
+        client.secondary.get_queue_sender("x")
+    with pytest.raises(ClientFaultedError):
+        await receiver.receive_messages()
+
+
+async def test_closing_both_in_time_faults_none_and_stops_the_syphon(world, monkeypatch):
+    monkeypatch.setattr(shell, "FAULT_AFTER", 0.3)
+    client = await world.pair()
+    syphon = client._syphon = Syphon()
+
+    await client.secondary.close()
+    await client.close()
+    await world.close()
+
+    assert syphon.stopped
+    assert world.seen.of(events.ClientFaulted) == []
+    assert client.status().state == "closed"
+
+
+async def test_syphon_that_does_not_stop_keeps_nothing_open(world, caplog):
+    class Stuck(Syphon):
+        def stop(self):
+            raise RuntimeError("the query is stuck")
+
+    primary, secondary = world.primary_client(), world.secondary_client()
+    client = await world.pair(primary, secondary)
+    client._syphon = Stuck()
+    sender = world.keep(client.get_queue_sender("orders"))
+    await sender.send_messages(ServiceBusMessage("a"))
+
+    await client.close()
+
+    assert "the query is stuck" in caplog.text
+    assert not sender._primary.is_open
+    again = await world.pair(primary, secondary)  # both are free again
+    assert again.status().state == "open"
+
+
+async def test_close_ends_every_receiver_though_a_sender_is_made_meanwhile(world):
+    """The SDK's own close stops half-way then: its set of handlers changed."""
+    primary = world.primary_client()
+    client = await world.pair(primary)
+    receivers = [client.get_queue_receiver("orders") for _ in range(3)]
+
+    def meddle(receiver, close):
+        async def closed():
+            if not _sdk.is_shut_down(receiver):
+                world.keep(primary.get_queue_sender("orders"))
+            await close()
+
+        return closed
+
+    for receiver in receivers:
+        receiver.close = meddle(receiver, receiver.close)
+
+    await client.close()
+
+    assert all(_sdk.is_shut_down(receiver) for receiver in receivers)
+
+
+async def test_nothing_is_pinged_for_a_client_that_was_closed_behind_our_back(world):
+    world.primary.create_queue("bills")
+    primary = world.primary_client()
+    client = await world.pair(primary, ping_primary_interval=60)
+    orders = world.keep(client.get_queue_sender("orders"))
+    bills = world.keep(client.get_queue_sender("bills"))
+    await orders.send_messages(ServiceBusMessage("a"))
+    with world.primary.faults.reject("amqp:internal-error", entity="bills"):
+        await bills.send_messages(ServiceBusMessage("redirected"))
+    assert client.status().entity("bills").next_ping is not None
+
+    await primary.close()
+    with pytest.raises(ClientClosedError):
+        await orders.send_messages(ServiceBusMessage("b"))
+
+    assert client.status().entity("bills").next_ping is None
+
+
+async def test_without_a_syphon_the_other_stays_open(world, monkeypatch):
+    monkeypatch.setattr(shell, "FAULT_AFTER", 0.0)
+    client = await world.pair()
+    sender = world.keep(client.get_queue_sender("orders"))
+
+    await client.secondary.close()
+    await client.secondary.close()
+    await sender.send_messages(ServiceBusMessage("a"))
+
+    assert world.bodies(world.primary, "orders") == [b"a"]
+    await client.force_failover("orders")
+    with pytest.raises(ClientClosedError, match="secondary"):
+        await sender.send_messages(ServiceBusMessage("b"))
+
+
+async def test_sender_that_the_application_drops_is_closed(world):
+    """The SDK's own would keep its connection open, and itself alive, as long as the process."""
+    client = await world.pair()
+    sender = client.get_queue_sender("orders")
+    await sender.send_messages(ServiceBusMessage("a"))
+    await client.force_failover("orders")
+    await sender.send_messages(ServiceBusMessage("b"))
+    closings = [closing(link._sender) for link in (sender._primary, sender._detour.current)]
+
+    del sender
+    gc.collect()
+
+    for closed in closings:
+        assert await closed.wait(20)
+    other = world.keep(client.get_queue_sender("orders"))
+    await other.send_messages(ServiceBusMessage("c"))
+    assert {message.body for message in world.backlog()} == {b"b", b"c"}
+
+
+def closing(sdk_sender):
+    """Happens when the SDK's sender has been closed."""
+    closed, close = AEvent(), sdk_sender.close
+
+    async def close_and_tell():
+        await close()
+        closed.set()
+
+    sdk_sender.close = close_and_tell
+    return closed
+
+
+async def test_sender_that_is_closed_is_not_closed_again_when_it_is_dropped(world):
+    client = await world.pair()
+    async with client.get_queue_sender("orders") as sender:
+        link = sender._primary
+        assert link._keep is not None
+        await sender.send_messages(ServiceBusMessage("a"))
+
+    assert link._keep is None
+    assert link._sender is None

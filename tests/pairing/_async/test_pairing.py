@@ -1,0 +1,213 @@
+"""How two clients become a pair, and when they do not."""
+
+from datetime import timedelta
+
+import pytest
+from azure.core.credentials import AzureNamedKeyCredential
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.aio import ServiceBusClient
+
+from pairbus import SyphonOptions
+from pairbus.aio import pair_namespace
+from pairbus.exceptions import PairingError
+from pairbus.pairing._async.client import PairedClient
+
+pytestmark = [pytest.mark.sdk]
+
+
+def names(world):
+    return sorted(world.secondary.do(lambda ns: [queue.name for queue in ns.list_queues()]))
+
+
+async def test_backlog_queues_are_created_with_exactly_these_properties(world):
+    await world.pair(backlog_queue_count=3)
+
+    assert names(world) == [f"contoso/x-servicebus-transfer/{n}" for n in range(3)]
+    admin = world.secondary.aio_admin_client()
+    found = await admin.get_queue("contoso/x-servicebus-transfer/0")
+    await admin.create_queue("default")
+    default = await admin.get_queue("default")
+    await admin.close()
+    expected = {
+        "max_size_in_megabytes": 5120,
+        "max_delivery_count": 2147483647,
+        "lock_duration": timedelta(minutes=1),
+        "dead_lettering_on_message_expiration": True,
+        "enable_batched_operations": True,
+    }
+    for key in default.keys():  # noqa: SIM118  # not iterable by itself
+        if key in ("name", "created_at_utc", "updated_at_utc", "accessed_at_utc"):
+            continue
+        if key in ("default_message_time_to_live", "auto_delete_on_idle"):
+            # The service's maximum: a Python timedelta cannot hold its seven digits.
+            assert found[key] == default["default_message_time_to_live"]
+        else:
+            assert found[key] == expected.get(key, default[key]), key
+
+
+async def test_existing_queues_are_used_as_they_are_and_extra_ones_stay(world):
+    world.secondary.create_queue("contoso/x-servicebus-transfer/0", max_delivery_count=7)
+    world.secondary.create_queue("contoso/x-servicebus-transfer/7")
+
+    await world.pair(backlog_queue_count=2)
+
+    assert names(world) == [f"contoso/x-servicebus-transfer/{n}" for n in (0, 1, 7)]
+    admin = world.secondary.aio_admin_client()
+    assert (await admin.get_queue("contoso/x-servicebus-transfer/0")).max_delivery_count == 7
+    await admin.close()
+
+
+async def test_pairing_works_with_the_primary_down(world):
+    world.primary.kill()
+
+    client = await world.pair()
+
+    assert len(client.status().backlog_queues) == 2
+
+
+async def test_pair_works_with_the_queues_that_can_be_had(world):
+    admin = world.secondary.aio_admin_client()
+    world.admins.append(admin)
+    create = admin.create_queue
+
+    async def failing(path, **kwargs):
+        if path.endswith("/1"):
+            raise OSError("no route")
+        return await create(path, **kwargs)
+
+    admin.create_queue = failing
+    client = await world.pair(secondary_admin=admin, backlog_queue_count=3)
+
+    paths = [status.path for status in client.status().backlog_queues]
+    assert paths == ["contoso/x-servicebus-transfer/0", "contoso/x-servicebus-transfer/2"]
+
+
+async def test_pairing_fails_when_no_queue_can_be_had_and_can_be_repeated(world):
+    primary, secondary = world.primary_client(), world.secondary_client()
+    admin = world.secondary.aio_admin_client(retry_total=0)
+    world.admins.append(admin)
+    world.secondary.stop()
+    with pytest.raises(PairingError, match="No backlog queue can be had"):
+        await world.pair(primary, secondary, secondary_admin=admin, send_timeout=2)
+
+    world.secondary.start()
+    client = await world.pair(primary, secondary)
+    assert client.status().state == "open"
+
+
+async def test_credentials_that_may_not_create_queues_are_refused_clearly(world):
+    from pairbus.pairing.sdk.administration import aio_admin_client
+
+    wrong = world.secondary.connection_string.replace("SharedAccessKey=", "SharedAccessKey=x")
+    admin = aio_admin_client(wrong)
+    world.admins.append(admin)
+
+    with pytest.raises(PairingError, match="right Manage") as caught:
+        await world.pair(secondary_admin=admin)
+
+    assert "SharedAccess" not in str(caught.value)
+    assert names(world) == []
+
+
+async def test_clients_that_cannot_be_a_pair_are_refused(world):
+    primary, secondary = world.primary_client(), world.secondary_client()
+    with pytest.raises(PairingError, match="same namespace"):
+        await world.pair(primary, world.primary_client())
+    client = await world.pair(primary, secondary)
+
+    with pytest.raises(PairingError, match="paired already"):
+        await world.pair(primary, world.secondary_client())
+    with pytest.raises(PairingError, match="paired already"):
+        await world.pair(client, world.secondary_client())
+    with pytest.raises(PairingError, match="itself paired"):
+        await world.pair(world.secondary_client(), primary)
+    with pytest.raises(PairingError, match="itself paired"):
+        await world.pair(world.secondary_client(), client)
+    with pytest.raises(PairingError, match="secondary of another"):
+        await world.pair(world.primary_client(), secondary)
+    with pytest.raises(PairingError, match="secondary of another"):
+        await world.pair(secondary, world.primary_client())
+    with pytest.raises(PairingError, match="secondary of another"):
+        await world.pair(world.primary_client(), client.secondary)
+    # Two primaries may share one secondary namespace, by clients of their own.
+    await world.pair(primary_namespace="fabrikam")
+    assert len(names(world)) == 4
+
+    # Once closed, the clients are free again.
+    await client.close()
+    await world.pair(primary, secondary)
+
+
+async def test_host_that_is_an_address_needs_a_name(world):
+    with pytest.raises(PairingError, match="primary_namespace"):
+        await world.pair(primary_namespace=None)
+    assert names(world) == []
+
+
+async def test_namespace_is_the_first_label_of_the_primarys_host(world):
+    primary = ServiceBusClient(
+        "Fabrikam.servicebus.windows.net", AzureNamedKeyCredential("name", "key")
+    )
+
+    client = await world.pair(primary, primary_namespace=None, backlog_queue_count=1)
+
+    assert names(world) == ["fabrikam/x-servicebus-transfer/0"]
+    assert client.status().primary_namespace == "fabrikam"
+
+
+async def test_clients_of_the_wrong_kind_are_refused_by_name(world):
+    with pytest.raises(TypeError, match="primary must be"):
+        await world.pair("Endpoint=sb://secret")
+    with pytest.raises(TypeError, match="secondary_admin must be"):
+        await world.pair(secondary_admin=object())
+    with pytest.raises(TypeError, match="secondary must be"):
+        await pair_namespace(world.primary_client(), world.options(object()))
+
+
+async def test_repr_and_status_show_no_secret(world):
+    client = await world.pair()
+
+    for shown in (
+        repr(client),
+        repr(client.secondary),
+        repr(client.status()),
+        repr(client._options),
+    ):
+        assert "SAS_KEY_VALUE" not in shown
+    assert isinstance(client, PairedClient)
+
+
+async def test_syphon_that_cannot_start_is_a_clear_error_and_nothing_is_half_done(world):
+    primary, secondary = world.primary_client(), world.secondary_client()
+    bad = SyphonOptions(primary="NO_SUCH_VARIABLE_HERE", secondary="NOR_THIS")
+
+    with pytest.raises((PairingError, ValueError)):
+        await world.pair(primary, secondary, enable_syphon=True, syphon=bad)
+
+    await world.pair(primary, secondary)
+
+
+async def test_receiver_of_the_secondary_is_the_sdks_own(world):
+    client = await world.pair()
+    await client.force_failover("orders")
+    async with client.get_queue_sender("orders") as sender:
+        await sender.send_messages(ServiceBusMessage("a"))
+    path = client.status().entity("orders").backlog_queue
+
+    async with client.secondary as secondary:
+        receiver = secondary.get_queue_receiver(path, max_wait_time=5)
+        async with receiver:
+            [found] = await receiver.receive_messages()
+            assert found.application_properties == {b"x-ms-path": b"orders"}
+
+
+async def test_unreachable_secondary_is_told_without_asking_for_every_queue(world, caplog):
+    """The SDK tries for seconds before it gives a call up: ten queues would take a minute."""
+    admin = world.secondary.aio_admin_client(retry_total=0)
+    world.admins.append(admin)
+    world.secondary.kill()
+
+    with pytest.raises(PairingError, match="No backlog queue can be had"):
+        await world.pair(secondary_admin=admin, backlog_queue_count=10)
+
+    assert caplog.text.count("cannot be had") == 2

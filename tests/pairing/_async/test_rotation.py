@@ -1,0 +1,266 @@
+"""Backlog queues that fail, and both namespaces down."""
+
+from functools import partial
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.exceptions import (
+    MessageSizeExceededError,
+    ServiceBusAuthorizationError,
+    ServiceBusConnectionError,
+    ServiceBusError,
+    ServiceBusQuotaExceededError,
+)
+
+from pairbus import events
+from pairbus.exceptions import PairUnavailableError, PartlySentError
+from pairbus.pairing._async.link import Link
+from pairbus.pairing.runtime import asleep, aspawn
+
+pytestmark = [pytest.mark.sdk, pytest.mark.slow]
+
+
+def pick(sender, path):
+    """Let chance pick `path` for the sender."""
+    make = partial(sender._pair.secondary.get_queue_sender, path)
+    sender._detour.current = Link(make, path, path)
+
+
+def queues(client):
+    return {status.path: status for status in client.status().backlog_queues}
+
+
+async def test_each_sender_stays_with_the_queue_it_picked(world):
+    client = await world.pair(backlog_queue_count=5)
+    await client.force_failover("orders")
+    sender = world.keep(client.get_queue_sender("orders"))
+
+    for number in range(10):
+        await sender.send_messages(ServiceBusMessage(str(number)))
+
+    assert len({event.backlog_queue for event in world.seen.of(events.MessageBacklogged)}) == 1
+    assert [m.body for m in world.backlog()] == [b"%d" % n for n in range(10)]
+
+
+@pytest.mark.parametrize(
+    "condition",
+    ["amqp:internal-error", "amqp:resource-limit-exceeded"],
+)
+async def test_failing_queue_leaves_for_all_senders_and_returns_after_a_probe(world, condition):
+    client = await world.pair(backlog_cooldown=1)
+    await client.force_failover("orders")
+    first, second = (world.keep(client.get_queue_sender("orders")) for _ in range(2))
+    bad, good = (f"contoso/x-servicebus-transfer/{index}" for index in range(2))
+    fault = world.secondary.faults.reject(condition, bad)
+
+    # Both have picked the bad one, and end up in the good one.
+    pick(first, bad)
+    pick(second, bad)
+    await first.send_messages(ServiceBusMessage("a"))
+    await second.send_messages(ServiceBusMessage("b"))
+
+    assert world.bodies(world.secondary, good) == [b"a", b"b"]
+    assert fault.hits == 1
+    removed = await world.seen.wait(events.BacklogQueueRemoved)
+    assert removed.entity == bad
+    assert not queues(client)[bad].in_rotation
+    assert queues(client)[bad].reason
+    fault.clear()
+    await world.seen.wait(events.BacklogQueueRestored)
+    assert queues(client)[bad].in_rotation
+    await first.send_messages(ServiceBusMessage("c"))  # sticky: it stays where it is
+    assert world.bodies(world.secondary, good) == [b"a", b"b", b"c"]
+
+
+async def test_a_full_queue_stays_out_and_costs_no_send_until_there_is_room(world):
+    """Its link opens all the same: only something that is sent tells that it is full."""
+    client = await world.pair(backlog_cooldown=1)
+    await client.force_failover("orders")
+    full, good = (f"contoso/x-servicebus-transfer/{index}" for index in range(2))
+    fault = world.secondary.faults.reject("amqp:resource-limit-exceeded", full)
+    sent = []
+
+    async def send():
+        sender = world.keep(client.get_queue_sender("orders"))
+        pick(sender, full)
+        sent.append(b"%d" % len(sent))
+        await sender.send_messages(ServiceBusMessage(sent[-1]))
+
+    await send()
+    while fault.hits < 3:  # the send, and two probes
+        await asleep(0.02)
+        assert not queues(client)[full].in_rotation
+    await send()
+    assert world.bodies(world.secondary, good) == sent
+    assert len(world.seen.of(events.BacklogQueueRemoved)) == 1
+
+    fault.clear()
+    await world.seen.wait(events.BacklogQueueRestored)
+    assert queues(client)[full].in_rotation
+    assert world.bodies(world.secondary, full) == []  # nobody ever sees the ping
+    await send()
+    assert world.bodies(world.secondary, full) == sent[-1:]
+
+
+async def test_all_queues_full_is_told_and_over_as_soon_as_there_is_room(world):
+    client = await world.pair(backlog_cooldown=1)
+    await client.force_failover("orders")
+    sender = world.keep(client.get_queue_sender("orders"))
+    fault = world.secondary.faults.reject("amqp:resource-limit-exceeded")
+
+    with pytest.raises(PairUnavailableError) as caught:
+        await sender.send_messages(ServiceBusMessage("a"))
+    assert isinstance(caught.value.secondary, ServiceBusQuotaExceededError)
+    fault.clear()
+    await world.seen.wait(events.BacklogQueueRestored, 2)
+    await sender.send_messages(ServiceBusMessage("b"))
+
+    assert [m.body for m in world.backlog()] == [b"b"]
+
+
+async def test_queue_that_is_gone_stays_out_until_a_probe_finds_it(world):
+    client = await world.pair(backlog_cooldown=1)
+    await client.force_failover("orders")
+    sender = world.keep(client.get_queue_sender("orders"))
+    gone = "contoso/x-servicebus-transfer/0"
+    world.secondary.do(lambda ns: ns.delete_queue(gone))
+    pick(sender, gone)
+
+    await sender.send_messages(ServiceBusMessage("a"))
+
+    assert world.bodies(world.secondary, "contoso/x-servicebus-transfer/1") == [b"a"]
+    assert "not" in queues(client)[gone].reason.lower()
+
+
+async def test_tasks_that_share_a_sender_all_leave_a_queue_that_fails(world):
+    client = await world.pair(backlog_queue_count=3)
+    await client.force_failover("orders")
+    sender = world.keep(client.get_queue_sender("orders"))
+    bad = "contoso/x-servicebus-transfer/0"
+    pick(sender, bad)
+    await sender.send_messages(ServiceBusMessage("opens"))
+    world.secondary.faults.reject("amqp:internal-error", bad)
+
+    async def send(number):
+        for turn in range(3):
+            await sender.send_messages(ServiceBusMessage(f"{number}-{turn}"))
+
+    tasks = [aspawn(send, number) for number in range(6)]
+    assert all([await task.join(30) for task in tasks])
+
+    found = {bytes(m.body) for m in world.backlog()}
+    assert found == {b"opens", *(b"%d-%d" % (n, t) for n in range(6) for t in range(3))}
+    assert client.status().state == "open"
+    assert client.secondary._side.state == "open"
+
+
+async def test_closing_a_sender_in_use_closes_that_sender_alone(world):
+    client = await world.pair()
+    sender = client.get_queue_sender("orders")
+    await sender.send_messages(ServiceBusMessage("opens"))
+    fault = world.primary.faults.delay(1.0, "orders")
+    failed = []
+
+    async def send():
+        try:
+            await sender.send_messages(ServiceBusMessage("a"))
+        except ValueError as error:
+            failed.append(error)
+
+    task = aspawn(send)
+    while not fault.hits:
+        await asleep(0.01)
+    await sender.close()
+    assert await task.join(20)
+
+    assert client.status().state == "open"
+    assert client.status().entity("orders").phase == "healthy"
+
+
+async def test_both_namespaces_down_names_both_causes(world):
+    client = await world.pair(failover_interval=3600)
+    sender = world.keep(client.get_queue_sender("orders"))
+    world.primary.kill()
+    world.secondary.kill()
+    with pytest.raises(ServiceBusConnectionError):
+        await sender.send_messages(ServiceBusMessage("a"))
+    await client.force_failover("orders")
+
+    with pytest.raises(PairUnavailableError) as caught:
+        await sender.send_messages(ServiceBusMessage("b"))
+
+    error = caught.value
+    assert isinstance(error, ServiceBusError)
+    assert error.entity == "orders"
+    assert isinstance(error.primary, ServiceBusConnectionError)
+    assert isinstance(error.secondary, ServiceBusConnectionError)
+    assert "Primary: ServiceBusConnectionError" in str(error)
+    assert "Secondary: ServiceBusConnectionError" in str(error)
+    assert world.seen.of(events.PairUnavailable)
+
+    # With no queue left in rotation the answer is quick, and still says why.
+    with pytest.raises(PairUnavailableError, match="No backlog queue is in rotation") as caught:
+        await sender.send_messages(ServiceBusMessage("c"))
+    assert "transfer/0: ServiceBusConnectionError" in str(caught.value)
+
+
+async def test_oversize_message_or_missing_right_evicts_nothing(world):
+    client = await world.pair()
+    await client.force_failover("orders")
+    sender = world.keep(client.get_queue_sender("orders"))
+
+    with (
+        world.secondary.faults.reject("amqp:link:message-size-exceeded"),
+        pytest.raises(MessageSizeExceededError),
+    ):
+        await sender.send_messages(ServiceBusMessage("a"))
+    with (
+        world.secondary.faults.reject("amqp:unauthorized-access"),
+        pytest.raises(ServiceBusAuthorizationError),
+    ):
+        await sender.send_messages(ServiceBusMessage("a"))
+    with pytest.raises(MessageSizeExceededError):
+        await sender.send_messages([ServiceBusMessage("x" * 2_000_000)])
+
+    assert all(status.in_rotation for status in client.status().backlog_queues)
+    assert world.backlog() == []
+    await sender.send_messages(ServiceBusMessage("b"))
+
+
+async def test_busy_backlog_queue_is_waited_out(world):
+    client = await world.pair()
+    await client.force_failover("orders")
+    sender = world.keep(client.get_queue_sender("orders"))
+    fault = world.secondary.faults.throttle(times=2)
+
+    await sender.send_messages(ServiceBusMessage("a"))
+
+    assert fault.hits == 2
+    assert [m.body for m in world.backlog()] == [b"a"]
+    assert all(status.in_rotation for status in client.status().backlog_queues)
+
+
+@pytest.mark.parametrize("is_batch", [False, True])
+async def test_failure_half_way_says_what_was_taken_and_what_was_not(world, is_batch):
+    client = await world.pair(backlog_queue_count=1)
+    await client.force_failover("orders")
+    sender = world.keep(client.get_queue_sender("orders"))
+    client._pair.batch_limit = 5_000
+    messages = [ServiceBusMessage("x" * 1_000, message_id=str(n)) for n in range(10)]
+    what = messages
+    if is_batch:
+        what = await sender.create_message_batch()
+        for item in messages:
+            what.add_message(item)
+    world.secondary.faults.reject("amqp:internal-error", nth=2)
+
+    with pytest.raises(PartlySentError) as caught:
+        await sender.send_messages(what)
+
+    error = caught.value
+    taken = [m.properties.message_id for m in world.backlog()]
+    assert taken == ["0", "1", "2", "3"]
+    assert [m.message_id for m in error.taken] == taken
+    assert [m.message_id for m in error.not_taken] == ["4", "5", "6", "7", "8", "9"]
+    assert isinstance(error.cause, PairUnavailableError)
+    assert "took 4 of 10" in str(error)

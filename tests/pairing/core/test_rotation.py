@@ -1,0 +1,112 @@
+"""Backlog queues: random and sticky, out for all when one fails, back after a probe."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pairbus.pairing.core.ping import PingSchedule
+from pairbus.pairing.core.rotation import Rotation, backlog_path, backlog_paths
+
+THREE = Rotation(("q/0", "q/1", "q/2"))
+
+
+def test_paths_carry_the_primarys_name():
+    assert backlog_path("contoso", 0) == "contoso/x-servicebus-transfer/0"
+    assert backlog_paths("contoso", 2) == [
+        "contoso/x-servicebus-transfer/0",
+        "contoso/x-servicebus-transfer/1",
+    ]
+
+
+def test_draw_decides_which_queue():
+    assert [THREE.pick(draw) for draw in (0.0, 0.34, 0.67, 0.999999)] == [
+        "q/0",
+        "q/1",
+        "q/2",
+        "q/2",
+    ]
+
+
+def test_sender_stays_with_its_queue():
+    assert THREE.pick(0.0, current="q/2") == "q/2"
+
+
+def test_removed_queue_is_left_and_not_picked():
+    rotation = THREE.remove("q/1", "full", now=10, cooldown=60)
+
+    assert rotation.available == ("q/0", "q/2")
+    assert rotation.pick(0.9, current="q/1") == "q/2"
+    assert rotation.why_removed("q/1").reason == "full"
+    assert rotation.why_removed("q/0") is None
+
+
+def test_second_failure_of_the_same_queue_changes_nothing():
+    rotation = THREE.remove("q/1", "full", now=10, cooldown=60)
+
+    assert rotation.remove("q/1", "gone", now=20, cooldown=60) is rotation
+
+
+def test_with_no_queue_left_there_is_none_to_pick():
+    rotation = THREE
+    for path in THREE.paths:
+        rotation = rotation.remove(path, "gone", now=0, cooldown=60)
+
+    assert rotation.pick(0.5) is None
+    assert rotation.pick(0.5, current="q/1") is None
+
+
+def test_removed_queue_is_due_after_its_cooldown_and_back_after_a_probe():
+    rotation = THREE.remove("q/1", "full", now=10, cooldown=60)
+
+    assert rotation.due(69.9) == ()
+    assert rotation.next_due() == 70
+    assert rotation.due(70) == ("q/1",)
+    assert rotation.probe_succeeded("q/1") == THREE
+    assert THREE.next_due() is None
+
+
+def test_failed_probe_means_another_cooldown():
+    rotation = THREE.remove("q/1", "full", now=10, cooldown=60)
+
+    again = rotation.probe_failed("q/1", "gone", now=75, cooldown=60)
+
+    assert again.next_due() == 135
+    assert again.why_removed("q/1").reason == "gone"
+    assert again.why_removed("q/1").since == 10
+
+
+@given(
+    st.integers(1, 12),
+    st.lists(
+        st.tuples(st.sampled_from("rspf"), st.integers(0, 11), st.floats(0, 0.999)), max_size=50
+    ),
+)
+def test_a_pick_is_always_a_queue_in_rotation(count, history):
+    rotation = Rotation(tuple(f"q/{i}" for i in range(count)))
+    current = None
+    for now, (what, index, draw) in enumerate(history):
+        path = f"q/{index % count}"
+        if what == "r":
+            rotation = rotation.remove(path, "x", now=now, cooldown=3)
+        elif what == "s":
+            rotation = rotation.probe_succeeded(path)
+        elif what == "f":
+            rotation = rotation.probe_failed(path, "y", now=now, cooldown=3)
+        before, current = current, rotation.pick(draw, current=current)
+        out = {path for path, _ in rotation.removed}
+        assert set(rotation.available) | out == set(rotation.paths)
+        assert (current is None) == (len(out) == count)
+        assert current not in out
+        if before is not None and before not in out:
+            assert current == before
+
+
+def test_pings_are_an_interval_apart_and_never_overlap():
+    schedule = PingSchedule(100.0, 30.0)
+    assert schedule.wait(70.0) == 30.0
+    assert schedule.wait(101.0) == 0.0
+
+    quick = schedule.after(100.5)
+    assert quick.due == 130.0
+
+    slow = schedule.after(145.0)  # it took longer than the interval
+    assert slow.due == 145.0

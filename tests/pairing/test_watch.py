@@ -1,0 +1,138 @@
+"""The watch over a send in a task: it ends at its deadline, and never one that comes later."""
+
+import asyncio
+from time import monotonic
+
+import pytest
+
+from pairbus.pairing.deadlines import AWatch
+
+
+class Sender:
+    """An SDK sender whose sends are whatever is to be sent: coroutine functions."""
+
+    async def send_messages(self, what, *, timeout):
+        assert timeout > 0
+        await what()
+
+
+async def send(watch, seconds, what):
+    await watch.send(Sender(), what, monotonic() + seconds, seconds)
+
+
+async def never():
+    await asyncio.Event().wait()
+
+
+async def at_once():
+    pass
+
+
+async def test_what_never_ends_is_ended_at_the_deadline():
+    watch = AWatch()
+
+    with pytest.raises(TimeoutError):
+        await send(watch, 0.02, never)
+
+    assert asyncio.current_task().cancelling() == 0
+
+
+async def test_the_timer_of_one_send_does_not_end_the_next():
+    watch = AWatch()
+    await send(watch, 0.05, at_once)
+
+    # The first one's deadline comes and goes.
+    await send(watch, 30, lambda: asyncio.sleep(0.15))
+
+    with pytest.raises(TimeoutError):
+        await send(watch, 0.02, never)
+
+
+async def test_the_timer_of_one_send_ends_the_next_if_that_is_not_over_by_then():
+    watch = AWatch()
+    await send(watch, 0.02, at_once)
+
+    with pytest.raises(TimeoutError):
+        await send(watch, 0.05, never)
+    with pytest.raises(TimeoutError):
+        await send(watch, 0.02, never)
+
+
+async def test_a_cancellation_from_outside_stays_one():
+    watch = AWatch()
+    entered = asyncio.Event()
+
+    async def enter():
+        entered.set()
+        await never()
+
+    task = asyncio.create_task(send(watch, 30, enter))
+    await entered.wait()
+    task.cancel()
+
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_a_cancellation_from_outside_stays_one_at_the_deadline_too():
+    watch = AWatch()
+    seen = []
+
+    async def cancelled_twice():
+        try:
+            await never()
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
+
+    async def caller():
+        try:
+            await send(watch, 0.02, cancelled_twice)
+        finally:
+            seen.append(asyncio.current_task().cancelling())
+
+    task = asyncio.create_task(caller())
+
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert seen == [1], "the watch takes back its own, and no other"
+
+
+async def test_a_send_that_comes_through_at_the_deadline_is_no_timeout():
+    watch = AWatch()
+
+    async def comes_through():
+        try:
+            await never()
+        except asyncio.CancelledError:
+            pass
+
+    await send(watch, 0.02, comes_through)
+
+    assert asyncio.current_task().cancelling() == 0
+    await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("seconds", [0.02, 30])
+async def test_an_error_is_passed_on(seconds):
+    watch = AWatch()
+
+    async def fail():
+        if seconds < 1:
+            try:
+                await never()
+            except asyncio.CancelledError:
+                pass
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        await send(watch, seconds, fail)
+    assert asyncio.current_task().cancelling() == 0
+
+
+def test_a_watch_goes_on_in_another_event_loop():
+    watch = AWatch()
+
+    asyncio.run(send(watch, 30, at_once))
+    with pytest.raises(TimeoutError):
+        asyncio.run(send(watch, 0.02, never))

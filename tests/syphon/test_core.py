@@ -1,0 +1,262 @@
+"""The syphon's decisions, without Spark, sockets or clocks."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pairbus.syphon.backoff import REASONS, Backoff, Fault, LockBudget, halves, judge, plan
+from pairbus.syphon.held import EVERYTHING, Held, WaitingRoom
+from pairbus.syphon.limits import Bucket, share
+from pairbus.syphon.progress import Progress, Remaining, state_of
+
+
+@pytest.mark.parametrize(
+    ("condition", "fault"),
+    [
+        ("amqp:link:message-size-exceeded", Fault.MESSAGE),
+        ("com.microsoft:argument-error", Fault.MESSAGE),
+        ("amqp:not-found", Fault.GONE),
+        ("com.microsoft:entity-disabled", Fault.DESTINATION),
+        ("amqp:resource-limit-exceeded", Fault.DESTINATION),
+        ("com.microsoft:server-busy", Fault.PRIMARY),
+        ("amqp:connection:forced", Fault.PRIMARY),
+        ("com.example:never-heard-of", Fault.DESTINATION),
+    ],
+)
+def test_a_refusal_is_the_fault_of(condition, fault):
+    judgement = judge(condition)
+    assert judgement.fault is fault
+    assert bool(judgement.reason) == (fault in (Fault.MESSAGE, Fault.GONE))
+    assert not judgement.reason or judgement.reason in REASONS
+
+
+def test_a_busy_primary_is_left_alone_for_ten_seconds():
+    assert judge("com.microsoft:server-busy").wait >= 10
+    assert Backoff(first=1).delay(1, at_least=10) == 10
+
+
+def test_back_off_doubles_up_to_its_bound():
+    backoff = Backoff(first=10, most=300)
+    assert [backoff.delay(n) for n in (1, 2, 3, 6, 1000)] == [10, 20, 40, 300, 300]
+
+
+def test_nothing_is_sent_when_a_third_of_the_lock_is_left():
+    budget = LockBudget()
+    assert budget.allows(139, received_at=100, locked_until=160)
+    assert not budget.allows(141, received_at=100, locked_until=160)
+    assert not budget.allows(100, received_at=100, locked_until=90)
+
+
+@given(
+    st.lists(st.integers(1, 3000), max_size=200),
+    st.integers(100, 5000),
+    st.integers(1, 50),
+)
+def test_a_plan_keeps_the_order_and_the_limits(sizes, max_bytes, max_messages):
+    batches = plan(sizes, max_bytes=max_bytes, max_messages=max_messages)
+    assert [i for batch in batches for i in batch] == list(range(len(sizes)))
+    for batch in batches:
+        assert len(batch) <= max_messages
+        assert len(batch) == 1 or sum(sizes[i] + 8 for i in batch) <= max_bytes
+
+
+@given(st.integers(1, 5000), st.integers(0, 100))
+def test_splitting_finds_every_offender_alone(length, offset):
+    pending, alone = [range(offset, offset + length)], []
+    while pending:
+        batch = pending.pop()
+        if len(batch) == 1:
+            alone.append(batch.start)
+            continue
+        first, second = halves(batch)
+        assert first
+        assert second
+        pending += [second, first]
+    assert alone == list(range(offset, offset + length))
+
+
+def test_a_bucket_lets_its_rate_through_and_remembers_a_debt():
+    bucket = Bucket(rate=100).refill(0)
+    assert bucket.available() == 100
+    bucket = bucket.charge(250).refill(1)
+    assert bucket.available() == 0
+    assert bucket.refill(2.5).available() == 100
+    assert bucket.refill(1000).available() == 200  # two seconds' worth at most
+
+
+def test_a_bucket_without_a_rate_lets_everything_through():
+    assert Bucket().refill(0).charge(10**9).available() is None
+    assert Bucket().limit(5).refill(0).rate == 5
+
+
+def test_a_small_allowance_visits_the_queues_in_turn():
+    queues = ["a", "b", "c"]
+    seen = [share(queues, per_queue=9, bytes_per_queue=9, messages=1, turn=n) for n in range(3)]
+    assert [[g.queue for g in grants] for grants in seen] == [["a"], ["b"], ["c"]]
+
+
+@given(st.integers(0, 100), st.integers(1, 12), st.integers(0, 7))
+def test_shares_never_exceed_what_is_allowed(messages, count, turn):
+    queues = [f"q{n}" for n in range(count)]
+    grants = share(queues, per_queue=20, bytes_per_queue=100, messages=messages, turn=turn)
+    assert sum(g.messages for g in grants) <= messages
+    assert sum(g.messages for g in grants) == min(messages, 20 * count)
+
+
+def test_rate_and_time_to_go_come_from_what_was_settled():
+    progress = Progress().sample(0, forwarded=0, size=0, dead_lettered={})
+    assert progress.last_progress is None
+    progress = progress.sample(10, forwarded=900, size=9, dead_lettered={"Rejected": 100})
+    assert progress.rate == 100
+    assert progress.eta(500) == 5
+    assert progress.eta(0) == 0
+    assert progress.eta(None) is None
+    stuck = progress.sample(100, forwarded=900, size=9, dead_lettered={"Rejected": 100})
+    assert stuck.rate == 0
+    assert stuck.eta(500) is None
+    assert stuck.last_progress == 10
+
+
+def test_the_rate_is_right_from_the_first_second_on():
+    def sample(progress, now, forwarded):
+        return progress.sample(now, forwarded=forwarded, size=0, dead_lettered={})
+
+    progress = Progress()
+    for now in range(6):  # Spark starts
+        progress = sample(progress, now, 0)
+    for second in range(1, 4):
+        progress = sample(progress, 5 + second, 1000 * second)
+        assert progress.rate == pytest.approx(1000)
+    assert sample(progress, 9, 3000).rate == pytest.approx(750)  # the mean of four seconds
+
+
+def test_what_is_left_is_told_between_two_counts_too():
+    left = Remaining()
+    assert left.left(0) is None
+    left = left.counted(100, 20, moving=False)
+    assert [left.left(20), left.left(70), left.left(130)] == [100, 50, 0]
+    # The queues know of 30 more that were settled: the total stays.
+    assert left.counted(20, 70, moving=True).left(70) == 50
+    assert left.counted(20, 70, moving=False).left(70) == 20
+    assert left.counted(60, 70, moving=True).left(70) == 60  # new ones came
+    assert left.counted(0, 70, moving=True).left(70) == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "word"),
+    [
+        ({}, "idle"),
+        ({"remaining": 5}, "running"),
+        ({"remaining": 5, "now": 100.0}, "stalled"),
+        ({"remaining": 5, "now": 100.0, "last_progress": 99.0}, "running"),
+        ({"waiting": 3, "now": 100.0}, "stalled"),
+        ({"remaining": 5, "doubtful": 1}, "running"),
+        ({"problem": "ledger"}, "stalled"),
+        ({"begun": False}, "starting"),
+        ({"begun": False, "remaining": 5, "now": 200.0}, "starting"),
+        ({"begun": False, "remaining": 5, "now": 400.0}, "stalled"),
+        ({"begun": False, "problem": "ledger"}, "stalled"),
+        ({"problem": "ledger", "paused": True}, "paused"),
+        ({"paused": True, "stopped": True}, "stopped"),
+    ],
+)
+def test_the_state_is_told_by_progress(changes, word):
+    given_ = {
+        "now": 1.0, "stopped": False, "paused": False, "problem": None, "remaining": 0,
+        "waiting": 0, "active": False, "since": 0.0, "last_progress": None,
+    }  # fmt: skip
+    given_.update(changes)
+    assert state_of(given_.pop("now"), **given_).word == word
+
+
+def test_a_standstill_names_the_locks_that_are_waited_for():
+    state = state_of(
+        100.0, stopped=False, paused=False, problem=None, remaining=5, waiting=0, active=False,
+        since=0.0, last_progress=50.0, doubtful=2,
+    )  # fmt: skip
+    assert state.stalled == "2 backlog queues wait for locks of a lost reader to end"
+
+
+@pytest.mark.parametrize(
+    ("last_progress", "reason"),
+    [(None, "nothing moved in the 100 s since it began"), (40.0, "nothing moved for 60 s")],
+)
+def test_a_slow_start_is_not_told_as_a_standstill(last_progress, reason):
+    state = state_of(
+        100.0, stopped=False, paused=False, problem=None, remaining=5, waiting=0, active=True,
+        since=0.0, last_progress=last_progress,
+    )  # fmt: skip
+    assert state.stalled == reason
+
+
+def held(number, destination="orders", queue="b/0"):
+    return Held(queue, f"t{number}", number, destination, 60.0)
+
+
+def test_a_destination_that_waits_is_probed_by_its_oldest_message():
+    room = WaitingRoom(destination=Backoff(first=10))
+    room.failed("orders", "com.microsoft:entity-disabled", 0)
+    room.hold([held(3), held(1), held(2)], 0)
+    assert room.due(9) == []
+    assert room.blocked() == {"orders": None}
+    assert [h.sequence for h in room.due(10)] == [1]
+    assert room.blocked() == {"orders": ("b/0", 1)}
+    assert room.due(11) == []  # one probe at a time
+
+
+def test_a_probe_that_fails_doubles_the_wait_and_one_that_succeeds_frees_all():
+    room = WaitingRoom(destination=Backoff(first=10))
+    room.failed("orders", "com.microsoft:entity-disabled", 0)
+    room.hold([held(n) for n in (1, 2, 3)], 0)
+    (probe,) = room.due(10)
+    room.failed("orders", "com.microsoft:entity-disabled", 11)
+    room.hold([probe], 11)
+    assert room.due(30) == []
+    assert [h.sequence for h in room.due(31)] == [1]
+    assert [h.sequence for h in room.delivered(["orders"])] == [3, 2]
+    assert not room.blocked()
+    assert len(room) == 0
+
+
+def test_the_same_failure_told_by_several_tasks_counts_once():
+    room = WaitingRoom(destination=Backoff(first=10))
+    room.failed("orders", "amqp:internal-error", 0)
+    room.failed("orders", "amqp:internal-error", 1)
+    room.hold([held(1)], 1)
+    assert len(room.due(10)) == 1
+
+
+def test_a_probe_that_nobody_heard_of_is_tried_again():
+    room = WaitingRoom(destination=Backoff(first=10), probe_patience=60)
+    room.failed("orders", "x", 0)
+    room.hold([held(1), held(2)], 0)
+    assert [h.sequence for h in room.due(10)] == [1]
+    assert [h.sequence for h in room.due(71)] == [2]
+    assert room.due(140) == []
+    assert not room.blocked()
+
+
+def test_the_whole_primary_waits_at_least_ten_seconds_when_it_is_busy():
+    room = WaitingRoom(primary=Backoff(first=2))
+    room.failed(EVERYTHING, "com.microsoft:server-busy", 100)
+    room.hold([held(1, EVERYTHING), held(2, EVERYTHING)], 100)
+    assert room.paused_until() == 110
+    assert room.due(109) == []
+    assert [h.sequence for h in room.due(110)] == [2, 1]
+    assert not room.blocked()
+    room.succeeded(111)
+    assert room.paused_until() == 0
+
+
+def test_locks_are_renewed_at_half_time_and_forgotten_when_lost():
+    room = WaitingRoom()
+    room.failed("orders", "x", 0)
+    room.hold([held(1), held(2, queue="b/1")], 0)
+    assert room.renewals(29, lock=60) == {}
+    assert room.renewals(31, lock=60) == {"b/0": ["t1"], "b/1": ["t2"]}
+    room.renewed(["t1"], 91)
+    assert room.renewals(31, lock=60) == {"b/1": ["t2"]}
+    room.lost(["t2"])
+    assert [h.token for h in room.everything()] == ["t1"]
+    assert room.count("orders") == 1
+    assert room.reasons() == {"orders": "x"}
