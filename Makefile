@@ -57,9 +57,10 @@ fmt: $(STAMP) ## format the code
 	$(BIN)/ruff check --fix-only --quiet .
 
 .PHONY: lint
-lint: $(STAMP) ## check format, lint and that generated files are current
+lint: $(STAMP) ## check format, lint, import contracts and that generated files are current
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/lint-imports --no-cache --no-logo
 	$(BIN)/python tools/gen.py --check
 
 .PHONY: type

@@ -30,7 +30,7 @@ with broker.run("contoso") as one, broker.run("contoso-dr") as two:
 
 
 def paired(primary, secondary, ledger):
-    from pairbus.pairing.sdk.administration import admin_client
+    from pairbus.administration import admin_client
 
     options = SendAvailabilityPairedNamespaceOptions(
         secondary=ServiceBusClient.from_connection_string(secondary),

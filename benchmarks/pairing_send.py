@@ -25,9 +25,9 @@ from datetime import timedelta
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, aio
 
 from pairbus import SendAvailabilityPairedNamespaceOptions, pair_namespace
+from pairbus.administration import admin_client, aio_admin_client
 from pairbus.aio import SendAvailabilityPairedNamespaceOptions as AioOptions
 from pairbus.aio import pair_namespace as aio_pair_namespace
-from pairbus.pairing.sdk.administration import admin_client, aio_admin_client
 
 SINGLES = 4  # sends in a turn
 BATCH = 100  # messages in a batch; one batch is a turn

@@ -96,7 +96,7 @@ def pair(queues: int, *, durable: bool) -> Iterator[Pair]:
 
 
 def prepare(primary: str, secondary: str, queues: int) -> None:
-    from pairbus.pairing.sdk.administration import admin_client
+    from pairbus.administration import admin_client
 
     with admin_client(primary) as admin:
         admin.create_queue("orders", max_size_in_megabytes=5120)

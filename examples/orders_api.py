@@ -31,7 +31,7 @@ class Order(BaseModel):
 def admin_client(connection_string: str) -> ServiceBusAdministrationClient:
     """The administration client; the embedded broker speaks plain HTTP."""
     if "UseDevelopmentEmulator=true" in connection_string:
-        from pairbus.pairing.sdk.administration import aio_admin_client
+        from pairbus.administration import aio_admin_client
 
         return aio_admin_client(connection_string)
     return ServiceBusAdministrationClient.from_connection_string(connection_string)

@@ -7,7 +7,7 @@ import time
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from pairbus import SendAvailabilityPairedNamespaceOptions, pair_namespace
-from pairbus.pairing.sdk.administration import admin_client
+from pairbus.administration import admin_client
 
 primary, secondary = os.environ["PAIRBUS_PRIMARY"], os.environ["PAIRBUS_SECONDARY"]
 options = SendAvailabilityPairedNamespaceOptions(

@@ -12,8 +12,8 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import ServiceBusError
 
+from pairbus.administration import aio_admin_client
 from pairbus.aio import PairedClient, SendAvailabilityPairedNamespaceOptions, pair_namespace
-from pairbus.pairing.sdk.administration import aio_admin_client
 
 
 async def work(client: PairedClient, stop: asyncio.Event) -> int:

@@ -161,7 +161,7 @@ def test_secondary_that_is_down_is_told_in_one_line(run, monkeypatch):
     )
     monkeypatch.setattr(
         "pairbus.monitoring.configuration.Endpoint.admin",
-        lambda self: __import__("pairbus.pairing.sdk.administration", fromlist=["x"]).admin_client(
+        lambda self: __import__("pairbus.administration", fromlist=["x"]).admin_client(
             self.value, retry_total=0
         ),
     )

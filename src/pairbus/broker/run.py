@@ -175,13 +175,13 @@ class RunningNamespace:
 
     def admin_client(self, **options: Any) -> ServiceBusAdministrationClient:
         """Return the SDK's administration client, over plain HTTP: no certificate to trust."""
-        from pairbus.pairing.sdk.administration import admin_client
+        from pairbus.administration import admin_client
 
         return admin_client(self.connection_string, **options)
 
     def aio_admin_client(self, **options: Any) -> AioAdministrationClient:
         """Return the SDK's asynchronous administration client, over plain HTTP."""
-        from pairbus.pairing.sdk.administration import aio_admin_client
+        from pairbus.administration import aio_admin_client
 
         return aio_admin_client(self.connection_string, **options)
 

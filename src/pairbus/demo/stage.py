@@ -16,10 +16,10 @@ from pairbus import (
     aio,
     pair_namespace,
 )
+from pairbus.administration import admin_client, aio_admin_client
 from pairbus.cli.output import to_plain
 from pairbus.monitoring.configuration import Endpoint, Pair
 from pairbus.options import Observer
-from pairbus.pairing.sdk.administration import admin_client, aio_admin_client
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pairbus import PairedClient, aio
+from pairbus.administration import admin_client
 from pairbus.cli.output import one_line
 from pairbus.demo.account import Account, Verdict, judge
 from pairbus.demo.picture import Picture, Scene
@@ -34,7 +35,6 @@ from pairbus.demo.stage import (
 )
 from pairbus.demo.traffic import Load
 from pairbus.events import Event, FailedOver, MessageBacklogged, Restored
-from pairbus.pairing.sdk.administration import admin_client
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

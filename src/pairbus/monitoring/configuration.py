@@ -106,7 +106,7 @@ class Endpoint:
         from azure.servicebus.management import ServiceBusAdministrationClient
 
         if self.is_emulator:
-            from pairbus.pairing.sdk.administration import admin_client
+            from pairbus.administration import admin_client
 
             with self._wellformed():
                 return admin_client(self.value, **options)

@@ -110,7 +110,7 @@ class Monitor:
             if text is None:
                 self._admin = ServiceBusAdministrationClient(target.host, credential, **options)
             elif "usedevelopmentemulator=true" in text.lower():
-                from pairbus.pairing.sdk.administration import admin_client
+                from pairbus.administration import admin_client
 
                 self._admin = admin_client(text, **options)
             else:

@@ -15,8 +15,8 @@ from azure.servicebus.management import (
     ServiceBusAdministrationClient,
 )
 
+from pairbus.administration import admin_client
 from pairbus.broker.auth.sas import make_token
-from pairbus.pairing.sdk.administration import admin_client
 
 SB = "{http://schemas.microsoft.com/netservices/2010/10/servicebus/connect}"
 ATOM = "{http://www.w3.org/2005/Atom}"

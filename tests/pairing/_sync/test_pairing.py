@@ -97,7 +97,7 @@ def test_pairing_fails_when_no_queue_can_be_had_and_can_be_repeated(world):
 
 
 def test_credentials_that_may_not_create_queues_are_refused_clearly(world):
-    from pairbus.pairing.sdk.administration import admin_client
+    from pairbus.administration import admin_client
 
     wrong = world.secondary.connection_string.replace("SharedAccessKey=", "SharedAccessKey=x")
     admin = admin_client(wrong)

@@ -22,9 +22,9 @@ import psutil
 import pyarrow.parquet as pq
 import pytest
 
+from pairbus.administration import admin_client
 from pairbus.client.connection import LeanConnection
 from pairbus.envelope.encoded import open_message
-from pairbus.pairing.sdk.administration import admin_client
 from pairbus.spark.options import Target
 from pairbus.spark.rows import message_id
 from pairbus.syphon.journal import Journal, Left
