@@ -17,30 +17,21 @@ from starlette.responses import (
     HTMLResponse,
     JSONResponse,
     PlainTextResponse,
-    RedirectResponse,
     Response,
     StreamingResponse,
 )
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pairbus import __version__
 from pairbus.cli.output import duration, one_line, to_plain
 from pairbus.dashboard import money
-from pairbus.dashboard.guard import COOKIE, Guard, same
+from pairbus.dashboard.guard import AccessControl, Guard
 from pairbus.monitoring import metrics
 from pairbus.monitoring.board import Board
 from pairbus.monitoring.snapshot import age, parse_time
 
 STATIC = Path(__file__).parent / "static"
-HEADERS = {
-    "content-security-policy": "default-src 'self'; img-src 'self' data:; style-src 'self' "
-    "'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
-    "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
-    "x-frame-options": "DENY",
-}
 # What is replaced in each page when news come; ids of sections in the templates.
 PAGES = {
     "overview": ["banner", "cards", "entities", "backlog", "syphon", "brokers", "timeline"],
@@ -51,7 +42,7 @@ KEEP_ALIVE = 15.0
 
 
 def create_app(board: Board, guard: Guard) -> Starlette:
-    """The live page of one board, for whom the guard lets in."""
+    """Build the live page of one board; `guard` decides on every request before a route sees it."""
     env = Environment(
         loader=PackageLoader("pairbus.dashboard"),
         autoescape=select_autoescape(default=True),
@@ -83,28 +74,12 @@ def create_app(board: Board, guard: Guard) -> Starlette:
 
     def show(page: str) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
-            if (given := request.query_params.get("token")) is not None:
-                return sign_in(given, request)
             html = env.get_template(f"{page}.html").render(
                 context(page, request), history=board.history()
             )
             return HTMLResponse(html, headers={"cache-control": "no-store"})
 
         return endpoint
-
-    def sign_in(given: str, request: Request) -> Response:
-        if not same(given, guard.token):
-            return PlainTextResponse("this token is not the one of this page\n", 403)
-        response = RedirectResponse(request.url.path, 303)
-        response.set_cookie(
-            COOKIE,
-            guard.session,
-            httponly=True,
-            samesite="strict",
-            secure=request.url.scheme == "https",
-            path="/",
-        )
-        return response
 
     async def index_json(_request: Request) -> Response:
         return answer(board.snapshot)
@@ -199,45 +174,11 @@ def create_app(board: Board, guard: Guard) -> Starlette:
             Route("/syphons/{syphon}/resume", act(paused=False), methods=["POST"]),
             Mount("/static", StaticFiles(directory=STATIC)),
         ],
-        middleware=[Middleware(Door, guard=guard)],
+        middleware=[Middleware(AccessControl, guard=guard)],
         lifespan=lifespan,
     )
     app.state.stop = stop
     return app
-
-
-class Door:
-    """Turns away who may not look, and puts the security headers on every answer."""
-
-    def __init__(self, app: ASGIApp, guard: Guard) -> None:
-        self.app = app
-        self.guard = guard
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let one request in, or answer it here."""
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-
-        async def send_with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                extra = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
-                message["headers"] = [*message["headers"], *extra]
-            await send(message)
-
-        request = Request(scope)
-        if not self.guard.is_known_host(request):
-            refusal = PlainTextResponse("this is not a name of this page\n", 421)
-            await refusal(scope, receive, send_with_headers)
-        elif not self.guard.may_look(request) and "token" not in request.query_params:
-            refusal = PlainTextResponse(
-                "open the link that `pairbus dashboard` printed, or send the token as a bearer\n",
-                401,
-                {"www-authenticate": "Bearer"},
-            )
-            await refusal(scope, receive, send_with_headers)
-        else:
-            await self.app(scope, receive, send_with_headers)
 
 
 def answer(data: Any, status: int = 200) -> JSONResponse:

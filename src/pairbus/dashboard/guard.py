@@ -1,25 +1,36 @@
-"""Who may see the page and press its buttons.
+"""Access control of the live page.
 
-On a loopback address everyone on the machine may look, and a button needs the token that the
-command printed. On any other address looking needs it too. The token comes as `Authorization:
-Bearer`, or once in the link `/?token=…`, which trades it for a cookie that scripts cannot read and
-other sites cannot send.
+On a loopback address everyone on the machine may read, and a button needs the token that the
+command printed. On any other address reading needs it too. A program sends the token as
+`Authorization: Bearer`. A person opens the link `/?token=…` once: the answer sets a cookie, which
+scripts cannot read and other sites cannot send, and redirects to the same address without the
+token, so that it stays out of the browser's history and of referrers.
 
-Two attacks are kept out besides: a page of another site that posts here (an action needs the
-page's own CSRF token in a header, and an `Origin` that is ours), and a foreign name that was made
-to resolve to this address (DNS rebinding: the `Host` must be one of ours).
+`AccessControl` wraps the whole application: no route can be reached around it, and the token in a
+query is checked there and nowhere else. Two attacks are refused besides: a page of another site
+that posts here (an action needs the page's CSRF token in a header and an `Origin` that is ours),
+and a foreign name that resolves to this address (DNS rebinding: `Host` must be one of ours).
 """
 
 import hashlib
 import hmac
 import ipaddress
 import secrets
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 COOKIE = "pairbus-session"
 CSRF_HEADER = "x-pairbus-csrf"
+SECURITY_HEADERS = {
+    "content-security-policy": "default-src 'self'; img-src 'self' data:; style-src 'self' "
+    "'unsafe-inline'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "x-frame-options": "DENY",
+}
 
 
 def is_loopback(host: str) -> bool:
@@ -102,6 +113,40 @@ class Guard:
         """Whether the request may read."""
         return self.is_open or self.has_token(request)
 
+    def refuse(self, request: Request) -> Response | None:
+        """None if the request may reach a route, else the answer it gets instead."""
+        if not self.is_known_host(request):
+            return PlainTextResponse("this is not a name of this page\n", 421)
+        if "token" in request.query_params:
+            return self.sign_in(request)
+        if not self.may_look(request):
+            return PlainTextResponse(
+                "open the link that `pairbus dashboard` printed, or send the token as a bearer\n",
+                401,
+                {"www-authenticate": "Bearer"},
+            )
+        return None
+
+    def sign_in(self, request: Request) -> Response:
+        """Exchange the token of a link for the cookie, and redirect to the link without it."""
+        no_store = {"cache-control": "no-store"}
+        given = request.query_params.getlist("token")
+        if request.method != "GET" or not all(same(value, self.token) for value in given):
+            return PlainTextResponse("this token is not the one of this page\n", 403, no_store)
+        rest = [(key, value) for key, value in request.query_params.multi_items() if key != "token"]
+        # One slash in front: "//host/" would be the address of another site.
+        target = "/" + request.url.path.lstrip("/") + (f"?{urlencode(rest)}" if rest else "")
+        response = RedirectResponse(target, 303, no_store)
+        response.set_cookie(
+            COOKIE,
+            self.session,
+            httponly=True,
+            samesite="strict",
+            secure=request.url.scheme == "https",
+            path="/",
+        )
+        return response
+
     def may_act(self, request: Request) -> str | None:
         """None if the request may press a button, else why not."""
         if not self.has_token(request):
@@ -113,6 +158,34 @@ class Guard:
         ):
             return "the request does not come from the page itself"
         return None
+
+
+class AccessControl:
+    """The middleware in front of every route: asks the guard, and adds the security headers."""
+
+    def __init__(self, app: ASGIApp, guard: Guard) -> None:
+        self.app = app
+        self.guard = guard
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass one request on, or answer it here."""
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+            return
+        if scope["type"] != "http":  # the page has no WebSocket
+            await send({"type": "websocket.close", "code": 1008})
+            return
+
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                extra = [
+                    (name.encode(), value.encode()) for name, value in SECURITY_HEADERS.items()
+                ]
+                message["headers"] = [*message["headers"], *extra]
+            await send(message)
+
+        handler = self.guard.refuse(Request(scope)) or self.app
+        await handler(scope, receive, send_with_headers)
 
 
 def host_name(host: str) -> str:
