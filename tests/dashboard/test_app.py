@@ -11,6 +11,7 @@ from pairbus.dashboard.guard import Guard
 from pairbus.ledger.writer import LedgerWriter
 from pairbus.monitoring.board import Board
 from pairbus.monitoring.configuration import Pair
+from pairbus.syphon.control_files import Control, StateDir
 
 from .conftest import entity
 
@@ -127,11 +128,8 @@ async def test_pause_writes_the_control_file_and_keeps_the_limits(page, scene):
     (scene.checkpoint / "control.json").write_text('{"max_messages_per_second": 50}')
     answer = await client.post("/syphons/s1/pause", headers={"authorization": "Bearer open-sesame"})
     assert answer.json() == {"syphon": "s1", "paused": True}
-    assert json.loads((scene.checkpoint / "control.json").read_text()) == {
-        "paused": True,
-        "max_messages_per_second": 50,
-        "max_bytes_per_second": None,
-    }
+    expected = Control(paused=True, max_messages_per_second=50)
+    assert StateDir(scene.checkpoint).control() == expected
 
 
 async def test_page_may_act_with_its_csrf_token_and_its_own_origin(page, scene):
@@ -143,7 +141,8 @@ async def test_page_may_act_with_its_csrf_token_and_its_own_origin(page, scene):
         "/syphons/s1/resume", headers={"x-pairbus-csrf": csrf, "origin": BASE}
     )
     assert answer.status_code == 200
-    assert json.loads((scene.checkpoint / "control.json").read_text())["paused"] is False
+    assert (scene.checkpoint / "controls" / "paused.json").exists()
+    assert not StateDir(scene.checkpoint).control().paused
 
 
 @pytest.mark.parametrize(
@@ -164,7 +163,7 @@ async def test_forged_action_is_refused_and_does_nothing(page, scene, headers, w
     answer = await client.post("/syphons/s1/pause", headers=headers)
     assert answer.status_code == 403
     assert why in answer.json()["error"]
-    assert not (scene.checkpoint / "control.json").exists()
+    assert not (scene.checkpoint / "controls").exists()
 
 
 async def test_action_without_the_token_is_refused_even_on_loopback(page, scene):
@@ -172,7 +171,7 @@ async def test_action_without_the_token_is_refused_even_on_loopback(page, scene)
     answer = await client.post("/syphons/s1/pause", headers={"origin": BASE})
     assert answer.status_code == 403
     assert "needs the token" in answer.json()["error"]
-    assert not (scene.checkpoint / "control.json").exists()
+    assert not (scene.checkpoint / "controls").exists()
 
 
 async def test_unknown_syphon_and_lost_checkpoint_are_clear_answers(page, scene):

@@ -1,12 +1,12 @@
 """The live page in real Chromium: it shows an outage as it happens, and pausing works."""
 
-import json
 import re
 
 import pytest
 
 from pairbus.dashboard.serve import serving
 from pairbus.monitoring.configuration import Pair
+from pairbus.syphon.control_files import StateDir
 
 from .conftest import ago, entity
 
@@ -79,14 +79,14 @@ def test_pause_and_resume_work_from_the_keyboard(live, scene, tab):
     tab.keyboard.press("p")
     tab.keyboard.press("Enter")
     tab.wait_for_selector("#toast:has-text('Paused')")
-    assert json.loads((scene.checkpoint / "control.json").read_text())["paused"] is True
+    assert StateDir(scene.checkpoint).control().paused
     scene.syphon(state="paused")
     tab.wait_for_selector("button:has-text('Resume')")
     # The focus stays on the button while it changes: Enter presses it again.
     assert tab.evaluate("document.activeElement.textContent") == "Resume"
     tab.keyboard.press("Enter")
     tab.wait_for_selector("#toast:has-text('Resumed')")
-    assert json.loads((scene.checkpoint / "control.json").read_text())["paused"] is False
+    assert not StateDir(scene.checkpoint).control().paused
 
 
 def test_without_the_token_the_button_is_off(live, scene, tab):

@@ -333,7 +333,7 @@ def pause(pair: Pair, checkpoint: str | None) -> None:
     Example:
       pairbus syphon pause --pair orders
     """
-    _state(pair, checkpoint).set_control(paused=True)
+    _state(pair, checkpoint).change_controls(paused=True)
     say("paused; `pairbus syphon resume` lets it go on")
 
 
@@ -347,7 +347,7 @@ def resume(pair: Pair, checkpoint: str | None) -> None:
     Example:
       pairbus syphon resume --pair orders
     """
-    _state(pair, checkpoint).set_control(paused=False)
+    _state(pair, checkpoint).change_controls(paused=False)
     say("resumed")
 
 
@@ -366,7 +366,7 @@ def limit(pair: Pair, checkpoint: str | None, **limits: float | None) -> None:
     changes = {name: value or None for name, value in limits.items() if value is not None}
     if not changes:
         fail("no limit is given", "--max-messages-per-second N", code=ExitCode.USAGE)
-    control = _state(pair, checkpoint).set_control(**changes)
+    control = _state(pair, checkpoint).change_controls(**changes)
     say(
         f"limits: {control.max_messages_per_second or 'no limit of'} messages/s, "
         f"{control.max_bytes_per_second or 'no limit of'} bytes/s"

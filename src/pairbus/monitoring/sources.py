@@ -15,6 +15,7 @@ from typing import Any
 from pairbus.cli.output import one_line
 from pairbus.ledger.store import Store
 from pairbus.monitoring.configuration import Endpoint
+from pairbus.syphon.control_files import StateDir
 
 Row = dict[str, Any]
 
@@ -172,24 +173,11 @@ def broker_health(endpoint: Endpoint, timeout: float = 2.0) -> Row | None:
 
 
 def control_syphon(status: Mapping[str, Any], *, paused: bool) -> None:
-    """Pause or resume a syphon through its control file, which survives its restarts."""
+    """Pause or resume a syphon through its controls, which survive its restarts."""
     folder = Path(str(status.get("checkpoint") or ""))
     if not folder.is_absolute() or not folder.is_dir():
         raise FileNotFoundError(f"the checkpoint of syphon {status.get('id')} is not on this host")
-    path = folder / "control.json"
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        data = {}
-    control = {
-        "max_messages_per_second": None,
-        "max_bytes_per_second": None,
-        **(data if isinstance(data, dict) else {}),
-        "paused": paused,
-    }
-    temporary = path.with_name(".control.json.tmp")
-    temporary.write_text(json.dumps(control), encoding="utf-8")
-    temporary.replace(path)
+    StateDir(folder).change_controls(paused=paused)
 
 
 def guarded(read: Callable[[], Any]) -> tuple[Any, str | None]:

@@ -54,7 +54,7 @@ def start_syphon(
     state.begin()
     for name in ("max_messages_per_second", "max_bytes_per_second"):
         if getattr(options, name) is not None:
-            state.set_control(**{name: getattr(options, name)})
+            state.change_controls(**{name: getattr(options, name)})
     monitor = Monitor(setup, state)
     monitor.check()  # a wrong key or a missing namespace is told before Spark is started
     session, own = (spark, False) if spark is not None else (open_session(options.master), True)
@@ -189,11 +189,11 @@ class SyphonHandle:
 
     def pause(self) -> None:
         """Read nothing more; what is in flight is finished. It survives a restart."""
-        self._state.set_control(paused=True)
+        self._state.change_controls(paused=True)
 
     def resume(self) -> None:
         """Go on."""
-        self._state.set_control(paused=False)
+        self._state.change_controls(paused=False)
 
     def limit(
         self,
@@ -202,7 +202,7 @@ class SyphonHandle:
         max_bytes_per_second: float | None = None,
     ) -> None:
         """Limit the rate; None takes a limit away. It survives a restart."""
-        self._state.set_control(
+        self._state.change_controls(
             max_messages_per_second=max_messages_per_second,
             max_bytes_per_second=max_bytes_per_second,
         )

@@ -1,6 +1,7 @@
 """The files beside the checkpoint: what the operator wants, what the tasks report, how it stands.
 
-    control.json    paused, limits: written by the operator, survives restarts
+    controls/*.json one file for each control that the operator set; they survive restarts
+    control.json    all controls in one file, as versions up to 0.1 wrote them; only read
     stop            there while the syphon is asked to end
     results/*.json  reports of tasks, read and removed by the keeper
     waiting.json    which destinations wait, and the one message of each that may try
@@ -17,7 +18,7 @@ import os
 import tempfile
 import uuid
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,15 @@ class Control:
     max_messages_per_second: float | None = None
     max_bytes_per_second: float | None = None
 
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "Control":
+        """Read the controls; a value that makes no sense counts as not set."""
+        return cls(
+            paused=bool(data.get("paused", False)),
+            max_messages_per_second=_rate(data.get("max_messages_per_second")),
+            max_bytes_per_second=_rate(data.get("max_bytes_per_second")),
+        )
+
 
 class StateDir:
     """The state directory of one syphon."""
@@ -45,23 +55,32 @@ class StateDir:
         (self.path / "results").mkdir(exist_ok=True)
         return self
 
-    # -- control
+    # -- controls
 
     def control(self) -> Control:
-        """What the operator wants; the defaults where nothing was said."""
-        data = self._read("control.json") or {}
-        return Control(
-            paused=bool(data.get("paused", False)),
-            max_messages_per_second=_rate(data.get("max_messages_per_second")),
-            max_bytes_per_second=_rate(data.get("max_bytes_per_second")),
-        )
+        """The controls that the operator set; defaults for the others."""
+        return Control.from_json({**self.read("control.json"), **self._control_records()})
 
-    def set_control(self, **changes: Any) -> Control:
-        """Change what the operator wants, and keep it across restarts."""
-        self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        control = Control(**{**asdict(self.control()), **changes})
-        self.write("control.json", asdict(control))
-        return control
+    def change_controls(self, **changes: Any) -> Control:
+        """Set some controls and leave the others as they are; return all of them.
+
+        Each control has a file of its own, so that two processes that change different controls at
+        the same time cannot overwrite each other's change.
+
+        Raises:
+            TypeError: there is no such control.
+        """
+        Control(**changes)
+        folder = self.path / "controls"
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for name, value in changes.items():
+            _write_whole(folder / f"{name}.json", {"value": value})
+        return self.control()
+
+    def _control_records(self) -> dict[str, Any]:
+        names = [field.name for field in fields(Control)]
+        found = {name: self._read(f"controls/{name}.json") for name in names}
+        return {name: record.get("value") for name, record in found.items() if record is not None}
 
     # -- stop
 

@@ -37,8 +37,8 @@ class Backlog(Protocol):
     def renew(self, queue: str, tokens: Sequence[bytes]) -> dict[bytes, float]:
         """Renew locks: until when each lasts now; a lock that was lost is left out."""
 
-    def is_empty(self, queue: str) -> bool:
-        """Whether there is no message at all, locked ones included."""
+    def is_empty(self, queue: str) -> bool | None:
+        """Whether there is no message at all, locked ones included; None if that is not known."""
 
     def look(self, queue: str, after: int, known: Collection[int]) -> Look | None:
         """Whether messages are locked that nobody knows of; None if it could not be asked."""

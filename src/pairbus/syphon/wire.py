@@ -169,8 +169,9 @@ def _outcome(error: LeanError) -> Outcome:
 class BacklogSide:
     """The secondary, for the keeper and for whoever settles or gives back."""
 
-    def __init__(self, target: Target, role: str = "keeper") -> None:
+    def __init__(self, target: Target, role: str = "keeper", *, patience: float = 5.0) -> None:
         self._pool = Pool(target, role)
+        self._patience = patience
 
     def settle(
         self,
@@ -230,7 +231,10 @@ class BacklogSide:
         """Abandon locks, in this order; False if the queue could not be asked to."""
         try:
             for i in range(0, len(tokens), TOKENS):
-                if self._settle(queue, tokens[i : i + TOKENS], "abandoned", "", "", 5.0) is None:
+                if (
+                    self._settle(queue, tokens[i : i + TOKENS], "abandoned", "", "", self._patience)
+                    is None
+                ):
                     return False
         except LinkDetachedError as exc:
             if str(exc.condition) != "amqp:not-found":
@@ -249,19 +253,23 @@ class BacklogSide:
         while pending:
             some = pending.pop()
             try:
-                self._again(lambda: ask(some), 5.0)  # noqa: B023
+                self._again(lambda: ask(some), self._patience)  # noqa: B023
             except RequestFailedError:
                 if len(some) > 1:  # one lost lock fails the request for all
                     half = len(some) // 2
                     pending += [some[:half], some[half:]]
         return until
 
-    def is_empty(self, queue: str) -> bool:
-        """Whether there is no message at all, locked ones included."""
+    def is_empty(self, queue: str) -> bool | None:
+        """Whether there is no message at all, locked ones included; None if that is not known."""
         try:
-            return not self._again(lambda: self._pool.management(queue).peek(0, 1), 5.0)
+            found = self._again(lambda: self._pool.management(queue).peek(0, 1), self._patience)
         except LeanError as exc:
-            return str(exc.condition) == "amqp:not-found"
+            if str(exc.condition) == "amqp:not-found":
+                return True
+            log.warning("%s: cannot be browsed: %s", queue, exc.condition)
+            return None
+        return None if found is None else not found
 
     def look(self, queue: str, after: int, known: Collection[int]) -> Look | None:
         """Whether messages are locked that nobody knows of; None if it could not be asked."""
@@ -270,7 +278,7 @@ class BacklogSide:
                 lambda: look_at(
                     self._pool.receiver(queue), self._pool.management(queue), after, known
                 ),
-                5.0,
+                self._patience,
             )
         except LeanError as exc:
             if str(exc.condition) == "amqp:not-found":

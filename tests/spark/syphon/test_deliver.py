@@ -107,13 +107,13 @@ def test_a_pause_ends_a_read_that_is_under_way(pair, task):
     pair.fill([backlog_message("orders", n) for n in range(350)])
     batches = task.read()
     taken = [next(batches).num_rows, next(batches).num_rows]
-    task.state.set_control(paused=True)
+    task.state.change_controls(paused=True)
     taken += [batch.num_rows for batch in batches]
     assert taken == [100, 100]
     (report,) = [report for _, report in task.state.reports()]
     assert report["read"][QUEUE]["messages"] == 200
     assert report["read"][QUEUE]["more"]
-    task.state.set_control(paused=False)
+    task.state.change_controls(paused=False)
 
 
 def test_a_receipt_that_cannot_be_written_keeps_everything_in_the_backlog(pair, task):

@@ -111,13 +111,13 @@ def test_a_queue_is_not_read_while_a_poll_may_hold_its_oldest_message(office):
 
 def test_pause_and_limits_survive_in_the_control_file(office, tmp_path):
     office.bell.ringing = {"b/0", "b/1"}
-    StateDir(tmp_path).set_control(paused=True, max_messages_per_second=10)
+    StateDir(tmp_path).change_controls(paused=True, max_messages_per_second=10)
     assert office.keeper.plan(0) == []
     assert office.bell.listening == []
     again = Office(tmp_path)
     again.bell.ringing = {"b/0", "b/1"}
     assert again.keeper.plan(0) == []
-    StateDir(tmp_path).set_control(paused=False)
+    StateDir(tmp_path).change_controls(paused=False)
     assert sum(grant.messages for grant in again.keeper.plan(0)) == 10
     again.read("b/0", 10, more=True)
     assert again.keeper.plan(1) == []
@@ -127,7 +127,7 @@ def test_pause_and_limits_survive_in_the_control_file(office, tmp_path):
 
 def test_no_more_bytes_are_read_than_the_limit_allows(office, tmp_path):
     office.bell.ringing = {"b/0"}
-    StateDir(tmp_path).set_control(max_bytes_per_second=1000)
+    StateDir(tmp_path).change_controls(max_bytes_per_second=1000)
     assert [grant.size for grant in office.keeper.plan(0)] == [1000]
     office.read("b/0", 100, more=True)
     assert office.keeper.plan(1) == []
@@ -264,6 +264,20 @@ def test_empty_means_that_nothing_is_left_not_even_locked(tmp_path):
     office.now += 3
     office.keeper.tick()
     assert not office.keeper.progress["empty"]
+    office.queues.empty = True
+    office.now += 3
+    office.keeper.tick()
+    assert office.keeper.progress["empty"]
+
+
+def test_a_backlog_that_cannot_be_asked_is_not_empty(tmp_path):
+    office = Office(tmp_path, until_empty=True)
+    office.queues.empty = None  # unknown
+    office.keeper.tick()
+    for _ in range(3):
+        office.now += 3
+        office.keeper.tick()
+        assert not office.keeper.progress["empty"]
     office.queues.empty = True
     office.now += 3
     office.keeper.tick()

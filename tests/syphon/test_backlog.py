@@ -1,0 +1,40 @@
+"""The secondary as the coordinator sees it: real brokers, broken connections."""
+
+import socket
+
+import pytest
+
+from pairbus import broker
+from pairbus.client.connection import LeanConnection
+from pairbus.spark.options import Target
+from pairbus.syphon.wire import BacklogSide
+
+
+@pytest.fixture
+def secondary():
+    with broker.run("contoso-dr") as namespace:
+        namespace.create_queue("full")
+        namespace.create_queue("empty")
+        with LeanConnection(namespace.connection_string) as connection:
+            connection.sender("full").send(b"\x00\x53\x75\xa0\x01x")
+        yield namespace
+
+
+def test_a_queue_is_empty_when_it_holds_no_message_or_does_not_exist(secondary):
+    backlog = BacklogSide(Target(secondary.connection_string))
+    assert backlog.is_empty("full") is False
+    assert backlog.is_empty("empty") is True
+    assert backlog.is_empty("no-such-queue") is True
+
+
+@pytest.mark.slow
+def test_whether_a_queue_of_an_unreachable_secondary_is_empty_is_unknown():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    nobody = (
+        f"Endpoint=sb://127.0.0.1:{port};SharedAccessKeyName=a;SharedAccessKey=b;"
+        "UseDevelopmentEmulator=true"
+    )
+    backlog = BacklogSide(Target(nobody), patience=0.2)
+    assert backlog.is_empty("full") is None
+    assert backlog.renew("full", [bytes(16)]) == {}

@@ -1,0 +1,50 @@
+"""The operator's controls: changed from several processes, kept across restarts and versions."""
+
+import json
+import threading
+
+import pytest
+
+from pairbus.monitoring.sources import control_syphon
+from pairbus.syphon.control_files import Control, StateDir
+
+
+def test_controls_have_defaults_and_survive_a_restart(tmp_path):
+    assert StateDir(tmp_path).control() == Control()
+    StateDir(tmp_path / "new").change_controls(paused=True, max_messages_per_second=10)
+    StateDir(tmp_path / "new").change_controls(max_messages_per_second=None)
+    assert StateDir(tmp_path / "new").control() == Control(paused=True)
+
+
+def test_an_unknown_control_is_refused(tmp_path):
+    with pytest.raises(TypeError, match="speed"):
+        StateDir(tmp_path).change_controls(speed=3)
+
+
+def test_the_control_file_of_an_earlier_version_is_read(tmp_path):
+    old = {"paused": True, "max_messages_per_second": 50, "max_bytes_per_second": None}
+    (tmp_path / "control.json").write_text(json.dumps(old))
+    assert StateDir(tmp_path).control() == Control(paused=True, max_messages_per_second=50)
+    StateDir(tmp_path).change_controls(paused=False)
+    assert StateDir(tmp_path).control() == Control(max_messages_per_second=50)
+
+
+def test_a_pause_from_the_page_does_not_lose_a_limit_set_at_the_same_time(tmp_path):
+    status = {"id": "s1", "checkpoint": str(tmp_path)}
+    ended = threading.Event()
+
+    def pause_and_resume():
+        paused = False
+        while not ended.is_set():
+            paused = not paused
+            control_syphon(status, paused=paused)
+
+    page = threading.Thread(target=pause_and_resume)
+    page.start()
+    try:
+        for rate in range(1, 500):
+            StateDir(tmp_path).change_controls(max_messages_per_second=rate)
+            assert StateDir(tmp_path).control().max_messages_per_second == rate
+    finally:
+        ended.set()
+        page.join()
