@@ -2,7 +2,8 @@
 
 Every package `_async` below `src/pairbus` and `tests` gives a package `_sync` beside it. The script
 works on tokens: it drops `async` and `await`, and renames from the table below. Comments survive.
-Code that differs in more than a name lives in `pairbus/pairing/runtime.py`, in pairs.
+Code that differs in more than a name lives in `pairbus/runtime` and, for pairing alone, in
+`pairbus/pairing/runtime.py`, in pairs.
 """
 
 import io
@@ -25,8 +26,15 @@ NAMES = {
     "AGuard": "Guard",
     "ALock": "Lock",
     "AWatch": "Watch",
+    "AsyncCondition": "Condition",
+    "AsyncEvent": "Event",
     "AsyncItemPaged": "ItemPaged",
     "AsyncIterator": "Iterator",
+    "AsyncLock": "Lock",
+    "AsyncRuntime": "Runtime",
+    "AsyncStream": "Stream",
+    "AsyncTask": "Task",
+    "AsyncioRuntime": "ThreadRuntime",
     "_async": "_sync",
     "aabandonable": "abandonable",
     "ablocking": "blocking",

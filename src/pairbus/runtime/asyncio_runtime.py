@@ -1,0 +1,250 @@
+"""The runtime of asyncio. A simulation may use it on an event loop of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import ssl
+from collections.abc import Callable, Coroutine
+from random import Random, SystemRandom
+from time import monotonic, time
+from typing import Any, TypeVar
+from uuid import uuid4
+
+from pairbus.runtime.files import LocalFiles
+from pairbus.runtime.thread_runtime import ThreadWorker
+
+T = TypeVar("T")
+_READ_AHEAD = 1 << 20  # bytes that are held while nobody reads
+logger = logging.getLogger("pairbus.tasks")
+_tasks: set[asyncio.Task[None]] = set()  # the event loop itself keeps only weak references
+
+
+class AsyncioTask:
+    """A task of the running loop."""
+
+    def __init__(self, task: asyncio.Task[None]) -> None:
+        self._task = task
+
+    @property
+    def is_done(self) -> bool:
+        """It has ended."""
+        return self._task.done()
+
+    async def join(self, timeout: float | None = None) -> bool:
+        """Wait until it has ended; False when the time is up, or within the task itself."""
+        if self._task is asyncio.current_task():
+            return False
+        await asyncio.wait({self._task}, timeout=timeout)
+        return self._task.done()
+
+
+class _Waiters:
+    """Those who wait for a change, each until its own deadline."""
+
+    def __init__(self) -> None:
+        self._futures: dict[asyncio.Future[bool], None] = {}  # woken in the order of arrival
+
+    async def wait(self, timeout: float | None = None) -> bool:
+        """Wait for `wake_all`; False when the time is up."""
+        if timeout is not None and timeout <= 0:
+            return False
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[bool] = loop.create_future()
+        timer = None if timeout is None else loop.call_later(timeout, _decide, future, False)
+        self._futures[future] = None
+        try:
+            return await future
+        finally:
+            del self._futures[future]
+            if timer is not None:
+                timer.cancel()
+
+    def wake_all(self) -> None:
+        """Wake everybody who waits."""
+        for future in self._futures:
+            _decide(future, True)
+
+
+def _decide(future: asyncio.Future[bool], answer: bool) -> None:
+    if not future.done():
+        future.set_result(answer)
+
+
+class AsyncioEvent:
+    """A flag that can be waited for."""
+
+    def __init__(self) -> None:
+        self._waiters = _Waiters()
+        self._is_set = False
+
+    def set(self) -> None:
+        """Set the flag and wake everybody who waits for it."""
+        self._is_set = True
+        self._waiters.wake_all()
+
+    def clear(self) -> None:
+        """Reset the flag."""
+        self._is_set = False
+
+    def is_set(self) -> bool:
+        """The flag is set."""
+        return self._is_set
+
+    async def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the flag is set; False when the time is up."""
+        return self._is_set or await self._waiters.wait(timeout)
+
+
+class AsyncioCondition:
+    """Nothing has to be locked in one event loop; what remains is waiting for a change."""
+
+    def __init__(self) -> None:
+        waiters = _Waiters()
+        self.wait = waiters.wait
+        self.notify_all = waiters.wake_all
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def released(self) -> contextlib.nullcontext[None]:
+        """Others are let in by any await."""
+        return contextlib.nullcontext()
+
+
+class AsyncioStream(asyncio.Protocol):
+    """A connection on an asyncio transport, plain or TLS."""
+
+    _transport: asyncio.Transport
+
+    def __init__(self) -> None:
+        self._waiters = _Waiters()
+        self._arrived = bytearray()
+        self._is_paused = False
+        self._is_full = False
+        self._has_ended = False
+        self._error: OSError | None = None
+
+    # -- called by the transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Connected."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(0)
+
+    def data_received(self, data: bytes) -> None:
+        """Keep it for `read`."""
+        self._arrived += data
+        if len(self._arrived) > _READ_AHEAD and not self._is_paused:
+            self._is_paused = True
+            self._transport.pause_reading()
+        self._waiters.wake_all()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The end, or a failure."""
+        self._has_ended = True
+        if exc is not None:
+            self._error = exc if isinstance(exc, OSError) else ConnectionError(str(exc))
+        self._waiters.wake_all()
+
+    def pause_writing(self) -> None:
+        """Something is unsent."""
+        self._is_full = True
+
+    def resume_writing(self) -> None:
+        """Everything is sent."""
+        self._is_full = False
+        self._waiters.wake_all()
+
+    # -- called by the user
+
+    @property
+    def has_unsent(self) -> bool:
+        """Some of the data written is not yet with the operating system."""
+        return self._is_full
+
+    def write(self, data: bytes) -> None:
+        """Write; what cannot be written now follows by itself."""
+        if self._error is not None:
+            raise self._error
+        if self._has_ended:
+            raise ConnectionResetError("the connection is closed")
+        self._transport.write(data)
+
+    def flush(self) -> None:
+        """The event loop does it."""
+
+    def read(self) -> bytes | None:
+        """What has arrived; None if nothing has, `b""` at the end of the stream."""
+        if self._arrived:
+            data = bytes(self._arrived)
+            self._arrived.clear()
+            if self._is_paused:
+                self._is_paused = False
+                self._transport.resume_reading()
+            return data
+        if self._error is not None:
+            raise self._error
+        return b"" if self._has_ended else None
+
+    async def wait(self, timeout: float, *, read: bool = True) -> None:
+        """Wait until data arrives, unsent data is written, or the time is up."""
+        if not (self._has_ended or (read and self._arrived)):
+            await self._waiters.wait(max(0.0, timeout))
+
+    def close(self) -> None:
+        """Close without waiting; wakes everybody in `wait`."""
+        if not self._has_ended:
+            self._has_ended = True
+            self._transport.close()
+        self._waiters.wake_all()
+
+
+class AsyncioRuntime:
+    """The running event loop: see `pairbus.runtime.AsyncRuntime`."""
+
+    files = LocalFiles()
+    random: Random = SystemRandom()
+
+    time = staticmethod(time)
+    monotonic = staticmethod(monotonic)
+    sleep = staticmethod(asyncio.sleep)
+    uuid4 = staticmethod(uuid4)
+    lock = staticmethod(asyncio.Lock)
+    event = staticmethod(AsyncioEvent)
+    condition = staticmethod(AsyncioCondition)
+    worker = staticmethod(ThreadWorker)
+
+    def spawn(
+        self, function: Callable[..., Coroutine[Any, Any, None]], *args: object, name: str
+    ) -> AsyncioTask:
+        """Run as a task of the running loop; an exception is logged under the name."""
+
+        async def run() -> None:
+            try:
+                await function(*args)
+            except Exception:
+                logger.exception("%s failed", name)
+
+        task = asyncio.get_running_loop().create_task(run(), name=name)
+        _tasks.add(task)
+        task.add_done_callback(_tasks.discard)
+        return AsyncioTask(task)
+
+    async def run_blocking(self, function: Callable[..., T], *args: object) -> T:
+        """Call the function on a thread."""
+        return await asyncio.to_thread(function, *args)
+
+    async def connect(
+        self, host: str, port: int, *, tls: ssl.SSLContext | None, timeout: float
+    ) -> AsyncioStream:
+        """Connect, and shake hands if `tls` is given."""
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(timeout):
+            _, stream = await loop.create_connection(AsyncioStream, host, port, ssl=tls)
+        return stream

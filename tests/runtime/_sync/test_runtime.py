@@ -1,0 +1,314 @@
+# generated from tests/runtime/_async/test_runtime.py by tools/gen_unasync.py; edit that one
+"""What every runtime promises: tasks, locks, events, conditions, workers, connections."""
+
+import logging
+import ssl
+import threading
+
+import pytest
+
+from pairbus.runtime import ThreadRuntime, Runtime
+
+runtime: Runtime = ThreadRuntime()
+
+
+def read_until(stream, count):
+    data = b""
+    while len(data) < count:
+        got = stream.read()
+        if got is None:
+            stream.wait(10)
+        elif not got:
+            break
+        else:
+            data += got
+    return data
+
+
+# -- time and chance
+
+
+def test_clocks_go_forward():
+    wall, steady = runtime.time(), runtime.monotonic()
+    runtime.sleep(0.01)
+    assert runtime.monotonic() - steady >= 0.01
+    assert runtime.time() > wall > 1e9
+
+
+def test_no_two_ids_are_alike():
+    assert len({runtime.uuid4() for _ in range(100)}) == 100
+    assert 0 <= runtime.random.random() < 1
+
+
+# -- tasks
+
+
+def test_task_runs_beside_its_maker_and_can_be_joined():
+    go, done = runtime.event(), []
+
+    def work(what):
+        go.wait(10)
+        done.append(what)
+
+    task = runtime.spawn(work, "x", name="test")
+    assert not task.join(0.01)
+    assert not task.is_done
+    go.set()
+    assert task.join(10)
+    assert task.is_done
+    assert done == ["x"]
+
+
+def test_task_that_fails_is_logged_under_its_name(caplog):
+    def work():
+        raise ValueError("no")
+
+    with caplog.at_level(logging.ERROR, "pairbus.tasks"):
+        task = runtime.spawn(work, name="the keep-alive task")
+        assert task.join(10)
+    assert "the keep-alive task failed" in caplog.text
+
+
+def test_task_cannot_wait_for_itself():
+    answers = []
+
+    def work():
+        answers.append(tasks[0].join(10))
+
+    tasks = []
+    begin = runtime.event()
+
+    def run():
+        begin.wait(10)
+        work()
+
+    tasks.append(runtime.spawn(run, name="test"))
+    begin.set()
+    assert tasks[0].join(10)
+    assert answers == [False]
+
+
+def test_blocking_function_gives_its_result_and_its_exception():
+    assert runtime.run_blocking(divmod, 7, 2) == (3, 1)
+    with pytest.raises(ZeroDivisionError):
+        runtime.run_blocking(divmod, 7, 0)
+
+
+# -- locks, events, conditions
+
+
+def test_lock_excludes_over_a_wait():
+    lock, log = runtime.lock(), []
+
+    def work(n):
+        with lock:
+            log.append(n)
+            runtime.sleep(0.002)
+            log.append(n)
+
+    for task in [runtime.spawn(work, n, name="test") for n in range(3)]:
+        assert task.join(10)
+    assert log[::2] == log[1::2]
+
+
+def test_event_wakes_everybody_and_can_be_cleared():
+    event, woken = runtime.event(), []
+    assert not event.wait(0.001)
+
+    def work():
+        woken.append(event.wait(10))
+
+    tasks = [runtime.spawn(work, name="test") for _ in range(3)]
+    runtime.sleep(0.01)
+    event.set()
+    for task in tasks:
+        assert task.join(10)
+    assert woken == [True] * 3
+    assert event.wait()
+    event.clear()
+    assert not event.is_set()
+    assert not event.wait(0)
+
+
+def test_condition_is_released_while_it_waits():
+    condition, state = runtime.condition(), []
+
+    def work():
+        with condition:
+            state.append("set")
+            condition.notify_all()
+
+    with condition:
+        assert not condition.wait(0.001)
+        task = runtime.spawn(work, name="test")
+        while not state:
+            assert condition.wait(10)
+    assert task.join(10)
+
+
+def test_condition_lets_others_in_where_it_is_released():
+    condition, entered = runtime.condition(), runtime.event()
+
+    def work():
+        with condition:
+            entered.set()
+
+    with condition:
+        task = runtime.spawn(work, name="test")
+        with condition.released():
+            assert entered.wait(10)
+    assert task.join(10)
+
+
+# -- workers
+
+
+def test_worker_runs_one_after_the_other_and_finishes_before_it_closes():
+    worker, log = runtime.worker("test-worker"), []
+    gate = threading.Event()
+    worker.submit(gate.wait, 10)
+    for n in range(5):
+        worker.submit(log.append, n)
+    assert log == []
+    gate.set()
+    assert worker.call(len, log) == 5
+    worker.submit(log.append, "last")
+    worker.close()
+    worker.close()
+    assert log == [0, 1, 2, 3, 4, "last"]
+    with pytest.raises(RuntimeError, match="test-worker is closed"):
+        worker.submit(log.append, 0)
+
+
+def test_worker_outlives_what_fails(caplog):
+    worker = runtime.worker("test-worker")
+    worker.submit(divmod, 1, 0)
+    with pytest.raises(ZeroDivisionError):
+        worker.call(divmod, 1, 0)
+    assert worker.call(divmod, 7, 2) == (3, 1)
+    worker.close()
+    assert caplog.text.count("test-worker failed") == 1
+
+
+# -- connections
+
+
+def test_stream_carries_bytes_both_ways(peer):
+    echo = peer.echo()
+    stream = runtime.connect("127.0.0.1", peer.port, tls=None, timeout=10)
+    assert stream.read() is None
+    stream.write(b"hello ")
+    stream.write(b"world")
+    assert read_until(stream, 11) == b"hello world"
+    assert not stream.has_unsent
+    stream.close()
+    stream.close()
+    echo.join(10)
+
+
+def test_stream_keeps_what_the_socket_does_not_take_yet(peer):
+    stream = runtime.connect("127.0.0.1", peer.port, tls=None, timeout=10)
+    other = runtime.run_blocking(peer.accept)
+    data = bytes(range(256)) * (1 << 16)  # 16 MiB, more than the buffers between the two
+    stream.write(data)
+    assert stream.has_unsent
+    stream.wait(0.01, read=False)
+    assert stream.has_unsent
+    got = []
+    taker = threading.Thread(target=lambda: got.append(_take(other, len(data))), daemon=True)
+    taker.start()
+    while stream.has_unsent:
+        stream.wait(10, read=False)
+        stream.flush()
+    stream.close()
+    runtime.run_blocking(taker.join, 10)
+    assert got == [data]
+    other.close()
+
+
+def _take(connection, count):
+    data = bytearray()
+    while len(data) < count and (got := connection.recv(1 << 20)):
+        data += got
+    return bytes(data)
+
+
+def test_stream_reads_everything_of_a_fast_writer(peer):
+    stream = runtime.connect("127.0.0.1", peer.port, tls=None, timeout=10)
+    other = runtime.run_blocking(peer.accept)
+    data = bytes(range(256)) * (1 << 15)
+
+    def send():
+        other.sendall(data)
+        other.close()
+
+    sender = threading.Thread(target=send, daemon=True)
+    sender.start()
+    runtime.sleep(0.02)  # let it run ahead of the reader
+    assert read_until(stream, len(data) + 1) == data
+    assert stream.read() == b""
+    runtime.run_blocking(sender.join, 10)
+    stream.close()
+
+
+def test_reset_connection_is_an_oserror(peer):
+    stream = runtime.connect("127.0.0.1", peer.port, tls=None, timeout=10)
+    other = runtime.run_blocking(peer.accept)
+    other.setsockopt(1, 13, b"\x01\x00\x00\x00\x00\x00\x00\x00")  # SO_LINGER 0: close resets
+    other.close()
+    stream.wait(10)
+    with pytest.raises(OSError):  # noqa: PT011 - any kind
+        assert stream.read() == b"never"
+    stream.close()
+
+
+def test_closing_wakes_who_waits(peer):
+    stream = runtime.connect("127.0.0.1", peer.port, tls=None, timeout=10)
+
+    def work():
+        stream.wait(30)
+
+    task = runtime.spawn(work, name="test")
+    runtime.sleep(0.02)
+    stream.close()
+    assert task.join(10)
+
+
+def test_waiting_ends_with_the_time(peer):
+    stream = runtime.connect("127.0.0.1", peer.port, tls=None, timeout=10)
+    began = runtime.monotonic()
+    stream.wait(0.02)
+    assert 0.015 < runtime.monotonic() - began < 5
+    stream.close()
+
+
+def test_nobody_listens(peer):
+    peer.close()
+    with pytest.raises(ConnectionRefusedError):
+        runtime.connect("127.0.0.1", peer.port, tls=None, timeout=10)
+
+
+def test_handshake_that_never_ends_is_a_timeout(peer):
+    context = ssl.create_default_context()
+    with pytest.raises(TimeoutError):
+        runtime.connect("127.0.0.1", peer.port, tls=context, timeout=0.05)
+
+
+def test_tls_stream(peer, tls_file):
+    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    server.load_cert_chain(tls_file)
+
+    def echo():
+        with server.wrap_socket(peer.accept(), server_side=True) as connection:
+            while data := connection.recv(1 << 16):
+                connection.sendall(data)
+
+    thread = threading.Thread(target=echo, daemon=True)
+    thread.start()
+    client = ssl.create_default_context(cafile=tls_file.with_name("cert.pem"))
+    stream = runtime.connect("localhost", peer.port, tls=client, timeout=10)
+    data = b"x" * 100_000
+    stream.write(data)
+    assert read_until(stream, len(data)) == data
+    stream.close()
+    runtime.run_blocking(thread.join, 10)
