@@ -22,7 +22,7 @@ def test_failed_write_leaves_the_old_file_and_no_other(tmp_path):
     path = tmp_path / "state.json"
     files.write(path, b"old")
     with pytest.raises(TypeError):
-        files.write(path, "text")  # type: ignore[arg-type]
+        files.write(path, "text")
     assert files.read(path) == b"old"
     assert files.list(tmp_path) == ["state.json"]
 
