@@ -4,21 +4,20 @@
         "Queues": [{"Name": "orders", "Properties": {"LockDuration": "PT1M"}}],
         "Topics": [{"Name": "events", "Subscriptions": [{"Name": "all", "Rules": []}]}]}]}}
 
-Every mistake is found before anything is created, and named with its place in the file.
+The whole file is checked before any entity is created; an error names its place in the file.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pairbus.broker.entities.errors import BrokerError
 from pairbus.broker.entities.model import (
     CorrelationFilter,
-    EntityStatus,
     FalseFilter,
     QueueDescription,
     RuleDescription,
@@ -29,16 +28,17 @@ from pairbus.broker.entities.model import (
     TopicDescription,
     TrueFilter,
     TypedValue,
-    parse_duration,
 )
+from pairbus.broker.entities.model_properties import camel_case, columns
+from pairbus.broker.entities.model_rules import CORRELATION_FIELDS
 from pairbus.broker.settings import BrokerStartError
 
-D = TypeVar("D")
+D = TypeVar("D", QueueDescription, TopicDescription, SubscriptionDescription)
 
 
 @dataclass(frozen=True, slots=True)
 class DeclaredSubscription:
-    """A subscription and its rules; None where the default rule is wanted."""
+    """A subscription and its rules; None for the default rule."""
 
     description: SubscriptionDescription
     rules: tuple[RuleDescription, ...] | None = None
@@ -54,16 +54,16 @@ class Declared:
 
 
 class ConfigError(BrokerStartError):
-    """The file cannot be used; the text says where and why."""
+    """The file cannot be used; the text names the place and the reason."""
 
     def __init__(self, place: str, why: str) -> None:
         super().__init__(f"{place}: {why}")
 
 
 def load(source: Mapping[str, Any] | str | Path, namespace: str) -> Declared:
-    """Return what a file, or its content, declares for `namespace`.
+    """Return the entities that a file, or its content, declares for `namespace`.
 
-    A file with a single namespace is meant for this one, whatever it is called there.
+    A single namespace in the file applies whatever its name.
 
     Raises:
         ConfigError: The file cannot be read, or something in it is wrong.
@@ -108,94 +108,25 @@ def _namespace(content: Any, place: str) -> Declared:
     return Declared(tuple(queues), tuple(topics), tuple(subscriptions))
 
 
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError("a text")
-    return value
-
-
-def _flag(value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise TypeError("true or false")
-    return value
-
-
-def _number(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise TypeError("a whole number")
-    return value
-
-
-def _status(value: Any) -> EntityStatus:
-    try:
-        return EntityStatus(_text(value))
-    except ValueError:
-        raise TypeError(f"one of {', '.join(EntityStatus)}") from None
-
-
-_PROPERTIES: dict[str, tuple[str, Callable[[Any], Any]]] = {
-    "AutoDeleteOnIdle": ("auto_delete_on_idle", parse_duration),
-    "DeadLetteringOnFilterEvaluationExceptions": (
-        "dead_lettering_on_filter_evaluation_exceptions",
-        _flag,
-    ),
-    "DeadLetteringOnMessageExpiration": ("dead_lettering_on_message_expiration", _flag),
-    "DefaultMessageTimeToLive": ("default_message_time_to_live", parse_duration),
-    "DuplicateDetectionHistoryTimeWindow": (
-        "duplicate_detection_history_time_window",
-        parse_duration,
-    ),
-    "EnableBatchedOperations": ("enable_batched_operations", _flag),
-    "EnableExpress": ("enable_express", _flag),
-    "EnablePartitioning": ("enable_partitioning", _flag),
-    "ForwardDeadLetteredMessagesTo": ("forward_dead_lettered_messages_to", _text),
-    "ForwardTo": ("forward_to", _text),
-    "LockDuration": ("lock_duration", parse_duration),
-    "MaxDeliveryCount": ("max_delivery_count", _number),
-    "MaxMessageSizeInKilobytes": ("max_message_size_in_kilobytes", _number),
-    "MaxSizeInMegabytes": ("max_size_in_megabytes", _number),
-    "RequiresDuplicateDetection": ("requires_duplicate_detection", _flag),
-    "RequiresSession": ("requires_session", _flag),
-    "Status": ("status", _status),
-    "SupportOrdering": ("support_ordering", _flag),
-    "UserMetadata": ("user_metadata", _text),
-}
-
-
 def _entity(make: Callable[..., D], before: tuple[str, ...], item: Any, where: str) -> D:
-    name = _get(item, "Name", str, where)
+    start = make(*before, _get(item, "Name", str, where))
+    known = columns(type(start))
     values: dict[str, Any] = {}
     for key, value in (_get(item, "Properties", Mapping, where, required=False) or {}).items():
-        if key not in _PROPERTIES:
-            raise ConfigError(f"{where}.Properties", f"{key} is no property of an entity")
-        attribute, read = _PROPERTIES[key]
+        column = known.get(key)
+        if column is None or not column.property.in_config:
+            raise ConfigError(f"{where}.Properties", f"{key} is no property of this entity")
         try:
-            values[attribute] = read(value)
-        except TypeError as exc:
-            raise ConfigError(f"{where}.Properties.{key}", f"must be {exc}") from None
-        except (AttributeError, BrokerError) as exc:
-            raise ConfigError(f"{where}.Properties.{key}", _said(exc)) from None
+            values[column.field] = column.property.from_json(key, value)
+        except BrokerError as exc:
+            raise ConfigError(f"{where}.Properties", _text(exc)) from None
     try:
-        description: Any = make(*before, name, **values)
-        validated: D = description.validated()
-    except TypeError:
-        raise ConfigError(f"{where}.Properties", "has one that does not apply here") from None
+        return replace(start, **values).validated()
     except BrokerError as exc:
-        raise ConfigError(where, _said(exc)) from None
-    return validated
+        raise ConfigError(where, _text(exc)) from None
 
 
-_CORRELATION = {
-    "ContentType": "content_type",
-    "CorrelationId": "correlation_id",
-    "Label": "label",
-    "Subject": "label",
-    "MessageId": "message_id",
-    "ReplyTo": "reply_to",
-    "ReplyToSessionId": "reply_to_session_id",
-    "SessionId": "session_id",
-    "To": "to",
-}
+_CORRELATION = {camel_case(name): name for name in CORRELATION_FIELDS} | {"Subject": "label"}
 
 
 def _rule(item: Any, where: str) -> RuleDescription:
@@ -224,7 +155,7 @@ def _rule(item: Any, where: str) -> RuleDescription:
     try:
         return RuleDescription(name, chosen, action).validated()
     except BrokerError as exc:
-        raise ConfigError(where, _said(exc)) from None
+        raise ConfigError(where, _text(exc)) from None
 
 
 def _correlation(content: Mapping[str, Any], where: str) -> CorrelationFilter:
@@ -232,22 +163,12 @@ def _correlation(content: Mapping[str, Any], where: str) -> CorrelationFilter:
     pairs: list[tuple[str, TypedValue]] = []
     for key, value in content.items():
         if key == "Properties":
-            pairs = [(str(k), _typed(v)) for k, v in (value or {}).items()]
+            pairs = [(str(k), TypedValue.of(v)) for k, v in (value or {}).items()]
         elif key in _CORRELATION:
             values[_CORRELATION[key]] = value
         else:
             raise ConfigError(where, f"{key} is no property of a correlation filter")
     return CorrelationFilter(**values, properties=tuple(pairs))
-
-
-def _typed(value: Any) -> TypedValue:
-    if isinstance(value, bool):
-        return TypedValue("boolean", "true" if value else "false")
-    if isinstance(value, int):
-        return TypedValue("long", str(value))
-    if isinstance(value, float):
-        return TypedValue("double", repr(value))
-    return TypedValue("string", str(value))
 
 
 def _items(content: Any, key: str, place: str) -> list[tuple[Any, str]]:
@@ -271,5 +192,5 @@ def _is(value: Any, name: str) -> bool:
     return isinstance(value, str) and value.lower() == name.lower()
 
 
-def _said(exc: Exception) -> str:
+def _text(exc: Exception) -> str:
     return str(exc).rstrip(".")

@@ -1,6 +1,6 @@
 """Descriptions: limits of the service, what may change, and their JSON form."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -24,10 +24,10 @@ from pairbus.broker.entities.model import (
     TypedValue,
     check_forwarding,
     check_update,
-    format_duration,
-    parse_duration,
 )
 from pairbus.broker.entities.model_json import dump_description, load_description
+from pairbus.broker.entities.model_properties import AUTHORIZATION_RULES, columns
+from pairbus.broker.entities.model_values import format_duration, parse_duration
 
 QUEUE = QueueDescription("orders")
 TOPIC = TopicDescription("news")
@@ -225,6 +225,21 @@ def test_malformed_durations_are_refused(text):
 )
 def test_descriptions_survive_their_json_form(description):
     assert load_description(dump_description(description)) == description
+
+
+@pytest.mark.parametrize("kind", [QueueDescription, TopicDescription, SubscriptionDescription])
+def test_default_of_every_property_is_within_its_limit_and_survives_its_text(kind):
+    for column in columns(kind).values():
+        row = column.property
+        row.check(column.xml, row.default)
+        if row.type is not AUTHORIZATION_RULES:
+            assert row.parse(column.xml, row.type.format(row.default)) == row.default
+
+
+def test_every_field_of_a_description_but_its_name_is_in_the_table():
+    for kind in (QueueDescription, TopicDescription, SubscriptionDescription):
+        names = {f.name for f in fields(kind)} - {c.field for c in columns(kind).values()}
+        assert names <= {"name", "topic_name"}
 
 
 def test_keys_stay_out_of_the_repr():

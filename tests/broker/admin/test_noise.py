@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from pairbus.broker.admin.api import AdminApi
 from pairbus.broker.admin.atom import parse_xml
-from pairbus.broker.admin.xml_reader import _QUEUE, _SUBSCRIPTION, _TOPIC
 from pairbus.broker.auth.sas import ALL_RIGHTS, KeyRing, make_token
 from pairbus.broker.entities.errors import ArgumentError
 from pairbus.broker.entities.model import (
@@ -18,6 +17,7 @@ from pairbus.broker.entities.model import (
     SubscriptionDescription,
     TopicDescription,
 )
+from pairbus.broker.entities.model_properties import columns
 from pairbus.broker.namespace.namespace import Namespace
 from pairbus.broker.server.http import Request
 
@@ -50,7 +50,9 @@ scalars = st.one_of(
     st.integers().map(str),
     st.sampled_from(["true", "false", "PT1M", "P1D", "-PT1S", "Active", "q", "sb://host/q", "t"]),
 )
-names = sorted({*_QUEUE, *_TOPIC, *_SUBSCRIPTION})
+names = sorted(
+    {*columns(QueueDescription), *columns(TopicDescription), *columns(SubscriptionDescription)}
+)
 leaves = st.builds(
     lambda name, value: f"<{name}>{escape(value)}</{name}>", st.sampled_from(names), scalars
 )

@@ -101,7 +101,7 @@ def test_the_official_form_is_read(tmp_path: Path) -> None:
         ({"Name": "q", "Properties": {"MaxDeliveryCount": "3"}}, "must be a whole number"),
         ({"Name": "q", "Properties": {"LockDuration": "soon"}}, "LockDuration"),
         ({"Name": "q", "Properties": {"LockDuration": "PT1H"}}, r"Queues\[0\]"),
-        ({"Name": "q", "Properties": {"SupportOrdering": True}}, "does not apply"),
+        ({"Name": "q", "Properties": {"SupportOrdering": True}}, "SupportOrdering is no property"),
         (3, "must be an object"),
     ],
 )

@@ -17,13 +17,12 @@ from pairbus.broker.admin.atom import (
     timestamp,
 )
 from pairbus.broker.admin.requests import Call
-from pairbus.broker.admin.xml_writer import write_queue, write_rule, write_subscription, write_topic
+from pairbus.broker.admin.xml_writer import write_description, write_rule
 from pairbus.broker.entities.errors import BrokerError
 from pairbus.broker.entities.model import (
-    QueueDescription,
+    EntityDescription,
     RuleDescription,
     SubscriptionDescription,
-    TopicDescription,
 )
 from pairbus.broker.entities.model_json import Description, dump_description
 from pairbus.broker.server.http import Response
@@ -52,21 +51,11 @@ class Answers:
         self._now = now
         self._created = created
 
-    def describe(
-        self, call: Call, found: QueueDescription | TopicDescription | SubscriptionDescription
-    ) -> Entry:
+    def describe(self, call: Call, found: EntityDescription) -> Entry:
         """An entity as an entry."""
         path = found.path if isinstance(found, SubscriptionDescription) else found.name
         runtime = self._namespace.runtime(path)
-        match found:
-            case QueueDescription():
-                content = write_queue(
-                    found, runtime, call.address, has_message_size=call.has_message_size
-                )
-            case TopicDescription():
-                content = write_topic(found, runtime, has_message_size=call.has_message_size)
-            case SubscriptionDescription():
-                content = write_subscription(found, runtime, call.address)
+        content = write_description(found, runtime, call.address, call.api_version)
         return Entry(
             call.href(path),
             found.name,

@@ -1,8 +1,8 @@
 """The administration API: Atom over HTTP, as ``ServiceBusAdministrationClient`` speaks it.
 
-``AdminApi.handle`` answers one request. It decides at once, on the loop that owns the namespace;
-whoever writes the answer to the client waits for the namespace's commit first, so that what was
-answered is durable. Paths:
+``AdminApi.handle`` answers one request, on the event loop that owns the namespace. The HTTP server
+waits for the namespace's commit before it writes the answer, so that a confirmed change is durable.
+Paths:
 
     /{queue or topic}                                        GET PUT DELETE
     /{topic}/subscriptions                                   GET
@@ -19,17 +19,17 @@ with an empty feed, as the service does.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar
 
 from pairbus.broker.admin.answers import Answers, etag_of
-from pairbus.broker.admin.atom import SERVICE_BUS, Entry, content_of, leaf, tag, timestamp
+from pairbus.broker.admin.atom import SERVICE_BUS, Element, Entry, content_of, leaf, tag, timestamp
 from pairbus.broker.admin.requests import Call, Target, read_call
-from pairbus.broker.admin.xml_reader import read_queue, read_rule, read_subscription, read_topic
+from pairbus.broker.admin.xml_reader import D, read_description, read_rule
 from pairbus.broker.auth.sas import Claims, KeyRing
 from pairbus.broker.auth.tokens import verify_token
 from pairbus.broker.entities.errors import (
-    ArgumentError,
     BrokerError,
     EntityNotFoundError,
     PreconditionFailedError,
@@ -37,6 +37,7 @@ from pairbus.broker.entities.errors import (
 )
 from pairbus.broker.entities.model import (
     AccessRight,
+    EntityDescription,
     QueueDescription,
     RuleDescription,
     SubscriptionDescription,
@@ -50,13 +51,13 @@ if TYPE_CHECKING:
     from pairbus.broker.namespace.namespace import Namespace
 
 PAGE = 100
-"""Entities of one page at most."""
+"""The largest number of entities on one page."""
 
 T = TypeVar("T")
 
 
 class MethodNotAllowedError(BrokerError):
-    """The path exists, and this is not what one can do with it."""
+    """The path exists, but it does not support the method."""
 
     http_status = 405
 
@@ -65,8 +66,8 @@ class AdminApi:
     """Answers the requests of administration clients.
 
     Args:
-        namespace: What is administered.
-        keys: Who may do it.
+        namespace: The namespace that is administered.
+        keys: The keys that tokens are verified with.
         now: The time in seconds since the epoch, for the expiry of tokens.
         created_at: When the namespace was created, in seconds since the epoch.
     """
@@ -85,7 +86,7 @@ class AdminApi:
         self._answers = Answers(namespace, now, self._created)
 
     def handle(self, request: Request) -> Response:
-        """Answer one request; a refusal is an answer too."""
+        """Answer one request; a refused request is answered with an error document."""
         where = request.target.partition("?")[0]
         try:
             call = read_call(request, self._namespace.name)
@@ -157,32 +158,38 @@ class AdminApi:
             return None
 
     def _put_entity(self, call: Call) -> Response:
-        name = call.target.entity
+        name, namespace = call.target.entity, self._namespace
         element = content_of(call.request.body, "QueueDescription", "TopicDescription")
-        if not call.has_message_size and element.find("MaxMessageSizeInKilobytes") is not None:
-            raise ArgumentError("MaxMessageSizeInKilobytes needs api-version 2021-05 or later.")
-        is_queue = element.name == "QueueDescription"
-        if not self._is_update(call):
-            if is_queue:
-                queue = read_queue(element, name, None)
-                self._check_forward(call, queue)
-                created = self._answers.describe(call, self._namespace.create_queue(queue))
-            else:
-                topic = read_topic(element, name, None)
-                created = self._answers.describe(call, self._namespace.create_topic(topic))
-            return self._answers.entry(201, created)
-        if is_queue:
-            old_queue = self._namespace.get_queue(name)
-            self._check_match(call, old_queue)
-            queue = read_queue(element, name, old_queue)
-            self._check_forward(call, queue)
-            changed = self._answers.describe(call, self._namespace.update_queue(queue))
+        if element.name == "QueueDescription":
+            old_queue = namespace.get_queue(name) if call.is_update else None
+            queue = self._read(call, element, QueueDescription(name), old_queue)
+            changed: EntityDescription = (
+                namespace.create_queue(queue)
+                if old_queue is None
+                else namespace.update_queue(queue)
+            )
         else:
-            old_topic = self._namespace.get_topic(name)
-            self._check_match(call, old_topic)
-            topic = read_topic(element, name, old_topic)
-            changed = self._answers.describe(call, self._namespace.update_topic(topic))
-        return self._answers.entry(200, changed)
+            old_topic = namespace.get_topic(name) if call.is_update else None
+            topic = self._read(call, element, TopicDescription(name), old_topic)
+            changed = (
+                namespace.create_topic(topic)
+                if old_topic is None
+                else namespace.update_topic(topic)
+            )
+        return self._changed(call, changed)
+
+    def _read(self, call: Call, element: Element, start: D, old: D | None) -> D:
+        """The description of a request; refused if the client may not make this change."""
+        if old is not None:
+            self._check_match(call, old)
+            start = replace(start, name=old.name)
+        description = read_description(element, start, old, call.api_version)
+        self._check_forward(call, description)
+        return description
+
+    def _changed(self, call: Call, description: EntityDescription) -> Response:
+        status = 200 if call.is_update else 201
+        return self._answers.entry(status, self._answers.describe(call, description))
 
     def _delete_entity(self, call: Call) -> Response:
         found = self._find_entity(call.target.entity)
@@ -203,26 +210,23 @@ class AdminApi:
         return self._answers.entry(200, self._answers.describe(call, found))
 
     def _put_subscription(self, call: Call) -> Response:
-        target = call.target
+        target, namespace = call.target, self._namespace
         element = content_of(call.request.body, "SubscriptionDescription")
-        if self._is_update(call):
-            old = self._namespace.get_subscription(target.entity, target.subscription)
-            self._check_match(call, old)
-            changed = read_subscription(element, target.entity, target.subscription, old)
-            self._check_forward(call, changed)
-            changed = self._namespace.update_subscription(changed)
-            return self._answers.entry(200, self._answers.describe(call, changed))
-        topic = self._namespace.get_topic(target.entity)
-        subscription = read_subscription(element, topic.name, target.subscription, None)
-        self._check_forward(call, subscription)
+        start = SubscriptionDescription(
+            namespace.get_topic(target.entity).name, target.subscription
+        )
+        if call.is_update:
+            old = namespace.get_subscription(target.entity, target.subscription)
+            subscription = self._read(call, element, start, old)
+            return self._changed(call, namespace.update_subscription(subscription))
+        subscription = self._read(call, element, start, None)
         rule_element = element.find("DefaultRuleDescription")
         rule = None
         if rule_element is not None and not rule_element.is_nil:
             named = rule_element.find("Name")
             rule_name = named.text if named is not None and named.text else "$Default"
             rule = check_rule(read_rule(rule_element, rule_name))
-        created = self._namespace.create_subscription(subscription, rule)
-        return self._answers.entry(201, self._answers.describe(call, created))
+        return self._changed(call, namespace.create_subscription(subscription, rule))
 
     def _delete_subscription(self, call: Call) -> Response:
         target = call.target
@@ -242,7 +246,7 @@ class AdminApi:
         target = call.target
         where = (target.entity, target.subscription)
         rule = check_rule(read_rule(content_of(call.request.body, "RuleDescription"), target.rule))
-        if not self._is_update(call):
+        if not call.is_update:
             created = self._namespace.create_rule(*where, rule)
             return self._answers.entry(201, self._answers.describe_rule(call, created))
         old = self._namespace.get_rule(*where, target.rule)
@@ -283,7 +287,7 @@ class AdminApi:
         call: Call,
         path: str,
         title: str,
-        found: Sequence[QueueDescription | TopicDescription | SubscriptionDescription],
+        found: Sequence[EntityDescription],
     ) -> Response:
         page, next_href = self._slice(call, found, path)
         return self._answers.feed(
@@ -317,9 +321,6 @@ class AdminApi:
 
     # --- conditions -------------------------------------------------------------------------------
 
-    def _is_update(self, call: Call) -> bool:
-        return "if-match" in call.request.headers
-
     def _check_match(self, call: Call, description: Description) -> None:
         wanted = call.request.headers.get("if-match", "*").strip()
         if wanted != "*" and etag_of(description) not in {
@@ -329,17 +330,13 @@ class AdminApi:
                 "The entity has been changed since it was read (If-Match does not match its ETag)."
             )
 
-    def _check_forward(
-        self, call: Call, description: QueueDescription | SubscriptionDescription
-    ) -> None:
-        """Who forwards must have a right on the target: by the token, or by a second one."""
-        for header, target in (
-            ("servicebussupplementaryauthorization", description.forward_to),
-            (
-                "servicebusdlqsupplementaryauthorization",
-                description.forward_dead_lettered_messages_to,
-            ),
+    def _check_forward(self, call: Call, description: EntityDescription) -> None:
+        """Forwarding needs a right on the target, shown by the token or by a second one."""
+        for header, field in (
+            ("servicebussupplementaryauthorization", "forward_to"),
+            ("servicebusdlqsupplementaryauthorization", "forward_dead_lettered_messages_to"),
         ):
+            target = getattr(description, field, None)
             if not target or self._claims(call, "authorization", call.target.path).allows(
                 AccessRight.MANAGE, target
             ):

@@ -1,4 +1,4 @@
-"""Requests of administration clients, understood: what they are about and how to answer."""
+"""Parsed requests of administration clients: target, query and API version."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ API_VERSIONS = ("2017-04", "2021-05", "2024-05")
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a request is about: the parts of its path."""
+    """The resource that a request names, by the parts of its path."""
 
     kind: str
     entity: str = ""
@@ -24,7 +24,7 @@ class Target:
 
     @property
     def path(self) -> str:
-        """The path of the entity, whose Manage claim is needed; empty for the namespace."""
+        """The path of the entity that needs a Manage claim; empty for the namespace."""
         if self.subscription:
             return subscription_path(self.entity, self.subscription)
         return self.entity
@@ -32,7 +32,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request that was understood: where it goes and in which words the answer is given."""
+    """A parsed request."""
 
     request: Request
     target: Target
@@ -41,9 +41,9 @@ class Call:
     api_version: str
 
     @property
-    def has_message_size(self) -> bool:
-        """Whether the version of the API knows MaxMessageSizeInKilobytes."""
-        return self.api_version >= "2021-05"
+    def is_update(self) -> bool:
+        """Whether a PUT changes an entity that exists, instead of creating one."""
+        return "if-match" in self.request.headers
 
     def href(self, path: str) -> str:
         """The address of a resource."""

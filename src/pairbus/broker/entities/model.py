@@ -1,40 +1,29 @@
-"""What an entity is: descriptions of queues, topics, subscriptions and rules.
+"""Descriptions of queues, topics and subscriptions.
 
 The dataclasses are frozen and their fields are named as in the properties objects of
-``azure.servicebus.management``, so that what a user sets is found under the name the user knows.
-A description is plain data: :meth:`validated` checks it against the limits of the service and
-returns it with the service's defaults filled in; :func:`check_update` says what may not change;
-:func:`check_forwarding` needs to look at the other entities of the namespace.
+``azure.servicebus.management``. Every field but the name is a row of the table in
+:mod:`~pairbus.broker.entities.model_table`, and the fields stand in the order in which the
+service writes them as XML.
 """
+
+# ruff: noqa: RUF009  (the calls make dataclass fields)
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import TypeAlias
+from typing import Self, TypeAlias
 
+from pairbus.broker.entities import model_table as table
 from pairbus.broker.entities.errors import ArgumentError
 from pairbus.broker.entities.model_limits import (
-    DEFAULT_MAX_MESSAGE_KILOBYTES,
-    MAX_DELIVERY_COUNT,
-    MAX_USER_METADATA,
-    check_delivery_count,
-    check_express,
-    check_idle,
-    check_lock,
-    check_message_size,
-    check_metadata,
     check_name,
     check_path,
-    check_size,
-    check_targets,
-    check_ttl,
-    check_window,
     entity_key,
     subscription_path,
 )
+from pairbus.broker.entities.model_properties import AvailabilityStatus, EntityStatus, columns
 from pairbus.broker.entities.model_rules import (
     DEFAULT_RULE,
     AccessRight,
@@ -46,24 +35,12 @@ from pairbus.broker.entities.model_rules import (
     SqlAction,
     SqlFilter,
     TrueFilter,
-    check_authorization_rules,
 )
-from pairbus.broker.entities.model_values import (
-    MAX_DURATION,
-    Pairs,
-    Scalar,
-    TypedValue,
-    format_duration,
-    parse_duration,
-    parse_typed,
-)
+from pairbus.broker.entities.model_values import MAX_DURATION, TypedValue
 
 __all__ = [
-    "DEFAULT_MAX_MESSAGE_KILOBYTES",
     "DEFAULT_RULE",
-    "MAX_DELIVERY_COUNT",
     "MAX_DURATION",
-    "MAX_USER_METADATA",
     "AccessRight",
     "AuthorizationRule",
     "AvailabilityStatus",
@@ -71,12 +48,10 @@ __all__ = [
     "EntityDescription",
     "EntityStatus",
     "FalseFilter",
-    "Pairs",
     "QueueDescription",
     "RuleDescription",
     "RuleFilter",
     "RuntimeProperties",
-    "Scalar",
     "SqlAction",
     "SqlFilter",
     "SubscriptionDescription",
@@ -84,165 +59,135 @@ __all__ = [
     "TrueFilter",
     "TypedValue",
     "check_forwarding",
-    "check_name",
-    "check_path",
     "check_update",
     "entity_key",
-    "format_duration",
-    "parse_duration",
-    "parse_typed",
     "subscription_path",
 ]
 
 
-class EntityStatus(enum.StrEnum):
-    """What an entity lets its users do."""
+@dataclass(frozen=True, slots=True)
+class _Description:
+    """What the three kinds of description share."""
 
-    ACTIVE = "Active"
-    DISABLED = "Disabled"
-    SEND_DISABLED = "SendDisabled"
-    RECEIVE_DISABLED = "ReceiveDisabled"
+    def check_names(self) -> None:
+        """Raise ArgumentError for a name that the service does not accept."""
+        raise NotImplementedError
 
-    @property
-    def can_send(self) -> bool:
-        """Whether messages may be sent to the entity."""
-        return self in (EntityStatus.ACTIVE, EntityStatus.RECEIVE_DISABLED)
-
-    @property
-    def can_receive(self) -> bool:
-        """Whether messages may be received from the entity."""
-        return self in (EntityStatus.ACTIVE, EntityStatus.SEND_DISABLED)
-
-
-class AvailabilityStatus(enum.StrEnum):
-    """Whether the service can serve the entity; here it always can."""
-
-    AVAILABLE = "Available"
+    def validated(self) -> Self:
+        """This description, checked against the limits of the service."""
+        self.check_names()
+        values = {}
+        for column in columns(type(self)).values():
+            values[column.field] = value = getattr(self, column.field)
+            column.property.check(column.xml, value)
+        if values.get("enable_express") and values["requires_duplicate_detection"]:
+            raise ArgumentError(
+                "Both DelayedPersistence property and RequiresDuplicateDetection property cannot "
+                "be enabled together."
+            )
+        size = values.get("max_size_in_megabytes", 1024)
+        if size not in table.SIZES and not values["enable_partitioning"]:
+            raise ArgumentError(f"MaxSizeInMegabytes: {size} is for partitioned entities only.")
+        return replace(self, **{name: None for name, value in values.items() if value == ""})
 
 
 @dataclass(frozen=True, slots=True)
-class QueueDescription:
+class QueueDescription(_Description):
     """A queue as its owner described it."""
 
     name: str
-    lock_duration: timedelta = timedelta(minutes=1)
-    max_size_in_megabytes: int = 1024
-    requires_duplicate_detection: bool = False
-    requires_session: bool = False
-    default_message_time_to_live: timedelta = MAX_DURATION
-    dead_lettering_on_message_expiration: bool = False
-    duplicate_detection_history_time_window: timedelta = timedelta(minutes=10)
-    max_delivery_count: int = 10
-    enable_batched_operations: bool = True
-    authorization_rules: tuple[AuthorizationRule, ...] = ()
-    status: EntityStatus = EntityStatus.ACTIVE
-    forward_to: str | None = None
-    user_metadata: str | None = None
-    auto_delete_on_idle: timedelta = MAX_DURATION
-    enable_partitioning: bool = False
-    enable_express: bool = False
-    forward_dead_lettered_messages_to: str | None = None
-    max_message_size_in_kilobytes: int = DEFAULT_MAX_MESSAGE_KILOBYTES
-    availability_status: AvailabilityStatus = AvailabilityStatus.AVAILABLE
+    lock_duration: timedelta = table.LOCK_DURATION.field()
+    max_size_in_megabytes: int = table.MAX_SIZE_IN_MEGABYTES.field()
+    requires_duplicate_detection: bool = table.REQUIRES_DUPLICATE_DETECTION.field()
+    requires_session: bool = table.REQUIRES_SESSION.field()
+    default_message_time_to_live: timedelta = table.DEFAULT_MESSAGE_TIME_TO_LIVE.field()
+    dead_lettering_on_message_expiration: bool = table.DEAD_LETTERING_ON_EXPIRATION.field()
+    duplicate_detection_history_time_window: timedelta = table.DUPLICATE_WINDOW.field()
+    max_delivery_count: int = table.MAX_DELIVERIES.field()
+    enable_batched_operations: bool = table.ENABLE_BATCHED_OPERATIONS.field(
+        table.SIZE_IN_BYTES, table.MESSAGE_COUNT, table.IS_ANONYMOUS
+    )
+    authorization_rules: tuple[AuthorizationRule, ...] = table.AUTHORIZATION.field()
+    status: EntityStatus = table.STATUS_OF_ENTITY.field()
+    forward_to: str | None = table.FORWARD_TO.field()
+    user_metadata: str | None = table.USER_METADATA.field(
+        *table.TIMES, table.QUEUE_ORDERING, table.COUNT_DETAILS
+    )
+    auto_delete_on_idle: timedelta = table.AUTO_DELETE_ON_IDLE.field()
+    enable_partitioning: bool = table.ENABLE_PARTITIONING.field()
+    availability_status: AvailabilityStatus = table.AVAILABILITY_STATUS.field()
+    enable_express: bool = table.ENABLE_EXPRESS.field()
+    forward_dead_lettered_messages_to: str | None = table.FORWARD_TO.field()
+    max_message_size_in_kilobytes: int = table.MAX_MESSAGE_SIZE_IN_KILOBYTES.field()
 
-    def validated(self) -> QueueDescription:
-        """This description, checked against the service's limits."""
+    def check_names(self) -> None:
+        """Raise ArgumentError for a name that the service does not accept."""
         check_path(self.name)
-        check_lock(self.lock_duration)
-        check_size(self.max_size_in_megabytes, partitioned=self.enable_partitioning)
-        check_ttl(self.default_message_time_to_live)
-        check_window(self.duplicate_detection_history_time_window)
-        check_delivery_count(self.max_delivery_count)
-        check_authorization_rules(self.authorization_rules)
-        check_metadata(self.user_metadata)
-        check_idle(self.auto_delete_on_idle)
-        check_message_size(self.max_message_size_in_kilobytes)
-        check_targets(self.forward_to, self.forward_dead_lettered_messages_to)
-        check_express(self.enable_express, self.requires_duplicate_detection)
-        return replace(
-            self,
-            forward_to=self.forward_to or None,
-            forward_dead_lettered_messages_to=self.forward_dead_lettered_messages_to or None,
-        )
 
 
 @dataclass(frozen=True, slots=True)
-class TopicDescription:
+class TopicDescription(_Description):
     """A topic as its owner described it."""
 
     name: str
-    default_message_time_to_live: timedelta = MAX_DURATION
-    max_size_in_megabytes: int = 1024
-    requires_duplicate_detection: bool = False
-    duplicate_detection_history_time_window: timedelta = timedelta(minutes=10)
-    enable_batched_operations: bool = True
-    filtering_messages_before_publishing: bool = False
-    authorization_rules: tuple[AuthorizationRule, ...] = ()
-    status: EntityStatus = EntityStatus.ACTIVE
-    user_metadata: str | None = None
-    support_ordering: bool = True
-    auto_delete_on_idle: timedelta = MAX_DURATION
-    enable_partitioning: bool = False
-    enable_express: bool = False
-    max_message_size_in_kilobytes: int = DEFAULT_MAX_MESSAGE_KILOBYTES
-    availability_status: AvailabilityStatus = AvailabilityStatus.AVAILABLE
+    default_message_time_to_live: timedelta = table.DEFAULT_MESSAGE_TIME_TO_LIVE.field()
+    max_size_in_megabytes: int = table.MAX_SIZE_IN_MEGABYTES.field()
+    requires_duplicate_detection: bool = table.REQUIRES_DUPLICATE_DETECTION.field()
+    duplicate_detection_history_time_window: timedelta = table.DUPLICATE_WINDOW.field()
+    enable_batched_operations: bool = table.ENABLE_BATCHED_OPERATIONS.field(table.SIZE_IN_BYTES)
+    filtering_messages_before_publishing: bool = table.FILTERING_BEFORE_PUBLISHING.field(
+        table.IS_ANONYMOUS
+    )
+    authorization_rules: tuple[AuthorizationRule, ...] = table.AUTHORIZATION.field()
+    status: EntityStatus = table.STATUS_OF_TOPIC.field()
+    user_metadata: str | None = table.USER_METADATA.field(*table.TIMES)
+    support_ordering: bool = table.SUPPORT_ORDERING.field(
+        table.COUNT_DETAILS, table.SUBSCRIPTION_COUNT
+    )
+    auto_delete_on_idle: timedelta = table.AUTO_DELETE_ON_IDLE.field()
+    enable_partitioning: bool = table.ENABLE_PARTITIONING.field()
+    availability_status: AvailabilityStatus = table.AVAILABILITY_STATUS.field(
+        table.SUBSCRIPTION_PARTITIONING
+    )
+    enable_express: bool = table.ENABLE_EXPRESS.field()
+    max_message_size_in_kilobytes: int = table.MAX_MESSAGE_SIZE_IN_KILOBYTES.field()
 
-    def validated(self) -> TopicDescription:
-        """This description, checked against the service's limits."""
+    def check_names(self) -> None:
+        """Raise ArgumentError for a name that the service does not accept."""
         check_path(self.name)
-        check_size(self.max_size_in_megabytes, partitioned=self.enable_partitioning)
-        check_ttl(self.default_message_time_to_live)
-        check_window(self.duplicate_detection_history_time_window)
-        check_authorization_rules(self.authorization_rules)
-        check_metadata(self.user_metadata)
-        check_idle(self.auto_delete_on_idle)
-        check_message_size(self.max_message_size_in_kilobytes)
-        check_express(self.enable_express, self.requires_duplicate_detection)
-        if self.status is EntityStatus.RECEIVE_DISABLED:
-            raise ArgumentError("The status ReceiveDisabled does not apply to a topic.")
-        return self
 
 
 @dataclass(frozen=True, slots=True)
-class SubscriptionDescription:
+class SubscriptionDescription(_Description):
     """A subscription of a topic as its owner described it."""
 
     topic_name: str
     name: str
-    lock_duration: timedelta = timedelta(minutes=1)
-    requires_session: bool = False
-    default_message_time_to_live: timedelta = MAX_DURATION
-    dead_lettering_on_message_expiration: bool = False
-    dead_lettering_on_filter_evaluation_exceptions: bool = True
-    max_delivery_count: int = 10
-    enable_batched_operations: bool = True
-    status: EntityStatus = EntityStatus.ACTIVE
-    forward_to: str | None = None
-    user_metadata: str | None = None
-    forward_dead_lettered_messages_to: str | None = None
-    auto_delete_on_idle: timedelta = MAX_DURATION
-    availability_status: AvailabilityStatus = AvailabilityStatus.AVAILABLE
+    lock_duration: timedelta = table.LOCK_DURATION.field()
+    requires_session: bool = table.REQUIRES_SESSION.field()
+    default_message_time_to_live: timedelta = table.DEFAULT_MESSAGE_TIME_TO_LIVE.field()
+    dead_lettering_on_message_expiration: bool = table.DEAD_LETTERING_ON_EXPIRATION.field()
+    dead_lettering_on_filter_evaluation_exceptions: bool = (
+        table.DEAD_LETTERING_ON_FILTER_ERROR.field(table.MESSAGE_COUNT)
+    )
+    max_delivery_count: int = table.MAX_DELIVERIES.field()
+    enable_batched_operations: bool = table.ENABLE_BATCHED_OPERATIONS.field()
+    status: EntityStatus = table.STATUS_OF_ENTITY.field()
+    forward_to: str | None = table.FORWARD_TO.field(*table.TIMES)
+    user_metadata: str | None = table.USER_METADATA.field(table.COUNT_DETAILS)
+    forward_dead_lettered_messages_to: str | None = table.FORWARD_TO.field()
+    auto_delete_on_idle: timedelta = table.AUTO_DELETE_ON_IDLE.field()
+    availability_status: AvailabilityStatus = table.AVAILABILITY_STATUS.field()
 
     @property
     def path(self) -> str:
         """The address of the subscription, ``<topic>/Subscriptions/<name>``."""
         return subscription_path(self.topic_name, self.name)
 
-    def validated(self) -> SubscriptionDescription:
-        """This description, checked against the service's limits."""
+    def check_names(self) -> None:
+        """Raise ArgumentError for a name that the service does not accept."""
         check_path(self.topic_name)
         check_name(self.name, "subscription")
-        check_lock(self.lock_duration)
-        check_ttl(self.default_message_time_to_live)
-        check_delivery_count(self.max_delivery_count)
-        check_metadata(self.user_metadata)
-        check_idle(self.auto_delete_on_idle)
-        check_targets(self.forward_to, self.forward_dead_lettered_messages_to)
-        return replace(
-            self,
-            forward_to=self.forward_to or None,
-            forward_dead_lettered_messages_to=self.forward_dead_lettered_messages_to or None,
-        )
 
 
 EntityDescription: TypeAlias = QueueDescription | TopicDescription | SubscriptionDescription
@@ -265,34 +210,25 @@ class RuntimeProperties:
     subscription_count: int = 0
 
 
-_CANNOT_CHANGE = (
-    ("requires_session", "RequiresSession"),
-    ("requires_duplicate_detection", "RequiresDuplicateDetection"),
-    ("enable_partitioning", "EnablePartitioning"),
-)
-
-
 def check_update(old: EntityDescription, new: EntityDescription) -> None:
-    """Refuse an update that changes what is fixed at creation."""
-    for attribute, shown in _CANNOT_CHANGE:
-        if getattr(old, attribute, None) != getattr(new, attribute, None):
+    """Refuse an update that changes a property which is fixed at creation."""
+    for column in columns(type(old)).values():
+        if column.property.is_fixed and getattr(old, column.field) != getattr(new, column.field):
             raise ArgumentError(
-                f"The value for the {shown} property of an existing entity cannot be changed."
+                f"The value for the {column.xml} property of an existing entity cannot be changed."
             )
 
 
 def check_forwarding(
     description: EntityDescription, find: Callable[[str], EntityDescription | None]
 ) -> None:
-    """Refuse to forward to what does not exist; *find* gives the queue or topic of a path.
+    """Refuse to forward to an entity that does not exist; *find* looks up a path.
 
-    A circle is no error, as in the service: a message that goes round ends at the hop limit.
+    A circle is accepted, as in the service: its messages end at the hop limit.
     """
-    if isinstance(description, TopicDescription):
-        return
-    for shown, target in (
-        ("ForwardTo", description.forward_to),
-        ("ForwardDeadLetteredMessagesTo", description.forward_dead_lettered_messages_to),
-    ):
+    for column in columns(type(description)).values():
+        if column.property is not table.FORWARD_TO:
+            continue
+        target = getattr(description, column.field)
         if target and find(target) is None:
-            raise ArgumentError(f"{shown}: the entity '{target}' does not exist.")
+            raise ArgumentError(f"{column.xml}: the entity '{target}' does not exist.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import TypeAlias
 
@@ -60,6 +60,10 @@ class CorrelationFilter:
     properties: Pairs = ()
 
 
+CORRELATION_FIELDS = tuple(f.name for f in fields(CorrelationFilter) if f.name != "properties")
+"""The message properties that a correlation filter can compare, in the order of the XML."""
+
+
 @dataclass(frozen=True, slots=True)
 class SqlAction:
     """Changes the copy of a message that a rule lets into its subscription."""
@@ -99,7 +103,7 @@ class RuleDescription:
 
 
 def check_pairs(pairs: Pairs, what: str) -> None:
-    """Refuse too many, doubled or mistyped parameters."""
+    """Refuse too many parameters, duplicate keys and values that do not fit their type."""
     at_most(len(pairs), MAX_RULE_PROPERTIES, what, "entries")
     if len({key for key, _ in pairs}) != len(pairs):
         raise ArgumentError(f"{what} names a key twice.")
@@ -151,7 +155,7 @@ class AuthorizationRule:
 
 
 def check_authorization_rules(rules: tuple[AuthorizationRule, ...]) -> None:
-    """Refuse too many or doubled authorization rules."""
+    """Refuse too many authorization rules and duplicate names."""
     at_most(len(rules), MAX_AUTHORIZATION_RULES, "AuthorizationRules", "rules")
     names = [rule.validated().key_name.lower() for rule in rules]
     if len(set(names)) != len(names):

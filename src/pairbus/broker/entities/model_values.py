@@ -20,8 +20,8 @@ class TypedValue:
     """A value of a rule with its XML schema type, kept as it was written.
 
     ``type`` is the local name of the XML schema type (``string``, ``int``, ``long``, ``double``,
-    ``boolean``, ``dateTime``, ``duration``, …) and ``text`` its lexical form, so that what was set
-    comes back exactly; :attr:`value` is what filters compute with.
+    ``boolean``, ``dateTime``, ``duration``, …) and ``text`` its lexical form, so that a value
+    is returned exactly; :attr:`value` is the Python value that filters use.
     """
 
     type: str
@@ -31,6 +31,20 @@ class TypedValue:
     def value(self) -> Scalar:
         """The value as a Python object; ArgumentError when the text does not fit the type."""
         return parse_typed(self.type, self.text)
+
+    @classmethod
+    def of(cls, value: object) -> TypedValue:
+        """A Python value with its XML schema type; a value of another type becomes a string."""
+        match value:
+            case bool():
+                return cls("boolean", str(value).lower())
+            case int():
+                return cls("long", str(int(value)))
+            case float():
+                return cls("double", repr(float(value)))
+            case datetime():
+                return cls("dateTime", value.isoformat())
+        return cls("string", str(value))
 
 
 Scalar: TypeAlias = "str | int | float | bool | datetime | timedelta | None"

@@ -18,12 +18,12 @@ from pairbus.broker.entities.errors import ArgumentError
 from pairbus.broker.entities.model import (
     CorrelationFilter,
     FalseFilter,
-    Pairs,
     RuleDescription,
     RuleFilter,
     SqlFilter,
     TrueFilter,
 )
+from pairbus.broker.entities.model_values import Pairs
 from pairbus.broker.filters.ast import (
     Arithmetic,
     Compare,

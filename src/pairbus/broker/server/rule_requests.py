@@ -17,20 +17,10 @@ from pairbus.broker.entities.model import (
     TrueFilter,
     TypedValue,
 )
+from pairbus.broker.entities.model_rules import CORRELATION_FIELDS
 
 if TYPE_CHECKING:
     from pairbus.broker.namespace.namespace import Namespace
-
-_CORRELATION = {
-    "correlation-id": "correlation_id",
-    "message-id": "message_id",
-    "to": "to",
-    "reply-to": "reply_to",
-    "label": "label",
-    "session-id": "session_id",
-    "reply-to-session-id": "reply_to_session_id",
-    "content-type": "content_type",
-}
 
 
 def add_rule(namespace: Namespace, entity: str, body: dict[Any, Any]) -> None:
@@ -65,8 +55,8 @@ def _filter(described: dict[Any, Any]) -> RuleFilter:
         wanted = described["correlation-filter"]
         values = {
             field: str(wanted[name])
-            for name, field in _CORRELATION.items()
-            if wanted.get(name) is not None
+            for field in CORRELATION_FIELDS
+            if wanted.get(name := field.replace("_", "-")) is not None
         }
         pairs = tuple(
             (str(key), _typed(value)) for key, value in (wanted.get("properties") or {}).items()
@@ -81,12 +71,6 @@ def _filter(described: dict[Any, Any]) -> RuleFilter:
 
 
 def _typed(value: Any) -> TypedValue:
-    if isinstance(value, bool):
-        return TypedValue("boolean", str(value).lower())
     if isinstance(value, Timestamp):
-        return TypedValue("dateTime", datetime.fromtimestamp(value / 1000, UTC).isoformat())
-    if isinstance(value, int):
-        return TypedValue("long", str(int(value)))
-    if isinstance(value, float):
-        return TypedValue("double", repr(float(value)))
-    return TypedValue("string", str(value))
+        return TypedValue.of(datetime.fromtimestamp(value / 1000, UTC))
+    return TypedValue.of(value)
