@@ -42,7 +42,7 @@ from azure.servicebus.exceptions import (
 
 from pairbus.exceptions import PairingError
 
-__all__ = ["TABLE", "Row", "Verdict", "classify", "condition_of"]
+__all__ = ["TABLE", "Row", "Verdict", "classify", "condition_of", "is_connection_failure"]
 
 logger = logging.getLogger("pairbus.classify")
 
@@ -150,6 +150,21 @@ def _wraps_network(error: BaseException) -> bool:
             _inner(error), OSError | EOFError | ServiceRequestError | ServiceResponseError
         )
     )
+
+
+def is_connection_failure(error: BaseException) -> bool:
+    """Whether no connection could be made, or it broke: this is the host's, not an entity's."""
+    if isinstance(error, OperationTimeoutError | TimeoutError):
+        return False
+    broken = (
+        ServiceBusConnectionError,
+        ServiceBusCommunicationError,
+        OSError,
+        EOFError,
+        ServiceRequestError,
+        ServiceResponseError,
+    )
+    return isinstance(error, broken) or _wraps_network(error)
 
 
 TABLE: tuple[Row, ...] = (

@@ -142,7 +142,7 @@ def test_no_queue_is_probed_for_a_client_that_is_closed():
 
     pair.remove_queue("a/x-servicebus-transfer/0", OSError("gone"))
 
-    assert pair.queues_left == 0
+    assert pair.rotation.available == ()
     assert pair._probes is None
 
 

@@ -211,7 +211,7 @@ async def test_sender_that_the_application_drops_is_closed(world):
     await sender.send_messages(ServiceBusMessage("a"))
     await client.force_failover("orders")
     await sender.send_messages(ServiceBusMessage("b"))
-    closings = [closing(link._sender) for link in (sender._primary, sender._detour.current)]
+    closings = [closing(link._sender) for link in (sender._primary, sender._backlog.current)]
 
     del sender
     gc.collect()

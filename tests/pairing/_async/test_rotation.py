@@ -1,6 +1,7 @@
 """Backlog queues that fail, and both namespaces down."""
 
 from functools import partial
+from time import monotonic
 
 import pytest
 from azure.servicebus import ServiceBusMessage
@@ -16,6 +17,7 @@ from pairbus import events
 from pairbus.exceptions import PairUnavailableError, PartlySentError
 from pairbus.pairing._async.link import Link
 from pairbus.pairing.runtime import asleep, aspawn
+from pairbus.testing import FaultProxy
 
 pytestmark = [pytest.mark.sdk, pytest.mark.slow]
 
@@ -23,7 +25,7 @@ pytestmark = [pytest.mark.sdk, pytest.mark.slow]
 def pick(sender, path):
     """Let chance pick `path` for the sender."""
     make = partial(sender._pair.secondary.get_queue_sender, path)
-    sender._detour.current = Link(make, path, path)
+    sender._backlog.current = Link(make, path, path)
 
 
 def queues(client):
@@ -178,7 +180,7 @@ async def test_closing_a_sender_in_use_closes_that_sender_alone(world):
 
 
 async def test_both_namespaces_down_names_both_causes(world):
-    client = await world.pair(failover_interval=3600)
+    client = await world.pair(failover_interval=3600, send_timeout=1)
     sender = world.keep(client.get_queue_sender("orders"))
     world.primary.kill()
     world.secondary.kill()
@@ -198,10 +200,8 @@ async def test_both_namespaces_down_names_both_causes(world):
     assert "Secondary: ServiceBusConnectionError" in str(error)
     assert world.seen.of(events.PairUnavailable)
 
-    # With no queue left in rotation the answer is quick, and still says why.
-    with pytest.raises(PairUnavailableError, match="No backlog queue is in rotation") as caught:
-        await sender.send_messages(ServiceBusMessage("c"))
-    assert "transfer/0: ServiceBusConnectionError" in str(caught.value)
+    # The namespace failed as a whole: that is no reason to remove a queue.
+    assert world.seen.of(events.BacklogQueueRemoved) == []
 
 
 async def test_oversize_message_or_missing_right_evicts_nothing(world):
@@ -242,7 +242,7 @@ async def test_busy_backlog_queue_is_waited_out(world):
 
 @pytest.mark.parametrize("is_batch", [False, True])
 async def test_failure_half_way_says_what_was_taken_and_what_was_not(world, is_batch):
-    client = await world.pair(backlog_queue_count=1)
+    client = await world.pair(backlog_queue_count=1, send_timeout=2)
     await client.force_failover("orders")
     sender = world.keep(client.get_queue_sender("orders"))
     client._pair.batch_limit = 5_000
@@ -252,7 +252,7 @@ async def test_failure_half_way_says_what_was_taken_and_what_was_not(world, is_b
         what = await sender.create_message_batch()
         for item in messages:
             what.add_message(item)
-    world.secondary.faults.reject("amqp:internal-error", nth=2)
+    world.secondary.faults.reject("amqp:resource-limit-exceeded", nth=2)
 
     with pytest.raises(PartlySentError) as caught:
         await sender.send_messages(what)
@@ -264,3 +264,115 @@ async def test_failure_half_way_says_what_was_taken_and_what_was_not(world, is_b
     assert [m.message_id for m in error.not_taken] == ["4", "5", "6", "7", "8", "9"]
     assert isinstance(error.cause, PairUnavailableError)
     assert "took 4 of 10" in str(error)
+
+
+@pytest.fixture
+def proxy(world):
+    with FaultProxy(world.secondary.connection_string) as made:
+        yield made
+
+
+async def fail_over(world, proxy, senders, **options):
+    """A client whose secondary is behind the proxy, failed over, with open backlog links."""
+    client = await world.pair(
+        secondary=world.secondary_client(proxy.connection_string),
+        backlog_queue_count=10,
+        **options,
+    )
+    await client.force_failover("orders")
+    made = [world.keep(client.get_queue_sender("orders")) for _ in range(senders)]
+    for sender in made:
+        await sender.send_messages(ServiceBusMessage("opens"))
+    return client, made
+
+
+async def send_in_parallel(senders):
+    """Send one message with each sender; returns what was raised."""
+    failures = []
+
+    async def send(sender):
+        try:
+            await sender.send_messages(ServiceBusMessage("during"))
+        except ServiceBusError as error:
+            failures.append(error)
+
+    tasks = [aspawn(send, sender) for sender in senders]
+    return tasks, failures
+
+
+@pytest.mark.parametrize("seconds", [0.3, 2])
+async def test_secondary_that_blips_costs_no_queue_and_no_send(world, proxy, seconds):
+    client, senders = await fail_over(world, proxy, 4)
+    proxy.mode = "refuse"
+    tasks, failures = await send_in_parallel(senders)
+    await asleep(seconds)
+    proxy.mode = "pass"
+
+    assert all([await task.join(20) for task in tasks])
+
+    assert failures == []
+    assert world.seen.of(events.BacklogQueueRemoved) == []
+    assert all(status.in_rotation for status in client.status().backlog_queues)
+    assert len(world.backlog()) == 8
+
+
+async def test_one_reset_of_a_healthy_secondary_with_many_senders_costs_no_queue(world, proxy):
+    client, senders = await fail_over(world, proxy, 12, send_timeout=20)
+    proxy.mode = "reset"
+    proxy.mode = "pass"
+
+    tasks, failures = await send_in_parallel(senders)
+    assert all([await task.join(30) for task in tasks])
+
+    assert failures == []
+    assert all(status.in_rotation for status in client.status().backlog_queues)
+
+
+async def test_after_an_outage_of_the_secondary_the_next_send_succeeds(world, proxy):
+    """Sends that gave up have not emptied the rotation."""
+    client, (sender,) = await fail_over(world, proxy, 1)
+    proxy.mode = "refuse"
+    for _ in range(3):
+        with pytest.raises(PairUnavailableError):
+            await sender.send_messages(ServiceBusMessage("lost"), timeout=0.5)
+    proxy.mode = "pass"
+
+    await sender.send_messages(ServiceBusMessage("after"))
+
+    assert {m.body for m in world.backlog()} == {b"opens", b"after"}
+    assert all(status.in_rotation for status in client.status().backlog_queues)
+    assert world.seen.of(events.BacklogQueueRemoved) == []
+
+
+async def test_with_no_queue_in_rotation_the_one_that_failed_longest_ago_is_tried(world):
+    client = await world.pair(backlog_cooldown=3600)
+    await client.force_failover("orders")
+    sender = world.keep(client.get_queue_sender("orders"))
+    fault = world.secondary.faults.reject("amqp:resource-limit-exceeded")
+    with pytest.raises(PairUnavailableError):
+        await sender.send_messages(ServiceBusMessage("a"))
+    assert not any(status.in_rotation for status in client.status().backlog_queues)
+    longest = world.seen.of(events.BacklogQueueRemoved)[0].entity
+    fault.clear()
+
+    await sender.send_messages(ServiceBusMessage("b"))
+
+    assert world.bodies(world.secondary, longest) == [b"b"]
+    assert queues(client)[longest].in_rotation
+
+
+async def test_silent_queue_is_left_half_way_and_removed_when_another_answers(world):
+    client = await world.pair()
+    await client.force_failover("orders")
+    sender = world.keep(client.get_queue_sender("orders"))
+    bad, good = (f"contoso/x-servicebus-transfer/{index}" for index in range(2))
+    pick(sender, bad)
+    await sender.send_messages(ServiceBusMessage("opens"))
+    world.secondary.faults.hang(bad, take=False)
+
+    started = monotonic()
+    await sender.send_messages(ServiceBusMessage("a"), timeout=5)
+
+    assert monotonic() - started < 5
+    assert world.bodies(world.secondary, good) == [b"a"]
+    assert not queues(client)[bad].in_rotation

@@ -212,7 +212,7 @@ def test_sender_that_the_application_drops_is_closed(world):
     sender.send_messages(ServiceBusMessage("a"))
     client.force_failover("orders")
     sender.send_messages(ServiceBusMessage("b"))
-    closings = [closing(link._sender) for link in (sender._primary, sender._detour.current)]
+    closings = [closing(link._sender) for link in (sender._primary, sender._backlog.current)]
 
     del sender
     gc.collect()

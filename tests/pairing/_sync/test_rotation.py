@@ -2,6 +2,7 @@
 """Backlog queues that fail, and both namespaces down."""
 
 from functools import partial
+from time import monotonic
 
 import pytest
 from azure.servicebus import ServiceBusMessage
@@ -17,6 +18,7 @@ from pairbus import events
 from pairbus.exceptions import PairUnavailableError, PartlySentError
 from pairbus.pairing._sync.link import Link
 from pairbus.pairing.runtime import sleep, spawn
+from pairbus.testing import FaultProxy
 
 pytestmark = [pytest.mark.sdk, pytest.mark.slow]
 
@@ -24,7 +26,7 @@ pytestmark = [pytest.mark.sdk, pytest.mark.slow]
 def pick(sender, path):
     """Let chance pick `path` for the sender."""
     make = partial(sender._pair.secondary.get_queue_sender, path)
-    sender._detour.current = Link(make, path, path)
+    sender._backlog.current = Link(make, path, path)
 
 
 def queues(client):
@@ -179,7 +181,7 @@ def test_closing_a_sender_in_use_closes_that_sender_alone(world):
 
 
 def test_both_namespaces_down_names_both_causes(world):
-    client = world.pair(failover_interval=3600)
+    client = world.pair(failover_interval=3600, send_timeout=1)
     sender = world.keep(client.get_queue_sender("orders"))
     world.primary.kill()
     world.secondary.kill()
@@ -199,10 +201,8 @@ def test_both_namespaces_down_names_both_causes(world):
     assert "Secondary: ServiceBusConnectionError" in str(error)
     assert world.seen.of(events.PairUnavailable)
 
-    # With no queue left in rotation the answer is quick, and still says why.
-    with pytest.raises(PairUnavailableError, match="No backlog queue is in rotation") as caught:
-        sender.send_messages(ServiceBusMessage("c"))
-    assert "transfer/0: ServiceBusConnectionError" in str(caught.value)
+    # The namespace failed as a whole: that is no reason to remove a queue.
+    assert world.seen.of(events.BacklogQueueRemoved) == []
 
 
 def test_oversize_message_or_missing_right_evicts_nothing(world):
@@ -243,7 +243,7 @@ def test_busy_backlog_queue_is_waited_out(world):
 
 @pytest.mark.parametrize("is_batch", [False, True])
 def test_failure_half_way_says_what_was_taken_and_what_was_not(world, is_batch):
-    client = world.pair(backlog_queue_count=1)
+    client = world.pair(backlog_queue_count=1, send_timeout=2)
     client.force_failover("orders")
     sender = world.keep(client.get_queue_sender("orders"))
     client._pair.batch_limit = 5_000
@@ -253,7 +253,7 @@ def test_failure_half_way_says_what_was_taken_and_what_was_not(world, is_batch):
         what = sender.create_message_batch()
         for item in messages:
             what.add_message(item)
-    world.secondary.faults.reject("amqp:internal-error", nth=2)
+    world.secondary.faults.reject("amqp:resource-limit-exceeded", nth=2)
 
     with pytest.raises(PartlySentError) as caught:
         sender.send_messages(what)
@@ -265,3 +265,115 @@ def test_failure_half_way_says_what_was_taken_and_what_was_not(world, is_batch):
     assert [m.message_id for m in error.not_taken] == ["4", "5", "6", "7", "8", "9"]
     assert isinstance(error.cause, PairUnavailableError)
     assert "took 4 of 10" in str(error)
+
+
+@pytest.fixture
+def proxy(world):
+    with FaultProxy(world.secondary.connection_string) as made:
+        yield made
+
+
+def fail_over(world, proxy, senders, **options):
+    """A client whose secondary is behind the proxy, failed over, with open backlog links."""
+    client = world.pair(
+        secondary=world.secondary_client(proxy.connection_string),
+        backlog_queue_count=10,
+        **options,
+    )
+    client.force_failover("orders")
+    made = [world.keep(client.get_queue_sender("orders")) for _ in range(senders)]
+    for sender in made:
+        sender.send_messages(ServiceBusMessage("opens"))
+    return client, made
+
+
+def send_in_parallel(senders):
+    """Send one message with each sender; returns what was raised."""
+    failures = []
+
+    def send(sender):
+        try:
+            sender.send_messages(ServiceBusMessage("during"))
+        except ServiceBusError as error:
+            failures.append(error)
+
+    tasks = [spawn(send, sender) for sender in senders]
+    return tasks, failures
+
+
+@pytest.mark.parametrize("seconds", [0.3, 2])
+def test_secondary_that_blips_costs_no_queue_and_no_send(world, proxy, seconds):
+    client, senders = fail_over(world, proxy, 4)
+    proxy.mode = "refuse"
+    tasks, failures = send_in_parallel(senders)
+    sleep(seconds)
+    proxy.mode = "pass"
+
+    assert all([task.join(20) for task in tasks])
+
+    assert failures == []
+    assert world.seen.of(events.BacklogQueueRemoved) == []
+    assert all(status.in_rotation for status in client.status().backlog_queues)
+    assert len(world.backlog()) == 8
+
+
+def test_one_reset_of_a_healthy_secondary_with_many_senders_costs_no_queue(world, proxy):
+    client, senders = fail_over(world, proxy, 12, send_timeout=20)
+    proxy.mode = "reset"
+    proxy.mode = "pass"
+
+    tasks, failures = send_in_parallel(senders)
+    assert all([task.join(30) for task in tasks])
+
+    assert failures == []
+    assert all(status.in_rotation for status in client.status().backlog_queues)
+
+
+def test_after_an_outage_of_the_secondary_the_next_send_succeeds(world, proxy):
+    """Sends that gave up have not emptied the rotation."""
+    client, (sender,) = fail_over(world, proxy, 1)
+    proxy.mode = "refuse"
+    for _ in range(3):
+        with pytest.raises(PairUnavailableError):
+            sender.send_messages(ServiceBusMessage("lost"), timeout=0.5)
+    proxy.mode = "pass"
+
+    sender.send_messages(ServiceBusMessage("after"))
+
+    assert {m.body for m in world.backlog()} == {b"opens", b"after"}
+    assert all(status.in_rotation for status in client.status().backlog_queues)
+    assert world.seen.of(events.BacklogQueueRemoved) == []
+
+
+def test_with_no_queue_in_rotation_the_one_that_failed_longest_ago_is_tried(world):
+    client = world.pair(backlog_cooldown=3600)
+    client.force_failover("orders")
+    sender = world.keep(client.get_queue_sender("orders"))
+    fault = world.secondary.faults.reject("amqp:resource-limit-exceeded")
+    with pytest.raises(PairUnavailableError):
+        sender.send_messages(ServiceBusMessage("a"))
+    assert not any(status.in_rotation for status in client.status().backlog_queues)
+    longest = world.seen.of(events.BacklogQueueRemoved)[0].entity
+    fault.clear()
+
+    sender.send_messages(ServiceBusMessage("b"))
+
+    assert world.bodies(world.secondary, longest) == [b"b"]
+    assert queues(client)[longest].in_rotation
+
+
+def test_silent_queue_is_left_half_way_and_removed_when_another_answers(world):
+    client = world.pair()
+    client.force_failover("orders")
+    sender = world.keep(client.get_queue_sender("orders"))
+    bad, good = (f"contoso/x-servicebus-transfer/{index}" for index in range(2))
+    pick(sender, bad)
+    sender.send_messages(ServiceBusMessage("opens"))
+    world.secondary.faults.hang(bad, take=False)
+
+    started = monotonic()
+    sender.send_messages(ServiceBusMessage("a"), timeout=5)
+
+    assert monotonic() - started < 5
+    assert world.bodies(world.secondary, good) == [b"a"]
+    assert not queues(client)[bad].in_rotation

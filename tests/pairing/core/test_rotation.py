@@ -39,10 +39,31 @@ def test_removed_queue_is_left_and_not_picked():
     assert rotation.why_removed("q/0") is None
 
 
-def test_second_failure_of_the_same_queue_changes_nothing():
+def test_second_failure_of_the_same_queue_is_noted_and_moves_no_probe():
     rotation = THREE.remove("q/1", "full", now=10, cooldown=60)
 
-    assert rotation.remove("q/1", "gone", now=20, cooldown=60) is rotation
+    again = rotation.remove("q/1", "gone", now=20, cooldown=60)
+
+    assert again.next_due() == 70
+    assert again.why_removed("q/1").failed_at == 20
+    assert again.why_removed("q/1").since == 10
+
+
+def test_queues_to_avoid_are_not_picked():
+    assert THREE.pick(0.0, current="q/0", avoid={"q/0"}) == "q/1"
+    assert THREE.pick(0.0, avoid=set(THREE.paths)) is None
+
+
+def test_the_queue_that_failed_longest_ago_is_found():
+    rotation = THREE
+    for now, path in enumerate(THREE.paths):
+        rotation = rotation.remove(path, "gone", now=now, cooldown=60)
+    assert rotation.failed_longest_ago() == "q/0"
+    assert rotation.failed_longest_ago(avoid={"q/0"}) == "q/1"
+
+    rotation = rotation.remove("q/0", "gone", now=10, cooldown=60)
+    assert rotation.failed_longest_ago() == "q/1"
+    assert THREE.failed_longest_ago() is None
 
 
 def test_with_no_queue_left_there_is_none_to_pick():
@@ -60,7 +81,7 @@ def test_removed_queue_is_due_after_its_cooldown_and_back_after_a_probe():
     assert rotation.due(69.9) == ()
     assert rotation.next_due() == 70
     assert rotation.due(70) == ("q/1",)
-    assert rotation.probe_succeeded("q/1") == THREE
+    assert rotation.restore("q/1") == THREE
     assert THREE.next_due() is None
 
 
@@ -88,7 +109,7 @@ def test_a_pick_is_always_a_queue_in_rotation(count, history):
         if what == "r":
             rotation = rotation.remove(path, "x", now=now, cooldown=3)
         elif what == "s":
-            rotation = rotation.probe_succeeded(path)
+            rotation = rotation.restore(path)
         elif what == "f":
             rotation = rotation.probe_failed(path, "y", now=now, cooldown=3)
         before, current = current, rotation.pick(draw, current=current)

@@ -202,7 +202,7 @@ class World:
                 break
             rotation = rotation.remove(sender.queue, "full", now=now, cooldown=60.0)
         for path in rotation.due(now):
-            rotation = rotation.probe_succeeded(path)
+            rotation = rotation.restore(path)
         self.rotations[client] = rotation
 
     def run(self, sends_a_day):

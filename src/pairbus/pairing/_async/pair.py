@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -104,27 +103,19 @@ class Pair:
 
     # -- rotation
 
-    def pick_queue(self, current: str | None) -> str | None:
-        """A backlog queue for a sender that has `current`; None if none is left."""
-        return self._rotation.pick(random.random(), current=current)
-
     @property
-    def queues_left(self) -> int:
-        """How many backlog queues are in rotation."""
-        return len(self._rotation.available)
-
-    def why_none(self) -> str:
-        """Why each backlog queue is out of the rotation."""
-        return "; ".join(f"{path}: {out.reason}" for path, out in self._rotation.removed)
+    def rotation(self) -> Rotation:
+        """The backlog queues, in rotation and out of it, at this moment."""
+        return self._rotation
 
     async def remove_queue(self, path: str, error: Exception) -> None:
-        """Take a failing backlog queue out of the rotation, for every sender."""
+        """Remove a failing backlog queue from the rotation, for every sender."""
         reason = describe(error, "")
         cooldown = self.timing.backlog_cooldown
         with self._guard:
             before = self._rotation
             self._rotation = before.remove(path, reason, now=monotonic(), cooldown=cooldown)
-            if self._rotation is before:
+            if path not in before.available:
                 return  # another sender was faster
             start = self._probes is None and not self._is_closed
             if start:
@@ -135,6 +126,14 @@ class Pair:
         )
         if start and stopped is not None:
             aspawn(self._run_probes, stopped, name="pairbus probes")
+
+    def restore_queue(self, path: str) -> None:
+        """Put a backlog queue that works back into the rotation."""
+        with self._guard:
+            before = self._rotation
+            self._rotation = before.restore(path)
+        if path not in before.available:
+            self.hub.emit(events.BacklogQueueRestored, path)
 
     async def _run_probes(self, stopped: AEvent) -> None:
         """Probe queues that are out of the rotation, until all are back."""
@@ -161,18 +160,16 @@ class Pair:
         link.discard()
         if stopped.is_set():
             return
-        with self._guard:
-            if error is None:
-                self._rotation = self._rotation.probe_succeeded(path)
-            else:
-                self._rotation = self._rotation.probe_failed(
-                    path,
-                    describe(error, ""),
-                    now=monotonic(),
-                    cooldown=max(1.0, self.timing.backlog_cooldown),
-                )
         if error is None:
-            self.hub.emit(events.BacklogQueueRestored, path)
+            self.restore_queue(path)
+            return
+        with self._guard:
+            self._rotation = self._rotation.probe_failed(
+                path,
+                describe(error, ""),
+                now=monotonic(),
+                cooldown=max(1.0, self.timing.backlog_cooldown),
+            )
 
     # -- what is counted and told
 

@@ -16,7 +16,7 @@ from azure.servicebus.exceptions import OperationTimeoutError
 
 from pairbus.classify import Verdict
 from pairbus.exceptions import NotCancellableError
-from pairbus.pairing._async.backlog_route import Detour
+from pairbus.pairing._async.backlog_route import BacklogRoute
 from pairbus.pairing._async.entity import Entity
 from pairbus.pairing._async.link import Link
 from pairbus.pairing._async.pair import Pair
@@ -68,12 +68,12 @@ class PairedSender(ServiceBusSender):
         self._entity = entity
         self._identifier = client_identifier
         self._primary = Link(make, f"primary {name}")
-        self._detour = Detour(client, pair, entity, name)
+        self._backlog = BacklogRoute(client, pair, entity, name)
         self._guard = AGuard()
         self._closed = False
 
     def __repr__(self) -> str:
-        backlog = self._detour.current
+        backlog = self._backlog.current
         shown = f" backlog={backlog.path.rsplit('/', 1)[-1]}" if backlog is not None else ""
         state = "CLOSED" if self._closed else self._entity.health.phase.name
         return f"<PairedSender {self.entity_name} {state}{shown}>"
@@ -114,7 +114,7 @@ class PairedSender(ServiceBusSender):
             if self._closed:
                 return
             self._closed = True
-        backlog = self._detour.leave()
+        backlog = self._backlog.leave()
         self._client._forget(self)  # noqa: SLF001
         # Both at once: closing a link takes the SDK half a second.
         closing = aspawn(backlog.close, name="pairbus close") if backlog is not None else None
@@ -125,7 +125,7 @@ class PairedSender(ServiceBusSender):
     def _after_fork(self) -> None:
         self._guard = AGuard()
         self._primary.after_fork()
-        self._detour.after_fork()
+        self._backlog.after_fork()
 
     def _check_usable(self) -> None:
         self._client._check_usable()  # noqa: SLF001  # first: it says why
@@ -169,7 +169,7 @@ class PairedSender(ServiceBusSender):
             if outgoing is None:
                 return
             if entity.health.phase is Phase.FAILED_OVER:
-                await self._detour.take(outgoing, budget, None)
+                await self._backlog.take(outgoing, budget, None)
                 return
             if outgoing.size > pair.suspicious_size:
                 self._check_sizes(outgoing)
@@ -182,7 +182,7 @@ class PairedSender(ServiceBusSender):
             redirect = await self._after_failure(error, send, deadline)
             if redirect is not None:
                 outgoing = outgoing or as_outgoing(message)
-                await self._detour.take(outgoing, budget, redirect.cause)
+                await self._backlog.take(outgoing, budget, redirect.cause)
                 return
         with entity.guard:
             entity.counts.sent_primary += 1 if outgoing is None else len(outgoing.originals)
@@ -231,9 +231,9 @@ class PairedSender(ServiceBusSender):
                 await self._entity.succeeded()
                 self._pair.count_scheduled(self.entity_name, outgoing)
                 return numbers
-            await self._detour.take(outgoing, budget, redirect.cause)
+            await self._backlog.take(outgoing, budget, redirect.cause)
         else:
-            await self._detour.take(outgoing, budget, None)
+            await self._backlog.take(outgoing, budget, None)
         return self._pair.next_scheduled_numbers(outgoing.count)
 
     async def cancel_scheduled_messages(
@@ -380,7 +380,7 @@ class PairedSender(ServiceBusSender):
         health = await entity.failed(error)
         if health.is_failed_over:
             return Redirect(error)
-        self._detour.warm_up()
+        self._backlog.warm_up()
         raise error
 
 

@@ -1,8 +1,9 @@
 # generated from src/pairbus/pairing/_async/backlog_route.py by tools/gen_unasync.py; edit that one
-"""The way around the primary: one sender's backlog queue, and the next one if that fails."""
+"""The route around the primary: one sender's backlog queue, and another one if that fails."""
 
 from __future__ import annotations
 
+import random
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -10,11 +11,12 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from azure.servicebus.exceptions import OperationTimeoutError
 
 from pairbus import events
-from pairbus.classify import Verdict
+from pairbus.classify import Verdict, is_connection_failure
 from pairbus.exceptions import PairUnavailableError, PartlySentError, bare, describe
 from pairbus.pairing._sync.entity import Entity
-from pairbus.pairing._sync.link import Link
+from pairbus.pairing._sync.link import Link, TurnTimeoutError
 from pairbus.pairing._sync.pair import Pair
+from pairbus.pairing.core.backlog import BacklogCall, Failure
 from pairbus.pairing.outgoing import Outgoing, pack
 from pairbus.pairing.runtime import Guard, sleep, spawn
 from pairbus.pairing.sdk import internals as _sdk
@@ -23,10 +25,15 @@ if TYPE_CHECKING:
     from pairbus.pairing._sync.client import PairedClient
 
 BUSY_BACKOFF = 0.8
+_FAILURES = {
+    Verdict.FULL: Failure.UNUSABLE,
+    Verdict.MISSING: Failure.UNUSABLE,
+    Verdict.REOPEN: Failure.ERROR,  # detached once more after the link was reopened
+}
 
 
-class Detour:
-    """Where one sender's messages go while its entity is failed over.
+class BacklogRoute:
+    """Where the messages of one sender go while its entity is failed over.
 
     Args:
         client: The paired client, which knows whether the secondary is open.
@@ -76,14 +83,22 @@ class Detour:
         except Exception:  # noqa: BLE001  # the send that needs it finds out and tells
             return
 
-    def _link(self) -> Link | None:
-        """The link to this sender's backlog queue: picked at random, kept while in rotation."""
+    def _link(self, call: BacklogCall | None = None) -> Link | None:
+        """The link to this sender's backlog queue; None if `call` must give up.
+
+        The queue is picked at random, and kept while it is in rotation.
+        """
         with self._guard:
             self._client._check_usable()  # noqa: SLF001
-            if self._is_left:  # what is opened after the close, nobody would close
+            if self._is_left:  # nobody would close a link that is opened after the close
                 raise ValueError(_sdk.SHUT_DOWN)
             link = self.current
-            path = self._pair.pick_queue(link.path if link is not None else None)
+            current = link.path if link is not None else None
+            rotation, draw = self._pair.rotation, random.random()
+            if call is None:
+                path = rotation.pick(draw, current=current)
+            else:
+                path = call.pick(rotation, current=current, now=monotonic(), draw=draw)
             if path is None:
                 return None
             if link is None or link.path != path:
@@ -94,16 +109,18 @@ class Detour:
             return link
 
     def take(self, outgoing: Outgoing, budget: float, cause: BaseException | None) -> None:
-        """Put the messages into a backlog queue."""
+        """Put the messages into a backlog queue, within `budget` seconds."""
         entity, pair = self._entity, self._pair
         if entity.health.refused and entity.refusal is not None:
             raise bare(entity.refusal)
         self._client._check_usable(secondary=True)  # noqa: SLF001
         chunks = pack(outgoing, self._name, pair.batch_limit)
+        now = monotonic()
         taken: list[Any] = []
         for position, chunk in enumerate(chunks):
+            call = BacklogCall(now, now + budget)
             try:
-                path = self._to_backlog(chunk.what, budget, cause)
+                path = self._to_backlog(chunk.what, call, cause)
             except Exception as error:
                 if not taken:
                     raise
@@ -112,27 +129,28 @@ class Detour:
             taken += chunk.originals
             pair.backlogged(entity, path, chunk)
 
-    def _to_backlog(self, what: Any, budget: float, cause: BaseException | None) -> str:
-        """Send to this sender's backlog queue, or to the next one; return the one that took it."""
+    def _to_backlog(self, what: Any, call: BacklogCall, cause: BaseException | None) -> str:
+        """Send to this sender's backlog queue, or to another one; return the one that took it."""
         pair = self._pair
-        started = monotonic()
-        waited = BUSY_BACKOFF
-        failure: Exception | None = None
-        failures = 0
+        busy_wait = BUSY_BACKOFF
+        errors: dict[str, Exception] = {}
+        last: Exception | None = None
         reopened: Link | None = None
         while True:
-            link = self._link()
+            link = self._link(call)
             if link is None:
-                self._unavailable(cause, failure)
-            if failures > 1 and monotonic() - started >= budget:
-                # A namespace that is silent as a whole: two queues had their full deadline.
-                self._unavailable(cause, failure)
+                self._unavailable(cause, last)
+            path = link.path
+            deadline = call.attempt_deadline(pair.rotation, path, monotonic())
             try:
-                link.send(what, deadline=monotonic() + budget)
+                link.send(what, deadline=deadline)
             except _sdk.ShutDownError:
                 self._client._closed_behind(primary=False)  # noqa: SLF001
             except _sdk.UnwantedError:
-                continue  # another thread has found this queue failing: take the next
+                continue  # another thread has left this queue: follow it
+            except TurnTimeoutError as error:
+                last = last or error  # nothing was sent: no evidence against the queue
+                continue
             except Exception as error:
                 verdict = pair.verdict(error)
                 if verdict is Verdict.REFUSED:
@@ -141,27 +159,37 @@ class Detour:
                     reopened = link
                     continue
                 if verdict is Verdict.BUSY:
-                    # Throttled: it works, and wants less. Waited out, up to the deadline.
-                    if monotonic() + waited - started >= budget:
+                    # Throttled: the queue works. Wait, up to the deadline.
+                    if monotonic() + busy_wait >= call.deadline:
                         raise
-                    sleep(waited)
-                    waited *= 2
+                    sleep(busy_wait)
+                    busy_wait *= 2
                     continue
-                failure = error
-                failures += 1
-                pair.remove_queue(link.path, error)
+                last = errors[path] = error
+                failure = _FAILURES.get(verdict) or _outage(error)
+                if failure is Failure.UNUSABLE or path not in pair.rotation.available:
+                    pair.remove_queue(path, error)
+                wait = call.note_failure(
+                    path, failure, pair.rotation, now=monotonic(), draw=random.random()
+                )
+                if monotonic() + wait >= call.deadline:
+                    self._unavailable(cause, last)
+                if wait:
+                    sleep(wait)
             else:
+                for bad in call.bad_queues(path, monotonic()):
+                    pair.remove_queue(bad, errors[bad])
+                if path not in pair.rotation.available:
+                    pair.restore_queue(path)
                 if link.batch_limit:
                     pair.batch_limit = link.batch_limit
-                return link.path
+                return path
 
     def _unavailable(self, cause: BaseException | None, failure: Exception | None) -> NoReturn:
         pair, entity = self._pair, self._entity
         primary = cause or entity.last_error
         if failure is None:
-            failure = OperationTimeoutError(
-                message=f"No backlog queue is in rotation. {pair.why_none()}"
-            )
+            failure = OperationTimeoutError(message="The deadline has passed.")
         pair.hub.emit(
             events.PairUnavailable,
             entity.name,
@@ -169,3 +197,9 @@ class Detour:
             secondary=describe(failure, ""),
         )
         raise PairUnavailableError(entity.name, primary, failure) from failure
+
+
+def _outage(error: Exception) -> Failure:
+    if isinstance(error, OperationTimeoutError | TimeoutError):
+        return Failure.SILENT
+    return Failure.BROKEN if is_connection_failure(error) else Failure.ERROR

@@ -31,6 +31,10 @@ _BATCHES = (ServiceBusMessageBatch, PairedMessageBatch)
 logger = logging.getLogger("pairbus.link")
 
 
+class TurnTimeoutError(OperationTimeoutError):
+    """Other sends on the same link took until this one's deadline; nothing was sent."""
+
+
 class Link:
     """A way to one entity of one namespace.
 
@@ -65,6 +69,7 @@ class Link:
 
         Raises:
             OperationTimeoutError: at the deadline.
+            TurnTimeoutError: at the deadline, while other sends were still under way.
             UnwantedError: if `wanted` says so when this send had to wait for its turn.
             ShutDownError: if the SDK's client was closed behind our back.
             ServiceBusError, ValueError, TypeError: as the SDK raises them.
@@ -171,8 +176,8 @@ class Link:
 
     # -- below here the caller has the turn
 
-    def _no_turn(self) -> OperationTimeoutError:
-        return OperationTimeoutError(
+    def _no_turn(self) -> TurnTimeoutError:
+        return TurnTimeoutError(
             message=f"Another send to {self.name} was not done before this one's deadline."
         )
 

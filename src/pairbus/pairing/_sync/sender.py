@@ -17,7 +17,7 @@ from azure.servicebus.exceptions import OperationTimeoutError
 
 from pairbus.classify import Verdict
 from pairbus.exceptions import NotCancellableError
-from pairbus.pairing._sync.backlog_route import Detour
+from pairbus.pairing._sync.backlog_route import BacklogRoute
 from pairbus.pairing._sync.entity import Entity
 from pairbus.pairing._sync.link import Link
 from pairbus.pairing._sync.pair import Pair
@@ -69,12 +69,12 @@ class PairedSender(ServiceBusSender):
         self._entity = entity
         self._identifier = client_identifier
         self._primary = Link(make, f"primary {name}")
-        self._detour = Detour(client, pair, entity, name)
+        self._backlog = BacklogRoute(client, pair, entity, name)
         self._guard = Guard()
         self._closed = False
 
     def __repr__(self) -> str:
-        backlog = self._detour.current
+        backlog = self._backlog.current
         shown = f" backlog={backlog.path.rsplit('/', 1)[-1]}" if backlog is not None else ""
         state = "CLOSED" if self._closed else self._entity.health.phase.name
         return f"<PairedSender {self.entity_name} {state}{shown}>"
@@ -115,7 +115,7 @@ class PairedSender(ServiceBusSender):
             if self._closed:
                 return
             self._closed = True
-        backlog = self._detour.leave()
+        backlog = self._backlog.leave()
         self._client._forget(self)  # noqa: SLF001
         # Both at once: closing a link takes the SDK half a second.
         closing = spawn(backlog.close, name="pairbus close") if backlog is not None else None
@@ -126,7 +126,7 @@ class PairedSender(ServiceBusSender):
     def _after_fork(self) -> None:
         self._guard = Guard()
         self._primary.after_fork()
-        self._detour.after_fork()
+        self._backlog.after_fork()
 
     def _check_usable(self) -> None:
         self._client._check_usable()  # noqa: SLF001  # first: it says why
@@ -170,7 +170,7 @@ class PairedSender(ServiceBusSender):
             if outgoing is None:
                 return
             if entity.health.phase is Phase.FAILED_OVER:
-                self._detour.take(outgoing, budget, None)
+                self._backlog.take(outgoing, budget, None)
                 return
             if outgoing.size > pair.suspicious_size:
                 self._check_sizes(outgoing)
@@ -183,7 +183,7 @@ class PairedSender(ServiceBusSender):
             redirect = self._after_failure(error, send, deadline)
             if redirect is not None:
                 outgoing = outgoing or as_outgoing(message)
-                self._detour.take(outgoing, budget, redirect.cause)
+                self._backlog.take(outgoing, budget, redirect.cause)
                 return
         with entity.guard:
             entity.counts.sent_primary += 1 if outgoing is None else len(outgoing.originals)
@@ -232,9 +232,9 @@ class PairedSender(ServiceBusSender):
                 self._entity.succeeded()
                 self._pair.count_scheduled(self.entity_name, outgoing)
                 return numbers
-            self._detour.take(outgoing, budget, redirect.cause)
+            self._backlog.take(outgoing, budget, redirect.cause)
         else:
-            self._detour.take(outgoing, budget, None)
+            self._backlog.take(outgoing, budget, None)
         return self._pair.next_scheduled_numbers(outgoing.count)
 
     def cancel_scheduled_messages(
@@ -381,7 +381,7 @@ class PairedSender(ServiceBusSender):
         health = entity.failed(error)
         if health.is_failed_over:
             return Redirect(error)
-        self._detour.warm_up()
+        self._backlog.warm_up()
         raise error
 
 

@@ -1,12 +1,14 @@
 """Which backlog queue a sender uses: chance and time come as arguments.
 
-Each sender picks a queue at random and stays with it. A queue that fails leaves the rotation for
-every sender of the paired client; it comes back after a cool-down and a successful probe.
+Each sender picks a queue at random and stays with it. A queue that fails while others work leaves
+the rotation for every sender of the paired client. It comes back after a cool-down and a successful
+probe, or when it takes a message all the same, which happens when no other queue is left to try.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
 
 __all__ = ["Removed", "Rotation", "backlog_path", "backlog_paths"]
 
@@ -23,11 +25,12 @@ def backlog_paths(primary_namespace: str, count: int) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """Why a queue is out of the rotation, since when, and when it may be probed."""
+    """Why a queue is out of the rotation, since when, when to probe it, when it failed last."""
 
     reason: str
     since: float
     until: float
+    failed_at: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,24 +52,35 @@ class Rotation:
         """Why `path` is out of the rotation; None if it is in."""
         return dict(self.removed).get(path)
 
-    def pick(self, draw: float, *, current: str | None = None) -> str | None:
+    def pick(
+        self, draw: float, *, current: str | None = None, avoid: Collection[str] = ()
+    ) -> str | None:
         """The queue for a sender: its `current` one if that is in rotation, else by chance.
 
-        `draw` is a number in [0, 1). None means that no queue is left.
+        `draw` is a number in [0, 1). None means that no queue is in rotation but those in `avoid`.
         """
         available = self.available
-        if current is not None and current in available:
+        if current is not None and current in available and current not in avoid:
             return current
+        if avoid:
+            available = tuple(path for path in available if path not in avoid)
         if not available:
             return None
         return available[min(int(draw * len(available)), len(available) - 1)]
 
+    def failed_longest_ago(self, *, avoid: Collection[str] = ()) -> str | None:
+        """The removed queue whose last failure is the oldest; None if there is none."""
+        candidates = [entry for entry in self.removed if entry[0] not in avoid]
+        if not candidates:
+            return None
+        return min(candidates, key=lambda entry: entry[1].failed_at)[0]
+
     def remove(self, path: str, reason: str, *, now: float, cooldown: float) -> Rotation:
-        """The rotation without `path`; unchanged if that is not in it."""
-        if path not in self.available:
-            return self
-        entry = (path, Removed(reason, now, now + cooldown))
-        return Rotation(self.paths, (*self.removed, entry))
+        """The rotation without `path`. For one that is out already, only the failure is noted."""
+        if path in self.available:
+            entry = (path, Removed(reason, now, now + cooldown, now))
+            return Rotation(self.paths, (*self.removed, entry))
+        return self._changed(path, lambda out: replace(out, reason=reason, failed_at=now))
 
     def due(self, now: float) -> tuple[str, ...]:
         """The removed queues whose cool-down has passed: probe them."""
@@ -76,16 +90,16 @@ class Rotation:
         """When the first removed queue may be probed; None if all are in rotation."""
         return min((out.until for _, out in self.removed), default=None)
 
-    def probe_succeeded(self, path: str) -> Rotation:
+    def restore(self, path: str) -> Rotation:
         """The rotation with `path` back in it."""
         return Rotation(self.paths, tuple(entry for entry in self.removed if entry[0] != path))
 
     def probe_failed(self, path: str, reason: str, *, now: float, cooldown: float) -> Rotation:
         """The rotation with another cool-down for `path`, which stays out."""
-        return Rotation(
-            self.paths,
-            tuple(
-                (p, Removed(reason, out.since, now + cooldown)) if p == path else (p, out)
-                for p, out in self.removed
-            ),
+        return self._changed(
+            path, lambda out: Removed(reason, out.since, now + cooldown, failed_at=now)
         )
+
+    def _changed(self, path: str, change: Callable[[Removed], Removed]) -> Rotation:
+        entries = ((p, change(out) if p == path else out) for p, out in self.removed)
+        return Rotation(self.paths, tuple(entries))
