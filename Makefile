@@ -69,9 +69,14 @@ type: $(STAMP) ## check types, strictly; with pyright what an application of our
 	if command -v node >/dev/null; then $(BIN)/pyright; else echo "pyright needs node: left out"; fi
 
 .PHONY: test
-test: $(STAMP) $(SDK_STAMP) ## run all tests, with all their own set-up
+test: $(STAMP) $(SDK_STAMP) ## run the tests, with all their own set-up
 	@tools/browser.sh
 	$(BIN)/python tools/run_tests.py $(JOBS)
+
+.PHONY: test-all
+test-all: $(STAMP) $(SDK_STAMP) ## run the long tests too: crashes, clusters, whole walks through the documentation
+	@tools/browser.sh
+	$(BIN)/python tools/run_tests.py --all $(JOBS)
 
 .PHONY: test-fast
 test-fast: $(STAMP) ## run the tests that need no JVM and no browser

@@ -20,10 +20,14 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Mark the tests that run Spark, but not in the session that tests of a process share."""
+    """Mark the tests that start Spark in processes of their own, and run them last.
+
+    Tests that share a session come first, so that its Java ends before others start.
+    """
     for item in items:
         if item.get_closest_marker("spark") and "spark" not in item.fixturenames:
             item.add_marker("own_spark")
+    items.sort(key=lambda item: item.get_closest_marker("own_spark") is not None)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,43 +1,46 @@
-"""Run all tests, so that the cores are busy and Spark's tests are not in each other's way.
+"""Run the tests so that two cores stay busy: `run_tests.py [--all] JOBS`.
 
-Most tests wait for sockets and clocks and run beside each other. Those that start a Spark of their
-own run one after the other, beside these. Those that share one Spark session, which takes a core by
-itself, follow when the first are done.
+Most tests wait for sockets and timers, so JOBS of them run side by side. The tests with Spark run
+beside these in a process of their own, one after the other: first those that share one Spark
+session, then those that start Spark in processes of their own. Without `--all`, tests marked `long`
+are left out.
 """
 
+import argparse
 import os
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterable
 
 PYTEST = [sys.executable, "-m", "pytest", "--durations", "15"]
 
 
-class Strand:
-    """Tests that run one after the other in the background; what they say is kept."""
+class BackgroundRun:
+    """A pytest process whose output is kept until it is asked for."""
 
     def __init__(self, marks: str, env: dict[str, str]) -> None:
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115 (until close)
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 (until close)
         self._process = subprocess.Popen(
-            [*PYTEST, "-m", marks], stdout=self._said, stderr=self._said, env=env
+            [*PYTEST, "-m", marks], stdout=self._output, stderr=self._output, env=env
         )
 
-    def ended(self) -> tuple[int, list[str]]:
-        """Wait for the end, show what was said, and return the exit code and what failed."""
+    def result(self) -> tuple[int, list[str]]:
+        """Wait for the end, print the output, and return the exit code and the failures."""
         code = self._process.wait()
-        self._said.seek(0)
-        return code, shown(self._said)
+        self._output.seek(0)
+        return code, print_output(self._output)
 
     def close(self) -> None:
-        """Leave nothing behind."""
+        """Stop the process and drop its output."""
         self._process.terminate()
         self._process.wait()
-        self._said.close()
+        self._output.close()
 
 
-def shown(lines: Iterable[bytes]) -> list[str]:
-    """Print what pytest says; the lines of its summary that name what failed."""
+def print_output(lines: Iterable[bytes]) -> list[str]:
+    """Print pytest's output; return the lines of its summary that name a failure."""
     failed = []
     for line in lines:
         text = line.decode(errors="replace").rstrip("\n")
@@ -47,32 +50,36 @@ def shown(lines: Iterable[bytes]) -> list[str]:
     return failed
 
 
-def main(jobs: str) -> int:
-    """Run all, show one after the other, name once more what failed, and fail if one did."""
-    # Where CI is set, pytest shows a failure whole, and be it a million lines.
+def main() -> int:
+    """Run everything, repeat at the end what failed, and exit non-zero if anything did."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--all", action="store_true", help="run the tests marked `long` too")
+    parser.add_argument("jobs", help="how many tests without Spark run side by side")
+    arguments = parser.parse_args()
+    chosen = "" if arguments.all else " and not long"
+    # Where CI is set, pytest prints the difference of a failed comparison in full, even if it has a
+    # million lines.
     env = {name: value for name, value in os.environ.items() if name != "CI"}
-    strands = [Strand("own_spark", env)]
+    started = time.monotonic()
+    background = BackgroundRun("spark" + chosen, env)
     try:
-        print("The tests with Spark run beside these; what they say comes after.", flush=True)
-        command = [*PYTEST, "-n", jobs, "--dist", "loadfile", "-m", "not spark"]
+        print("The tests with Spark run beside these; their output follows.", flush=True)
+        command = [*PYTEST, "-n", arguments.jobs, "--dist", "loadfile", "-m", "not spark" + chosen]
         with subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=env
-        ) as others:
-            assert others.stdout
-            failed = shown(others.stdout)
-        strands.append(Strand("spark and not own_spark", env))
-        codes = [others.returncode]
-        for strand in strands:
-            print("Waiting for the tests with Spark.", flush=True)
-            code, more = strand.ended()
-            codes.append(code)
-            failed += more
+        ) as foreground:
+            assert foreground.stdout
+            failed = print_output(foreground.stdout)
+        print("Waiting for the tests with Spark.", flush=True)
+        code, more = background.result()
+        failed += more
+        codes = [foreground.returncode, code]
     finally:
-        for strand in strands:
-            strand.close()
+        background.close()
     print("\n".join(["", "Failed:", *failed] if any(codes) else ["", "All passed."]))
+    print(f"Tests took {time.monotonic() - started:.0f} s.")
     return max(codes, key=abs)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main())

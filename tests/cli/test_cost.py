@@ -149,6 +149,7 @@ def test_a_report_and_a_verdict_from_the_shell(ledger, tmp_path):
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_ledger_is_watched_from_the_shell(ledger):
     watching = subprocess.Popen(

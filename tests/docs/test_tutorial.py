@@ -47,6 +47,7 @@ def script() -> str:
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)
 def test_every_command_of_the_tutorial_works_as_printed(tmp_path):
     shutil.copy(ROOT / "examples" / "shop.py", tmp_path)

@@ -62,10 +62,10 @@ def test_wheel_has_the_page_the_prices_and_the_licences(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     for name in (
         "pairbus/py.typed",
-        "pairbus/web/templates/overview.html",
-        "pairbus/web/static/page.css",
-        "pairbus/web/static/vendor/uPlot.iife.min.js",
-        "pairbus/web/static/vendor/uPlot.LICENSE",
+        "pairbus/dashboard/templates/overview.html",
+        "pairbus/dashboard/static/page.css",
+        "pairbus/dashboard/static/vendor/uPlot.iife.min.js",
+        "pairbus/dashboard/static/vendor/uPlot.LICENSE",
         "pairbus/prices/2024-06.toml",
     ):
         assert name in names

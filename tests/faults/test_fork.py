@@ -24,7 +24,7 @@ import asyncio, atexit, json, os, sys, threading
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, aio
 import pairbus, pairbus.aio
 from pairbus import events
-from pairbus.broker.clients import admin_client, aio_admin_client
+from pairbus.administration import admin_client, aio_admin_client
 
 primary, secondary, ledger = sys.argv[1:4]
 restored = threading.Event()

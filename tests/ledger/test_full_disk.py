@@ -16,7 +16,7 @@ CLIENT = """
     import json, logging, resource, signal, sys
     from azure.servicebus import ServiceBusClient, ServiceBusMessage
     from pairbus import SendAvailabilityPairedNamespaceOptions, pair_namespace
-    from pairbus.broker.clients import admin_client
+    from pairbus.administration import admin_client
 
     primary, secondary, place = sys.argv[1:]
     lines = []

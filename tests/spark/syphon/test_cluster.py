@@ -19,6 +19,7 @@ pytestmark = [
     pytest.mark.spark,
     pytest.mark.crash,
     pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.timeout(900),
 ]
 EACH = 2000

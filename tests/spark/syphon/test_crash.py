@@ -35,6 +35,7 @@ pytestmark = [
     pytest.mark.spark,
     pytest.mark.crash,
     pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.timeout(600),
 ]
 SEED = int(os.environ.get("PAIRBUS_CRASH_SEED") or random.randrange(10**6))
