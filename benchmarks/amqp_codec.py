@@ -5,8 +5,8 @@ import time
 import uuid
 
 from pairbus.amqp.connection import Connection, Role
+from pairbus.amqp.disposition_codec import disposition_frame, read_disposition
 from pairbus.amqp.events import Attached, Begun, Opened
-from pairbus.amqp.fastpath import TransferWriter, disposition_frame, read_disposition, read_transfer
 from pairbus.amqp.message import (
     Header,
     Message,
@@ -19,6 +19,7 @@ from pairbus.amqp.message import (
 )
 from pairbus.amqp.performatives import ACCEPTED, Source, Target
 from pairbus.amqp.summary import summarize
+from pairbus.amqp.transfer_codec import TransferWriter, read_transfer
 from pairbus.amqp.types import Timestamp
 from pairbus.client.received import broker_facts
 

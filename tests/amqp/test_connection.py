@@ -1,5 +1,7 @@
 """Both roles of a connection, back to back."""
 
+import tracemalloc
+
 import pytest
 
 from pairbus.amqp import sasl
@@ -18,8 +20,18 @@ from pairbus.amqp.events import (
     SaslDone,
     SaslInitReceived,
 )
+from pairbus.amqp.frames import frame
 from pairbus.amqp.link import EndState
-from pairbus.amqp.performatives import ACCEPTED, Error, Modified, Rejected, Source, Target
+from pairbus.amqp.performatives import (
+    ACCEPTED,
+    Error,
+    Flow,
+    Modified,
+    Rejected,
+    Source,
+    Target,
+    Transfer,
+)
 
 from .pipe import pair, pump, served
 
@@ -213,11 +225,9 @@ def test_frames_for_what_is_gone_are_ignored():
 
 
 def test_handle_that_never_was_attached_is_a_violation():
-    client, server, sender, *_ = pair()
-    sender.writer = type(sender.writer)(0, 99)
-    client.transfer(sender, b"m", b"t")
+    client, server, *_ = pair()
     with pytest.raises(ProtocolError) as caught:
-        server.receive_data(client.data_to_send())
+        server.receive_data(frame(0, Transfer(99, 0, b"t").encode() + b"m"))
     assert caught.value.condition == "amqp:session:unattached-handle"
     (closed,) = client.receive_data(server.data_to_send())
     assert closed.error.condition == "amqp:session:unattached-handle"
@@ -365,10 +375,185 @@ def test_peer_that_waits_for_what_is_over_can_be_answered():
 
 def test_frame_that_dribbles_in_is_kept_in_few_pieces():
     client, server, sender, *_ = pair()
-    client.transfer(sender, bytes(5000), b"t")
+    client.transfer(sender, bytes(100_000), b"t")
     data = client.data_to_send()
-    for index in range(len(data) - 1):
-        assert server.receive_data(data[index : index + 1]) == []
-        assert len(server._chunks) <= 1001
-    (delivery,) = server.receive_data(data[-1:])
-    assert delivery.payload == bytes(5000)
+    tracemalloc.start()
+    for start in range(0, len(data) - 3, 3):
+        assert server.receive_data(data[start : start + 3]) == []
+    kept, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert kept < 300_000  # each piece on its own would take 36 bytes more
+    (delivery,) = server.receive_data(data[start + 3 :])
+    assert delivery.payload == bytes(100_000)
+
+
+def test_received_bytes_may_be_any_buffer():
+    client = Connection(Role.CLIENT)
+    server = Connection(Role.SERVER)
+    client.open()
+    while client.has_data_to_send or server.has_data_to_send:
+        server.receive_data(bytearray(client.data_to_send()))
+        client.receive_data(memoryview(server.data_to_send()))
+    assert server.remote_open.container_id == "pairbus"
+
+
+def test_client_may_close_before_the_handshake_is_over():
+    client = Connection(Role.CLIENT)
+    server = Connection(Role.SERVER)
+    client.open()
+    client.close()
+    client.begin()
+    mine, theirs = pump(client, server)
+    assert kinds(theirs) == [SaslDone, Opened, Closed]
+    assert kinds(mine) == [SaslDone, Opened, Closed]
+
+
+def test_only_a_server_decides_about_sasl():
+    with pytest.raises(ValueError, match="server"):
+        Connection(Role.CLIENT).sasl_outcome(sasl.OK)
+
+
+def test_transfer_may_carry_a_state():
+    client, server, sender, *_ = pair(max_frame_size=512)
+    for size in (10, 1000):
+        client.transfer(sender, bytes(size), b"t", state=ACCEPTED)
+    _, deliveries = pump(client, server)
+    assert [(len(d.payload), d.state) for d in deliveries] == [(10, ACCEPTED), (1000, ACCEPTED)]
+
+
+def test_attach_reply_may_change_termini_and_limit():
+    client = Connection(Role.CLIENT)
+    server = Connection(Role.SERVER)
+    client.open()
+    link = client.attach_sender(client.begin(), "n", target=Target("asked"))
+    served(client, server, source=Source("a"), target=Target("given"), max_message_size=77)
+    assert (link.attach.source.address, link.attach.target.address) == ("a", "given")
+    assert link.remote_max_message_size == 77
+
+
+def test_refused_receiver_gets_a_null_source():
+    client = Connection(Role.CLIENT)
+    server = Connection(Role.SERVER)
+    client.open()
+    client.attach_receiver(client.begin(), "n", source=Source("nowhere"))
+    _, theirs = pump(client, server)
+    server.open()
+    server.begin(theirs[2].session)
+    server.refuse(theirs[3].link, Error("amqp:not-found"))
+    (*_, attached, detached), _ = pump(client, server)
+    assert attached.attach.source is None
+    assert detached.error.condition == "amqp:not-found"
+
+
+def test_peer_may_end_and_detach_before_it_is_answered():
+    client, server, *_ = pair()
+    # Given a client that takes everything back before the server has answered anything
+    session = client.begin()
+    link = client.attach_sender(session, "n", target=Target("q"))
+    client.detach(link)
+    client.end(session)
+    mine, theirs = pump(client, server)
+    assert kinds(theirs) == [Begun, Attached, Detached, Ended]
+    # Then the server has answered begin and attach first, and nothing is left
+    assert kinds(mine) == [Begun, Ended]
+    assert sorted(client.sessions) == sorted(server.sessions) == [0]
+
+
+def test_our_end_may_cross_the_answer_to_our_begin():
+    client, server, *_ = pair()
+    session = client.begin()
+    link = client.attach_sender(session, "n", target=Target("q"))
+    begun, attached = server.receive_data(client.data_to_send())
+    server.begin(begun.session)
+    server.attach_reply(attached.link)
+    client.detach(link)
+    client.end(session)
+    mine, theirs = pump(client, server)
+    assert kinds(mine) == [Begun, Ended]
+    assert kinds(theirs) == [Detached, Ended]
+    assert link.state is EndState.CLOSED
+
+
+def test_our_detach_may_cross_the_answer_to_our_attach_on_a_session_that_lives():
+    client, server, sender, *_ = pair()
+    link = client.attach_sender(sender.session, "n", target=Target("q"))
+    (attached,) = server.receive_data(client.data_to_send())
+    server.attach_reply(attached.link)
+    client.detach(link)
+    mine, theirs = pump(client, server)
+    assert kinds(mine) == [Attached, Detached]
+    assert kinds(theirs) == [Detached]
+    assert link.state is EndState.CLOSED
+
+
+def test_both_ends_may_begin_and_attach_under_the_same_numbers():
+    client, server, *_ = pair()
+    # Given a server that takes channel 1 and handle 2 for itself
+    session = server.begin()
+    server.attach_sender(server.sessions[0], "pushed", source=Source("q"), target=Target("me"))
+    waiting = server.data_to_send()
+    # When the client, which does not know it yet, takes the same
+    client.attach_sender(client.begin(), "other", target=Target("q"))
+    client.attach_sender(client.sessions[0], "third", target=Target("q"))
+    mine, theirs = client.receive_data(waiting), server.receive_data(client.data_to_send())
+    # Then each of them gets a number of its own
+    assert kinds(mine) == [Begun, Attached]
+    assert kinds(theirs) == [Begun, Attached, Attached]
+    assert sorted(server.sessions) == sorted(client.sessions) == [0, 1, 2]
+    assert session.channel == 1
+    assert [len(c.sessions[0].links) for c in (client, server)] == [4, 4]
+
+
+def test_detached_sender_leaves_no_unsettled_deliveries():
+    client, server, sender, _, incoming, _ = pair()
+    client.transfer(sender, b"m", b"t")
+    server.detach(incoming)
+    pump(client, server)
+    assert not sender.session.unsettled
+
+
+def test_sender_settles_a_range_of_its_deliveries():
+    client, server, sender, *_ = pair()
+    for _ in range(5):
+        client.transfer(sender, b"m", b"t")
+    pump(client, server)
+    client.settle(sender, 1, 3, state=ACCEPTED)
+    assert sorted(sender.session.unsettled) == [0, 4]
+    _, (disposed,) = pump(client, server)
+    assert (disposed.by_receiver, disposed.first, disposed.last) == (False, 1, 3)
+
+
+def test_range_may_name_deliveries_that_are_settled_already():
+    client, server, sender, _, incoming, _ = pair()
+    for n in range(6):
+        client.transfer(sender, b"m", b"t", context=n)
+    pump(client, server)
+    server.settle(incoming, 1, state=ACCEPTED)
+    server.settle(incoming, 0, 2, state=ACCEPTED)
+    (_, ranged), _ = pump(client, server)
+    assert [d.context for d in ranged.deliveries] == [0, 2]
+
+
+def test_flow_without_credit_or_count_changes_only_the_rest():
+    client, server, sender, receiver, *_ = pair()
+    session = server.sessions[0]
+    # A sender: credit as it was without link-credit, and as it stands without delivery-count
+    client.receive_data(frame(0, Flow(0, 100, 0, 100, handle=0, drain=True).encode()))
+    assert (sender.credit, sender.drain) == (100, True)
+    client.receive_data(frame(0, Flow(0, 100, 0, 100, handle=0, link_credit=7).encode()))
+    assert (sender.credit, sender.drain) == (7, False)
+    # A receiver: a sender's flow without delivery-count returns nothing
+    client.flow(receiver, 5)
+    client.receive_data(frame(0, Flow(0, 100, 0, 100, handle=1).encode()))
+    assert receiver.credit == 5
+    assert session.state is EndState.ACTIVE
+
+
+def test_incomplete_delivery_on_a_detached_link_is_dropped():
+    _, server, sender, _, incoming, _ = pair()
+    more = frame(0, Transfer(0, 0, b"t", more=True).encode() + b"begin")
+    rest = frame(0, Transfer(0, more=False).encode() + b"end")
+    server.detach(incoming)
+    assert server.receive_data(more + rest) == []
+    assert incoming.state is EndState.CLOSING
+    assert sender.state is EndState.ACTIVE

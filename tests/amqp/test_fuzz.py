@@ -23,11 +23,11 @@ from pairbus.amqp.performatives import (
     Modified,
     Open,
     Rejected,
-    SaslInit,
     Source,
     Target,
     Transfer,
 )
+from pairbus.amqp.sasl import SaslInit
 
 from .pipe import pair, pump, served
 from .strategies import values

@@ -7,7 +7,7 @@ type system. Nothing here touches a socket, a clock or a log.
 from pairbus.amqp.codec import decode, encode, skip
 from pairbus.amqp.connection import Connection, Role
 from pairbus.amqp.errors import AmqpError, ProtocolError
-from pairbus.amqp.link import Link, Outgoing, Session
+from pairbus.amqp.link import Link, Outgoing
 from pairbus.amqp.message import (
     BATCH_FORMAT,
     Header,
@@ -17,6 +17,7 @@ from pairbus.amqp.message import (
     render,
     split_batch,
 )
+from pairbus.amqp.session import Session
 
 __all__ = [
     "BATCH_FORMAT",

@@ -1,8 +1,9 @@
 """An AMQP 1.0 connection without I/O, for both roles.
 
-Hand it the bytes that arrived (`receive_data`), get back what the peer did (events); call what you
-want done (`attach`, `transfer`, ...), and write out what `data_to_send` gives. It reads no clock:
-`tick(now)` does what time demands, and `next_deadline` says when to call it again.
+Pass the bytes that arrived to `receive_data` and get the peer's actions as events; call an
+operation (`attach_sender`, `transfer`, ...) and write the bytes that `data_to_send` returns. The
+connection reads no clock: `tick(now)` does everything that depends on time, and `next_deadline`
+says when to call it again.
 
     CLIENT                                   SERVER
     Connection(Role.CLIENT, ...)             Connection(Role.SERVER, ...)
@@ -10,20 +11,36 @@ want done (`attach`, `transfer`, ...), and write out what `data_to_send` gives. 
                                              ... Attached -> attach_reply(link) or refuse(link, e)
     ... Attached, Flowed -> transfer(...)    flow(link, credit) ... Delivery -> settle(...)
 
-The peer's detach, end and close are answered at once, as are its requests for an echo. Frames on
-channels and handles that are gone are ignored: peers send them legitimately, having crossed ours.
+The peer's detach, end and close are answered immediately, as are its requests for an echo. Frames
+on channels and handles that are gone are ignored: they crossed our own end or detach.
 
-A violation raises `ProtocolError`; the close frame that tells the peer is then in `data_to_send`,
-and the connection is over. Session windows are kept towards the peer, and not enforced upon it:
+A violation raises `ProtocolError`. The close frame with its condition is then in `data_to_send`,
+and the connection is over. We keep to the peer's session windows, but do not enforce ours:
 azure-servicebus counts deliveries where the specification counts frames.
+
+A connection consists of parts with one job each:
+
+    InputBuffer         joins received chunks to frames
+    Handshake           protocol headers and SASL
+    SessionTable        begin and end
+    LinkTable           attach, flow and detach
+    IncomingTransfers   transfer frames to deliveries, with Reassembly for those in many frames
+    OutgoingTransfers   messages to transfer frames
+    Dispositions        settlement in both directions
+    IdleTimer           heartbeats and silence
+    OutputBuffer        the bytes that all others write
 """
 
 from __future__ import annotations
 
-from pairbus.amqp.base import Phase, Role
+import dataclasses
+import enum
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
 from pairbus.amqp.composite import decode_composite
 from pairbus.amqp.decoder import MALFORMED, skip_plain
-from pairbus.amqp.deliveries import Deliveries
+from pairbus.amqp.dispositions import Dispositions
 from pairbus.amqp.errors import (
     DECODE_ERROR,
     FRAMING_ERROR,
@@ -32,9 +49,21 @@ from pairbus.amqp.errors import (
     RESOURCE_LIMIT_EXCEEDED,
     ProtocolError,
 )
-from pairbus.amqp.events import Event
-from pairbus.amqp.fastpath import read_disposition
-from pairbus.amqp.frames import AMQP_FRAME, EMPTY_FRAME, FRAME_HEADER, SASL_FRAME
+from pairbus.amqp.events import Closed, Event, Opened
+from pairbus.amqp.frames import (
+    AMQP_FRAME,
+    EMPTY_FRAME,
+    FRAME_HEADER,
+    MIN_MAX_FRAME_SIZE,
+    SASL_FRAME,
+)
+from pairbus.amqp.handshake import ClientHandshake, Handshake, Phase, ServerHandshake
+from pairbus.amqp.idle import IdleTimer
+from pairbus.amqp.incoming_transfers import IncomingTransfers
+from pairbus.amqp.input import InputBuffer
+from pairbus.amqp.link_table import LinkTable
+from pairbus.amqp.outgoing_transfers import OutgoingTransfers
+from pairbus.amqp.output import OutputBuffer
 from pairbus.amqp.performatives import (
     Attach,
     Begin,
@@ -47,42 +76,162 @@ from pairbus.amqp.performatives import (
     Open,
     Transfer,
 )
+from pairbus.amqp.reassembly import Reassembly
+from pairbus.amqp.sasl import ANONYMOUS, Mechanism
+from pairbus.amqp.session_table import SessionTable
 
 __all__ = ["Connection", "Phase", "Role"]
 
 _frame_header = FRAME_HEADER.unpack_from
-_MAX_CHUNKS = 1000  # pieces of one frame that are kept apart
+_TRANSFER = b"\x00\x53\x14"
+_DISPOSITION = b"\x00\x53\x15"
 
 
-class Connection(Deliveries):
+class Role(enum.Enum):
+    """Which end of the connection this is."""
+
+    CLIENT = "client"
+    SERVER = "server"
+
+
+class Connection:
     """One AMQP connection, sans I/O. Not thread-safe: one owner at a time."""
 
+    def __init__(
+        self,
+        role: Role,
+        *,
+        container_id: str = "pairbus",
+        hostname: str | None = None,
+        max_frame_size: int = 1 << 20,
+        channel_max: int = 255,
+        handle_max: int = 1023,
+        idle_time_out: float | None = None,
+        properties: Mapping[str, Any] | None = None,
+        incoming_window: int = 1 << 16,
+        max_message_size: int = 100 << 20,
+        sasl: Mechanism | None = ANONYMOUS,
+        sasl_mechanisms: Iterable[str] = ("ANONYMOUS",),
+        require_sasl: bool = True,
+    ) -> None:
+        """Set up a connection.
+
+        Args:
+            role: client or server.
+            container_id: our name, in our open.
+            hostname: client: the host that we want to talk to.
+            max_frame_size: the largest frame that we accept.
+            channel_max: the highest channel that the peer may use, which limits its sessions.
+            handle_max: the highest handle of a session, which limits its links.
+            idle_time_out: seconds of silence after which the peer counts as gone.
+            properties: of our open.
+            incoming_window: transfer frames that a session accepts before we grant more.
+            max_message_size: the largest message that any link accepts.
+            sasl: client: the mechanism to use; None leaves SASL out.
+            sasl_mechanisms: server: the mechanisms to offer.
+            require_sasl: server: refuse clients that leave SASL out.
+        """
+        self.role = role
+        self.max_frame_size = max_frame_size
+        self.max_message_size = max_message_size
+        self.idle_time_out = idle_time_out
+        self.remote_open: Open | None = None
+        """The peer's open."""
+        self.phase = Phase.HEADER
+        self.is_open_sent = False
+        self._open = Open(
+            container_id,
+            hostname,
+            channel_max=channel_max,
+            # Half of our patience, because the network delays heartbeats (part 2, section 2.4.5).
+            idle_time_out=None if idle_time_out is None else int(idle_time_out * 1000) // 2,
+            properties=dict(properties) if properties else None,
+        )
+        self._failure: ProtocolError | None = None
+        self._input = InputBuffer()
+        self._output = output = OutputBuffer()
+        self._idle = IdleTimer(idle_time_out)
+        self._handshake: Handshake
+        if role is Role.CLIENT:
+            self._handshake = ClientHandshake(output, hostname=hostname, mechanism=sasl)
+        else:
+            self._handshake = ServerHandshake(
+                output, mechanisms=sasl_mechanisms, require_sasl=require_sasl
+            )
+        reassembly = Reassembly(max_message_size)
+        self._sessions = sessions = SessionTable(
+            output,
+            reassembly,
+            channel_max=channel_max,
+            handle_max=handle_max,
+            incoming_window=incoming_window,
+        )
+        links = LinkTable(sessions, output, reassembly)
+        self._incoming = IncomingTransfers(sessions, output, reassembly, max_message_size)
+        self._outgoing = outgoing = OutgoingTransfers(output)
+        self._dispositions = dispositions = Dispositions(sessions, output)
+
+        # The operations of the parts are operations of the connection. They are bound here, once,
+        # rather than wrapped in methods: a wrapper with the same keywords would cost a transfer
+        # or a settlement a tenth of its time.
+        self.sessions = sessions.by_channel
+        """By our channel."""
+        self.begin = sessions.begin
+        self.end = sessions.end
+        self.attach_sender = links.attach_sender
+        self.attach_receiver = links.attach_receiver
+        self.attach_reply = links.attach_reply
+        self.refuse = links.refuse
+        self.detach = links.detach
+        self.flow = links.flow
+        self.drained = links.drained
+        self.transfer = outgoing.transfer
+        self.transfer_many = outgoing.transfer_many
+        self.settle = dispositions.settle
+        self.settle_unknown = dispositions.settle_unknown
+        self.forget = dispositions.forget
+
+        self._handlers: dict[type, Callable[[int, Any, list[Event]], None]] = {
+            Open: self._on_second_open,
+            Begin: sessions.on_begin,
+            Attach: links.on_attach,
+            Flow: links.on_flow,
+            Disposition: dispositions.on_disposition,
+            Detach: links.on_detach,
+            End: sessions.on_end,
+            Close: self._on_close,
+        }
+
+    # -- bytes ---------------------------------------------------------------------------------
+
+    def data_to_send(self) -> bytes:
+        """Return the bytes to write to the peer now; empty if there are none."""
+        data = self._output.take()
+        if data:
+            self._idle.has_sent = True
+        return data
+
+    @property
+    def has_data_to_send(self) -> bool:
+        """`data_to_send` would return something."""
+        return bool(self._output)
+
     def receive_data(self, data: bytes) -> list[Event]:
-        """Take bytes from the peer; give what they mean, in order.
+        """Take bytes from the peer; return the events that they mean, in order.
 
         Raises:
-            ProtocolError: the peer broke the protocol; `.events` has what came before. Write out
-                `data_to_send` (it tells the peer) and drop the connection.
+            ProtocolError: the peer broke the protocol; `.events` are the events before. Write
+                `data_to_send`, which reports the error to the peer, and drop the connection.
         """
         if self._failure is not None:
             raise self._failure
-        self._is_heard = True
-        self._buffered += len(data)
-        if self._buffered < self._needed:
-            # Nothing is joined before a frame is whole, so that small packets cost no more.
-            self._chunks.append(data)
-            if len(self._chunks) > _MAX_CHUNKS:
-                self._chunks = [b"".join(self._chunks)]
+        self._idle.has_received = True
+        whole = self._input.add(data)
+        if whole is None:
             return []
-        if self._chunks:
-            self._chunks.append(data)
-            data = b"".join(self._chunks)
-            self._chunks = []
-        elif type(data) is not bytes:
-            data = bytes(data)
         events: list[Event] = []
         try:
-            pos = self._parse(data, events)
+            pos, needed = self._parse(whole, events)
         except ProtocolError as exc:
             self._fail(exc, events)
             raise
@@ -90,31 +239,28 @@ class Connection(Deliveries):
             failure = ProtocolError(DECODE_ERROR, "a performative is cut short or malformed")
             self._fail(failure, events)
             raise failure from exc
-        if pos < len(data):
-            self._chunks = [data[pos:] if pos else data]
-        self._buffered = len(data) - pos
+        self._input.keep(whole, pos, needed)
         return events
 
-    def _parse(self, data: bytes, events: list[Event]) -> int:
+    def _parse(self, data: bytes, events: list[Event]) -> tuple[int, int]:
+        """Take all complete frames; return where the next starts and how long it is."""
         pos = 0
         total = len(data)
+        incoming = self._incoming
         while True:
             phase = self.phase
             if phase is Phase.CLOSED:
-                self._needed = 1
-                return total
+                return total, 1
             if total - pos < 8:
-                self._needed = 8
-                return pos
+                return pos, 8
             if phase is Phase.HEADER or phase is Phase.AMQP_HEADER:
-                self._on_header(data[pos : pos + 8])
+                self.phase = self._handshake.on_header(data[pos : pos + 8])
                 pos += 8
                 continue
-            if self._shape is not None and phase is Phase.FRAMES:
-                pos = self._on_alike(self._shape, data, pos, events)
+            if incoming.template is not None:
+                pos = incoming.read_run(incoming.template, data, pos, events, self.max_frame_size)
                 if total - pos < 8:
-                    self._needed = 8
-                    return pos
+                    return pos, 8
             size, doff, kind, channel = _frame_header(data, pos)
             if size < 8 or doff < 2 or doff * 4 > size:
                 raise ProtocolError(FRAMING_ERROR, "malformed frame header")
@@ -122,111 +268,125 @@ class Connection(Deliveries):
                 raise ProtocolError(FRAMING_ERROR, f"a frame of {size} bytes is too large")
             end = pos + size
             if end > total:
-                self._needed = size
-                return pos
+                return pos, size
             body = data[pos + 4 * doff : end]
             pos = end
             if phase is Phase.SASL:
                 if kind != SASL_FRAME:
                     raise ProtocolError(FRAMING_ERROR, "expected a SASL frame")
-                self._on_sasl(body, events)
+                self.phase = self._handshake.on_sasl_frame(body, events)
             elif kind != AMQP_FRAME:
                 raise ProtocolError(FRAMING_ERROR, f"unexpected frame type {kind}")
             elif body:
-                if body[:3] == b"\x00\x53\x14":
-                    self._on_transfer(channel, body, events)
+                if phase is Phase.OPEN:
+                    self._on_first_frame(body, events)
+                elif body[:3] == _TRANSFER:
+                    incoming.on_transfer(channel, body, events)
                 else:
                     self._on_frame(channel, body, events)
+
+    def _on_frame(self, channel: int, body: bytes, events: list[Event]) -> None:
+        if body[:3] == _DISPOSITION and self._dispositions.on_encoded(channel, body, events):
+            return
+        performative, end = decode_composite(body)
+        if isinstance(performative, Transfer):  # its descriptor has one of the longer forms
+            fields = body[skip_plain(body, 1, body[1]) :]
+            self._incoming.on_transfer(channel, _TRANSFER + fields, events)
+            return
+        if end != len(body):
+            raise ProtocolError(FRAMING_ERROR, "bytes after a performative")
+        handler = self._handlers.get(type(performative))
+        if handler is None:
+            raise ProtocolError(NOT_ALLOWED, "a frame without a performative")
+        handler(channel, performative, events)
+
+    # -- open and close ------------------------------------------------------------------------
+
+    def open(self, **changes: Any) -> None:
+        """Send our open; keyword arguments override its fields."""
+        self.is_open_sent = True
+        fields = {"max_frame_size": self.max_frame_size, **changes}
+        self._output.send(0, dataclasses.replace(self._open, **fields))
+
+    def close(self, error: Error | None = None) -> None:
+        """Close the connection; a second call does nothing, and nothing is sent after it."""
+        if self._output.is_closed:
+            return
+        self._output.send(0, Close(error))
+        self._output.close()
+        self._idle.stop_heartbeats()
+
+    @property
+    def is_closed(self) -> bool:
+        """Nothing more will be read: the peer closed, or broke the protocol."""
+        return self.phase is Phase.CLOSED
+
+    def sasl_outcome(self, code: int) -> None:
+        """Server: answer `SaslInitReceived`; 0 admits the client, any other code does not."""
+        self.phase = self._handshake.sasl_outcome(code)
+
+    def _on_first_frame(self, body: bytes, events: list[Event]) -> None:
+        performative, end = decode_composite(body)
+        if not isinstance(performative, Open | Close):
+            raise ProtocolError(ILLEGAL_STATE, "the first frame is not an open")
+        if end != len(body):
+            raise ProtocolError(FRAMING_ERROR, "bytes after a performative")
+        if isinstance(performative, Close):
+            self._on_close(0, performative, events)
+            return
+        self.remote_open = self._sessions.remote_open = performative
+        self._outgoing.max_frame_size = max(performative.max_frame_size, MIN_MAX_FRAME_SIZE)
+        self._idle.request_heartbeats(performative.idle_time_out)
+        self.phase = Phase.FRAMES
+        events.append(Opened(performative))
+
+    def _on_second_open(self, channel: int, performative: Open, events: list[Event]) -> None:
+        raise ProtocolError(ILLEGAL_STATE, "a second open")
+
+    def _on_close(self, channel: int, close: Close, events: list[Event]) -> None:
+        self._send_last_close(None)
+        self.phase = Phase.CLOSED
+        self._sessions.close_all()
+        events.append(Closed(close.error))
 
     def _fail(self, exc: ProtocolError, events: list[Event]) -> None:
         exc.events = tuple(events)
         self._failure = exc
-        if self.phase is Phase.FRAMES and not self.is_close_sent:
-            if not self.is_open_sent:
-                self.open()
-            self.close(Error.of(exc))
+        if self.phase in (Phase.OPEN, Phase.FRAMES):
+            self._send_last_close(Error.of(exc))
         self.phase = Phase.CLOSED
 
-    def _on_frame(self, channel: int, body: bytes, events: list[Event]) -> None:
-        if body[:3] == b"\x00\x53\x15":
-            fields = read_disposition(body, 3)
-            if fields is not None:
-                self._on_disposition(channel, *fields, events)
-                return
-        performative, end = decode_composite(body)
-        if isinstance(performative, Transfer):  # its descriptor in an unusual form
-            self._on_transfer(channel, b"\x00\x53\x14" + _list_of(body), events)
-            return
-        if end != len(body):
-            raise ProtocolError(FRAMING_ERROR, "bytes after a performative")
-        handler = _HANDLERS.get(type(performative))
-        if handler is None:
-            raise ProtocolError(NOT_ALLOWED, "a frame with no performative")
-        if self.remote_open is None and not isinstance(performative, Open | Close):
-            raise ProtocolError(ILLEGAL_STATE, "the first frame is no open")
-        getattr(self, handler)(channel, performative, events)
+    def _send_last_close(self, error: Error | None) -> None:
+        if not self.is_open_sent:
+            self.open()  # a close must follow an open (part 2, section 2.4.3)
+        self.close(error)
 
     # -- time ----------------------------------------------------------------------------------
 
     def tick(self, now: float) -> None:
-        """Do what time demands: a heartbeat when due; give up on a silent peer.
+        """Send a heartbeat if one is due, and give up on a silent peer.
 
         Raises:
             ProtocolError: nothing came from the peer for `idle_time_out` seconds.
         """
         if self.phase is Phase.CLOSED:
             return
-        if self._is_heard or self._last_heard is None:
-            self._is_heard = False
-            self._last_heard = now
-        if self._has_sent or self._last_sent is None:
-            self._has_sent = False
-            self._last_sent = now
-        if self.idle_time_out is not None and now - self._last_heard >= self.idle_time_out:
+        self._idle.update(now)
+        if self._idle.is_peer_silent(now):
             failure = ProtocolError(
                 RESOURCE_LIMIT_EXCEEDED, f"silent for {self.idle_time_out:g} seconds"
             )
             self._fail(failure, [])
             raise failure
-        interval = self._heartbeat_interval()
-        if interval is not None and now - self._last_sent >= interval and not self._out:
-            self._emit(EMPTY_FRAME)
-            self._last_sent = now
-
-    def _heartbeat_interval(self) -> float | None:
-        if self.remote_open is None or not self.remote_open.idle_time_out or self.is_close_sent:
-            return None
-        # A third: what was sent just after one tick is only noticed at the next.
-        return self.remote_open.idle_time_out / 3000
+        if not self._output and self._idle.is_heartbeat_due(now):
+            self._output.write(EMPTY_FRAME)
 
     def next_deadline(self) -> float | None:
-        """When to call `tick` again, or None while there is nothing to do.
+        """Return when to call `tick` again, or None while there is nothing to do.
 
-        Valid after the first `tick`; activity since the last one only moves it later.
+        Valid after the first `tick`; activity since the last one only makes it later.
         """
-        if self.phase is Phase.CLOSED:
-            return None
-        deadlines = []
-        if self.idle_time_out is not None and self._last_heard is not None:
-            deadlines.append(self._last_heard + self.idle_time_out)
-        interval = self._heartbeat_interval()
-        if interval is not None and self._last_sent is not None:
-            deadlines.append(self._last_sent + interval)
-        return min(deadlines, default=None)
+        return None if self.phase is Phase.CLOSED else self._idle.next_deadline()
 
-
-def _list_of(body: bytes) -> bytes:
-    """What follows the descriptor of a performative whose descriptor is not the short one."""
-    return body[skip_plain(body, 1, body[1]) :]
-
-
-_HANDLERS: dict[type, str] = {
-    Open: "_on_open",
-    Begin: "_on_begin",
-    Attach: "_on_attach",
-    Flow: "_on_flow",
-    Disposition: "_on_disposition_frame",
-    Detach: "_on_detach",
-    End: "_on_end",
-    Close: "_on_close",
-}
+    def __repr__(self) -> str:
+        return f"<Connection {self.role.value} {self.phase.value} sessions={len(self.sessions)}>"

@@ -1,4 +1,4 @@
-"""What the peer did, as told by `Connection.receive_data`."""
+"""The peer's actions, as reported by `Connection.receive_data`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pairbus.amqp.link import Link, Outgoing, Session
-from pairbus.amqp.performatives import Attach, Begin, Error, Flow, Open, SaslInit
+from pairbus.amqp.performatives import Attach, Begin, Error, Flow, Open
+from pairbus.amqp.sasl import SaslInit
 
 
 @dataclass(slots=True)
@@ -21,21 +22,21 @@ class SaslInitReceived:
 
 @dataclass(slots=True)
 class SaslDone:
-    """The SASL exchange ended well."""
+    """The SASL exchange succeeded."""
 
     mechanism: str
 
 
 @dataclass(slots=True)
 class Opened:
-    """The peer's open is here; a server answers with `Connection.open`."""
+    """The peer's open arrived; a server answers with `Connection.open`."""
 
     open: Open
 
 
 @dataclass(slots=True)
 class Begun:
-    """The peer's begin is here; where it was the first, answer with `Connection.begin`."""
+    """The peer's begin arrived; unless it answers ours, answer with `Connection.begin`."""
 
     session: Session
     begin: Begin
@@ -43,10 +44,10 @@ class Begun:
 
 @dataclass(slots=True)
 class Attached:
-    """The peer's attach is here.
+    """The peer's attach arrived.
 
-    Where the peer was first (`link.state` is REMOTE), answer with `Connection.attach_reply` or
-    `Connection.refuse`. Where a peer refuses, its attach has a null terminus and `Detached`
+    If the peer attached first (`link.state` is REMOTE), answer with `Connection.attach_reply` or
+    `Connection.refuse`. A peer that refuses our attach answers with a null terminus, and `Detached`
     follows.
     """
 
@@ -81,18 +82,19 @@ class Delivery:
         self.rcv_settle_mode = rcv_settle_mode
         self.state = state
         self.oversize = oversize
-        """The message was larger than the link takes: its payload was dropped on arrival."""
+        """The message was larger than the link accepts: its payload was dropped on arrival."""
 
     def __repr__(self) -> str:
         return f"<Delivery {self.delivery_id} of {len(self.payload)} bytes on {self.link.name!r}>"
 
 
 class Disposed:
-    """The peer told the state of deliveries `first` to `last`.
+    """The peer reported the state of deliveries `first` to `last`.
 
-    `by_receiver`: the peer is their receiver, and `deliveries` are ours that it speaks of; else it
-    is their sender, and settles or changes what it sent to us. `unknown` are runs of numbers, first
-    and last of each, that the peer waits to have settled and that are not open any more.
+    With `by_receiver` the peer is their receiver, and `deliveries` are those of ours that it
+    reports on. Otherwise it is their sender, and settles or changes deliveries that it sent to us.
+    `unknown` are runs of delivery numbers (first and last of each) that the peer expects us to
+    settle although they are not open any more.
     """
 
     __slots__ = (
@@ -132,7 +134,7 @@ class Disposed:
 
 @dataclass(slots=True)
 class Flowed:
-    """The peer's flow is here; `link` (None: the session) has its new credit and drain."""
+    """The peer's flow arrived; `link` has its new credit and drain, None: session windows only."""
 
     session: Session
     link: Link | None
@@ -141,7 +143,7 @@ class Flowed:
 
 @dataclass(slots=True)
 class Detached:
-    """The peer detached the link; the connection has answered where an answer was due."""
+    """The peer detached the link; the connection has answered if necessary."""
 
     link: Link
     error: Error | None
@@ -150,7 +152,7 @@ class Detached:
 
 @dataclass(slots=True)
 class Ended:
-    """The peer ended the session, and with it all its links."""
+    """The peer ended the session with all its links."""
 
     session: Session
     error: Error | None

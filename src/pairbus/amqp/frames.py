@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 
 AMQP_HEADER = b"AMQP\x00\x01\x00\x00"
-TLS_HEADER = b"AMQP\x02\x01\x00\x00"
 SASL_HEADER = b"AMQP\x03\x01\x00\x00"
 
 AMQP_FRAME = 0
@@ -20,10 +19,10 @@ _pack = FRAME_HEADER.pack
 
 
 def frame(channel: int, body: bytes) -> bytes:
-    """An AMQP frame."""
+    """Return an AMQP frame with this body."""
     return _pack(len(body) + 8, 2, AMQP_FRAME, channel) + body
 
 
 def sasl_frame(body: bytes) -> bytes:
-    """A SASL frame."""
+    """Return a SASL frame with this body."""
     return _pack(len(body) + 8, 2, SASL_FRAME, 0) + body

@@ -1,26 +1,14 @@
-"""Sessions, links and deliveries: what a connection knows of each, as plain data.
-
-The connection changes them; its users read them, and may hang an object of their own on `context`.
-"""
+"""Links and the deliveries on them (part 2, section 2.6), one object each."""
 
 from __future__ import annotations
 
-import enum
 from typing import Any
 
-from pairbus.amqp.fastpath import TransferWriter
-from pairbus.amqp.performatives import RCV_FIRST, SND_MIXED, Attach, Begin
+from pairbus.amqp.performatives import RCV_FIRST, SND_MIXED, Attach, Flow
+from pairbus.amqp.session import EndState, Session, serial_diff
+from pairbus.amqp.transfer_codec import TransferWriter
 
-
-class EndState(enum.Enum):
-    """How far one end of a session or link has come."""
-
-    NEW = "new"  # nothing sent and nothing received
-    LOCAL = "local"  # our begin or attach is out, the peer's is not here yet
-    REMOTE = "remote"  # the peer's is here, ours is not sent yet
-    ACTIVE = "active"  # both
-    CLOSING = "closing"  # our end or detach is out, the peer's is not here yet
-    CLOSED = "closed"
+__all__ = ["EndState", "Link", "Outgoing", "PartialDelivery", "Session"]
 
 
 class Outgoing:
@@ -38,46 +26,11 @@ class Outgoing:
         return f"<Outgoing {self.id} on {self.link.name!r}>"
 
 
-class Session:
-    """One session: a pair of channels, with its windows, links and unsettled deliveries."""
-
-    __slots__ = (
-        "begin", "by_handle", "channel", "context", "handle_max", "highest_remote_handle",
-        "incoming_left", "incoming_window", "links", "next_delivery_id", "next_incoming_id",
-        "next_outgoing_id", "pending", "remote_channel", "remote_incoming_window", "state",
-        "unsettled",
-    )  # fmt: skip
-
-    def __init__(self, channel: int, incoming_window: int, handle_max: int) -> None:
-        self.channel = channel
-        self.remote_channel: int | None = None
-        self.state = EndState.NEW
-        self.begin: Begin | None = None
-        """What the peer said in its begin."""
-        self.handle_max = handle_max
-        self.incoming_window = incoming_window
-        self.incoming_left = incoming_window
-        self.next_incoming_id = 0
-        self.next_outgoing_id = 0
-        self.next_delivery_id = 0
-        self.remote_incoming_window = 0
-        self.pending: list[bytes] = []
-        """Transfer frames that wait for the peer's window."""
-        self.links: dict[int, Link] = {}
-        """By our handle."""
-        self.by_handle: dict[int, Link] = {}
-        """By the peer's handle."""
-        self.highest_remote_handle = -1
-        self.unsettled: dict[int, Outgoing] = {}
-        """Deliveries that we sent, by their number."""
-        self.context: Any = None
-
-    def __repr__(self) -> str:
-        return f"<Session {self.channel} {self.state.value}>"
-
-
 class Link:
-    """One link, from our end: `is_sender` says whether we send."""
+    """One link, from our end: `is_sender` says whether we send.
+
+    Users read it and may attach an object to `context`.
+    """
 
     __slots__ = (
         "attach", "context", "credit", "delivery_count", "drain", "handle", "is_sender",
@@ -94,20 +47,20 @@ class Link:
         self.remote_handle: int | None = None
         self.state = EndState.NEW
         self.attach: Attach | None = None
-        """What the peer said in its attach."""
+        """The peer's attach."""
         self.source: Any = None
         self.target: Any = None
         self.snd_settle_mode = SND_MIXED
         self.rcv_settle_mode = RCV_FIRST
         self.max_message_size = 0
-        """The largest message that we take; 0: as large as the connection takes."""
+        """The largest message that we accept; 0: the limit of the connection."""
         self.remote_max_message_size = 0
-        """The largest message that the peer takes; 0: it sets no limit."""
+        """The largest message that the peer accepts; 0: it sets no limit."""
         self.delivery_count = 0
         self.credit = 0
-        """A sender: how many more it may send. A receiver: how many it still asked for."""
+        """Sender: the number of messages it may send. Receiver: the number it still expects."""
         self.drain = False
-        self.partial: Partial | None = None
+        self.partial: PartialDelivery | None = None
         self.writer = TransferWriter(session.channel, handle)
         self.context: Any = None
 
@@ -118,7 +71,7 @@ class Link:
 
     @property
     def can_send(self) -> bool:
-        """A sender: a transfer would go out now, within link credit and session window."""
+        """Sender: link credit and session window let a transfer leave immediately."""
         session = self.session
         return (
             self.credit > 0
@@ -127,13 +80,31 @@ class Link:
             and not session.pending
         )
 
+    def update_credit(self, flow: Flow) -> None:
+        """Apply the peer's flow to credit and drain (part 2, section 2.6.7)."""
+        if self.is_sender:
+            if flow.link_credit is not None:
+                in_flight = 0
+                if flow.delivery_count is not None:
+                    in_flight = serial_diff(self.delivery_count, flow.delivery_count)
+                self.credit = max(0, flow.link_credit - in_flight)
+            self.drain = flow.drain
+        elif flow.delivery_count is not None:
+            # A sender returns credit after a drain by advancing its delivery-count.
+            returned = serial_diff(flow.delivery_count, self.delivery_count)
+            if 0 < returned <= self.credit:
+                self.credit -= returned
+                self.delivery_count = flow.delivery_count
+            if self.credit == 0:
+                self.drain = False
+
     def __repr__(self) -> str:
         kind = "sender" if self.is_sender else "receiver"
         return f"<Link {kind} {self.name!r} {self.state.value} credit={self.credit}>"
 
 
-class Partial:
-    """A delivery of which more frames are to come."""
+class PartialDelivery:
+    """A delivery of which more frames are expected."""
 
     __slots__ = ("data", "delivery_id", "message_format", "mode", "settled", "size", "state",
                  "tag")  # fmt: skip

@@ -1,7 +1,7 @@
-"""The performatives, and what travels inside them, in the order and names of the specification.
+"""The performatives and their parts, in the order and with the names of the specification.
 
-Part 2 (transport), part 3 (messaging: termini and outcomes), part 4 (transactions: only what a
-container needs in order to refuse them by name) and part 5 (SASL).
+Part 2 (transport), part 3 (messaging: termini and outcomes) and part 4 (transactions: only the
+types that a container needs in order to refuse them by name). SASL is in `pairbus.amqp.sasl`.
 """
 
 from __future__ import annotations
@@ -30,13 +30,9 @@ class Error(Composite):
     description: str | None = None
     info: dict[Any, Any] | None = field(default_factory=dict)
 
-    def to_exception(self) -> AmqpError:
-        """The error as something to raise."""
-        return AmqpError(self.condition, self.description, self.info)
-
     @classmethod
     def of(cls, exc: AmqpError) -> Error:
-        """The error that says on the wire what `exc` says here."""
+        """Return the error that carries `exc` over the wire."""
         return cls(exc.condition, exc.description, dict(exc.info))
 
 
@@ -150,7 +146,7 @@ class Transfer(Composite):
 @register
 @dataclass(slots=True)
 class Disposition(Composite):
-    """Part 2, section 2.7.6: tell the state of deliveries."""
+    """Part 2, section 2.7.6: report the state of deliveries."""
 
     CODE: ClassVar[int] = 0x15
     NAME: ClassVar[str] = "amqp:disposition:list"
@@ -347,64 +343,6 @@ class TransactionalState(Composite):
     WIRE: ClassVar[str] = "binary! any"
     txn_id: bytes
     outcome: Any = None
-
-
-@register
-@dataclass(slots=True)
-class SaslMechanisms(Composite):
-    """Part 5, section 5.3.3.1: what the server offers."""
-
-    CODE: ClassVar[int] = 0x40
-    NAME: ClassVar[str] = "amqp:sasl-mechanisms:list"
-    WIRE: ClassVar[str] = "symbol*!"
-    sasl_server_mechanisms: list[str]
-
-
-@register
-@dataclass(slots=True)
-class SaslInit(Composite):
-    """Part 5, section 5.3.3.2: what the client chose."""
-
-    CODE: ClassVar[int] = 0x41
-    NAME: ClassVar[str] = "amqp:sasl-init:list"
-    WIRE: ClassVar[str] = "symbol! binary string"
-    mechanism: str
-    initial_response: bytes | None = field(default=None, repr=False)  # may hold a password
-    hostname: str | None = None
-
-
-@register
-@dataclass(slots=True)
-class SaslChallenge(Composite):
-    """Part 5, section 5.3.3.3."""
-
-    CODE: ClassVar[int] = 0x42
-    NAME: ClassVar[str] = "amqp:sasl-challenge:list"
-    WIRE: ClassVar[str] = "binary!"
-    challenge: bytes = field(repr=False)
-
-
-@register
-@dataclass(slots=True)
-class SaslResponse(Composite):
-    """Part 5, section 5.3.3.4."""
-
-    CODE: ClassVar[int] = 0x43
-    NAME: ClassVar[str] = "amqp:sasl-response:list"
-    WIRE: ClassVar[str] = "binary!"
-    response: bytes = field(repr=False)
-
-
-@register
-@dataclass(slots=True)
-class SaslOutcome(Composite):
-    """Part 5, section 5.3.3.5; `code`: 0 ok, 1 auth, 2 sys, 3 sys-perm, 4 sys-temp."""
-
-    CODE: ClassVar[int] = 0x44
-    NAME: ClassVar[str] = "amqp:sasl-outcome:list"
-    WIRE: ClassVar[str] = "ubyte! binary"
-    code: int
-    additional_data: bytes | None = None
 
 
 ACCEPTED = Accepted()

@@ -1,8 +1,7 @@
-"""The two performatives of the hot path, read and written without the general machinery.
+"""Reading and writing transfers (part 2, section 2.7.5) without the general codec.
 
-`read_transfer` and `read_disposition` take the forms that senders use (one-byte or four-byte list,
-any width of each field) and give None for everything else, which the general decoder then reads or
-refuses. `TransferWriter` holds what is the same for all transfers of a link.
+A transfer is the one performative per message, so it is read and written in a single pass, without
+a `Transfer` object. The results agree with the general codec, which tests compare.
 """
 
 from __future__ import annotations
@@ -12,13 +11,14 @@ from typing import Any
 
 from pairbus.amqp.composite import Composite, decode_composite
 from pairbus.amqp.decoder import DECODERS
+from pairbus.amqp.disposition_codec import encode_state
 from pairbus.amqp.encoder import encode_binary, encode_uint
 from pairbus.amqp.errors import INVALID_FIELD, ProtocolError, decode_error
-from pairbus.amqp.performatives import ACCEPTED, RELEASED
+from pairbus.amqp.frames import FRAME_HEADER
 
 _u32 = struct.Struct(">I").unpack_from
 _pack_u32 = struct.Struct(">I").pack
-_frame = struct.Struct(">IBBH").pack
+_pack_frame_header = FRAME_HEADER.pack
 
 TransferFields = tuple[
     int, int | None, bytes | None, int | None, bool | None, bool, int | None, Any, bool, int
@@ -27,21 +27,21 @@ TransferFields = tuple[
 aborted, and the position of the payload."""
 
 
-def _wrong(name: str) -> ProtocolError:
+def _wrong_type(name: str) -> ProtocolError:
     return ProtocolError(INVALID_FIELD, f"transfer.{name} has a wrong type")
 
 
-def _flag(code: int, buf: bytes, pos: int, name: str) -> tuple[bool | None, int]:
-    """A boolean or null in one of its rarer forms."""
+def _rare_flag(code: int, buf: bytes, pos: int, name: str) -> tuple[bool | None, int]:
+    """Read a boolean or null in one of its rarer encodings."""
     if code == 0x40:
         return None, pos
     if code == 0x56 and buf[pos] < 2:
         return buf[pos] == 1, pos + 1
-    raise _wrong(name)
+    raise _wrong_type(name)
 
 
 def _uint(code: int, buf: bytes, pos: int, name: str) -> tuple[int | None, int]:
-    """A uint or null in one of its rarer forms."""
+    """Read a uint or null in any of its encodings."""
     if code == 0x43:
         return 0, pos
     if code == 0x40:
@@ -50,14 +50,14 @@ def _uint(code: int, buf: bytes, pos: int, name: str) -> tuple[int | None, int]:
         return int(_u32(buf, pos)[0]), pos + 4
     if code == 0x52:
         return buf[pos], pos + 1
-    raise _wrong(name)
+    raise _wrong_type(name)
 
 
 def read_transfer(buf: bytes, pos: int) -> TransferFields:
-    """Read the transfer whose list starts at `pos` (after its descriptor).
+    """Read the transfer whose list starts at `pos`, after its descriptor.
 
     Raises:
-        ProtocolError, IndexError, struct.error: the bytes are no transfer.
+        ProtocolError, IndexError, struct.error: the bytes are not a transfer.
     """
     code = buf[pos]
     if code == 0xC0:
@@ -69,11 +69,11 @@ def read_transfer(buf: bytes, pos: int) -> TransferFields:
         left = _u32(buf, pos + 5)[0]
         pos += 9
     else:
-        raise decode_error("transfer is no list")
+        raise decode_error("a transfer that is not a list")
     if end > len(buf):
-        raise decode_error("transfer is longer than its frame")
+        raise decode_error("a transfer longer than its frame")
     if not 0 < left < 12:
-        raise decode_error(f"transfer has {left} fields")
+        raise decode_error(f"a transfer with {left} fields")
     delivery_id: int | None = None
     tag: bytes | None = None
     message_format: int | None = None
@@ -110,7 +110,7 @@ def read_transfer(buf: bytes, pos: int) -> TransferFields:
         else:
             tag, pos = DECODERS[code](buf, pos + 1, 0)
             if type(tag) is not bytes:
-                raise _wrong("delivery-tag")
+                raise _wrong_type("delivery-tag")
     if left > 3:
         code = buf[pos]
         if code == 0x43:
@@ -129,7 +129,7 @@ def read_transfer(buf: bytes, pos: int) -> TransferFields:
             settled = False
             pos += 1
         else:
-            settled, pos = _flag(code, buf, pos, "settled")
+            settled, pos = _rare_flag(code, buf, pos, "settled")
     if left > 5:
         code = buf[pos]
         pos += 1
@@ -138,7 +138,7 @@ def read_transfer(buf: bytes, pos: int) -> TransferFields:
         elif code == 0x56 and buf[pos] == 0:
             pos += 1
         elif code != 0x42:
-            more, pos = _flag(code, buf, pos, "more")
+            more, pos = _rare_flag(code, buf, pos, "more")
     if pos < end:
         # In nearly every transfer the rest is null or false, which is skipped by comparison.
         rest = buf[pos:end]
@@ -151,18 +151,18 @@ def read_transfer(buf: bytes, pos: int) -> TransferFields:
                     mode = buf[pos + 1]
                     pos += 2
                 else:
-                    raise _wrong("rcv-settle-mode")
+                    raise _wrong_type("rcv-settle-mode")
             if left > 7:
                 if buf[pos] == 0x40:
                     pos += 1
                 else:
                     state, pos = decode_composite(buf, pos)
             if left > 8:
-                _, pos = _maybe_flag(buf, pos, "resume")
+                _, pos = _flag(buf, pos, "resume")
             if left > 9:
-                aborted, pos = _maybe_flag(buf, pos, "aborted")
+                aborted, pos = _flag(buf, pos, "aborted")
             if left > 10:
-                _, pos = _maybe_flag(buf, pos, "batchable")
+                _, pos = _flag(buf, pos, "batchable")
             if pos != end:
                 raise decode_error("size and content of a transfer disagree")
         elif len(rest) != left - 6:
@@ -175,130 +175,32 @@ def read_transfer(buf: bytes, pos: int) -> TransferFields:
     )  # fmt: skip
 
 
-def _maybe_flag(buf: bytes, pos: int, name: str) -> tuple[bool | None, int]:
+def _flag(buf: bytes, pos: int, name: str) -> tuple[bool | None, int]:
     code = buf[pos]
     pos += 1
     if code == 0x41:
         return True, pos
     if code == 0x42:
         return False, pos
-    return _flag(code, buf, pos, name)
+    return _rare_flag(code, buf, pos, name)
 
 
 def _plain_rests() -> frozenset[bytes]:
-    """What may follow `more` and says nothing: null mode and state, then null or false flags."""
+    """Return the encodings of the fields after `more` in a transfer that uses none of them.
+
+    These are a null mode, a null state, and flags that are null or false.
+    """
     rests = {b"\x40", b"\x40\x40"}
     flags = [b""]
     for _ in range(3):
         flags = [flag + more for flag in flags for more in (b"\x40", b"\x42")]
         rests |= {b"\x40\x40" + flag for flag in flags}
-    # `batchable` says nothing either: it is a hint.
+    # `batchable` is only a hint, so true is as good as false.
     rests |= {rest[:-1] + b"\x41" for rest in rests if len(rest) == 5}
     return frozenset(rests)
 
 
 _PLAIN_RESTS = _plain_rests()
-
-_STATES: dict[bytes, Composite] = {
-    b"\x00\x53\x24\x45": ACCEPTED,
-    b"\x00\x53\x24\xc0\x01\x00": ACCEPTED,
-    b"\x00\x53\x26\x45": RELEASED,
-    b"\x00\x53\x26\xc0\x01\x00": RELEASED,
-}
-_STATE_BYTES = {id(ACCEPTED): b"\x00\x53\x24\x45", id(RELEASED): b"\x00\x53\x26\x45"}
-
-DispositionFields = tuple[bool, int, int, bool, Any]
-"""role, first, last, settled, state."""
-
-
-def read_disposition(buf: bytes, pos: int) -> DispositionFields | None:
-    """Read the disposition whose list starts at `pos`, or None if its form is an unusual one."""
-    if buf[pos] != 0xC0:
-        return None
-    end = pos + 2 + buf[pos + 1]
-    left = buf[pos + 2]
-    if end != len(buf) or not 4 < left < 7:
-        return None
-    pos += 3
-    # azure-servicebus writes booleans in their long form, and leaves `last` out.
-    code = buf[pos]
-    pos += 1
-    if code == 0x56 and buf[pos] < 2:
-        role = buf[pos] == 1
-        pos += 1
-    elif code == 0x41 or code == 0x42:
-        role = code == 0x41
-    else:
-        return None
-    first: int | None
-    last: int | None
-    code = buf[pos]
-    if code == 0x70:
-        first = _u32(buf, pos + 1)[0]
-        pos += 5
-    else:
-        first, pos = _uint(code, buf, pos + 1, "first")
-        if first is None:
-            return None
-    code = buf[pos]
-    if code == 0x40:
-        last = None
-        pos += 1
-    elif code == 0x70:
-        last = _u32(buf, pos + 1)[0]
-        pos += 5
-    else:
-        last, pos = _uint(code, buf, pos + 1, "last")
-    code = buf[pos]
-    if code == 0x56 and buf[pos + 1] < 2:
-        pos += 1
-        settled = buf[pos] == 1
-    elif code == 0x41 or code == 0x42:
-        settled = code == 0x41
-    else:
-        return None
-    rest = buf[pos + 1 : end]
-    if left == 6:
-        if rest[-1:] not in (b"\x40", b"\x42", b"\x41"):
-            return None
-        rest = rest[:-1]
-    state = _STATES.get(rest)
-    if state is None:
-        return None
-    return role, first, first if last is None else last, settled, state
-
-
-def encode_state(state: Composite | None) -> bytes:
-    """A delivery state, from the cache if it is one of the two without fields."""
-    if state is None:
-        return b"\x40"
-    return _STATE_BYTES.get(id(state)) or state.encode()
-
-
-_SETTLED = {True: b"\x41", False: b"\x42"}
-
-
-def disposition_frame(
-    channel: int, role: bool, first: int, last: int, settled: bool, state: Composite | None
-) -> bytes:
-    """A whole disposition frame."""
-    raw = encode_state(state)
-    if len(raw) > 200:
-        body = (
-            _SETTLED[role] + b"\x70" + _pack_u32(first) + b"\x70" + _pack_u32(last)
-            + _SETTLED[settled] + raw + b"\x42"
-        )  # fmt: skip
-        size = len(body)
-        return (
-            _frame(size + 20, 2, 0, channel)
-            + b"\x00\x53\x15\xd0" + _pack_u32(size + 4) + b"\x00\x00\x00\x06" + body
-        )  # fmt: skip
-    size = len(raw)
-    return b"".join((
-        _frame(size + 27, 2, 0, channel),
-        b"\x00\x53\x15\xc0", bytes((size + 14, 6)), _SETTLED[role],
-        b"\x70", _pack_u32(first), b"\x70", _pack_u32(last), _SETTLED[settled], raw, b"\x42",
-    ))  # fmt: skip
 
 
 class TransferWriter:
@@ -312,19 +214,19 @@ class TransferWriter:
         self._heads: dict[int, tuple[int, Any, bytes, bytes, bytes]] = {}
 
     def head(self, delivery_id: int, tag: bytes, size: int) -> bytes:
-        """All of a frame but its payload of `size` bytes: an unsettled message in one frame.
+        """Return the frame of an unsettled message without its payload of `size` bytes.
 
-        The tag has at most 32 bytes, as the specification wants it.
+        The tag has at most 32 bytes (part 2, section 2.8.7).
         """
         known = self._heads.get(len(tag))
         if known is None:
-            known = self._learn(tag)
+            known = self._prepare(tag)
         length, pack, before, between, after = known
         head: bytes = pack(length + size, before, delivery_id, between, tag, after)
         return head
 
-    def _learn(self, tag: bytes) -> tuple[int, Any, bytes, bytes, bytes]:
-        """What is the same in all heads with a tag of this length."""
+    def _prepare(self, tag: bytes) -> tuple[int, Any, bytes, bytes, bytes]:
+        """Return the constant parts of all heads with a tag of this length."""
         whole = self.frame(0, tag, 0, False, b"")
         at = len(whole) - len(tag) - 15  # number and tag; then format, flags and five more fields
         before, between, after = whole[4 : at + 1], whole[at + 5 : at + 7], whole[-8:]
@@ -342,7 +244,7 @@ class TransferWriter:
         more: bool = False,
         state: Composite | None = None,
     ) -> bytes:
-        """The first, or only, frame of a delivery."""
+        """Return the first or only frame of a delivery."""
         # rcv-settle-mode, state, resume, aborted, batchable: all written, as null or false.
         rest = b"\x40\x40\x42\x42\x42" if state is None else (
             b"\x40" + encode_state(state) + b"\x42\x42\x42"
@@ -355,16 +257,12 @@ class TransferWriter:
         return self._wrap(body, payload)
 
     def next_frame(self, payload: bytes, more: bool, settled: bool = False) -> bytes:
-        """A further frame of a delivery; identifier, tag and format went with the first."""
+        """Return a further frame of a delivery; only the first has number, tag and format."""
         body = b"".join((
             self._handle, b"\x40\x40\x40", b"\x41" if settled else b"\x42",
             b"\x41" if more else b"\x42", b"\x40\x40\x42\x42\x42",
         ))  # fmt: skip
         return self._wrap(body, payload)
-
-    def abort_frame(self) -> bytes:
-        """The frame that takes back a delivery whose last frame was never sent."""
-        return self._wrap(self._handle + b"\x40\x40\x40\x42\x42\x40\x40\x42\x41\x42", b"")
 
     def _wrap(self, body: bytes, payload: bytes) -> bytes:
         size = len(body)
@@ -373,5 +271,6 @@ class TransferWriter:
         else:
             head = b"\x00\x53\x14\xd0" + _pack_u32(size + 4) + b"\x00\x00\x00\x0b"
         return b"".join((
-            _frame(8 + len(head) + size + len(payload), 2, 0, self._channel), head, body, payload,
+            _pack_frame_header(8 + len(head) + size + len(payload), 2, 0, self._channel),
+            head, body, payload,
         ))  # fmt: skip

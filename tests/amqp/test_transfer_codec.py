@@ -1,4 +1,4 @@
-"""The readers and writers of the hot path agree with the general ones."""
+"""The special codec for transfers and dispositions agrees with the general one."""
 
 import pytest
 from hypothesis import given, settings
@@ -7,13 +7,8 @@ from hypothesis import strategies as st
 from pairbus.amqp.codec import decode, encode
 from pairbus.amqp.composite import compose, decode_composite
 from pairbus.amqp.decoder import MALFORMED
+from pairbus.amqp.disposition_codec import disposition_frame, read_disposition
 from pairbus.amqp.errors import ProtocolError
-from pairbus.amqp.fastpath import (
-    TransferWriter,
-    disposition_frame,
-    read_disposition,
-    read_transfer,
-)
 from pairbus.amqp.performatives import (
     ACCEPTED,
     RELEASED,
@@ -23,6 +18,7 @@ from pairbus.amqp.performatives import (
     Rejected,
     Transfer,
 )
+from pairbus.amqp.transfer_codec import TransferWriter, read_transfer
 from pairbus.amqp.types import Described, UByte, UInt, ULong
 
 pytestmark = pytest.mark.slow
@@ -135,12 +131,10 @@ def test_transfer_frames_say_what_was_meant(number, tag, form, settled, more, st
     assert frame[8 + end :] == payload
 
 
-def test_further_frames_and_aborts_name_only_the_link():
+def test_further_frames_name_only_the_link():
     writer = TransferWriter(0, 1)
     transfer, _ = decode_composite(writer.next_frame(b"", True)[8:])
     assert transfer == Transfer(1, settled=False, more=True)
-    aborted, _ = decode_composite(writer.abort_frame()[8:])
-    assert aborted.aborted
 
 
 def test_unknown_states_are_kept_as_they_are():

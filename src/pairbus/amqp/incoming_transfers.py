@@ -1,0 +1,137 @@
+"""The peer's transfers: from frames to deliveries (part 2, section 2.6.12)."""
+
+from __future__ import annotations
+
+from pairbus.amqp.errors import ILLEGAL_STATE, NOT_ALLOWED, ProtocolError
+from pairbus.amqp.events import Delivery, Event
+from pairbus.amqp.link import EndState, Link, PartialDelivery, Session
+from pairbus.amqp.output import OutputBuffer
+from pairbus.amqp.performatives import SND_SETTLED
+from pairbus.amqp.reassembly import Reassembly
+from pairbus.amqp.session import SERIAL_MASK
+from pairbus.amqp.session_table import SessionTable
+from pairbus.amqp.transfer_codec import read_transfer
+from pairbus.amqp.transfer_runs import TransferTemplate
+
+_MAX_USELESS_TEMPLATES = 100
+"""Templates in a row that matched nothing: this peer encodes each transfer differently."""
+
+
+class IncomingTransfers:
+    """Turns transfer frames into `Delivery` events, and keeps session windows open."""
+
+    __slots__ = ("_last_link", "_output", "_reassembly", "_sessions", "_useless_templates",
+                 "max_message_size", "template")  # fmt: skip
+
+    def __init__(
+        self,
+        sessions: SessionTable,
+        output: OutputBuffer,
+        reassembly: Reassembly,
+        max_message_size: int,
+    ) -> None:
+        self._sessions = sessions.by_remote_channel
+        self._output = output
+        self._reassembly = reassembly
+        self.max_message_size = max_message_size
+        self.template: TransferTemplate | None = None
+        """The template for the next frame, while one link sends one message after the other."""
+        self._last_link: Link | None = None
+        self._useless_templates = 0
+
+    def on_transfer(self, channel: int, body: bytes, events: list[Event]) -> None:
+        """Take a transfer, whose descriptor has the short form."""
+        session = self._sessions.get(channel)
+        if session is None:
+            return
+        (handle, delivery_id, tag, message_format, settled, more, mode, state, aborted,
+         start) = read_transfer(body, 3)  # fmt: skip
+        self._count(session, 1)
+        link = session.by_handle.get(handle)
+        if link is None:
+            session.check_was_attached(handle)
+            return
+        if link.is_sender:
+            raise ProtocolError(NOT_ALLOWED, "a transfer towards a sender")
+        partial = link.partial
+        limit = link.max_message_size or self.max_message_size
+        if partial is None:
+            if delivery_id is None or tag is None:
+                raise ProtocolError(ILLEGAL_STATE, "a delivery without a number or tag")
+            if aborted:
+                return
+            link.delivery_count = (link.delivery_count + 1) & SERIAL_MASK
+            if link.credit:
+                link.credit -= 1
+            if settled is None:
+                settled = link.snd_settle_mode == SND_SETTLED
+            if not more:
+                if link.state is not EndState.CLOSING:
+                    payload = body[start:]
+                    oversize = len(payload) > limit
+                    events.append(
+                        Delivery(link, delivery_id, tag, message_format or 0,
+                                 b"" if oversize else payload, settled, mode, state, oversize)
+                    )  # fmt: skip
+                    is_plain = not message_format and state is None and mode is None
+                    self._learn(link, channel, body, tag, settled, start if is_plain else 0)
+                return
+            partial = link.partial = PartialDelivery(
+                delivery_id, tag, message_format or 0, settled, mode, state
+            )
+        else:
+            if delivery_id is not None and delivery_id != partial.delivery_id:
+                raise ProtocolError(ILLEGAL_STATE, "two deliveries interleave on one link")
+            if aborted:
+                self._reassembly.discard(link)
+                return
+            if settled:
+                partial.settled = True
+            if state is not None:
+                partial.state = state
+        self._reassembly.add(partial, body[start:], limit)
+        if not more:
+            delivery = self._reassembly.finish(link, partial, limit)
+            if link.state is not EndState.CLOSING:
+                events.append(delivery)
+
+    def read_run(
+        self,
+        template: TransferTemplate,
+        data: bytes,
+        pos: int,
+        events: list[Event],
+        max_frame_size: int,
+    ) -> int:
+        """Take the transfers from `pos` on that match the template; return where they end."""
+        link = template.link
+        if link.state is not EndState.ACTIVE or link.partial is not None:
+            self.template = None
+            return pos
+        known = len(events)
+        limit = link.max_message_size or self.max_message_size
+        pos = template.read(data, pos, events, max_frame=max_frame_size, max_message=limit)
+        count = len(events) - known
+        if count:
+            self._useless_templates = 0
+            self._count(link.session, count)
+            link.delivery_count = (link.delivery_count + count) & SERIAL_MASK
+            link.credit = max(0, link.credit - count)
+        return pos
+
+    def _count(self, session: Session, frames: int) -> None:
+        if session.count_incoming(frames):
+            self._output.send(session.channel, session.flow())
+
+    def _learn(
+        self, link: Link, channel: int, body: bytes, tag: bytes, settled: bool, start: int
+    ) -> None:
+        """Make a template when a link sends one message after the other."""
+        if link is not self._last_link:
+            self._last_link, self.template = link, None
+        elif start and self._useless_templates < _MAX_USELESS_TEMPLATES:
+            self._useless_templates += 1
+            try:
+                self.template = TransferTemplate(link, channel, body, tag, settled, start)
+            except (ValueError, IndexError):
+                self.template = None

@@ -1,0 +1,294 @@
+"""The links of a connection (part 2, section 2.6): attach, credit and detach, both ways."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypedDict, Unpack
+
+from pairbus.amqp.errors import (
+    FRAMING_ERROR,
+    HANDLE_IN_USE,
+    RESOURCE_LIMIT_EXCEEDED,
+    AmqpError,
+    ProtocolError,
+)
+from pairbus.amqp.events import Attached, Detached, Event, Flowed
+from pairbus.amqp.link import EndState, Link, Session
+from pairbus.amqp.output import OutputBuffer
+from pairbus.amqp.performatives import (
+    RCV_FIRST,
+    ROLE_RECEIVER,
+    ROLE_SENDER,
+    SND_MIXED,
+    Attach,
+    Detach,
+    Error,
+    Flow,
+)
+from pairbus.amqp.reassembly import Reassembly
+from pairbus.amqp.session import SERIAL_MASK, lowest_free
+from pairbus.amqp.session_table import SessionTable
+
+
+class AttachOptions(TypedDict, total=False):
+    """The optional fields of our attach, and the link's `context`."""
+
+    snd_settle_mode: int
+    rcv_settle_mode: int
+    max_message_size: int | None
+    properties: Mapping[str, Any] | None
+    context: Any
+
+
+class LinkTable:
+    """Attaches and detaches links, and grants and takes their credit."""
+
+    __slots__ = ("_output", "_reassembly", "_sessions")
+
+    def __init__(
+        self, sessions: SessionTable, output: OutputBuffer, reassembly: Reassembly
+    ) -> None:
+        self._sessions = sessions.by_remote_channel
+        self._output = output
+        self._reassembly = reassembly
+
+    # -- our attach ----------------------------------------------------------------------------
+
+    def attach_sender(
+        self,
+        session: Session,
+        name: str,
+        *,
+        target: Any,
+        source: Any = None,
+        **options: Unpack[AttachOptions],
+    ) -> Link:
+        """Attach a link on which we send.
+
+        Raises:
+            AmqpError: all handles are in use (`amqp:resource-limit-exceeded`).
+        """
+        return self._attach(session, name, True, source, target, **options)
+
+    def attach_receiver(
+        self,
+        session: Session,
+        name: str,
+        *,
+        source: Any,
+        target: Any = None,
+        **options: Unpack[AttachOptions],
+    ) -> Link:
+        """Attach a link on which we receive.
+
+        Raises:
+            AmqpError: all handles are in use (`amqp:resource-limit-exceeded`).
+        """
+        return self._attach(session, name, False, source, target, **options)
+
+    def _attach(
+        self,
+        session: Session,
+        name: str,
+        is_sender: bool,
+        source: Any,
+        target: Any,
+        *,
+        snd_settle_mode: int = SND_MIXED,
+        rcv_settle_mode: int = RCV_FIRST,
+        max_message_size: int | None = None,
+        properties: Mapping[str, Any] | None = None,
+        context: Any = None,
+    ) -> Link:
+        handle = lowest_free(session.links)
+        limit = session.begin.handle_max if session.begin is not None else session.handle_max
+        if handle > limit:
+            raise AmqpError(RESOURCE_LIMIT_EXCEEDED, "all handles are in use")
+        link = Link(session, name, handle, is_sender=is_sender)
+        link.state = EndState.LOCAL
+        link.source, link.target = source, target
+        link.snd_settle_mode, link.rcv_settle_mode = snd_settle_mode, rcv_settle_mode
+        link.max_message_size = max_message_size or 0
+        link.context = context
+        session.links[handle] = link
+        self._send_attach(link, properties)
+        return link
+
+    def attach_reply(
+        self,
+        link: Link,
+        *,
+        source: Any = ...,
+        target: Any = ...,
+        max_message_size: int | None = None,
+        properties: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Answer the peer's attach; source and target are echoed unless given."""
+        if source is not ...:
+            link.source = source
+        if target is not ...:
+            link.target = target
+        if max_message_size is not None:
+            link.max_message_size = max_message_size
+        link.state = EndState.ACTIVE
+        self._send_attach(link, properties)
+
+    def refuse(self, link: Link, error: Error) -> None:
+        """Answer the peer's attach with a null terminus, and detach with the error.
+
+        The null terminus is ours, the one that the peer wants to use (part 2, section 2.6.3): the
+        target if the peer wants to send, the source if it wants to receive.
+        """
+        if link.is_sender:
+            self.attach_reply(link, source=None)
+        else:
+            self.attach_reply(link, target=None)
+        self.detach(link, error)
+
+    def detach(self, link: Link, error: Error | None = None, *, closed: bool = True) -> None:
+        """Detach the link; a second call does nothing."""
+        if link.state in (EndState.CLOSING, EndState.CLOSED):
+            return
+        link.state = EndState.CLOSING
+        self._reassembly.discard(link)
+        self._output.send(link.session.channel, Detach(link.handle, closed=closed, error=error))
+
+    def _send_attach(self, link: Link, properties: Mapping[str, Any] | None) -> None:
+        attach = Attach(
+            name=link.name,
+            handle=link.handle,
+            role=ROLE_SENDER if link.is_sender else ROLE_RECEIVER,
+            snd_settle_mode=link.snd_settle_mode,
+            rcv_settle_mode=link.rcv_settle_mode,
+            source=link.source,
+            target=link.target,
+            initial_delivery_count=link.delivery_count if link.is_sender else None,
+            max_message_size=link.max_message_size,
+            properties=dict(properties) if properties else None,
+        )
+        self._output.send(link.session.channel, attach)
+
+    # -- credit --------------------------------------------------------------------------------
+
+    def flow(
+        self,
+        link: Link,
+        credit: int,
+        *,
+        drain: bool = False,
+        echo: bool = False,
+        properties: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Receiver: set the link's credit.
+
+        With `drain` the peer sends the messages that it has, and then returns the rest of the
+        credit instead of waiting for more.
+        """
+        link.credit = credit
+        link.drain = drain
+        flow = link.session.flow(link, echo=echo, properties=properties)
+        self._output.send(link.session.channel, flow)
+
+    def drained(self, link: Link) -> None:
+        """Sender: return the rest of the credit, because no more messages are there to drain."""
+        link.delivery_count = (link.delivery_count + link.credit) & SERIAL_MASK
+        link.credit = 0
+        self._output.send(link.session.channel, link.session.flow(link))
+        link.drain = False
+
+    def on_flow(self, channel: int, flow: Flow, events: list[Event]) -> None:
+        """Take the peer's windows and credit, and send the transfers that waited for them.
+
+        The window is taken as it stands, without subtracting the frames that are on their way:
+        azure-servicebus counts deliveries where the specification counts frames.
+        """
+        session = self._sessions.get(channel)
+        if session is None:
+            return
+        session.remote_incoming_window = flow.incoming_window
+        self._output.write_all(session.take_sendable())
+        link = None
+        if flow.handle is not None:
+            link = session.by_handle.get(flow.handle)
+            if link is None:
+                session.check_was_attached(flow.handle)
+                return
+            link.update_credit(flow)
+        events.append(Flowed(session, link, flow))
+        if flow.echo and session.state is EndState.ACTIVE:
+            self._output.send(session.channel, session.flow(link))
+
+    # -- the peer's attach and detach ------------------------------------------------------------
+
+    def on_attach(self, channel: int, attach: Attach, events: list[Event]) -> None:
+        """Take the peer's attach: a new link, or the answer to ours."""
+        session = self._sessions.get(channel)
+        if session is None or session.state is EndState.CLOSING:
+            return
+        handle = attach.handle
+        if handle > session.handle_max:
+            raise ProtocolError(FRAMING_ERROR, f"handle {handle} is beyond handle-max")
+        if handle in session.by_handle:
+            raise ProtocolError(HANDLE_IN_USE, f"handle {handle} is in use")
+        link = _answered_link(session, attach) or _add_link(session, attach)
+        link.attach = attach
+        link.remote_handle = handle
+        link.remote_max_message_size = attach.max_message_size or 0
+        if not link.is_sender:
+            link.delivery_count = attach.initial_delivery_count or 0
+        session.by_handle[handle] = link
+        session.highest_remote_handle = max(session.highest_remote_handle, handle)
+        events.append(Attached(link, attach))
+
+    def on_detach(self, channel: int, detach: Detach, events: list[Event]) -> None:
+        """Take the peer's detach, and answer it if it is not itself an answer."""
+        session = self._sessions.get(channel)
+        if session is None:
+            return
+        link = session.by_handle.pop(detach.handle, None)
+        if link is None:
+            session.check_was_attached(detach.handle)
+            return
+        if link.state is EndState.REMOTE:  # not answered yet: attach first, then detach
+            self.attach_reply(link, source=None, target=None)
+        if link.state is not EndState.CLOSING:
+            self._output.send(session.channel, Detach(link.handle, closed=True))
+        link.state = EndState.CLOSED
+        self._reassembly.discard(link)
+        session.links.pop(link.handle, None)
+        if link.is_sender:
+            gone = [number for number, sent in session.unsettled.items() if sent.link is link]
+            for number in gone:
+                del session.unsettled[number]
+        events.append(Detached(link, detach.error, detach.closed))
+
+
+def _answered_link(session: Session, attach: Attach) -> Link | None:
+    """Return our link that the peer's attach answers; None if the peer attaches first."""
+    is_sender = attach.role == ROLE_RECEIVER  # our role is the opposite one
+    for link in session.links.values():
+        if (
+            link.name == attach.name
+            and link.is_sender == is_sender
+            and link.remote_handle is None
+            and link.state in (EndState.LOCAL, EndState.CLOSING)
+        ):
+            if link.state is EndState.LOCAL:
+                link.state = EndState.ACTIVE
+            return link
+    return None
+
+
+def _add_link(session: Session, attach: Attach) -> Link:
+    """Add the link that the peer attaches."""
+    if len(session.links) > session.handle_max:
+        raise ProtocolError(RESOURCE_LIMIT_EXCEEDED, "too many links")
+    handle = attach.handle if attach.handle not in session.links else lowest_free(session.links)
+    link = Link(session, attach.name, handle, is_sender=attach.role == ROLE_RECEIVER)
+    link.state = EndState.REMOTE
+    link.snd_settle_mode = attach.snd_settle_mode
+    link.rcv_settle_mode = attach.rcv_settle_mode
+    link.source = attach.source
+    link.target = attach.target
+    session.links[handle] = link
+    return link

@@ -1,0 +1,138 @@
+"""One session: its windows, its links and the deliveries that it sent (part 2, section 2.5)."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from pairbus.amqp.errors import UNATTACHED_HANDLE, ProtocolError
+from pairbus.amqp.performatives import Begin, Flow
+
+if TYPE_CHECKING:
+    from pairbus.amqp.link import Link, Outgoing
+
+SERIAL_MASK = 0xFFFFFFFF
+"""Delivery numbers and transfer numbers count modulo 2**32 (RFC 1982)."""
+
+
+def serial_diff(a: int, b: int) -> int:
+    """Return a - b in serial numbers: between -2**31 and 2**31 - 1."""
+    return ((a - b + 0x80000000) & SERIAL_MASK) - 0x80000000
+
+
+def lowest_free(taken: Mapping[int, Any]) -> int:
+    """Return the lowest number that is not a key of `taken`."""
+    number = 0
+    while number in taken:
+        number += 1
+    return number
+
+
+class EndState(enum.Enum):
+    """How far one end of a session or link has come."""
+
+    NEW = "new"  # nothing sent and nothing received
+    LOCAL = "local"  # our begin or attach is sent, the peer's has not arrived
+    REMOTE = "remote"  # the peer's begin or attach has arrived, ours is not sent
+    ACTIVE = "active"  # both
+    CLOSING = "closing"  # our end or detach is sent, the peer's has not arrived
+    CLOSED = "closed"
+
+
+class Session:
+    """One session, from our end. Users read it and may attach an object to `context`."""
+
+    __slots__ = (
+        "begin", "by_handle", "channel", "context", "handle_max", "highest_remote_handle",
+        "incoming_left", "incoming_window", "links", "next_delivery_id", "next_incoming_id",
+        "next_outgoing_id", "pending", "remote_channel", "remote_incoming_window", "state",
+        "unsettled",
+    )  # fmt: skip
+
+    def __init__(self, channel: int, incoming_window: int, handle_max: int) -> None:
+        self.channel = channel
+        self.remote_channel: int | None = None
+        self.state = EndState.NEW
+        self.begin: Begin | None = None
+        """The peer's begin."""
+        self.handle_max = handle_max
+        self.incoming_window = incoming_window
+        self.incoming_left = incoming_window
+        self.next_incoming_id = 0
+        self.next_outgoing_id = 0
+        self.next_delivery_id = 0
+        self.remote_incoming_window = 0
+        self.pending: list[bytes] = []
+        """Transfer frames that wait for the peer's window."""
+        self.links: dict[int, Link] = {}
+        """By our handle."""
+        self.by_handle: dict[int, Link] = {}
+        """By the peer's handle."""
+        self.highest_remote_handle = -1
+        self.unsettled: dict[int, Outgoing] = {}
+        """Deliveries that we sent and that are not settled, by their number."""
+        self.context: Any = None
+
+    def count_incoming(self, frames: int) -> bool:
+        """Count transfer frames that arrived; return whether the peer needs a new window.
+
+        A window that is half used is opened again, so the peer need not wait for it.
+        """
+        self.next_incoming_id = (self.next_incoming_id + frames) & SERIAL_MASK
+        self.incoming_left -= frames
+        if self.incoming_left * 2 < self.incoming_window:
+            self.incoming_left = self.incoming_window
+            return self.state is EndState.ACTIVE
+        return False
+
+    def count_outgoing(self, frames: int) -> None:
+        """Count transfer frames that were sent against the peer's window."""
+        self.remote_incoming_window -= frames
+        self.next_outgoing_id = (self.next_outgoing_id + frames) & SERIAL_MASK
+
+    def take_sendable(self) -> list[bytes]:
+        """Take the pending transfer frames that the peer's window has room for."""
+        pending = self.pending
+        if not pending or self.remote_incoming_window <= 0:
+            return []
+        sendable = pending[: self.remote_incoming_window]
+        del pending[: len(sendable)]
+        self.count_outgoing(len(sendable))
+        return sendable
+
+    def flow(
+        self,
+        link: Link | None = None,
+        *,
+        echo: bool = False,
+        properties: Mapping[str, Any] | None = None,
+    ) -> Flow:
+        """Return the flow that reports the windows, and the credit of `link` if given."""
+        flow = Flow(
+            next_incoming_id=self.next_incoming_id if self.begin is not None else None,
+            incoming_window=self.incoming_left,
+            next_outgoing_id=self.next_outgoing_id,
+            outgoing_window=self.incoming_window,
+            echo=echo,
+            properties=dict(properties) if properties else None,
+        )
+        if link is not None:
+            flow.handle = link.handle
+            flow.delivery_count = link.delivery_count
+            flow.link_credit = link.credit
+            flow.drain = link.drain
+            flow.available = 0 if link.is_sender else None
+        return flow
+
+    def check_was_attached(self, handle: int) -> None:
+        """Accept a frame for a link that is gone (it crossed our detach).
+
+        Raises:
+            ProtocolError: no link was ever attached to the handle.
+        """
+        if handle > self.highest_remote_handle and self.state is not EndState.CLOSING:
+            raise ProtocolError(UNATTACHED_HANDLE, f"handle {handle} was never attached")
+
+    def __repr__(self) -> str:
+        return f"<Session {self.channel} {self.state.value}>"
