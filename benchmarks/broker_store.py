@@ -42,7 +42,7 @@ class Link:
 
     def settle(self, tokens: list[bytes]) -> None:
         assert not self.receiver.settle_many(tokens, Outcome.COMPLETE)
-        self.namespace.after_commit(lambda error: self.settled(len(tokens)))
+        self.namespace.committer.after_commit(lambda error: self.settled(len(tokens)))
 
     def settled(self, count: int) -> None:
         self.left -= count
@@ -62,7 +62,7 @@ async def sends(namespace: Namespace, total: int, batch: int, window: int) -> No
     for _ in range(total // batch):
         await slots.acquire()
         namespace.send("q", [IncomingMessage(BODY) for _ in range(batch)])
-        namespace.after_commit(lambda error: slots.release())
+        namespace.committer.after_commit(lambda error: slots.release())
         await asyncio.sleep(0)
     for _ in range(window):
         await slots.acquire()
@@ -70,7 +70,7 @@ async def sends(namespace: Namespace, total: int, batch: int, window: int) -> No
 
 async def pass_through(name: str, store: Store | None, total: int, batch: int, window: int) -> None:
     namespace = Namespace("bench", store)
-    namespace.create_queue(QueueDescription("q"))
+    namespace.admin.create_queue(QueueDescription("q"))
     namespace.start(asyncio.get_running_loop())
     start, clock = time.process_time(), time.perf_counter()
     await sends(namespace, total, batch, window)
@@ -90,7 +90,7 @@ def start_up(directory: str, total: int) -> None:
     """Fill a store and open it again."""
     store = Store(directory)
     namespace = Namespace("bench", store)
-    namespace.create_queue(QueueDescription("q", max_size_in_megabytes=5120))
+    namespace.admin.create_queue(QueueDescription("q", max_size_in_megabytes=5120))
     for _ in range(total // 1000):
         namespace.send("q", [IncomingMessage(BODY) for _ in range(1000)])
     namespace.close()
@@ -113,7 +113,7 @@ def open_again(directory: str) -> None:
     store = Store(directory)
     namespace = Namespace("bench", store)
     took = time.perf_counter() - clock
-    count = namespace.runtime("q").active_message_count
+    count = namespace.admin.runtime("q").active_message_count
     after = resident()
     figure(f"start_up_with_{count}", took, "s")
     figure(f"start_up_memory_with_{count}", after - before, "MB")

@@ -54,8 +54,8 @@ class Bench:
     def __init__(self, store=None, clock=None, **queue) -> None:
         self.clock = clock or Clock()
         self.ns = Namespace("test", store, self.clock)
-        if not self.ns.exists("q"):
-            self.ns.create_queue(QueueDescription("q", **queue))
+        if not self.ns.catalog.exists("q"):
+            self.ns.admin.create_queue(QueueDescription("q", **queue))
 
     def send(self, *bodies: bytes, path: str = "q", **fields) -> None:
         self.ns.send(path, [IncomingMessage(body, **fields) for body in bodies])

@@ -30,7 +30,7 @@ def test_a_message_that_was_sent_is_delivered_locked_and_gone_when_completed():
     assert host.bodies == [b"one"]
     assert host.deliveries[0].locked_until == bench.clock.now + 60_000
     receiver.settle(host.tokens[0], Outcome.COMPLETE)
-    assert bench.ns.runtime("q").total_message_count == 0
+    assert bench.ns.admin.runtime("q").total_message_count == 0
 
 
 def test_credit_that_waits_is_served_when_a_message_comes():
@@ -97,7 +97,7 @@ def test_a_lock_that_ends_gives_the_message_to_the_next_and_counts():
     assert other.deliveries[0].message.delivery_count == 1
     with pytest.raises(MessageLockLostError):
         receiver.settle(host.tokens[0], Outcome.COMPLETE)
-    assert bench.ns.runtime("q").active_message_count == 1
+    assert bench.ns.admin.runtime("q").active_message_count == 1
 
 
 def test_a_lock_that_has_ended_is_lost_even_before_the_clock_rings():
@@ -128,7 +128,9 @@ def test_a_shorter_lock_duration_holds_for_new_locks_only():
     bench = Bench()
     bench.send(b"1", b"2")
     bench.receiver(credit=1)
-    bench.ns.update_queue(replace(bench.ns.get_queue("q"), lock_duration=timedelta(seconds=5)))
+    bench.ns.admin.update_queue(
+        replace(bench.ns.admin.get_queue("q"), lock_duration=timedelta(seconds=5))
+    )
     (second,) = bench.receive(1)
     assert second.locked_until == bench.clock.now + 5_000
     bench.pass_time(5_000)
@@ -143,7 +145,7 @@ def test_locks_survive_the_close_of_the_link():
     (one,) = bench.receive(1)
     assert bench.receive(1) == []
     assert bench.ns.update_disposition("q", [one.lock_token], Outcome.COMPLETE) == []
-    assert bench.ns.runtime("q").total_message_count == 0
+    assert bench.ns.admin.runtime("q").total_message_count == 0
 
 
 def test_a_disposition_with_a_lost_token_settles_the_others_and_says_which():
@@ -152,7 +154,7 @@ def test_a_disposition_with_a_lost_token_settles_the_others_and_says_which():
     tokens = [d.lock_token for d in bench.receive(2)]
     lost = bench.ns.update_disposition("q", [tokens[0], b"x" * 16, tokens[1]], Outcome.COMPLETE)
     assert lost == [b"x" * 16]
-    assert bench.ns.runtime("q").total_message_count == 0
+    assert bench.ns.admin.runtime("q").total_message_count == 0
 
 
 def test_a_message_cannot_be_settled_twice():
@@ -175,7 +177,7 @@ def test_after_too_many_deliveries_a_message_is_dead_lettered_with_the_reason():
     (dead,) = bench.receive(1, path="q/$DeadLetterQueue")
     assert properties_of(dead)["DeadLetterReason"] == "MaxDeliveryCountExceeded"
     assert dead.message.sequence_number == 1
-    runtime = bench.ns.runtime("q")
+    runtime = bench.ns.admin.runtime("q")
     assert (runtime.active_message_count, runtime.dead_letter_message_count) == (0, 1)
 
 
@@ -185,7 +187,7 @@ def test_a_release_never_dead_letters():
     for _ in range(5):
         (one,) = bench.receive(1)
         bench.ns.update_disposition("q", [one.lock_token], Outcome.RELEASE)
-    assert bench.ns.runtime("q").dead_letter_message_count == 0
+    assert bench.ns.admin.runtime("q").dead_letter_message_count == 0
 
 
 BARE = b"\x00\x53\x75\xa0\x01x"
@@ -213,7 +215,7 @@ def test_a_dead_letter_carries_reason_description_and_changed_properties():
     assert bench.ns.update_disposition(
         "q/$deadletterqueue", [dead.lock_token], Outcome.COMPLETE
     ) == []  # fmt: skip
-    assert bench.ns.runtime("q").total_message_count == 0
+    assert bench.ns.admin.runtime("q").total_message_count == 0
 
 
 def test_a_dead_letter_is_never_dead_lettered_however_often_it_is_tried():
@@ -224,7 +226,7 @@ def test_a_dead_letter_is_never_dead_lettered_however_often_it_is_tried():
     for _ in range(5):
         (dead,) = bench.receive(1, path="q/$DeadLetterQueue")
         bench.ns.update_disposition("q/$DeadLetterQueue", [dead.lock_token], Outcome.ABANDON)
-    assert bench.ns.runtime("q").dead_letter_message_count == 1
+    assert bench.ns.admin.runtime("q").dead_letter_message_count == 1
 
 
 def test_abandon_and_defer_can_change_properties():
@@ -237,7 +239,7 @@ def test_abandon_and_defer_can_change_properties():
     bench.ns.update_disposition("q", [one.lock_token], Outcome.DEFER, properties={"b": "2"})
     (one,) = bench.ns.receive_deferred("q", [1])
     assert properties_of(one) == {"a": 1, "b": "2"}
-    assert bench.ns.runtime("q").size_in_bytes == len(one.message.bare)
+    assert bench.ns.admin.runtime("q").size_in_bytes == len(one.message.bare)
 
 
 def test_a_deferred_message_is_only_received_by_its_number():
@@ -270,7 +272,7 @@ def test_deferred_messages_are_received_all_or_none_and_may_be_deleted_at_once()
         bench.ns.receive_deferred("q", [1, 2, 3])
     got = bench.ns.receive_deferred("q", [2, 1], receive_and_delete=True)
     assert [d.message.bare for d in got] == [b"2", b"1"]
-    assert bench.ns.runtime("q").total_message_count == 0
+    assert bench.ns.admin.runtime("q").total_message_count == 0
 
 
 def test_receive_and_delete_removes_what_it_delivers():
@@ -278,7 +280,7 @@ def test_receive_and_delete_removes_what_it_delivers():
     bench.send(b"1", b"2")
     (one,) = bench.receive(1, receive_and_delete=True)
     assert (one.lock_token, one.locked_until, one.message.bare) == (b"", 0, b"1")
-    assert bench.ns.runtime("q").active_message_count == 1
+    assert bench.ns.admin.runtime("q").active_message_count == 1
 
 
 def test_peek_shows_every_state_and_changes_nothing():
@@ -332,7 +334,7 @@ def test_a_disabled_queue_refuses_what_its_status_says(status, can_send, can_rec
     bench = Bench()
     bench.send(b"1")
     _, host = bench.receiver()
-    bench.ns.update_queue(replace(bench.ns.get_queue("q"), status=status))
+    bench.ns.admin.update_queue(replace(bench.ns.admin.get_queue("q"), status=status))
     assert (host.error is None) == can_receive
     if can_receive:
         assert len(bench.receive(1)) == 1
@@ -344,7 +346,7 @@ def test_a_disabled_queue_refuses_what_its_status_says(status, can_send, can_rec
     else:
         with pytest.raises(EntityDisabledError):
             bench.send(b"2")
-    bench.ns.update_queue(replace(bench.ns.get_queue("q"), status=EntityStatus.ACTIVE))
+    bench.ns.admin.update_queue(replace(bench.ns.admin.get_queue("q"), status=EntityStatus.ACTIVE))
     bench.send(b"3")
 
 
@@ -352,15 +354,15 @@ def test_a_deleted_queue_ends_its_receivers_and_forgets_its_messages():
     bench = Bench()
     bench.send(b"1")
     receiver, host = bench.receiver(credit=1)
-    bench.ns.delete_queue("Q")
+    bench.ns.admin.delete_queue("Q")
     assert isinstance(host.error, EntityNotFoundError)
     receiver.close()
     with pytest.raises(EntityNotFoundError):
         bench.send(b"2")
-    bench.ns.create_queue(QueueDescription("q"))
+    bench.ns.admin.create_queue(QueueDescription("q"))
     assert bench.receive(5) == []
     bench.pass_time(600_000)
-    assert bench.ns.runtime("q").total_message_count == 0
+    assert bench.ns.admin.runtime("q").total_message_count == 0
 
 
 def test_many_are_completed_at_once_and_the_lost_ones_are_told():
@@ -374,7 +376,7 @@ def test_many_are_completed_at_once_and_the_lost_ones_are_told():
     unknown = b"x" * 16
     lost = bench.ns.update_disposition("q", [*tokens, unknown], Outcome.COMPLETE)
     assert lost == [*(d.lock_token for d in early), unknown]
-    assert bench.ns.runtime("q").total_message_count == 300
+    assert bench.ns.admin.runtime("q").total_message_count == 300
     again = bench.receive(600)
     assert [d.message.bare for d in again] == [b"%d" % n for n in range(300)]
     assert {d.message.delivery_count for d in again} == {1}

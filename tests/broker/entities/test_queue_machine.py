@@ -153,7 +153,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @invariant()
     def counts_are_right(self):
-        runtime = self.bench.ns.runtime("q")
+        runtime = self.bench.ns.admin.runtime("q")
         alive = [k for k in self.known if k.state not in ("gone", "dead")]
         dead = [k for k in self.known if k.state == "dead"]
         assert runtime.active_message_count == len(alive)
@@ -202,7 +202,7 @@ class DurableQueueMachine(QueueMachine):
                 known.state = "dead"
         if not tidy:
             # Numbers that were reserved are passed over; the account follows.
-            self.sent = self.bench.ns.queue_at("q").last_number
+            self.sent = self.bench.ns.catalog.queue_at("q").last_number
 
     def teardown(self):
         super().teardown()

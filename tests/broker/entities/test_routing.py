@@ -41,7 +41,7 @@ def bare(subject: str | None = None, **properties) -> bytes:
 @pytest.fixture
 def bench() -> Bench:
     bench = Bench()
-    bench.ns.create_topic(TopicDescription("t"))
+    bench.ns.admin.create_topic(TopicDescription("t"))
     return bench
 
 
@@ -49,11 +49,11 @@ KEPT = "t/Subscriptions/kept"
 
 
 def subscribe(bench, name, *rules, **properties):
-    bench.ns.create_subscription(
+    bench.ns.admin.create_subscription(
         SubscriptionDescription("t", name, **properties), rules[0] if rules else None
     )
     for rule in rules[1:]:
-        bench.ns.create_rule("t", name, rule)
+        bench.ns.admin.create_rule("t", name, rule)
 
 
 def received(bench, name, path="t/Subscriptions/{}"):
@@ -71,12 +71,12 @@ def test_each_subscription_gets_a_copy_with_its_own_number(bench):
     assert [d.message.bare for d in received(bench, "a")] == [b"0", b"1"]
     (copy,) = received(bench, "b")
     assert (copy.message.sequence_number, copy.message.enqueued_sequence_number) == (1, 2)
-    assert bench.ns.runtime("t").subscription_count == 2
+    assert bench.ns.admin.runtime("t").subscription_count == 2
 
 
 def test_a_message_that_nobody_subscribed_to_is_gone(bench):
     bench.send(b"0", path="t")
-    assert bench.ns.runtime("t").size_in_bytes == 0
+    assert bench.ns.admin.runtime("t").size_in_bytes == 0
 
 
 def test_filters_choose_by_properties_and_system_properties(bench):
@@ -142,7 +142,7 @@ def test_a_body_that_cannot_be_read_disturbs_nobody(bench):
     subscribe(bench, "filter", RuleDescription("r", SqlFilter("a = 1")))
     bench.send(b"rubbish", path="t")
     assert len(received(bench, "plain")) == 1
-    assert bench.ns.runtime("t/Subscriptions/filter").dead_letter_message_count == 1
+    assert bench.ns.admin.runtime("t/Subscriptions/filter").dead_letter_message_count == 1
 
 
 def test_an_action_can_set_system_properties(bench):
@@ -164,7 +164,7 @@ def test_a_filter_that_fails_dead_letters_or_drops(bench):
     bench.send(bare(color="red"), path="t")
     assert received(bench, "lost") == received(bench, "kept") == []
     assert len(received(bench, "fine")) == 1
-    assert bench.ns.runtime("t/subscriptions/lost").dead_letter_message_count == 0
+    assert bench.ns.admin.runtime("t/subscriptions/lost").dead_letter_message_count == 0
     (dead,) = received(bench, "kept", "t/Subscriptions/{}/$DeadLetterQueue")
     assert properties_of(dead)["DeadLetterReason"] == "FilterEvaluationException"
     bench.send(bare(color=0), path="t")  # numbers of dead letters and of others do not clash
@@ -176,24 +176,24 @@ def test_a_filter_that_fails_dead_letters_or_drops(bench):
 def test_rules_can_be_listed_changed_and_deleted(bench):
     subscribe(bench, "s")
     with pytest.raises(EntityExistsError):
-        bench.ns.create_rule("t", "s", RuleDescription("$default"))
-    bench.ns.update_rule("t", "s", RuleDescription("$Default", SqlFilter("a = 1")))
+        bench.ns.admin.create_rule("t", "s", RuleDescription("$default"))
+    bench.ns.admin.update_rule("t", "s", RuleDescription("$Default", SqlFilter("a = 1")))
     bench.send(bare(a=1), bare(a=2), path="t")
     assert len(received(bench, "s")) == 1
-    bench.ns.delete_rule("t", "s", "$DEFAULT")
-    assert bench.ns.list_rules("t", "s") == []
+    bench.ns.admin.delete_rule("t", "s", "$DEFAULT")
+    assert bench.ns.admin.list_rules("t", "s") == []
     bench.send(bare(a=1), path="t")
     assert received(bench, "s") == []
     with pytest.raises(EntityNotFoundError):
-        bench.ns.get_rule("t", "s", "$Default")
+        bench.ns.admin.get_rule("t", "s", "$Default")
     with pytest.raises(ArgumentError):
-        bench.ns.create_rule("t", "s", RuleDescription("bad", SqlFilter("a = = 1")))
-    assert bench.ns.list_rules("t", "s") == []
+        bench.ns.admin.create_rule("t", "s", RuleDescription("bad", SqlFilter("a = = 1")))
+    assert bench.ns.admin.list_rules("t", "s") == []
 
 
 def test_a_topic_detects_duplicates_for_all_its_subscriptions():
     bench = Bench()
-    bench.ns.create_topic(TopicDescription("t", requires_duplicate_detection=True))
+    bench.ns.admin.create_topic(TopicDescription("t", requires_duplicate_detection=True))
     subscribe(bench, "s")
     bench.send(b"1", path="t", message_id="a")
     bench.send(b"2", path="t", message_id="a")
@@ -209,25 +209,25 @@ def test_one_can_neither_receive_from_a_topic_nor_send_to_a_subscription(bench):
     with pytest.raises(EntityNotFoundError):
         bench.receiver("t/Subscriptions/other")
     with pytest.raises(EntityExistsError):
-        bench.ns.create_queue(QueueDescription("T"))
+        bench.ns.admin.create_queue(QueueDescription("T"))
 
 
 def test_a_subscription_can_be_changed_and_deleted(bench):
     subscribe(bench, "s")
-    description = bench.ns.get_subscription("t", "S")
-    bench.ns.update_subscription(replace(description, max_delivery_count=2))
-    assert bench.ns.get_subscription("t", "s").max_delivery_count == 2
+    description = bench.ns.admin.get_subscription("t", "S")
+    bench.ns.admin.update_subscription(replace(description, max_delivery_count=2))
+    assert bench.ns.admin.get_subscription("t", "s").max_delivery_count == 2
     with pytest.raises(ArgumentError):
-        bench.ns.update_subscription(replace(description, requires_session=True))
+        bench.ns.admin.update_subscription(replace(description, requires_session=True))
     with pytest.raises(EntityExistsError):
         subscribe(bench, "S")
-    bench.ns.delete_subscription("t", "s")
+    bench.ns.admin.delete_subscription("t", "s")
     with pytest.raises(EntityNotFoundError):
-        bench.ns.get_subscription("t", "s")
+        bench.ns.admin.get_subscription("t", "s")
     with pytest.raises(EntityNotFoundError):
-        bench.ns.get_queue("t")
+        bench.ns.admin.get_queue("t")
     with pytest.raises(EntityNotFoundError):
-        bench.ns.get_topic("q")
+        bench.ns.admin.get_topic("q")
     with pytest.raises(EntityNotFoundError):
         bench.receiver("t/$DeadLetterQueue")
 
@@ -235,10 +235,10 @@ def test_a_subscription_can_be_changed_and_deleted(bench):
 def test_deleting_a_topic_deletes_its_subscriptions(bench):
     subscribe(bench, "s")
     _, host = bench.receiver("t/Subscriptions/s", credit=1)
-    bench.ns.delete_topic("t")
+    bench.ns.admin.delete_topic("t")
     assert isinstance(host.error, EntityNotFoundError)
-    bench.ns.create_topic(TopicDescription("t"))
-    assert bench.ns.list_subscriptions("t") == []
+    bench.ns.admin.create_topic(TopicDescription("t"))
+    assert bench.ns.admin.list_subscriptions("t") == []
 
 
 # --- forwarding -----------------------------------------------------------------------------------
@@ -246,14 +246,14 @@ def test_deleting_a_topic_deletes_its_subscriptions(bench):
 
 def test_messages_are_forwarded_along_a_chain():
     bench = Bench()
-    bench.ns.create_queue(QueueDescription("middle", forward_to="q"))
-    bench.ns.create_queue(QueueDescription("first", forward_to="middle"))
+    bench.ns.admin.create_queue(QueueDescription("middle", forward_to="q"))
+    bench.ns.admin.create_queue(QueueDescription("first", forward_to="middle"))
     _, host = bench.receiver(credit=9)
     bench.send(b"0")
     bench.send(b"1", b"2", path="first")
     assert host.bodies == [b"0", b"1", b"2"]
     assert [d.message.enqueued_sequence_number for d in host.deliveries] == [1, 1, 2]
-    assert bench.ns.runtime("first").total_message_count == 0
+    assert bench.ns.admin.runtime("first").total_message_count == 0
     with pytest.raises(NotAllowedError):
         bench.receiver("first")
 
@@ -266,76 +266,82 @@ def test_a_subscription_forwards_to_a_queue(bench):
 
 def test_what_waits_in_a_queue_is_forwarded_when_it_is_told_to():
     bench = Bench()
-    bench.ns.create_queue(QueueDescription("source"))
+    bench.ns.admin.create_queue(QueueDescription("source"))
     bench.send(*[b"%d" % n for n in range(300)], path="source")
-    bench.ns.update_queue(replace(bench.ns.get_queue("source"), forward_to="q"))
+    bench.ns.admin.update_queue(replace(bench.ns.admin.get_queue("source"), forward_to="q"))
     bench.pass_time(0)
     assert len(bench.receive(999)) == 300
 
 
 def test_a_destination_that_is_disabled_or_full_is_waited_for():
     bench = Bench()
-    bench.ns.create_queue(QueueDescription("source", forward_to="q"))
-    bench.ns.update_queue(replace(bench.ns.get_queue("q"), status=EntityStatus.SEND_DISABLED))
+    bench.ns.admin.create_queue(QueueDescription("source", forward_to="q"))
+    bench.ns.admin.update_queue(
+        replace(bench.ns.admin.get_queue("q"), status=EntityStatus.SEND_DISABLED)
+    )
     bench.send(b"1", b"2", path="source")
-    assert bench.ns.runtime("source").transfer_message_count == 2
-    bench.ns.update_queue(replace(bench.ns.get_queue("q"), status=EntityStatus.ACTIVE))
+    assert bench.ns.admin.runtime("source").transfer_message_count == 2
+    bench.ns.admin.update_queue(replace(bench.ns.admin.get_queue("q"), status=EntityStatus.ACTIVE))
     bench.pass_time(1000)
     assert [d.message.bare for d in bench.receive(9)] == [b"1", b"2"]
 
 
 def test_however_much_waits_for_a_destination_one_timer_watches_it():
     bench = Bench()
-    bench.ns.create_queue(QueueDescription("source", forward_to="q"))
-    bench.ns.update_queue(replace(bench.ns.get_queue("q"), status=EntityStatus.SEND_DISABLED))
+    bench.ns.admin.create_queue(QueueDescription("source", forward_to="q"))
+    bench.ns.admin.update_queue(
+        replace(bench.ns.admin.get_queue("q"), status=EntityStatus.SEND_DISABLED)
+    )
     for n in range(50):
         bench.send(b"%d" % n, path="source")
         bench.pass_time(100)
     assert len(bench.ns.context._timers) < 5
-    bench.ns.update_queue(replace(bench.ns.get_queue("q"), status=EntityStatus.ACTIVE))
+    bench.ns.admin.update_queue(replace(bench.ns.admin.get_queue("q"), status=EntityStatus.ACTIVE))
     bench.pass_time(1000)
     assert [int(d.message.bare or b"") for d in bench.receive(99)] == list(range(50))
 
 
 def test_dead_letters_whose_destination_is_gone_wait_where_they_are():
     bench = Bench()
-    bench.ns.create_queue(QueueDescription("morgue"))
-    bench.ns.update_queue(
-        replace(bench.ns.get_queue("q"), forward_dead_lettered_messages_to="morgue")
+    bench.ns.admin.create_queue(QueueDescription("morgue"))
+    bench.ns.admin.update_queue(
+        replace(bench.ns.admin.get_queue("q"), forward_dead_lettered_messages_to="morgue")
     )
-    bench.ns.delete_queue("morgue")
+    bench.ns.admin.delete_queue("morgue")
     bench.send(bare(a=1))
     (one,) = bench.receive(1)
     bench.ns.update_disposition("q", [one.lock_token], Outcome.DEAD_LETTER)
     bench.pass_time(5000)
-    assert bench.ns.runtime("q").dead_letter_message_count == 1
-    bench.ns.create_queue(QueueDescription("morgue"))
+    assert bench.ns.admin.runtime("q").dead_letter_message_count == 1
+    bench.ns.admin.create_queue(QueueDescription("morgue"))
     bench.pass_time(1000)
     assert len(bench.receive(1, path="morgue")) == 1
 
 
 def test_a_dead_letter_that_cannot_go_on_does_not_hold_up_the_others():
     bench = Bench(forward_dead_lettered_messages_to=None)
-    bench.ns.update_queue(replace(bench.ns.get_queue("q"), forward_dead_lettered_messages_to="q"))
+    bench.ns.admin.update_queue(
+        replace(bench.ns.admin.get_queue("q"), forward_dead_lettered_messages_to="q")
+    )
     bench.send(bare(n=1))
     for _ in range(5):  # four times round is the limit
         (one,) = bench.receive(1)
         bench.ns.update_disposition("q", [one.lock_token], Outcome.DEAD_LETTER)
-    assert bench.ns.runtime("q").dead_letter_message_count == 1
+    assert bench.ns.admin.runtime("q").dead_letter_message_count == 1
     bench.send(bare(n=2))
     (two,) = bench.receive(1)
     bench.ns.update_disposition("q", [two.lock_token], Outcome.DEAD_LETTER)
     bench.pass_time(1000)
     (again,) = bench.receive(1)
     assert properties_of(again)["n"] == 2
-    assert bench.ns.runtime("q").dead_letter_message_count == 1
+    assert bench.ns.admin.runtime("q").dead_letter_message_count == 1
 
 
 def test_many_dead_letters_that_cannot_go_on_hold_up_nobody_and_are_tried_again_later():
     bench = Bench()
-    bench.ns.create_queue(QueueDescription("morgue", requires_session=True))
-    bench.ns.update_queue(
-        replace(bench.ns.get_queue("q"), forward_dead_lettered_messages_to="morgue")
+    bench.ns.admin.create_queue(QueueDescription("morgue", requires_session=True))
+    bench.ns.admin.update_queue(
+        replace(bench.ns.admin.get_queue("q"), forward_dead_lettered_messages_to="morgue")
     )
     count = 300  # more than are looked at together
     for n in range(count):
@@ -344,89 +350,91 @@ def test_many_dead_letters_that_cannot_go_on_hold_up_nobody_and_are_tried_again_
     locks = [one.lock_token for one in bench.receive(count + 1)]
     bench.ns.update_disposition("q", locks, Outcome.DEAD_LETTER)
     bench.pass_time(1000)
-    assert bench.ns.runtime("morgue").active_message_count == 1
-    assert bench.ns.runtime("q").dead_letter_message_count == count
-    bench.ns.delete_queue("morgue")
-    bench.ns.create_queue(QueueDescription("morgue"))
+    assert bench.ns.admin.runtime("morgue").active_message_count == 1
+    assert bench.ns.admin.runtime("q").dead_letter_message_count == count
+    bench.ns.admin.delete_queue("morgue")
+    bench.ns.admin.create_queue(QueueDescription("morgue"))
     bench.pass_time(61_000)
-    assert bench.ns.runtime("morgue").active_message_count == count
+    assert bench.ns.admin.runtime("morgue").active_message_count == count
     assert [properties_of(one)["n"] for one in bench.receive(3, path="morgue")] == [0, 1, 2]
 
 
 def test_dead_letters_that_could_not_go_on_follow_a_new_destination_at_once():
     bench = Bench()
-    bench.ns.create_queue(QueueDescription("strict", requires_session=True))
-    bench.ns.create_queue(QueueDescription("morgue"))
-    queue = replace(bench.ns.get_queue("q"), forward_dead_lettered_messages_to="strict")
-    bench.ns.update_queue(queue)
+    bench.ns.admin.create_queue(QueueDescription("strict", requires_session=True))
+    bench.ns.admin.create_queue(QueueDescription("morgue"))
+    queue = replace(bench.ns.admin.get_queue("q"), forward_dead_lettered_messages_to="strict")
+    bench.ns.admin.update_queue(queue)
     bench.send(bare(n=1))
     (one,) = bench.receive(1)
     bench.ns.update_disposition("q", [one.lock_token], Outcome.DEAD_LETTER)
-    assert bench.ns.runtime("q").dead_letter_message_count == 1
-    bench.ns.update_queue(replace(queue, forward_dead_lettered_messages_to="morgue"))
+    assert bench.ns.admin.runtime("q").dead_letter_message_count == 1
+    bench.ns.admin.update_queue(replace(queue, forward_dead_lettered_messages_to="morgue"))
     assert len(bench.receive(1, path="morgue")) == 1
 
 
 def test_what_waits_for_its_destination_is_counted_as_in_transfer():
     bench = Bench()
-    bench.ns.create_queue(QueueDescription("source", forward_to="q"))
-    closed = replace(bench.ns.get_queue("q"), status=EntityStatus.SEND_DISABLED)
-    bench.ns.update_queue(closed)
+    bench.ns.admin.create_queue(QueueDescription("source", forward_to="q"))
+    closed = replace(bench.ns.admin.get_queue("q"), status=EntityStatus.SEND_DISABLED)
+    bench.ns.admin.update_queue(closed)
     bench.send(b"1", b"2", path="source")
     bench.send(b"3", path="source", scheduled=bench.clock.now + 500)
-    waiting = bench.ns.runtime("source")
+    waiting = bench.ns.admin.runtime("source")
     assert (waiting.active_message_count, waiting.transfer_message_count) == (0, 2)
     assert (waiting.scheduled_message_count, waiting.total_message_count) == (1, 3)
-    bench.ns.update_queue(replace(closed, status=EntityStatus.ACTIVE))
+    bench.ns.admin.update_queue(replace(closed, status=EntityStatus.ACTIVE))
     bench.pass_time(1500)
-    gone = bench.ns.runtime("source")
+    gone = bench.ns.admin.runtime("source")
     assert (gone.transfer_message_count, gone.total_message_count) == (0, 0)
-    assert bench.ns.runtime("q").active_message_count == 3
+    assert bench.ns.admin.runtime("q").active_message_count == 3
 
 
 def test_what_does_not_fit_the_destination_is_dead_lettered_at_the_source():
     bench = Bench(requires_session=True)
-    bench.ns.create_queue(QueueDescription("source", forward_to="q"))
+    bench.ns.admin.create_queue(QueueDescription("source", forward_to="q"))
     bench.send(bare(a=1), path="source")
-    assert bench.ns.runtime("source").transfer_dead_letter_message_count == 1
+    assert bench.ns.admin.runtime("source").transfer_dead_letter_message_count == 1
 
 
 def test_an_expired_message_is_not_forwarded():
     bench = Bench()
-    bench.ns.create_queue(QueueDescription("source", forward_to="q"))
-    bench.ns.update_queue(replace(bench.ns.get_queue("q"), status=EntityStatus.SEND_DISABLED))
+    bench.ns.admin.create_queue(QueueDescription("source", forward_to="q"))
+    bench.ns.admin.update_queue(
+        replace(bench.ns.admin.get_queue("q"), status=EntityStatus.SEND_DISABLED)
+    )
     bench.send(b"1", path="source", ttl=500)
     bench.clock.now += 1000
-    bench.ns.update_queue(replace(bench.ns.get_queue("q"), status=EntityStatus.ACTIVE))
+    bench.ns.admin.update_queue(replace(bench.ns.admin.get_queue("q"), status=EntityStatus.ACTIVE))
     bench.pass_time(1000)
     assert bench.receive(1) == []
 
 
 def test_a_destination_that_is_gone_sends_messages_to_the_transfer_dead_letters():
     bench = Bench()
-    bench.ns.create_queue(QueueDescription("source", forward_to="q"))
-    bench.ns.delete_queue("q")
+    bench.ns.admin.create_queue(QueueDescription("source", forward_to="q"))
+    bench.ns.admin.delete_queue("q")
     bench.send(bare(a=1), path="source")
-    assert bench.ns.runtime("source").transfer_dead_letter_message_count == 1
+    assert bench.ns.admin.runtime("source").transfer_dead_letter_message_count == 1
     (dead,) = bench.receive(9, path="source/$Transfer/$DeadLetterQueue")
     assert properties_of(dead)["DeadLetterReason"] == "ForwardToEntityNotFound"
 
 
 def test_a_loop_through_topics_ends_at_the_hop_limit(bench):
-    bench.ns.create_topic(TopicDescription("t2"))
+    bench.ns.admin.create_topic(TopicDescription("t2"))
     subscribe(bench, "s", forward_to="t2")
-    bench.ns.create_subscription(SubscriptionDescription("t2", "back", forward_to="t"))
+    bench.ns.admin.create_subscription(SubscriptionDescription("t2", "back", forward_to="t"))
     bench.send(bare(a=1), path="t")
-    dead = bench.ns.runtime("t/Subscriptions/s").transfer_dead_letter_message_count
-    dead += bench.ns.runtime("t2/Subscriptions/back").transfer_dead_letter_message_count
+    dead = bench.ns.admin.runtime("t/Subscriptions/s").transfer_dead_letter_message_count
+    dead += bench.ns.admin.runtime("t2/Subscriptions/back").transfer_dead_letter_message_count
     assert dead == 1
 
 
 def test_dead_letters_can_be_forwarded_and_say_where_they_came_from():
     bench = Bench(forward_dead_lettered_messages_to=None)
-    bench.ns.create_queue(QueueDescription("morgue"))
-    bench.ns.update_queue(
-        replace(bench.ns.get_queue("q"), forward_dead_lettered_messages_to="morgue")
+    bench.ns.admin.create_queue(QueueDescription("morgue"))
+    bench.ns.admin.update_queue(
+        replace(bench.ns.admin.get_queue("q"), forward_dead_lettered_messages_to="morgue")
     )
     bench.send(bare(a=1))
     (one,) = bench.receive(1)
@@ -434,12 +442,12 @@ def test_dead_letters_can_be_forwarded_and_say_where_they_came_from():
     (dead,) = bench.receive(9, path="morgue")
     assert dead.message.dead_letter_source == "q"
     assert properties_of(dead)["DeadLetterReason"] == "bad"
-    assert bench.ns.runtime("q").total_message_count == 0
+    assert bench.ns.admin.runtime("q").total_message_count == 0
 
 
 def test_a_forwarded_duplicate_is_dropped_by_its_destination():
     bench = Bench(requires_duplicate_detection=True)
-    bench.ns.create_queue(QueueDescription("source", forward_to="q"))
+    bench.ns.admin.create_queue(QueueDescription("source", forward_to="q"))
     message = Message.build(properties=Properties(message_id="a"), data=b"x").bare
     bench.send(message, path="source", message_id="a")
     bench.send(message, path="source", message_id="a")
@@ -457,7 +465,7 @@ def test_a_message_or_a_name_that_is_too_long_is_refused_and_the_batch_with_it()
         bench.send(b"1", **{field: "x" * 128})
         with pytest.raises(ArgumentError):
             bench.send(b"1", **{field: "x" * 129})
-    assert bench.ns.runtime("q").active_message_count == 3
+    assert bench.ns.admin.runtime("q").active_message_count == 3
 
 
 def test_a_full_queue_refuses_messages_until_there_is_room():
@@ -478,18 +486,18 @@ def test_runtime_counts_sizes_and_times():
     bench.send(b"12345", b"123")
     bench.send(b"later", scheduled=bench.clock.now + 1000)
     (one,) = bench.receive(1)
-    runtime = bench.ns.runtime("q")
+    runtime = bench.ns.admin.runtime("q")
     assert runtime.size_in_bytes == 13
     assert runtime.total_message_count == 3
     assert runtime.active_message_count == 2
     assert runtime.created_at_utc.timestamp() * 1000 == created
     assert runtime.accessed_at_utc.timestamp() * 1000 == created + 1000
     bench.ns.update_disposition("q", [one.lock_token], Outcome.DEAD_LETTER)
-    runtime = bench.ns.runtime("q")
+    runtime = bench.ns.admin.runtime("q")
     assert (runtime.active_message_count, runtime.dead_letter_message_count) == (1, 1)
     bench.pass_time(500)
-    bench.ns.update_queue(replace(bench.ns.get_queue("q"), max_delivery_count=3))
-    assert bench.ns.runtime("q").updated_at_utc.timestamp() * 1000 == bench.clock.now
+    bench.ns.admin.update_queue(replace(bench.ns.admin.get_queue("q"), max_delivery_count=3))
+    assert bench.ns.admin.runtime("q").updated_at_utc.timestamp() * 1000 == bench.clock.now
 
 
 # --- pings ----------------------------------------------------------------------------------------
@@ -510,7 +518,7 @@ def test_a_ping_is_accepted_counted_and_goes_nowhere(bench):
     assert bench.ns.peek("q", 0, 9) == []
     assert received(bench, "s") == []
     bench.pass_time(2000)
-    runtime = bench.ns.runtime("q")
+    runtime = bench.ns.admin.runtime("q")
     assert runtime.total_message_count == runtime.size_in_bytes == 0
 
 
@@ -524,8 +532,8 @@ def test_a_ping_among_messages_is_left_out():
 
 def test_a_ping_is_refused_as_a_message_would_be():
     bench = Bench()
-    bench.ns.create_queue(QueueDescription("off", status=EntityStatus.DISABLED))
-    bench.ns.create_queue(QueueDescription("sessions", requires_session=True))
+    bench.ns.admin.create_queue(QueueDescription("off", status=EntityStatus.DISABLED))
+    bench.ns.admin.create_queue(QueueDescription("sessions", requires_session=True))
     with pytest.raises(EntityNotFoundError):
         bench.send(b"", path="nowhere", **ping())
     with pytest.raises(EntityDisabledError):
@@ -561,7 +569,7 @@ def test_operations_are_counted_as_the_service_would_bill_them():
     assert bench.ns.operations["q", "receive-empty"].billable == 4
     bench.ns.peek("q", 0, 5)
     assert bench.ns.operations["q", "peek"].billable == 1
-    bench.ns.count_admin("q")
+    bench.ns.admin.count_admin("q")
     assert bench.ns.operations["q", "admin"].billable == 1
 
 
@@ -578,8 +586,8 @@ def test_a_grant_that_delivered_something_is_not_empty():
 
 
 def test_a_default_time_to_live_of_a_topic_caps_that_of_its_messages(bench):
-    bench.ns.update_topic(
-        replace(bench.ns.get_topic("t"), default_message_time_to_live=timedelta(seconds=1))
+    bench.ns.admin.update_topic(
+        replace(bench.ns.admin.get_topic("t"), default_message_time_to_live=timedelta(seconds=1))
     )
     subscribe(bench, "s")
     bench.send(b"1", path="t")

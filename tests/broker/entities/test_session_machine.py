@@ -167,7 +167,7 @@ class SessionMachine(RuleBasedStateMachine):
     def counts_and_places_are_right(self):
         alive = [k for k in self.known if k.state not in ("gone", "dead")]
         dead = [k for k in self.known if k.state == "dead"]
-        runtime = self.bench.ns.runtime("q")
+        runtime = self.bench.ns.admin.runtime("q")
         assert runtime.active_message_count == len(alive)
         assert runtime.dead_letter_message_count == len(dead)
         peeked = self.bench.ns.peek("q", 0, 1000)
@@ -176,7 +176,7 @@ class SessionMachine(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_kept_of_sessions_that_are_over(self):
-        queue = self.bench.ns.queue_at("q")
+        queue = self.bench.ns.catalog.queue_at("q")
         alive = {k.session for k in self.known if k.state not in ("gone", "dead")}
         assert set(queue.sessions) == alive | set(self.holding)
         assert {s.session_id for s in queue.held_sessions} == set(self.holding)

@@ -90,7 +90,7 @@ def test_who_waits_for_a_session_gets_one_when_a_message_comes(bench):
 
 def test_who_waits_for_a_session_is_told_when_the_queue_is_deleted(bench):
     _, _, host = accept_next(bench)
-    bench.ns.delete_queue("q")
+    bench.ns.admin.delete_queue("q")
     assert isinstance(host.error, EntityNotFoundError)
 
 
@@ -123,7 +123,7 @@ def test_a_renewed_session_keeps_its_messages_locked(bench):
     assert bench.ns.renew_session("q", "a") == bench.clock.now + 60_000
     bench.pass_time(50_000)
     receiver.settle(host.tokens[0], Outcome.COMPLETE)
-    assert bench.ns.runtime("q").total_message_count == 0
+    assert bench.ns.admin.runtime("q").total_message_count == 0
 
 
 def test_an_abandoned_message_comes_again_before_the_rest_of_its_session(bench):
@@ -197,7 +197,7 @@ def test_a_disabled_session_queue_serves_nobody(bench):
     receiver, host = bench.receiver(session_id="a")
     _, _, waiting = accept_next(bench)
     status = EntityStatus.RECEIVE_DISABLED
-    bench.ns.update_queue(replace(bench.ns.get_queue("q"), status=status))
+    bench.ns.admin.update_queue(replace(bench.ns.admin.get_queue("q"), status=status))
     assert isinstance(host.error, EntityDisabledError)
     assert isinstance(waiting.error, EntityDisabledError)
     receiver.grant(5)
@@ -224,7 +224,7 @@ def test_a_session_is_forgotten_when_nothing_is_left_of_it(bench):
     receiver, host = bench.receiver(credit=1, session_id="a")
     receiver.settle(host.tokens[0], Outcome.COMPLETE)
     receiver.close()
-    assert bench.ns.queue_at("q").sessions == {}
+    assert bench.ns.catalog.queue_at("q").sessions == {}
 
 
 def test_dead_letters_of_a_session_queue_are_received_without_a_session(bench):

@@ -24,9 +24,9 @@ def test_an_expired_message_is_dropped():
     bench.send(b"1", ttl=1000)
     bench.send(b"2")
     bench.pass_time(999)
-    assert bench.ns.runtime("q").active_message_count == 2
+    assert bench.ns.admin.runtime("q").active_message_count == 2
     bench.pass_time(1)
-    assert bench.ns.runtime("q").total_message_count == 1
+    assert bench.ns.admin.runtime("q").total_message_count == 1
     assert [d.message.bare for d in bench.receive(9)] == [b"2"]
 
 
@@ -37,7 +37,7 @@ def test_an_expired_message_is_dead_lettered_where_the_queue_asks_for_it():
     (dead,) = bench.receive(9, path="q/$DeadLetterQueue")
     assert properties_of(dead)["DeadLetterReason"] == "TTLExpiredException"
     bench.pass_time(10_000_000)
-    assert bench.ns.runtime("q").dead_letter_message_count == 1  # dead letters do not expire
+    assert bench.ns.admin.runtime("q").dead_letter_message_count == 1  # dead letters do not expire
 
 
 def test_the_shorter_of_message_and_queue_time_to_live_holds():
@@ -47,9 +47,9 @@ def test_the_shorter_of_message_and_queue_time_to_live_holds():
     bench.send(b"capped", ttl=60_000)
     assert [d.message.ttl for d in bench.ns.peek("q", 0, 9)] == [5000, 1000, 5000]
     bench.pass_time(1000)
-    assert bench.ns.runtime("q").active_message_count == 2
+    assert bench.ns.admin.runtime("q").active_message_count == 2
     bench.pass_time(4000)
-    assert bench.ns.runtime("q").active_message_count == 0
+    assert bench.ns.admin.runtime("q").active_message_count == 0
 
 
 def test_a_locked_message_does_not_expire_until_it_is_given_back():
@@ -57,10 +57,10 @@ def test_a_locked_message_does_not_expire_until_it_is_given_back():
     bench.send(b"1", b"2", ttl=1000)
     one, two = bench.receive(2)
     bench.pass_time(2000)
-    assert bench.ns.runtime("q").active_message_count == 2
+    assert bench.ns.admin.runtime("q").active_message_count == 2
     assert bench.ns.update_disposition("q", [one.lock_token], Outcome.COMPLETE) == []
     bench.ns.update_disposition("q", [two.lock_token], Outcome.ABANDON)
-    assert bench.ns.runtime("q").active_message_count == 0
+    assert bench.ns.admin.runtime("q").active_message_count == 0
 
 
 def test_a_message_expired_a_moment_ago_is_not_delivered_even_before_the_clock_rings():
@@ -68,7 +68,7 @@ def test_a_message_expired_a_moment_ago_is_not_delivered_even_before_the_clock_r
     bench.send(b"1", ttl=1000)
     bench.clock.now += 1000
     assert bench.receive(1) == []
-    assert bench.ns.runtime("q").total_message_count == 0
+    assert bench.ns.admin.runtime("q").total_message_count == 0
 
 
 def test_a_deferred_message_expires():
@@ -79,7 +79,7 @@ def test_a_deferred_message_expires():
     bench.pass_time(1000)
     with pytest.raises(MessageNotFoundError):
         bench.ns.receive_deferred("q", [1])
-    assert bench.ns.runtime("q").dead_letter_message_count == 1
+    assert bench.ns.admin.runtime("q").dead_letter_message_count == 1
 
 
 def test_what_is_no_longer_there_does_not_fill_memory_until_it_would_have_expired():
@@ -87,7 +87,7 @@ def test_what_is_no_longer_there_does_not_fill_memory_until_it_would_have_expire
     for _ in range(40):
         bench.send(*[b"x"] * 100, ttl=3_600_000)
         bench.receive(100, receive_and_delete=True)
-    assert len(bench.ns.queue_at("q").expiry) < 2000
+    assert len(bench.ns.catalog.queue_at("q").expiry) < 2000
 
 
 def test_a_scheduled_message_comes_at_its_time_with_a_new_number():
@@ -96,7 +96,7 @@ def test_a_scheduled_message_comes_at_its_time_with_a_new_number():
     (number,) = bench.ns.schedule("q", [IncomingMessage(b"later", scheduled=due, ttl=5000)])
     bench.send(b"now")
     assert [d.message.bare for d in bench.receive(9)] == [b"now"]
-    runtime = bench.ns.runtime("q")
+    runtime = bench.ns.admin.runtime("q")
     assert (runtime.active_message_count, runtime.scheduled_message_count) == (1, 1)
     _, host = bench.receiver(credit=1)
     bench.pass_time(10_000)
@@ -105,7 +105,7 @@ def test_a_scheduled_message_comes_at_its_time_with_a_new_number():
     assert later.message.sequence_number > number
     assert later.message.enqueued_time == bench.clock.now
     assert later.message.expires_at == bench.clock.now + 5000
-    assert bench.ns.runtime("q").scheduled_message_count == 0
+    assert bench.ns.admin.runtime("q").scheduled_message_count == 0
 
 
 def test_a_schedule_in_the_past_is_now():
@@ -133,15 +133,15 @@ def test_scheduled_messages_can_be_cancelled_all_or_none():
 
 def test_a_message_scheduled_at_a_topic_reaches_the_subscriptions_at_its_time():
     bench = Bench()
-    bench.ns.create_topic(TopicDescription("t"))
+    bench.ns.admin.create_topic(TopicDescription("t"))
     (number,) = bench.ns.schedule("t", [IncomingMessage(b"1", scheduled=bench.clock.now + 1000)])
     bench.ns.schedule("t", [IncomingMessage(b"2", scheduled=bench.clock.now + 1000)])
-    bench.ns.create_subscription(SubscriptionDescription("t", "s"))
-    assert bench.ns.runtime("t").scheduled_message_count == 2
+    bench.ns.admin.create_subscription(SubscriptionDescription("t", "s"))
+    assert bench.ns.admin.runtime("t").scheduled_message_count == 2
     bench.ns.cancel_scheduled("t", [number])
     bench.pass_time(1000)
     assert [d.message.bare for d in bench.receive(9, path="t/Subscriptions/S")] == [b"2"]
-    assert bench.ns.runtime("t").scheduled_message_count == 0
+    assert bench.ns.admin.runtime("t").scheduled_message_count == 0
 
 
 def test_a_duplicate_within_the_window_is_accepted_and_dropped():
@@ -168,7 +168,7 @@ def test_a_duplicate_of_a_completed_message_is_still_one_until_the_window_ends()
     bench.send(b"3", message_id="a")
     assert [d.message.bare for d in bench.receive(9)] == [b"3"]
     bench.pass_time(60_000)
-    assert bench.ns.entity("q").history.seen == {}
+    assert bench.ns.catalog.entity("q").history.seen == {}
 
 
 def test_in_a_batch_the_second_of_two_equal_ones_is_dropped():
@@ -189,37 +189,37 @@ def test_an_idle_queue_is_deleted_and_a_used_one_stays():
     idle = timedelta(minutes=5)
     bench = Bench()
     for name in ("left", "sent", "received", "held"):
-        bench.ns.create_queue(QueueDescription(name, auto_delete_on_idle=idle))
+        bench.ns.admin.create_queue(QueueDescription(name, auto_delete_on_idle=idle))
     bench.receiver("held")
     bench.pass_time(200_000)
     bench.send(b"1", path="sent")
     bench.receive(1, path="received")
     bench.pass_time(100_000)
-    assert [q.name for q in bench.ns.list_queues()] == ["held", "q", "received", "sent"]
+    assert [q.name for q in bench.ns.admin.list_queues()] == ["held", "q", "received", "sent"]
     bench.pass_time(200_000)
-    assert [q.name for q in bench.ns.list_queues()] == ["held", "q"]
+    assert [q.name for q in bench.ns.admin.list_queues()] == ["held", "q"]
     with pytest.raises(EntityNotFoundError):
         bench.send(b"1", path="sent")
 
 
 def test_an_idle_subscription_is_deleted_and_its_topic_stays():
     bench = Bench()
-    bench.ns.create_topic(TopicDescription("t"))
-    bench.ns.create_subscription(
+    bench.ns.admin.create_topic(TopicDescription("t"))
+    bench.ns.admin.create_subscription(
         SubscriptionDescription("t", "s", auto_delete_on_idle=timedelta(minutes=5))
     )
     bench.pass_time(300_000)
-    assert bench.ns.list_subscriptions("t") == []
-    assert bench.ns.get_topic("t").name == "t"
+    assert bench.ns.admin.list_subscriptions("t") == []
+    assert bench.ns.admin.get_topic("t").name == "t"
 
 
 def test_idleness_can_be_set_later_and_changed():
     bench = Bench()
     for minutes in (10, 5, 10):
-        bench.ns.update_queue(
-            replace(bench.ns.get_queue("q"), auto_delete_on_idle=timedelta(minutes=minutes))
+        bench.ns.admin.update_queue(
+            replace(bench.ns.admin.get_queue("q"), auto_delete_on_idle=timedelta(minutes=minutes))
         )
     bench.pass_time(599_999)
-    assert bench.ns.exists("q")
+    assert bench.ns.catalog.exists("q")
     bench.pass_time(1)
-    assert not bench.ns.exists("q")
+    assert not bench.ns.catalog.exists("q")

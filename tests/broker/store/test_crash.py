@@ -30,7 +30,7 @@ class Account:
         namespace = Namespace("check", store)
         there = [int(d.message.bare or b"") for d in namespace.peek("q", 0, 1_000_000)]
         numbers = [d.message.sequence_number for d in namespace.peek("q", 0, 1_000_000)]
-        size = namespace.runtime("q").size_in_bytes
+        size = namespace.admin.runtime("q").size_in_bytes
         store.close()
         said = self.said
         assert len(set(there)) == len(there), "a message is there twice"
@@ -64,7 +64,7 @@ def run(directory: Path, account: Account, statement: int, seed: int, lines: int
 @pytest.mark.timeout(300)
 def test_a_writer_that_is_killed_at_any_statement_of_a_group_loses_nothing(tmp_path):
     account = Account()
-    for seed, statement in enumerate([*range(1, 10), 17, 40, -1, -2, -7, -50], 1):
+    for seed, statement in enumerate([*range(1, 10), 17, 40, 90, 200], 1):
         run(tmp_path, account, statement, seed)
         account.check(tmp_path)
     assert account.said["S"]

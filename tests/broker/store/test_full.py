@@ -30,9 +30,9 @@ class Disk:
         self.path = path
         self.store = Store(path, "full")  # every group is a transaction
         self.ns = Namespace("test", self.store, clock or Clock())
-        self.ns.create_queue(QueueDescription("q"))
-        self.ns.create_topic(TopicDescription("t"))
-        self.ns.create_subscription(Subscription("t", "s"))
+        self.ns.admin.create_queue(QueueDescription("q"))
+        self.ns.admin.create_topic(TopicDescription("t"))
+        self.ns.admin.create_subscription(Subscription("t", "s"))
         self.send(b"one", b"two")
 
     def send(self, *bodies: bytes) -> None:
@@ -53,11 +53,11 @@ class Disk:
     def answer(self, action) -> None:
         """Do something and wait for its answer; raises it if it is a refusal."""
         answers: list[Exception | None] = []
-        self.ns.begin_turn()
+        self.ns.committer.begin_turn()
         action()
-        self.ns.after_commit(answers.append)
-        self.ns.end_turn()
-        self.ns.flush()
+        self.ns.committer.after_commit(answers.append)
+        self.ns.committer.end_turn()
+        self.ns.committer.flush()
         if answers[0] is not None:
             raise answers[0]
 
@@ -86,7 +86,7 @@ def broken(disk, monkeypatch):
     @contextlib.contextmanager
     def breaking():
         with monkeypatch.context() as patch:
-            patch.setattr(disk.store, "_apply", refuse)
+            patch.setattr(disk.store, "_write_group", refuse)
             yield
 
     return breaking
@@ -95,7 +95,7 @@ def broken(disk, monkeypatch):
 def test_a_send_that_does_not_fit_is_refused_and_leaves_nothing(disk):
     with disk.full():
         assert disk.bodies() == disk.stored() == [b"one", b"two"]
-        assert disk.ns.runtime("q").size_in_bytes == 6
+        assert disk.ns.admin.runtime("q").size_in_bytes == 6
     disk.answer(lambda: disk.send(b"x" * 200_000))
     assert len(disk.bodies()) == len(disk.stored()) == 3
 
@@ -105,15 +105,15 @@ def test_an_entity_that_cannot_be_stored_is_not_there(disk):
     with disk.full():
         for n in range(40):  # until the pages at hand are used up
             with contextlib.suppress(StoreError):
-                disk.answer(lambda n=n: disk.ns.create_queue(QueueDescription(f"n{n}" * 60)))
+                disk.answer(lambda n=n: disk.ns.admin.create_queue(QueueDescription(f"n{n}" * 60)))
         with pytest.raises(StoreError):
-            disk.answer(lambda: disk.ns.create_queue(big))
-        assert not disk.ns.exists("big")
-        names = {queue.name for queue in disk.ns.list_queues()}
+            disk.answer(lambda: disk.ns.admin.create_queue(big))
+        assert not disk.ns.catalog.exists("big")
+        names = {queue.name for queue in disk.ns.admin.list_queues()}
     assert len(names) < 41
     disk.store.close()
     again = Namespace("again", Store(disk.path), Clock())
-    assert {queue.name for queue in again.list_queues()} == names
+    assert {queue.name for queue in again.admin.list_queues()} == names
     again._store.close()
 
 
@@ -122,23 +122,23 @@ def test_changes_of_entities_that_were_refused_did_not_happen(disk, broken):
     longer = timedelta(minutes=3)
     new_rule = RuleDescription("big", SqlFilter("size > 3"))
     for change in (
-        lambda: ns.update_queue(QueueDescription("q", lock_duration=longer)),
-        lambda: ns.update_topic(TopicDescription("t", user_metadata="changed")),
-        lambda: ns.create_subscription(Subscription("t", "new")),
-        lambda: ns.create_rule("t", "s", new_rule),
-        lambda: ns.delete_rule("t", "s", "$Default"),
-        lambda: ns.delete_subscription("t", "s"),
-        lambda: ns.delete_queue("q"),
-        lambda: ns.delete_topic("t"),
+        lambda: ns.admin.update_queue(QueueDescription("q", lock_duration=longer)),
+        lambda: ns.admin.update_topic(TopicDescription("t", user_metadata="changed")),
+        lambda: ns.admin.create_subscription(Subscription("t", "new")),
+        lambda: ns.admin.create_rule("t", "s", new_rule),
+        lambda: ns.admin.delete_rule("t", "s", "$Default"),
+        lambda: ns.admin.delete_subscription("t", "s"),
+        lambda: ns.admin.delete_queue("q"),
+        lambda: ns.admin.delete_topic("t"),
     ):
         with broken(), pytest.raises(StoreError):
             disk.answer(change)
-        assert ns.get_queue("q").lock_duration != longer
-        assert ns.get_topic("t").user_metadata != "changed"
-        assert [s.name for s in ns.list_subscriptions("t")] == ["s"]
-        assert [rule.name for rule in ns.list_rules("t", "s")] == ["$Default"]
+        assert ns.admin.get_queue("q").lock_duration != longer
+        assert ns.admin.get_topic("t").user_metadata != "changed"
+        assert [s.name for s in ns.admin.list_subscriptions("t")] == ["s"]
+        assert [rule.name for rule in ns.admin.list_rules("t", "s")] == ["$Default"]
         assert disk.bodies() == [b"one", b"two"]
-    disk.answer(lambda: ns.delete_queue("q"))
+    disk.answer(lambda: ns.admin.delete_queue("q"))
     with pytest.raises(EntityNotFoundError):
         ns.peek("q", 0, 1)
 
@@ -165,11 +165,11 @@ def test_who_waits_for_something_later_is_told_as_well(disk, broken):
     receiver = disk.ns.open_receiver("q", host)
     receiver.grant(1)
     with broken():
-        disk.ns.begin_turn()
+        disk.ns.committer.begin_turn()
         receiver.settle(host.tokens[0], Outcome.COMPLETE)
-        disk.ns.after_commit(lambda error: disk.ns.after_commit(answers.append))
-        disk.ns.end_turn()
-        disk.ns.flush()
+        disk.ns.committer.after_commit(lambda error: disk.ns.committer.after_commit(answers.append))
+        disk.ns.committer.end_turn()
+        disk.ns.committer.flush()
     assert len(answers) == 1
 
 
@@ -178,13 +178,13 @@ async def test_what_is_due_and_cannot_be_stored_is_tried_again_in_a_while(tmp_pa
     disk = Disk(tmp_path, clock)
     disk.ns.send("q", [IncomingMessage(b"soon gone", ttl=100)])
     disk.ns.start(asyncio.get_running_loop())
-    real, tried = disk.store._apply, []
+    real, tried = disk.store._write_group, []
 
     def refuse(group):
         tried.append(group)
         raise sqlite3.OperationalError("database or disk is full")
 
-    disk.store._apply = refuse
+    disk.store._write_group = refuse
     clock.now += 200
     disk.ns.tick()
     while not tried:
@@ -192,7 +192,7 @@ async def test_what_is_due_and_cannot_be_stored_is_tried_again_in_a_while(tmp_pa
     for _ in range(200):
         await asyncio.sleep(0)
     assert len(tried) == 1
-    disk.store._apply = real
+    disk.store._write_group = real
     clock.now += 2000
     disk.ns.tick()
     while len(disk.stored()) > 2:

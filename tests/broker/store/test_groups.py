@@ -13,14 +13,13 @@ from pairbus.broker.entities.errors import StoreError
 from pairbus.broker.entities.messages import IncomingMessage, Outcome
 from pairbus.broker.entities.model import QueueDescription
 from pairbus.broker.namespace.namespace import Namespace
-from pairbus.broker.store.log import parse
-from pairbus.broker.store.store import DATABASE, LOG, Store
+from pairbus.broker.store.store import DATABASE, Store
+from pairbus.broker.store.writer import InlineWriter
 from tests.broker.entities.kit import Host
 
 
 @pytest.fixture(params=["normal", "full"])
-def store(tmp_path, request, monkeypatch):
-    monkeypatch.setattr("pairbus.broker.store.store.LIGHT", 64)
+def store(tmp_path, request):
     store = Store(tmp_path, request.param)
     yield store
     store.close()
@@ -29,7 +28,7 @@ def store(tmp_path, request, monkeypatch):
 @pytest.fixture
 async def ns(store):
     namespace = Namespace("test", store)
-    namespace.create_queue(QueueDescription("q"))
+    namespace.admin.create_queue(QueueDescription("q"))
     namespace.start(asyncio.get_running_loop())
     yield namespace
     namespace.close()
@@ -37,7 +36,9 @@ async def ns(store):
 
 async def committed(namespace: Namespace) -> None:
     done = asyncio.get_running_loop().create_future()
-    namespace.after_commit(lambda e: done.set_exception(e) if e else done.set_result(None))
+    namespace.committer.after_commit(
+        lambda e: done.set_exception(e) if e else done.set_result(None)
+    )
     await done
 
 
@@ -46,16 +47,9 @@ def messages(count: int, size: int = 1) -> list[IncomingMessage]:
 
 
 def kept(folder) -> int:
-    """How many messages a process would find that began now: in the tables and in the log."""
+    """How many messages a process would find that started now."""
     with contextlib.closing(sqlite3.connect(folder / DATABASE)) as tables:
-        tables.execute("BEGIN")
-        found = {key for (key,) in tables.execute("SELECT id FROM message")}
-        (applied,) = tables.execute("SELECT applied FROM log").fetchone()
-    for number, (inserts, deletes, *_), _ in parse((folder / LOG).read_bytes()):
-        if number > applied:
-            found |= {row[0] for row in inserts}
-            found -= set(deletes)
-    return len(found)
+        return int(tables.execute("SELECT count(*) FROM message").fetchone()[0])
 
 
 async def test_an_acknowledgement_comes_after_the_commit_and_in_order(ns, tmp_path):
@@ -69,7 +63,7 @@ async def test_an_acknowledgement_comes_after_the_commit_and_in_order(ns, tmp_pa
         batch = messages(1 if n % 3 else 20)
         total += len(batch)
         ns.send("q", batch)
-        ns.after_commit(lambda error, n=n: acknowledged(n))
+        ns.committer.after_commit(lambda error, n=n: acknowledged(n))
         if n % 4 == 0:
             await asyncio.sleep(0)
     await committed(ns)
@@ -83,8 +77,8 @@ async def test_an_acknowledgement_comes_after_the_commit_and_in_order(ns, tmp_pa
 
 async def test_what_one_turn_stages_is_one_transaction(ns, store):
     groups = []
-    real = store._apply
-    store._apply = lambda group: (groups.append(len(group.inserts)), real(group))
+    real = store._write_group
+    store._write_group = lambda group: (groups.append(len(group.inserts)), real(group))
     for _ in range(10):
         ns.send("q", messages(50))
     await committed(ns)
@@ -101,7 +95,7 @@ async def test_a_message_is_visible_only_when_it_is_durable(ns):
     assert len(host.deliveries) == 50
     receiver.settle_many(host.tokens, Outcome.COMPLETE)
     await committed(ns)
-    assert ns.runtime("q").total_message_count == 0
+    assert ns.admin.runtime("q").total_message_count == 0
 
 
 async def test_receive_and_delete_delivers_after_the_removal_is_durable(ns, tmp_path):
@@ -126,15 +120,14 @@ async def test_receive_and_delete_delivers_after_the_removal_is_durable(ns, tmp_
 
 
 async def test_a_group_that_fails_is_told_to_all_who_wait_and_the_next_one_works(ns, store):
-    real = store._apply
+    real = store._write_group
     tried = []
 
     def broken(group):
         tried.append(group)
         raise sqlite3.OperationalError("database or disk is full")
 
-    append = store._append
-    store._apply = store._append = broken
+    store._write_group = broken
     ns.send("q", messages(40))
     with pytest.raises(StoreError):
         await committed(ns)
@@ -144,22 +137,23 @@ async def test_a_group_that_fails_is_told_to_all_who_wait_and_the_next_one_works
     for _ in range(10):
         await asyncio.sleep(0)
     assert len(tried) == 2  # nothing is tried again by itself
-    store._apply, store._append = real, append
+    store._write_group = real
     ns.send("q", messages(3))
     await committed(ns)
-    assert ns.runtime("q").active_message_count == 3
-    assert ns.runtime("q").size_in_bytes == 3
+    assert ns.admin.runtime("q").active_message_count == 3
+    assert ns.admin.runtime("q").size_in_bytes == 3
 
 
 async def test_what_comes_after_the_end_is_refused_and_nobody_hangs(tmp_path):
     store = Store(tmp_path, "full")
     namespace = Namespace("test", store)
-    namespace.create_queue(QueueDescription("q"))
+    namespace.admin.create_queue(QueueDescription("q"))
     namespace.start(asyncio.get_running_loop())
     answers: list[Exception | None] = []
-    namespace.open_receiver("q", Host(), receive_and_delete=True).grant(5)
+    host = Host()
+    namespace.open_receiver("q", host, receive_and_delete=True).grant(5)
     namespace.send("q", messages(100))
-    namespace.after_commit(answers.append)
+    namespace.committer.after_commit(answers.append)
     await asyncio.sleep(0)  # the group is the writer's now
     namespace.close()
     store.close()
@@ -167,16 +161,17 @@ async def test_what_comes_after_the_end_is_refused_and_nobody_hangs(tmp_path):
         await asyncio.sleep(0)
     assert answers == [None]
     namespace.send("q", messages(1))
-    namespace.after_commit(answers.append)
+    namespace.committer.after_commit(answers.append)
     store = Store(tmp_path)
-    assert Namespace("test", store).runtime("q").active_message_count == 100
+    left = Namespace("test", store).admin.runtime("q").active_message_count
     store.close()
+    assert (len(host.deliveries), left) == (5, 95)
 
 
 async def test_while_the_writer_is_busy_the_next_group_grows(ns, store):
     gate = threading.Event()
     groups = []
-    real = store._apply
+    real = store._write_group
 
     def slow(group):
         groups.append(len(group.inserts))
@@ -184,7 +179,7 @@ async def test_while_the_writer_is_busy_the_next_group_grows(ns, store):
             gate.wait(10)
         real(group)
 
-    store._apply = slow
+    store._write_group = slow
     ns.send("q", messages(100))
     await asyncio.sleep(0)
     for _ in range(10):
@@ -197,21 +192,21 @@ async def test_while_the_writer_is_busy_the_next_group_grows(ns, store):
 
 async def test_within_a_turn_nothing_is_committed_and_its_end_commits_a_few_rows_at_once(ns, store):
     acknowledged: list[Exception | None] = []
-    ns.begin_turn()
+    ns.committer.begin_turn()
     ns.send("q", messages(2))
-    ns.after_commit(acknowledged.append)
+    ns.committer.after_commit(acknowledged.append)
     await asyncio.sleep(0)
     assert acknowledged == []
-    ns.end_turn()
-    ns.end_turn()
+    ns.committer.end_turn()
+    ns.committer.end_turn()
     if store.durability == "normal":
         assert acknowledged == [None]  # a commit that waits for the disk is left to the writer
     await committed(ns)
     assert acknowledged == [None]
-    ns.begin_turn()
+    ns.committer.begin_turn()
     ns.send("q", messages(100))
-    ns.after_commit(acknowledged.append)
-    ns.end_turn()
+    ns.committer.after_commit(acknowledged.append)
+    ns.committer.end_turn()
     assert len(acknowledged) == 1  # many rows are the writer's
     await committed(ns)
     assert acknowledged == [None, None]
@@ -220,8 +215,8 @@ async def test_within_a_turn_nothing_is_committed_and_its_end_commits_a_few_rows
 async def test_an_answer_that_fails_does_not_cost_the_others_theirs(ns, caplog):
     acknowledged: list[Exception | None] = []
     ns.send("q", messages(1))
-    ns.after_commit(lambda error: 1 / 0)
-    ns.after_commit(acknowledged.append)
+    ns.committer.after_commit(lambda error: 1 / 0)
+    ns.committer.after_commit(acknowledged.append)
     await committed(ns)
     assert acknowledged == [None]
     assert "an acknowledgement failed" in caplog.text
@@ -237,15 +232,15 @@ async def test_an_answer_that_fails_does_not_cost_the_others_theirs(ns, caplog):
 
 def test_in_memory_a_turn_ends_with_its_answers():
     namespace = Namespace("test")
-    namespace.create_queue(QueueDescription("q"))
+    namespace.admin.create_queue(QueueDescription("q"))
     acknowledged: list[Exception | None] = []
-    namespace.begin_turn()
+    namespace.committer.begin_turn()
     namespace.send("q", messages(2))
-    namespace.after_commit(acknowledged.append)
+    namespace.committer.after_commit(acknowledged.append)
     assert acknowledged == []
-    namespace.end_turn()
+    namespace.committer.end_turn()
     assert acknowledged == [None]
-    namespace.after_commit(acknowledged.append)
+    namespace.committer.after_commit(acknowledged.append)
     assert acknowledged == [None, None]
 
 
@@ -253,7 +248,9 @@ async def test_a_lock_ends_by_itself_on_the_loop(ns):
     from dataclasses import replace
     from datetime import timedelta
 
-    ns.update_queue(replace(ns.get_queue("q"), lock_duration=timedelta(milliseconds=50)))
+    ns.admin.update_queue(
+        replace(ns.admin.get_queue("q"), lock_duration=timedelta(milliseconds=50))
+    )
     arrived = asyncio.Event()
 
     class Second(Host):
@@ -271,11 +268,29 @@ async def test_a_lock_ends_by_itself_on_the_loop(ns):
     assert second.deliveries[0].message.delivery_count == 1
 
 
-async def test_the_log_is_moved_into_the_file_when_it_has_grown(ns, store, tmp_path, monkeypatch):
+async def test_a_long_write_ahead_log_is_moved_into_the_database(ns, tmp_path, monkeypatch):
     monkeypatch.setattr("pairbus.broker.store.store.CHECKPOINT", 50)
     for _ in range(40):
         ns.send("q", messages(10, 4000))
         await committed(ns)
+    ns.committer.flush()
     size = (tmp_path / f"{DATABASE}-wal").stat().st_size
     assert size < 1_600_000 * 0.9
-    assert store._pages < 60
+
+
+async def test_a_store_without_threads_commits_within_the_call(tmp_path):
+    store = Store(tmp_path, "full", writer=InlineWriter())
+    namespace = Namespace("test", store)
+    namespace.admin.create_queue(QueueDescription("q"))
+    namespace.start(asyncio.get_running_loop())
+    threads = threading.active_count()
+    acknowledged: list[Exception | None] = []
+    namespace.committer.begin_turn()
+    namespace.send("q", messages(500))
+    namespace.committer.after_commit(acknowledged.append)
+    namespace.committer.end_turn()
+    assert acknowledged == [None]
+    assert threading.active_count() == threads
+    assert kept(tmp_path) == 500
+    namespace.close()
+    store.close()

@@ -84,12 +84,12 @@ def test_sequence_numbers_are_never_used_again(restart):
 
 def test_an_entity_number_is_never_used_again(restart):
     bench = restart()
-    bench.ns.create_queue(QueueDescription("other"))
-    before = bench.ns.entity("other").entity_id
-    bench.ns.delete_queue("other")
+    bench.ns.admin.create_queue(QueueDescription("other"))
+    before = bench.ns.catalog.entity("other").entity_id
+    bench.ns.admin.delete_queue("other")
     bench = restart(bench.clock)
-    bench.ns.create_queue(QueueDescription("other"))
-    assert bench.ns.entity("other").entity_id > before
+    bench.ns.admin.create_queue(QueueDescription("other"))
+    assert bench.ns.catalog.entity("other").entity_id > before
 
 
 def test_a_lock_is_gone_and_the_delivery_count_of_what_was_abandoned_stays(restart):
@@ -113,7 +113,7 @@ def test_deferred_scheduled_and_dead_messages_stay_what_they_were(restart):
         "q", [IncomingMessage(b"later", scheduled=bench.clock.now + 60_000)]
     )
     bench = restart(bench.clock)
-    runtime = bench.ns.runtime("q")
+    runtime = bench.ns.admin.runtime("q")
     assert runtime.active_message_count == 1
     assert runtime.scheduled_message_count == 1
     assert runtime.dead_letter_message_count == 1
@@ -156,25 +156,25 @@ def test_a_duplicate_is_known_after_a_restart_and_forgotten_after_the_window(res
     bench.send(b"one", message_id="a")
     bench = restart(bench.clock)
     bench.send(b"again", message_id="a")
-    assert bench.ns.runtime("q").active_message_count == 1
+    assert bench.ns.admin.runtime("q").active_message_count == 1
     bench.pass_time(700_000)
     bench = restart(bench.clock)
     bench.send(b"again", message_id="a")
-    assert bench.ns.runtime("q").active_message_count == 2
+    assert bench.ns.admin.runtime("q").active_message_count == 2
 
 
 def test_topics_subscriptions_and_rules_come_back(restart):
     bench = restart()
-    bench.ns.create_topic(TopicDescription("t"))
-    bench.ns.create_subscription(SubscriptionDescription("t", "all"))
-    bench.ns.create_subscription(
+    bench.ns.admin.create_topic(TopicDescription("t"))
+    bench.ns.admin.create_subscription(SubscriptionDescription("t", "all"))
+    bench.ns.admin.create_subscription(
         SubscriptionDescription("t", "none", max_delivery_count=3),
         RuleDescription("never", SqlFilter("1=0")),
     )
     bench.send(b"one", path="t")
     bench = restart(bench.clock)
-    assert bench.ns.get_subscription("T", "None").max_delivery_count == 3
-    assert [rule.name for rule in bench.ns.list_rules("t", "none")] == ["never"]
+    assert bench.ns.admin.get_subscription("T", "None").max_delivery_count == 3
+    assert [rule.name for rule in bench.ns.admin.list_rules("t", "none")] == ["never"]
     bench.send(b"two", path="t")
     got = bench.receive(5, path="t/subscriptions/all")
     assert [d.message.enqueued_sequence_number for d in got] == [1, 2]
@@ -184,9 +184,9 @@ def test_topics_subscriptions_and_rules_come_back(restart):
 def test_a_deleted_queue_and_its_messages_are_gone(restart, tmp_path):
     bench = restart()
     bench.send(b"one")
-    bench.ns.delete_queue("q")
+    bench.ns.admin.delete_queue("q")
     bench = restart(bench.clock)
-    assert bench.ns.runtime("q").total_message_count == 0  # made anew by the kit
+    assert bench.ns.admin.runtime("q").total_message_count == 0  # made anew by the kit
     rows = sqlite3.connect(tmp_path / DATABASE).execute("SELECT count(*) FROM message")
     assert rows.fetchone() == (0,)
 
@@ -223,7 +223,7 @@ def test_a_group_that_cannot_be_stored_is_refused_and_leaves_nothing(restart, tm
     bench.send(b"two")
     assert isinstance(errors[0], StoreError)
     assert [d.message.bare for d in bench.receive(5)] == [b"one"]
-    assert bench.ns.runtime("q").size_in_bytes == 3
+    assert bench.ns.admin.runtime("q").size_in_bytes == 3
     bench.send(b"three")
     assert [d.message.bare for d in bench.receive(5)] == [b"three"]
 
@@ -232,7 +232,7 @@ def test_what_could_not_be_stored_is_no_duplicate_of_what_comes_next(restart):
     bench = restart(requires_duplicate_detection=True)
     bench.ns.context.journal.inserts.append((1, object(), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0))
     bench.send(b"lost", message_id="a")
-    assert bench.ns.runtime("q").total_message_count == 0
+    assert bench.ns.admin.runtime("q").total_message_count == 0
     bench.send(b"again", message_id="a")
     bench = restart(bench.clock)
     assert [d.message.bare for d in bench.receive(5)] == [b"again"]
@@ -248,7 +248,7 @@ def test_bodies_beyond_the_budget_are_read_from_the_store(restart):
     bench.ns.context.budget.limit = 10_000
     bodies = [b"%04d" % n * 250 for n in range(100)]
     bench.send(*bodies)
-    held = sum(m.bare is not None for m in bench.ns.queue_at("q").messages.values())
+    held = sum(m.bare is not None for m in bench.ns.catalog.queue_at("q").messages.values())
     assert held <= 11
     assert [d.message.bare for d in bench.ns.peek("q", 50, 2)] == bodies[49:51]
     receiver, host = bench.receiver()

@@ -18,7 +18,7 @@ def test_a_start_with_many_messages_leaves_their_bytes_on_disk(tmp_path):
     # Given a queue with many messages of 1 KB
     store = Store(tmp_path)
     bench = Bench(store)
-    first = bench.ns.queue_at("q").base
+    first = bench.ns.catalog.queue_at("q").base
     store.close()
     connection = sqlite3.connect(tmp_path / DATABASE)
     connection.execute(
@@ -38,9 +38,9 @@ def test_a_start_with_many_messages_leaves_their_bytes_on_disk(tmp_path):
     grown = process.memory_info().rss - before
 
     # Then it knows them all, has none of their bytes, and can deliver the first and the last
-    queue = bench.ns.queue_at("q")
-    assert bench.ns.runtime("q").active_message_count == MANY
-    assert bench.ns.runtime("q").size_in_bytes == MANY * 1024
+    queue = bench.ns.catalog.queue_at("q")
+    assert bench.ns.admin.runtime("q").active_message_count == MANY
+    assert bench.ns.admin.runtime("q").size_in_bytes == MANY * 1024
     assert all(message.bare is None for message in queue.messages.values())
     assert grown < MANY * 600
     assert [d.message.sequence_number for d in bench.receive(2)] == [1, 2]

@@ -1,9 +1,8 @@
 """A process to be killed: it sends and completes without end, and says what was acknowledged.
 
 Usage: ``writer.py DIRECTORY STATEMENT SEED``. With STATEMENT > 0 it kills itself before that SQL
-statement of the store; with STATEMENT < 0 in the middle of that write to the log; else it waits to
-be killed. Each line is a letter and a number: ``s`` about to send, ``S`` sent and acknowledged,
-``c`` about to complete, ``C`` completed and acknowledged.
+statement of the store; else it waits to be killed. Each line is a letter and a number: ``s`` about
+to send, ``S`` sent and acknowledged, ``c`` about to complete, ``C`` completed and acknowledged.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class Sending:
         self.number += count
         say("s", batch)
         self.namespace.send("q", [IncomingMessage(b"%d" % n) for n in batch])
-        self.namespace.after_commit(partial(self.sent, batch))
+        self.namespace.committer.after_commit(partial(self.sent, batch))
         self.in_flight += count
         await asyncio.sleep(0)
         while self.in_flight > 1000:
@@ -67,39 +66,22 @@ class Receiving:
         say("c", numbers)
         assert not self.receiver.settle_many([d.lock_token for d in done], Outcome.COMPLETE)
         assert not self.receiver.settle_many([d.lock_token for d in rest], Outcome.RELEASE)
-        self.namespace.after_commit(lambda error: say("C", numbers))
+        self.namespace.committer.after_commit(lambda error: say("C", numbers))
 
     def drained(self): ...
 
     def closed(self, error): ...
 
 
-def kill_within_write(left: int) -> None:
-    real = os.pwritev
-
-    def write(file: int, buffers, offset: int) -> int:
-        nonlocal left
-        left -= 1
-        if left == 0:
-            data = b"".join(buffers)
-            os.pwrite(file, data[: len(data) * 2 // 3], offset)
-            os.kill(os.getpid(), signal.SIGKILL)
-        return real(file, buffers, offset)
-
-    setattr(os, "pwritev", write)  # noqa: B010 (it has another signature)
-
-
 async def main(directory: str, statement: int, seed: int) -> None:
     rng = random.Random(seed)
-    store_module.LIGHT = 30  # so that both ways into the store are taken
-    store_module.GATHER = 5000
+    store_module.LIGHT_ROWS = 30  # so that both threads commit groups
+    store_module.CHECKPOINT = 100
     store = Store(directory)
     namespace = Namespace("crash", store)
-    if not namespace.exists("q"):
-        namespace.create_queue(QueueDescription("q", max_delivery_count=2**31 - 1))
+    if not namespace.catalog.exists("q"):
+        namespace.admin.create_queue(QueueDescription("q", max_delivery_count=2**31 - 1))
     namespace.start(asyncio.get_running_loop())
-    if statement < 0:
-        kill_within_write(-statement)
     if statement > 0:
         left = statement
 

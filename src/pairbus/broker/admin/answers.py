@@ -28,7 +28,7 @@ from pairbus.broker.entities.model_json import Description, dump_description
 from pairbus.broker.server.http import Response
 
 if TYPE_CHECKING:
-    from pairbus.broker.namespace.namespace import Namespace
+    from pairbus.broker.namespace.administration import Administration
 
 _XML = "application/atom+xml;type=entry;charset=utf-8"
 _FEED = "application/atom+xml;type=feed;charset=utf-8"
@@ -46,7 +46,9 @@ _WORDS = {
 class Answers:
     """Writes answers about the entities of one namespace."""
 
-    def __init__(self, namespace: Namespace, now: Callable[[], float], created: datetime) -> None:
+    def __init__(
+        self, namespace: Administration, now: Callable[[], float], created: datetime
+    ) -> None:
         self._namespace = namespace
         self._now = now
         self._created = created

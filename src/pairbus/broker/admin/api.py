@@ -48,7 +48,7 @@ from pairbus.broker.filters.compiled import check_rule
 from pairbus.broker.server.http import Request, Response
 
 if TYPE_CHECKING:
-    from pairbus.broker.namespace.namespace import Namespace
+    from pairbus.broker.namespace.administration import Administration
 
 PAGE = 100
 """The largest number of entities on one page."""
@@ -74,7 +74,7 @@ class AdminApi:
 
     def __init__(
         self,
-        namespace: Namespace,
+        namespace: Administration,
         keys: KeyRing,
         now: Callable[[], float],
         created_at: float | None = None,

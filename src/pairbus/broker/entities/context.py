@@ -14,10 +14,10 @@ from pairbus.broker.entities.journal import Journal
 from pairbus.broker.entities.messages import NEVER, StoredMessage
 
 if TYPE_CHECKING:
-    from pairbus.broker.entities.message_store import Shelf
+    from pairbus.broker.entities.message_store import MessageStore
     from pairbus.broker.entities.router import Router
 
-Load = Callable[["Shelf", list[StoredMessage]], None]
+Load = Callable[["MessageStore", list[StoredMessage]], None]
 """Reads the bytes of messages from the store into them."""
 
 

@@ -1,10 +1,10 @@
-"""What the rules want kept: the staged changes of one group, as plain tuples.
+"""The staged changes of one group, as plain tuples.
 
-The rules append; the namespace takes the whole journal once per turn of its loop and gives it to
-the store as one transaction. Within a group the store applies ``entities`` first, then
+Entities append; the committer takes the whole journal once per turn of the event loop and hands it
+to the store as one transaction. Within a group the store applies ``entities`` first, then
 ``inserts``, ``updates``, ``bodies``, ``deletes`` and last ``purges``: a message is inserted before
 it is changed, and changed before it is deleted, and identifiers are never used again, so this order
-is right for any sequence of decisions.
+is correct for any sequence of decisions.
 
 A message's row identifier is its queue's number and its sequence number in one integer, so that a
 queue is one range of the table's key.
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pairbus.broker.entities.message_store import Shelf
+    from pairbus.broker.entities.message_store import MessageStore
     from pairbus.broker.entities.messages import StoredMessage
 
 SEQUENCE_BITS = 40
@@ -63,8 +63,8 @@ class Journal:
         self.purges: list[tuple[str, tuple[Any, ...]]] = []
         self.bodies: list[tuple[bytes, int, int]] = []
         """``(bare, size, id)`` of messages whose properties changed."""
-        self.arrivals: list[tuple[Shelf, list[StoredMessage]]] = []
-        """What becomes visible once the group is durable."""
+        self.arrivals: list[tuple[MessageStore, list[StoredMessage]]] = []
+        """Messages that become visible once the group is durable."""
         self.numbers: list[tuple[int, int]] = []
         """``(queue, number)``: the queue may give out numbers up to this one."""
         self.callbacks: list[Callable[[Exception | None], None]] = []
@@ -90,25 +90,8 @@ class Journal:
             kind == "remember" for kind, _ in self.entities
         )
 
-    def take_arrivals(
-        self,
-    ) -> tuple[list[tuple[Shelf, list[StoredMessage]]], list[Callable[[Exception | None], None]]]:
-        """Hand over only what is to be published and called back."""
-        taken = self.arrivals, self.callbacks
-        self.arrivals, self.callbacks = [], []
-        return taken
-
-    def clear(self) -> None:
-        """Forget all rows."""
-        if self.inserts:
-            self.inserts.clear()
-        if self.deletes:
-            self.deletes.clear()
-        if self.updates or self.bodies or self.entities or self.purges or self.numbers:
-            self.take()
-
     def take(self) -> Journal:
-        """Hand over what is staged and start anew."""
+        """Return what is staged, and start a new group."""
         taken = Journal()
         # Name by name: this runs for every single message of a client that sends one by one.
         taken.entities, self.entities = self.entities, taken.entities

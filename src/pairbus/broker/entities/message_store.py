@@ -24,7 +24,7 @@ from pairbus.broker.entities.messages import (
     IncomingMessage,
     StoredMessage,
 )
-from pairbus.broker.entities.ready_queue import Lane
+from pairbus.broker.entities.ready_queue import ReadyQueue
 from pairbus.broker.entities.settings import Settings
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ NUMBERS = 1024  # sequence numbers that are reserved together
 READ_AHEAD = 128  # bodies that are fetched from the store together
 
 
-class Shelf:
+class MessageStore:
     """The stored messages of one queue, subscription or dead-letter queue."""
 
     is_dead_letter = False
@@ -47,7 +47,7 @@ class Shelf:
         self.settings = settings
         self.owner: QueueEntity | TopicEntity | None = None
         self.messages: dict[int, StoredMessage] = {}
-        self.lane = Lane()
+        self.ready = ReadyQueue()
         self.schedule: list[tuple[int, int]] = []
         """A heap of when scheduled messages are due, and their numbers."""
         self.expiry: list[tuple[int, int]] = []
@@ -167,7 +167,7 @@ class Shelf:
     def index(self, stored: Iterable[StoredMessage]) -> None:
         """Take messages into the index; at start-up this is all that happens to them."""
         messages = self.messages
-        push = self.lane.push
+        push = self.ready.push
         for message in stored:
             number = message.sequence_number
             messages[number] = message
@@ -201,7 +201,7 @@ class Shelf:
         if not missing:
             return
         if len(missing) < READ_AHEAD:
-            fresh = self.lane.fresh
+            fresh = self.ready.fresh
             for index in range(min(READ_AHEAD - len(missing), len(fresh))):
                 message = fresh[index]
                 if message.bare is None and message.state == ACTIVE:
@@ -220,7 +220,7 @@ class Shelf:
 
     def put_back(self, message: StoredMessage) -> None:
         """Let an active message wait in its place again."""
-        self.lane.put_back(message)
+        self.ready.put_back(message)
 
     def change(self, message: StoredMessage, properties: Mapping[str, object]) -> None:
         """Set application properties of a stored message."""
@@ -270,7 +270,7 @@ class Shelf:
                 self.context.budget.released(message.size)
         self.messages.clear()
         self.changed.clear()
-        self.lane = Lane()
+        self.ready = ReadyQueue()
         self.size = 0
         self.schedule.clear()
         self.expiry.clear()
@@ -303,13 +303,13 @@ class Shelf:
         """The numbers that may be in use, ascending, from *start*."""
         if not self.messages:
             return ()
-        start = max(start, next(iter(self.messages)) if self.lane_in_order() else start, 1)
+        start = max(start, next(iter(self.messages)) if self.is_index_ordered() else start, 1)
         if self.last_number - start <= 4 * len(self.messages) + 1000:
             return range(start, self.last_number + 1)
         numbers = sorted(self.messages)
         return numbers[bisect_left(numbers, start) :]
 
-    def lane_in_order(self) -> bool:
+    def is_index_ordered(self) -> bool:
         """Whether the index is in the order of numbers, so that its first key is the lowest."""
         return not self.is_dead_letter
 

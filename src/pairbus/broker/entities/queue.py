@@ -20,7 +20,7 @@ from pairbus.broker.entities.errors import (
     MessageLockLostError,
     MessageNotFoundError,
 )
-from pairbus.broker.entities.message_store import Shelf
+from pairbus.broker.entities.message_store import MessageStore
 from pairbus.broker.entities.messages import (
     ACTIVE,
     DEFERRED,
@@ -32,7 +32,7 @@ from pairbus.broker.entities.messages import (
     Outcome,
     StoredMessage,
 )
-from pairbus.broker.entities.ready_queue import Lane
+from pairbus.broker.entities.ready_queue import ReadyQueue
 from pairbus.broker.entities.settings import Settings
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ LOCK_LOST = (
 )
 
 
-class Queue(Shelf):
+class Queue(MessageStore):
     """The messages of one entity, and the rules for receiving them."""
 
     def __init__(self, context: Context, queue_id: int, path: str, settings: Settings) -> None:
@@ -88,7 +88,7 @@ class Queue(Shelf):
             return
         if not self.settings.can_receive:
             return
-        while waiting and self.lane:
+        while waiting and self.ready:
             receiver = waiting.popleft()
             receiver.is_waiting = False
             if receiver.credit <= 0:
@@ -120,14 +120,14 @@ class Queue(Shelf):
 
     def next_to_forward(self) -> StoredMessage | None:
         """The next message that waits, whoever it is for."""
-        return self.lane.pop()
+        return self.ready.pop()
 
     def take(self, receiver: Receiver, limit: int, now: int) -> list[Delivery]:
         """Lock (or remove) up to *limit* messages for a receiver."""
         taken: list[StoredMessage] = []
-        lane = self.lane_of(receiver)
+        ready = self.ready_for(receiver)
         while len(taken) < limit:
-            found = lane.pop_many(limit - len(taken))
+            found = ready.pop_many(limit - len(taken))
             if not found:
                 break
             for message in found:
@@ -137,14 +137,14 @@ class Queue(Shelf):
                     taken.append(message)
         return self.lend(taken, receiver, now) if taken else []
 
-    def lane_of(self, receiver: Receiver) -> Lane:
+    def ready_for(self, receiver: Receiver) -> ReadyQueue:
         """Where the messages for a receiver wait."""
-        return self.lane
+        return self.ready
 
     def lend(
         self, taken: list[StoredMessage], receiver: Receiver, now: int, state: int = LOCKED
     ) -> list[Delivery]:
-        """Turn messages that left the lane into deliveries of this receiver."""
+        """Turn messages that were taken from the ready queue into deliveries of this receiver."""
         self.fetch(taken)
         if receiver.is_destructive:
             for message in taken:

@@ -1,8 +1,8 @@
-"""An ordered lane of messages that wait to be received.
+"""The messages of a queue that are ready to be received, in the order of their numbers.
 
-New messages come at the end, in the order of their numbers; a message that was abandoned, or whose
-lock ended, goes back to its place. So a lane is a deque of the new ones and a small heap of those
-that came back, and the next one is the lower of the two heads.
+New messages are appended in the order of their numbers; a message that was abandoned, or whose lock
+expired, returns to its position. So the queue is a deque of new messages and a small heap of
+returned ones, and the next message is the lower of the two heads.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections import deque
 from pairbus.broker.entities.messages import ACTIVE, StoredMessage
 
 
-class Lane:
+class ReadyQueue:
     """Waiting messages by sequence number. Those that are no longer active are passed over."""
 
     __slots__ = ("fresh", "returned")

@@ -209,7 +209,7 @@ class Router:
             return
         target = self._find(target_path)
         if target is None and queue.is_dead_letter:
-            if queue.lane:  # they have nowhere else to go
+            if queue.ready:  # they have nowhere else to go
                 self._try_again(queue, now + RETRY)
             return
         moved: list[StoredMessage] = []

@@ -18,7 +18,7 @@ from pairbus.broker.entities.errors import (
 )
 from pairbus.broker.entities.messages import ACTIVE, NEVER, Outcome, StoredMessage
 from pairbus.broker.entities.queue import SERVE, Queue
-from pairbus.broker.entities.ready_queue import Lane
+from pairbus.broker.entities.ready_queue import ReadyQueue
 from pairbus.broker.entities.receiver import Receiver
 from pairbus.broker.entities.settings import Settings
 
@@ -29,11 +29,11 @@ Refuse = Callable[[BrokerError], None]
 class Session:
     """One session of a queue."""
 
-    __slots__ = ("count", "holder", "lane", "locked_until", "session_id", "state", "updated")
+    __slots__ = ("count", "holder", "locked_until", "ready", "session_id", "state", "updated")
 
     def __init__(self, session_id: str) -> None:
         self.session_id = session_id
-        self.lane = Lane()
+        self.ready = ReadyQueue()
         self.count = 0  # messages of this session, in any state
         self.holder: Receiver | None = None
         self.locked_until = 0
@@ -79,22 +79,22 @@ class SessionQueue(Queue):
         return session
 
     def index(self, stored: Iterable[StoredMessage]) -> None:
-        """Take messages into the index, each into its session's lane."""
+        """Take messages into the index, each into its session's ready queue."""
         stored = list(stored)
         super().index(stored)
-        self.lane.fresh.clear()
-        self.lane.returned.clear()
+        self.ready.fresh.clear()
+        self.ready.returned.clear()
         for message in stored:
             session = self.session(message.session_id or "")
             session.count += 1
             if message.state == ACTIVE:
-                session.lane.push(message)
+                session.ready.push(message)
                 self._offer(session)
 
     def put_back(self, message: StoredMessage) -> None:
         """Let an active message wait in its session again."""
         session = self.session(message.session_id or "")
-        session.lane.put_back(message)
+        session.ready.put_back(message)
         self._offer(session)
 
     def remove(self, message: StoredMessage) -> None:
@@ -184,7 +184,7 @@ class SessionQueue(Queue):
         for message in [m for m in self.locks.values() if m.holder is holder]:
             del self.locks[message.lock_token]
             self.give_back(message, now, counted=counted)
-        if session.lane.first() is not None:
+        if session.ready.first() is not None:
             self._offer(session)
         self._forget_if_empty(session)
 
@@ -210,7 +210,7 @@ class SessionQueue(Queue):
             if session is None or session.holder is not receiver or receiver.credit <= 0:
                 self._unqueue(receiver)
                 continue
-            while receiver.credit > 0 and not receiver.is_closed and session.lane:
+            while receiver.credit > 0 and not receiver.is_closed and session.ready:
                 deliveries = self.take(receiver, min(receiver.credit, SERVE), now)
                 if not deliveries:
                     break
@@ -223,7 +223,7 @@ class SessionQueue(Queue):
         """The next message of a session that nobody holds; session by session, each in order."""
         while self.available:
             session_id, session = next(iter(self.available.items()))
-            message = session.lane.pop()
+            message = session.ready.pop()
             if message is not None:
                 return message
             del self.available[session_id]
@@ -234,9 +234,9 @@ class SessionQueue(Queue):
             receiver.is_waiting = False
             self.waiting.remove(receiver)
 
-    def lane_of(self, receiver: Receiver) -> Lane:
+    def ready_for(self, receiver: Receiver) -> ReadyQueue:
         """Where the messages of the receiver's session wait."""
-        return Lane() if receiver.session is None else receiver.session.lane
+        return ReadyQueue() if receiver.session is None else receiver.session.ready
 
     def _serve_pending(self, now: int) -> None:
         while self.pending and self.available and self.settings.can_receive:
@@ -248,7 +248,7 @@ class SessionQueue(Queue):
     def _next_available(self, now: int) -> Session | None:
         while self.available:
             session_id, session = next(iter(self.available.items()))
-            first = session.lane.first()
+            first = session.ready.first()
             if first is not None and first.expires_at <= now:
                 self.expire(first, now)
                 continue

@@ -1,10 +1,12 @@
-"""The administration of a namespace: create, get, list, update, delete, and count."""
+"""The administration of a namespace: create, get, list, update and delete entities."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from pairbus.broker.entities.context import Context
 from pairbus.broker.entities.entity import Entity, QueueEntity, TopicEntity
 from pairbus.broker.entities.errors import EntityExistsError
 from pairbus.broker.entities.messages import NEVER
@@ -29,8 +31,31 @@ from pairbus.broker.entities.model_limits import (
 from pairbus.broker.namespace.catalog import Catalog
 
 
-class Administration(Catalog):
-    """A catalog that can be changed. A change is obeyed from the next call on."""
+class Administration:
+    """Changes the entities of a catalog. A change applies from the next call on.
+
+    Args:
+        name: the namespace's name.
+        catalog: the entities.
+        context: what the entities share.
+        clock: the time in milliseconds.
+    """
+
+    def __init__(
+        self, name: str, catalog: Catalog, context: Context, clock: Callable[[], int]
+    ) -> None:
+        self.name = name
+        self.catalog = catalog
+        self.context = context
+        self.clock = clock
+
+    def entity(self, path: str) -> Entity:
+        """The queue, topic or subscription at this path; EntityNotFoundError if there is none."""
+        return self.catalog.entity(path)
+
+    def count_admin(self, path: str) -> None:
+        """Count one call of the administration API."""
+        self.context.operations.call(path, "admin")
 
     # --- queues and topics ------------------------------------------------------------------------
 
@@ -38,42 +63,42 @@ class Administration(Catalog):
         """Create a queue; returns the description with defaults filled in."""
         description = description.validated()
         self._check_free(description.name)
-        check_forwarding(description, self._describe)
+        check_forwarding(description, self.catalog.describe)
         now = self.clock()
-        entity = QueueEntity(self.context, self._next_id(), description, now)
-        self.entities_by_key[entity_key(description.name)] = entity
-        self._keep(entity, "queue")
+        entity = QueueEntity(self.context, self.catalog.next_id(), description, now)
+        self.catalog.by_key[entity_key(description.name)] = entity
+        self._save(entity, "queue")
         return description
 
     def create_topic(self, description: TopicDescription) -> TopicDescription:
         """Create a topic; returns the description with defaults filled in."""
         description = description.validated()
         self._check_free(description.name)
-        entity = TopicEntity(self.context, self._next_id(), description, self.clock())
-        self.entities_by_key[entity_key(description.name)] = entity
-        self._keep(entity, "topic")
+        entity = TopicEntity(self.context, self.catalog.next_id(), description, self.clock())
+        self.catalog.by_key[entity_key(description.name)] = entity
+        self._save(entity, "topic")
         return description
 
     def _check_free(self, name: str) -> None:
-        if entity_key(name) in self.entities_by_key:
+        if entity_key(name) in self.catalog.by_key:
             raise EntityExistsError(f"The entity '{name}' exists already.")
-        check_count(len(self.entities_by_key), MAX_ENTITIES, "queues and topics of a namespace")
+        check_count(len(self.catalog.by_key), MAX_ENTITIES, "queues and topics of a namespace")
 
     def get_queue(self, name: str) -> QueueDescription:
         """The description of a queue; EntityNotFoundError if there is none."""
-        description = self._queue_entity(name).description
+        description = self.catalog.queue_entity(name).description
         assert isinstance(description, QueueDescription)  # a subscription is below its topic
         return description
 
     def get_topic(self, name: str) -> TopicDescription:
         """The description of a topic; EntityNotFoundError if there is none."""
-        return self._topic_entity(name).description
+        return self.catalog.topic_entity(name).description
 
     def list_queues(self) -> list[QueueDescription]:
         """All queues, by name."""
         return [
             entity.description
-            for _, entity in sorted(self.entities_by_key.items())
+            for _, entity in sorted(self.catalog.by_key.items())
             if isinstance(entity.description, QueueDescription)
         ]
 
@@ -81,42 +106,42 @@ class Administration(Catalog):
         """All topics, by name."""
         return [
             entity.description
-            for _, entity in sorted(self.entities_by_key.items())
+            for _, entity in sorted(self.catalog.by_key.items())
             if isinstance(entity.description, TopicDescription)
         ]
 
     def update_queue(self, description: QueueDescription) -> QueueDescription:
         """Change a queue; returns the new description."""
-        entity = self._queue_entity(description.name)
+        entity = self.catalog.queue_entity(description.name)
         description = description.validated()
         check_update(entity.description, description)
-        check_forwarding(description, self._describe)
+        check_forwarding(description, self.catalog.describe)
         entity.configure(description, self.clock())
-        self._keep(entity, "queue")
+        self._save(entity, "queue")
         return description
 
     def update_topic(self, description: TopicDescription) -> TopicDescription:
         """Change a topic; returns the new description."""
-        entity = self._topic_entity(description.name)
+        entity = self.catalog.topic_entity(description.name)
         description = description.validated()
         check_update(entity.description, description)
         entity.configure(description, self.clock())
-        self._keep(entity, "topic")
+        self._save(entity, "topic")
         return description
 
     def delete_queue(self, name: str) -> None:
         """Delete a queue and its messages; its receivers are closed."""
-        self._drop(self._queue_entity(name))
-        del self.entities_by_key[entity_key(name)]
+        self.catalog.drop(self.catalog.queue_entity(name))
+        del self.catalog.by_key[entity_key(name)]
         self.context.changed()
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic, its subscriptions and their messages."""
-        topic = self._topic_entity(name)
+        topic = self.catalog.topic_entity(name)
         for subscription in topic.subscriptions.values():
-            self._drop(subscription)
-        self._drop(topic)
-        del self.entities_by_key[entity_key(name)]
+            self.catalog.drop(subscription)
+        self.catalog.drop(topic)
+        del self.catalog.by_key[entity_key(name)]
         self.context.changed()
 
     # --- subscriptions ----------------------------------------------------------------------------
@@ -127,22 +152,22 @@ class Administration(Catalog):
         default_rule: RuleDescription | None = None,
     ) -> SubscriptionDescription:
         """Create a subscription with one rule: the given one, or one that takes everything."""
-        topic = self._topic_entity(description.topic_name)
+        topic = self.catalog.topic_entity(description.topic_name)
         description = description.validated()
         if description.name.lower() in topic.subscriptions:
             raise EntityExistsError(f"The subscription '{description.path}' exists already.")
         check_count(len(topic.subscriptions), MAX_SUBSCRIPTIONS, "subscriptions of a topic")
-        check_forwarding(description, self._describe)
+        check_forwarding(description, self.catalog.describe)
         rule = (default_rule or DEFAULT_RULE).validated()
-        entity = QueueEntity(self.context, self._next_id(), description, self.clock(), topic)
+        entity = QueueEntity(self.context, self.catalog.next_id(), description, self.clock(), topic)
         entity.rules.add(self._dated(rule))
         topic.subscriptions[description.name.lower()] = entity
-        self._keep(entity, "subscription")
+        self._save(entity, "subscription")
         return description
 
     def get_subscription(self, topic_name: str, name: str) -> SubscriptionDescription:
         """The description of a subscription; EntityNotFoundError if there is none."""
-        description = self._subscription_entity(topic_name, name).description
+        description = self.catalog.subscription_entity(topic_name, name).description
         assert isinstance(description, SubscriptionDescription)  # that is what topics have
         return description
 
@@ -150,24 +175,24 @@ class Administration(Catalog):
         """All subscriptions of a topic, by name."""
         return [
             entity.description
-            for _, entity in sorted(self._topic_entity(topic_name).subscriptions.items())
+            for _, entity in sorted(self.catalog.topic_entity(topic_name).subscriptions.items())
             if isinstance(entity.description, SubscriptionDescription)
         ]
 
     def update_subscription(self, description: SubscriptionDescription) -> SubscriptionDescription:
         """Change a subscription; returns the new description."""
-        entity = self._subscription_entity(description.topic_name, description.name)
+        entity = self.catalog.subscription_entity(description.topic_name, description.name)
         description = description.validated()
         check_update(entity.description, description)
-        check_forwarding(description, self._describe)
+        check_forwarding(description, self.catalog.describe)
         entity.configure(description, self.clock())
-        self._keep(entity, "subscription")
+        self._save(entity, "subscription")
         return description
 
     def delete_subscription(self, topic_name: str, name: str) -> None:
         """Delete a subscription and its messages."""
-        self._drop(self._subscription_entity(topic_name, name))
-        del self._topic_entity(topic_name).subscriptions[name.lower()]
+        self.catalog.drop(self.catalog.subscription_entity(topic_name, name))
+        del self.catalog.topic_entity(topic_name).subscriptions[name.lower()]
         self.context.changed()
 
     # --- rules ------------------------------------------------------------------------------------
@@ -176,37 +201,37 @@ class Administration(Catalog):
         self, topic_name: str, subscription: str, rule: RuleDescription
     ) -> RuleDescription:
         """Add a rule to a subscription."""
-        entity = self._subscription_entity(topic_name, subscription)
+        entity = self.catalog.subscription_entity(topic_name, subscription)
         rule = self._dated(rule.validated())
         check_count(len(entity.rules.rules), MAX_RULES, "rules of a subscription")
         entity.rules.add(rule)
-        self._keep(entity, "subscription")
+        self._save(entity, "subscription")
         return rule
 
     def get_rule(self, topic_name: str, subscription: str, name: str) -> RuleDescription:
         """A rule of a subscription; EntityNotFoundError if there is none."""
-        return self._subscription_entity(topic_name, subscription).rules.get(name)
+        return self.catalog.subscription_entity(topic_name, subscription).rules.get(name)
 
     def list_rules(self, topic_name: str, subscription: str) -> list[RuleDescription]:
         """All rules of a subscription, by name."""
-        rules = self._subscription_entity(topic_name, subscription).rules.rules
+        rules = self.catalog.subscription_entity(topic_name, subscription).rules.rules
         return [rule for _, rule in sorted(rules.items())]
 
     def update_rule(
         self, topic_name: str, subscription: str, rule: RuleDescription
     ) -> RuleDescription:
         """Change a rule of a subscription."""
-        entity = self._subscription_entity(topic_name, subscription)
+        entity = self.catalog.subscription_entity(topic_name, subscription)
         rule = self._dated(rule.validated())
         entity.rules.replace(rule)
-        self._keep(entity, "subscription")
+        self._save(entity, "subscription")
         return rule
 
     def delete_rule(self, topic_name: str, subscription: str, name: str) -> None:
         """Take a rule from a subscription."""
-        entity = self._subscription_entity(topic_name, subscription)
+        entity = self.catalog.subscription_entity(topic_name, subscription)
         entity.rules.remove(name)
-        self._keep(entity, "subscription")
+        self._save(entity, "subscription")
 
     def _dated(self, rule: RuleDescription) -> RuleDescription:
         return rule if rule.created_at_utc else replace(rule, created_at_utc=utc(self.clock()))
@@ -215,7 +240,7 @@ class Administration(Catalog):
 
     def runtime(self, path: str) -> RuntimeProperties:
         """Counts, sizes and times of the queue, topic or subscription at this path."""
-        entity = self.entity(path)
+        entity = self.catalog.entity(path)
         times = (utc(entity.created), utc(entity.updated), utc(entity.accessed))
         if isinstance(entity, TopicEntity):
             return RuntimeProperties(
@@ -237,7 +262,7 @@ class Administration(Catalog):
             transfer_dead_letter_message_count=len(entity.transfer_dead.messages),
         )
 
-    def _keep(self, entity: Entity, kind: str) -> None:
+    def _save(self, entity: Entity, kind: str) -> None:
         topic = entity.topic if isinstance(entity, QueueEntity) else None
         rules: list[str] = []
         if isinstance(entity, QueueEntity):
@@ -259,7 +284,7 @@ class Administration(Catalog):
         self.watch_idle(entity)
         self.context.changed()
 
-    # --- the end of what nobody uses --------------------------------------------------------------
+    # --- automatic deletion of idle entities ------------------------------------------------------
 
     def watch_idle(self, entity: Entity) -> None:
         """Delete the entity once nobody has used it for as long as its description says."""
@@ -278,27 +303,27 @@ class Administration(Catalog):
 
 
 class _IdleWatch:
-    """Looks at an entity when it could have become idle, and again if it has not."""
+    """Checks an entity when it could have become idle, and again later if it is in use."""
 
-    def __init__(self, catalog: Administration, entity: Entity) -> None:
-        self._catalog = catalog
+    def __init__(self, administration: Administration, entity: Entity) -> None:
+        self._administration = administration
         self._entity = entity
         self._idle = entity.settings.idle
-        self.next_due = catalog.clock() + self._idle
-        catalog.context.arm(self.next_due, self)
+        self.next_due = administration.clock() + self._idle
+        administration.context.arm(self.next_due, self)
 
     def tick(self, now: int) -> None:
-        """Delete the entity, or come back."""
+        """Delete the entity if it is idle."""
         self.next_due = NEVER
         entity = self._entity
         if entity.is_deleted or entity.settings.idle != self._idle:
-            return  # gone, or watched with another duration
+            return  # deleted, or watched with another duration
         due = entity.idle_deadline()
         if due <= now:
-            self._catalog.delete_entity(entity)
+            self._administration.delete_entity(entity)
             return
         self.next_due = due if due != NEVER else now + self._idle
-        self._catalog.context.arm(self.next_due, self)
+        self._administration.context.arm(self.next_due, self)
 
 
 def utc(milliseconds: int) -> datetime:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from pairbus.broker.entities.context import Context
 from pairbus.broker.entities.entity import (
     DEAD_LETTER,
@@ -13,11 +11,10 @@ from pairbus.broker.entities.entity import (
     QueueEntity,
     TopicEntity,
 )
-from pairbus.broker.entities.errors import BrokerError, EntityNotFoundError
+from pairbus.broker.entities.errors import BrokerError, EntityNotFoundError, NotAllowedError
 from pairbus.broker.entities.messages import NEVER
 from pairbus.broker.entities.model import EntityDescription, entity_key
 from pairbus.broker.entities.queue import Queue
-from pairbus.broker.entities.router import Router
 
 _DEAD = "/" + DEAD_LETTER.lower()
 _TRANSFER_DEAD = "/" + TRANSFER_DEAD_LETTER.lower()
@@ -26,21 +23,22 @@ MAX_CACHED = 10_000
 
 
 class Catalog:
-    """Entities by path. Paths do not differ by case."""
+    """Entities by path. The case of a path makes no difference."""
 
-    def __init__(self, context: Context, clock: Callable[[], int]) -> None:
-        self.context = context
-        self.clock = clock
-        self.entities_by_key: dict[str, Entity] = {}  # queues and topics
-        self._paths: dict[str, Queue] = {}  # addresses as clients write them: a cache
-        self.targets: dict[str, Entity] = {}  # likewise, of those who send
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self.by_key: dict[str, Entity] = {}
+        """Queues and topics; subscriptions belong to their topic."""
         self.last_id = 0
-        self.router = Router(context, self._find)
+        self._queues: dict[str, Queue] = {}  # a cache: addresses as clients write them
+        self._targets: dict[str, Entity] = {}  # a cache: addresses as senders write them
 
-    # --- by path ----------------------------------------------------------------------------------
+    def __repr__(self) -> str:
+        return f"<Catalog {len(self.by_key)} queues and topics>"
 
-    def _find(self, path: str) -> Entity | None:
-        return self.entities_by_key.get(entity_key(path))
+    def find(self, path: str) -> Entity | None:
+        """The queue or topic at this path, or None."""
+        return self.by_key.get(entity_key(path))
 
     def entity(self, path: str) -> Entity:
         """The queue, topic or subscription at this path, or of which this path is a part.
@@ -53,11 +51,11 @@ class Catalog:
             if key.endswith(suffix):
                 key = key[: -len(suffix)]
                 break
-        found = self.entities_by_key.get(key)
+        found = self.by_key.get(key)
         if found is not None:
             return found
         topic_key, separator, name = key.rpartition(_SUBSCRIPTIONS)
-        topic = self.entities_by_key.get(topic_key) if separator else None
+        topic = self.by_key.get(topic_key) if separator else None
         if isinstance(topic, TopicEntity) and name in topic.subscriptions:
             return topic.subscriptions[name]
         raise EntityNotFoundError(
@@ -66,12 +64,12 @@ class Catalog:
         )
 
     def queue_at(self, path: str) -> Queue:
-        """What can be received from at this path: queue, subscription or dead-letter queue.
+        """The queue, subscription or dead-letter queue at this path, to receive from.
 
         Raises:
             EntityNotFoundError: there is nothing, or it is a topic's dead-letter queue.
         """
-        queue = self._paths.get(path)
+        queue = self._queues.get(path)
         if queue is not None:
             return queue
         entity = self.entity(path)
@@ -84,9 +82,9 @@ class Catalog:
             raise EntityNotFoundError(f"The messaging entity '{path}' could not be found.")
         else:
             queue = entity.main
-        if len(self._paths) > MAX_CACHED:
-            self._paths.clear()
-        self._paths[path] = queue
+        if len(self._queues) > MAX_CACHED:
+            self._queues.clear()
+        self._queues[path] = queue
         return queue
 
     def exists(self, path: str) -> bool:
@@ -97,58 +95,82 @@ class Catalog:
             return False
         return True
 
-    def _queue_entity(self, name: str) -> QueueEntity:
-        found = self._find(name)
+    def queue_entity(self, name: str) -> QueueEntity:
+        """The queue of this name; EntityNotFoundError if there is none."""
+        found = self.find(name)
         if isinstance(found, QueueEntity):
             return found
         raise EntityNotFoundError(f"Queue '{name}' was not found.")
 
-    def _topic_entity(self, name: str) -> TopicEntity:
-        found = self._find(name)
+    def topic_entity(self, name: str) -> TopicEntity:
+        """The topic of this name; EntityNotFoundError if there is none."""
+        found = self.find(name)
         if isinstance(found, TopicEntity):
             return found
         raise EntityNotFoundError(f"Topic '{name}' was not found.")
 
-    def _subscription_entity(self, topic_name: str, name: str) -> QueueEntity:
-        found = self._topic_entity(topic_name).subscriptions.get(name.lower())
+    def subscription_entity(self, topic_name: str, name: str) -> QueueEntity:
+        """A subscription of a topic; EntityNotFoundError if there is none."""
+        found = self.topic_entity(topic_name).subscriptions.get(name.lower())
         if found is None:
             raise EntityNotFoundError(f"Subscription '{topic_name}/{name}' was not found.")
         return found
 
-    def _next_id(self) -> int:
+    def next_id(self) -> int:
+        """A number for a new entity."""
         self.last_id += 1
         return self.last_id
 
-    def _describe(self, path: str) -> EntityDescription | None:
-        found = self._find(path)
+    def describe(self, path: str) -> EntityDescription | None:
+        """The description of the queue or topic at this path, or None."""
+        found = self.find(path)
         return None if found is None else found.description
 
     def all_entities(self) -> list[Entity]:
         """Queues, topics and subscriptions."""
         found: list[Entity] = []
-        for top in self.entities_by_key.values():
+        for top in self.by_key.values():
             found.append(top)
             if isinstance(top, TopicEntity):
                 found += top.subscriptions.values()
         return found
 
-    def leave(self, error: BrokerError) -> None:
-        """Forget all entities and close their receivers: what memory has is not what is kept."""
+    def target(self, path: str) -> Entity:
+        """The queue or topic that takes messages sent to this path.
+
+        Raises:
+            EntityNotFoundError: there is none.
+            NotAllowedError: it is a subscription or a dead-letter queue.
+        """
+        entity = self._targets.get(path)
+        if entity is not None:
+            return entity
+        entity = self.find(path) or self.entity(path)
+        if not isinstance(entity, TopicEntity) and entity.topic is not None:
+            raise NotAllowedError(f"'{path}' is a subscription: send to its topic.")
+        if "$" in path:
+            raise NotAllowedError(f"'{path}' takes no messages from senders.")
+        if len(self._targets) > MAX_CACHED:
+            self._targets.clear()
+        self._targets[path] = entity
+        return entity
+
+    def clear(self, error: BrokerError) -> None:
+        """Forget all entities and close their receivers with *error*."""
         for entity in self.all_entities():
             entity.is_deleted = True
             for queue in entity.queues:
                 queue.end_receivers(error)
                 queue.forget()
-        self.entities_by_key.clear()
-        self._paths.clear()
-        self.targets.clear()
+        self.by_key.clear()
+        self._queues.clear()
+        self._targets.clear()
 
-    # --- keeping ----------------------------------------------------------------------------------
-
-    def _drop(self, entity: Entity) -> None:
+    def drop(self, entity: Entity) -> None:
+        """Close the receivers of an entity and delete its messages."""
         entity.is_deleted = True
-        self._paths.clear()
-        self.targets.clear()
+        self._queues.clear()
+        self._targets.clear()
         if entity.history is not None:
             entity.history.next_due = NEVER
         gone = EntityNotFoundError(f"The messaging entity '{entity.path}' was deleted.")
@@ -156,14 +178,14 @@ class Catalog:
             queue.end_receivers(gone)
             queue.forget()
             queue.next_due = NEVER
-        self.context.journal.purges.append(
+        self._context.journal.purges.append(
             ("drop", (entity.entity_id, entity.entity_id * PARTS, PARTS))
         )
 
     def return_numbers(self) -> None:
-        """Give reserved sequence numbers back that were not used: for a tidy end only."""
+        """Give unused sequence numbers back; only before a clean end."""
         for entity in self.all_entities():
             queue = entity.main
             if queue.reserved > queue.last_number:
                 queue.reserved = queue.last_number
-                self.context.journal.numbers.append((queue.queue_id, queue.last_number))
+                self._context.journal.numbers.append((queue.queue_id, queue.last_number))

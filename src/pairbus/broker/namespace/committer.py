@@ -1,353 +1,226 @@
-"""The life of a namespace: groups of changes are committed, answers follow, time passes.
+"""Commits the staged changes of a namespace in groups, and acknowledges them afterwards.
 
-Everything runs on one thread, the event loop's. What one turn of the loop staged (and what came
-while the writer was busy) goes to the store as one transaction. Without a store there is nothing
-to wait for, and without a loop everything happens within the call.
+Everything runs on the event loop's thread. The changes that one turn of the loop staged, and those
+that were staged while an earlier group was being stored, are one group. Once it is durable its
+messages become visible to receivers and its callbacks run; if it could not be stored, the callbacks
+get the error. Without an event loop a group is committed within the call that staged it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
-import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from typing import Protocol
 
-from pairbus.broker.entities.context import Budget, Context
-from pairbus.broker.entities.counters import OperationCounter
+from pairbus.broker.entities.context import Context
 from pairbus.broker.entities.errors import StoreError
 from pairbus.broker.entities.journal import Journal
-from pairbus.broker.entities.message_store import Shelf
-from pairbus.broker.entities.messages import NEVER, AfterCommit, StoredMessage
-from pairbus.broker.namespace.administration import Administration
-from pairbus.broker.namespace.restore import restore
-
-if TYPE_CHECKING:
-    from pairbus.broker.store.store import Store
+from pairbus.broker.entities.message_store import MessageStore
+from pairbus.broker.entities.messages import AfterCommit, StoredMessage
 
 log = logging.getLogger("pairbus.broker.namespace")
 
-RESUME = 1000  # milliseconds until something is written again after a write that failed
-BODIES_IN_MEMORY = 64 * 1024 * 1024
-"""Bytes of messages that stay in memory while the store has them too."""
+PAUSE = 1000  # milliseconds without writing after a failed write that was not a send
 
 
-def system_clock() -> int:
-    """Now, in milliseconds since the Unix epoch."""
-    return time.time_ns() // 1_000_000
+class GroupStore(Protocol):
+    """Stores groups of changes in order."""
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing can be stored any more."""
+
+    def commit(self, group: Journal, done: AfterCommit) -> None:
+        """Store a group; *done* gets None or the error, in this call or later on this thread."""
+
+    def wait(self) -> None:
+        """Block until all groups are stored, and report them."""
+
+    def notify_on(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        """Report groups that are stored by another thread on this loop."""
 
 
-class Committing(Administration):
-    """A catalog whose changes are committed in groups.
+class NoStore:
+    """The store of a namespace in memory: there is nothing to wait for."""
+
+    is_closed = False
+
+    def commit(self, group: Journal, done: AfterCommit) -> None:
+        """Report success."""
+        done(None)
+
+    def wait(self) -> None:
+        """Nothing is ever outstanding."""
+
+    def notify_on(self, loop: asyncio.AbstractEventLoop | None) -> None:
+        """Nothing is reported later."""
+
+
+class Committer:
+    """Takes what is staged in the journal to the store, one group at a time.
 
     Args:
-        name: for people.
-        store: where things are kept; None keeps them in memory only.
-        clock: gives the time in milliseconds.
+        context: has the journal.
+        store: where groups are stored.
+        now: the time in milliseconds.
+        reload: reads all entities from the store again, after the error that it is given.
+        undo: forgets what memory has of the sends of a group that was not stored.
+        committed: called after each group.
     """
 
     def __init__(
         self,
-        name: str = "local",
-        store: Store | None = None,
-        clock: Callable[[], int] = system_clock,
+        context: Context,
+        store: GroupStore,
+        now: Callable[[], int],
+        *,
+        reload: Callable[[StoreError], None],
+        undo: Callable[[Journal], None],
+        committed: Callable[[], None],
     ) -> None:
-        self.name = name
+        self._context = context
         self._store = store
-        self._raw_clock = clock
-        self._latest = 0
+        self._now = now
+        self._reload = reload
+        self._undo = undo
+        self._on_committed = committed
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_due = NEVER
-        self._is_flushing = False
+        self._group: Journal | None = None
+        """The group that is being stored or acknowledged."""
         self._is_scheduled = False
         self._in_turn = False
-        self._in_flight: Journal | None = None
         self._resume_at = 0
-        self.on_fatal: Callable[[Exception], None] | None = None
-        """Called when the store can no longer be read, and so nothing can be answered."""
-        context = Context(
-            token_prefix=os.urandom(8),
-            load=None if store is None else self._load,
-            budget=Budget(NEVER if store is None else BODIES_IN_MEMORY),
-            changed=self._changed,
-        )
-        super().__init__(context, self.now)
-        if store is not None:
-            restore(self, store)
-            self.flush()
-
-    def __repr__(self) -> str:
-        return f"<Namespace {self.name} {len(self.entities_by_key)} entities>"
-
-    @property
-    def operations(self) -> OperationCounter:
-        """Operations as the service would bill them, by ``(entity path, kind)``."""
-        return self.context.operations
-
-    def now(self) -> int:
-        """The time; it never goes backwards."""
-        now = self._raw_clock()
-        if now > self._latest:
-            self._latest = now
-        return self._latest
-
-    # --- life -------------------------------------------------------------------------------------
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Work by itself on this loop from now on: commit groups and watch the time."""
+        """Commit by itself, once per turn of this loop."""
         self._loop = loop
-        self._rearm()
+        self._store.notify_on(loop)
 
-    def close(self) -> None:
-        """Commit what is staged and stop; the store stays open, it is the caller's."""
-        self.return_numbers()
-        self.context.journal.callbacks.append(lambda _: None)  # numbers alone would wait
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+    def stop(self) -> None:
+        """Commit within each call again."""
         self._loop = None
-        self.flush()
+        self._store.notify_on(None)
 
     def after_commit(self, callback: AfterCommit) -> None:
-        """Have *callback* called on the loop once everything staged so far is durable.
+        """Have *callback* called once everything staged so far is durable.
 
-        It is called with None, or with the StoreError that kept the group from being stored.
-        Where nothing is staged or on its way it is called at once, or at the end of the turn.
+        It is called with None, or with the StoreError that kept the group from being stored; right
+        away where nothing is staged or being stored.
         """
-        journal = self.context.journal
-        if self._in_turn:
-            journal.callbacks.append(callback)  # its end sees to it
-        elif self._in_flight is None and not journal and not self._is_flushing:
+        journal = self._context.journal
+        if self._group is None and not self._in_turn and not journal:
             callback(None)
         else:
             journal.callbacks.append(callback)
-            self._changed()
+            self.changed()
 
     def begin_turn(self) -> None:
-        """What follows belongs together: commit nothing before :meth:`end_turn`."""
+        """Commit nothing before :meth:`end_turn`: the changes in between are one group."""
         self._in_turn = True
 
     def end_turn(self) -> None:
-        """Commit what was staged since :meth:`begin_turn`; a few rows at once. Twice is fine.
+        """Commit what was staged since :meth:`begin_turn`. Calling it twice is fine.
 
         A connection that has read its socket calls this before it writes its answers, so that one
-        message is acknowledged in the turn of the loop in which it came.
+        message is acknowledged in the turn of the loop in which it arrived.
         """
         self._in_turn = False
-        journal = self.context.journal
-        if self._is_flushing or self._in_flight is not None or not journal:
+        if self._group is None and self._context.journal:
+            if self._loop is None:
+                self.flush()
+            else:
+                self._commit()
+
+    def changed(self) -> None:
+        """Something may be staged: commit it at the end of this turn of the loop."""
+        if self._in_turn or self._is_scheduled or self._group is not None:
             return
-        store = self._store
-        if store is None:
+        if self._loop is None:
             self.flush()
-            self._rearm()
-        elif self._loop is not None and not self._resume_at and store.is_light(journal):
-            self._keep_here(store, journal.take())
         else:
-            self._changed()
-
-    def next_deadline(self) -> int:
-        """When :meth:`tick` has something to do; NEVER if nothing is due at all."""
-        return self.context.next_deadline()
-
-    def tick(self, now: int | None = None) -> None:
-        """Let happen what is due: locks end, messages expire, schedules begin, idle ones go."""
-        self.context.tick(self.now() if now is None else now)
-        self._changed()
+            self._is_scheduled = True
+            self._loop.call_soon(self._run_scheduled)
 
     def flush(self) -> None:
-        """Commit everything that is staged, now, and wait for it."""
-        if self._is_flushing:
-            return
-        self._is_flushing = True
+        """Commit everything that is staged, and wait for it."""
         self._resume_at = 0
-        try:
-            if self._store is None:
-                self._forget_journal()
-                return
-            while self.context.journal:
-                group = self.context.journal.take()
-                error: Exception | None = None
-                try:
-                    self._store.commit(group)
-                except Exception as problem:  # noqa: BLE001 - whatever it is, senders must know
-                    error = problem
-                self._finish(group, error)
-                if self._resume_at:
-                    break  # what starting over has staged is for later
-        finally:
-            self._is_flushing = False
+        while (self._group is not None or self._context.journal) and not self._resume_at:
+            self._commit()
+            self._store.wait()
+        self._on_committed()
 
-    def _forget_journal(self) -> None:
-        """Without a store there is nothing to keep: publish, call back, and forget the rest."""
-        journal = self.context.journal
-        while journal.arrivals or journal.callbacks:
-            arrivals, callbacks = journal.take_arrivals()
-            if arrivals:
-                now = self.now()
-                for queue, staged in arrivals:
-                    self._publish(queue, staged, now)
-            self._call_back(callbacks, None)
-        journal.clear()
-
-    def _changed(self) -> None:
-        """Something may be staged: see to it that it is committed."""
-        if self._in_turn or self._is_flushing or self._is_scheduled or self._in_flight is not None:
-            return
-        if self._loop is None:
-            self.flush()
-            self._rearm()
-        else:
-            self._is_scheduled = True
-            self._loop.call_soon(self._turn)
-
-    def _turn(self) -> None:
-        """Once per turn of the loop: hand what is staged to the writer."""
+    def _run_scheduled(self) -> None:
         self._is_scheduled = False
-        loop = self._loop
-        if self._store is None or loop is None:
-            self.flush()
-            self._rearm()
-            return
-        self._rearm()
-        if self._in_flight is not None or not self.context.journal:
-            return
-        if self._resume_at > (now := self.now()):
-            self._is_scheduled = True
-            loop.call_later((self._resume_at - now) / 1000, self._turn)
-            return
-        self._resume_at = 0
-        group = self.context.journal.take()
-        if self._store.is_light(group):
-            self._keep_here(self._store, group)
-            return
-        self._in_flight = group
+        self._commit()
+        self._on_committed()
 
-        def done(error: Exception | None) -> None:
-            try:
-                loop.call_soon_threadsafe(self._committed, group, error)
-            except RuntimeError:
-                log.debug("a group was committed after the loop had ended")
+    def _commit(self) -> None:
+        """Hand the staged changes to the store, unless it has a group already."""
+        if self._group is not None or not self._context.journal:
+            return
+        if self._resume_at and self._loop is not None:
+            wait = self._resume_at - self._now()
+            if wait > 0:
+                self._is_scheduled = True
+                self._loop.call_later(wait / 1000, self._run_scheduled)
+                return
+            self._resume_at = 0
+        self._group = group = self._context.journal.take()
+        self._store.commit(group, self._stored)
 
-        self._store.submit(group, done)
-
-    def _keep_here(self, store: Store, group: Journal) -> None:
-        """Commit a light group on this thread, which is sooner than on the writer's."""
-        error: Exception | None = None
+    def _stored(self, problem: Exception | None) -> None:
+        group = self._group
+        assert group is not None  # the store reports each group once
         try:
-            store.apply(group)
-        except Exception as problem:  # noqa: BLE001 - whatever it is, senders must know
-            error = problem
-        self._committed(group, error)
-
-    def _committed(self, group: Journal, error: Exception | None) -> None:
-        self._is_flushing = True
-        try:
-            if error is None and not group.arrivals:
-                self._call_back(group.callbacks, None)
+            error = None if problem is None else _store_error(problem)
+            if error is None:
+                if group.arrivals:
+                    now = self._now()
+                    for queue, staged in group.arrivals:
+                        _publish(queue, staged, now)
+            elif group.only_sends or self._store.is_closed:
+                self._undo(group)
             else:
-                self._finish(group, error)
+                group.callbacks += self._start_over(error)
+            _call_back(group.callbacks, error)
         finally:
-            self._is_flushing = False
-            self._in_flight = None
-        self._rearm()
-        if self.context.journal:
-            self._changed()
+            self._group = None
+        if self._loop is not None:
+            self._on_committed()
+            if self._context.journal:
+                self.changed()
 
-    def _finish(self, group: Journal, problem: Exception | None) -> None:
-        error: StoreError | None = None
-        if isinstance(problem, StoreError):
-            error = problem
-        elif problem is not None:
-            log.error("the store could not commit a group: %s", problem)
-            error = StoreError("The broker could not store the request.")
-        now = self.now()
-        if error is None:
-            for queue, staged in group.arrivals:
-                self._publish(queue, staged, now)
-        elif group.only_sends or self._store is None or self._store.is_closed:
-            self._undo(group)
-            for queue, staged in group.arrivals:
-                queue.withdraw(staged)
-        else:
-            group.callbacks += self._start_over(error, now)
-        self._call_back(group.callbacks, error)
+    def _start_over(self, error: StoreError) -> list[AfterCommit]:
+        """Read everything from the store again: later decisions built on what was not stored.
 
-    def _start_over(self, error: StoreError, now: int) -> list[AfterCommit]:
-        """Read everything from the store again: what was decided meanwhile was not kept.
-
-        Receivers are closed, locks are over, and entities are as they were. Returns those who wait
-        for what was staged on top of the group that failed. The store is left in peace for a
-        moment: what is due at once would fail at once, and so on without end.
+        Receivers are closed, locks end, and entities are as they were. Returns the callbacks that
+        wait for what was staged on top of the group that failed. Nothing is written for a moment:
+        what is due now would fail in the same way, again and again.
         """
-        assert self._store is not None  # it was the store that failed
-        self.leave(error)
-        waiting = self.context.journal.callbacks
-        self.context.reset()
-        self._resume_at = now + RESUME
-        try:
-            restore(self, self._store)
-        except Exception as problem:
-            log.critical("the store can be read no more: %s", problem)
-            if self.on_fatal is not None:
-                self.on_fatal(problem)
-            else:
-                raise
+        waiting = self._context.journal.callbacks
+        self._resume_at = self._now() + PAUSE
+        self._reload(error)
         return waiting
 
-    def _publish(self, queue: Shelf, staged: list[StoredMessage], now: int) -> None:
+
+def _store_error(problem: Exception) -> StoreError:
+    if isinstance(problem, StoreError):
+        return problem
+    log.error("the store could not commit a group: %s", problem)
+    return StoreError("The broker could not store the request.")
+
+
+def _publish(queue: MessageStore, staged: list[StoredMessage], now: int) -> None:
+    try:
+        queue.publish(staged, now)
+    except Exception:
+        log.exception("messages of '%s' could not be delivered", queue.path)
+
+
+def _call_back(callbacks: Iterable[AfterCommit], error: Exception | None) -> None:
+    for callback in callbacks:
         try:
-            queue.publish(staged, now)
+            callback(error)
         except Exception:
-            log.exception("messages of '%s' could not be handed over", queue.path)
-
-    def _call_back(self, callbacks: list[AfterCommit], error: Exception | None) -> None:
-        for callback in callbacks:
-            try:
-                callback(error)
-            except Exception:
-                log.exception("an acknowledgement failed")
-
-    def _undo(self, group: Journal) -> None:
-        """Forget what must not be remembered of sends that were not stored."""
-        histories = {
-            entity.entity_id: entity.history
-            for entity in self.entities_by_key.values()
-            if entity.history is not None
-        }
-        for kind, row in group.entities:
-            if kind == "remember" and row[0] in histories:
-                histories[row[0]].forget(row[1])
-        self.context.journal.numbers += group.numbers  # reserved in memory: so keep them yet
-
-    def _rearm(self) -> None:
-        """Set the loop's timer to the next deadline."""
-        if self._loop is None:
-            return
-        due = self.context.next_deadline()
-        if due == self._timer_due and self._timer is not None:
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        self._timer_due = due
-        if due != NEVER:
-            delay = max(0, due - self.now()) / 1000
-            self._timer = self._loop.call_later(min(delay, 86_400), self._ring)
-
-    def _ring(self) -> None:
-        self._timer = None
-        self._timer_due = NEVER
-        self.tick()
-        self._rearm()
-
-    def _load(self, queue: Shelf, messages: list[StoredMessage]) -> None:
-        assert self._store is not None  # only a namespace with a store loads
-        by_number = {message.sequence_number: message for message in messages}
-        for number, notes, bare in self._store.read(queue.queue_id, list(by_number)):
-            message = by_number[number]
-            message.bare = bare
-            message.annotations = notes or b""
-            self.context.budget.grew(message.size)
+            log.exception("an acknowledgement failed")

@@ -1,4 +1,4 @@
-"""Create the entities that a file declares, those that are not there yet."""
+"""Creates the entities that a configuration file declares and that do not exist yet."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from pairbus.broker.entities.errors import BrokerError, EntityExistsError
 from pairbus.broker.settings import BrokerStartError
 
 if TYPE_CHECKING:
-    from pairbus.broker.namespace.namespace import Namespace
+    from pairbus.broker.namespace.administration import Administration
 
 
-def declare(namespace: Namespace, declared: Declared) -> None:
-    """Create what a file declares and what is not there yet."""
+def declare(administration: Administration, declared: Declared) -> None:
+    """Create the declared entities that do not exist yet."""
     for queue in _forwarding_last(declared.queues):
-        _unless_exists(namespace.create_queue, queue)
+        _unless_exists(administration.create_queue, queue)
     for topic in declared.topics:
-        _unless_exists(namespace.create_topic, topic)
+        _unless_exists(administration.create_topic, topic)
     for item in declared.subscriptions:
         description = item.description
         rules = item.rules
         first = rules[0] if rules else None
-        if _unless_exists(namespace.create_subscription, description, first):
+        if _unless_exists(administration.create_subscription, description, first):
             for rule in (rules or ())[1:]:
-                namespace.create_rule(description.topic_name, description.name, rule)
+                administration.create_rule(description.topic_name, description.name, rule)
 
 
 def _forwarding_last(queues: Iterable[Any]) -> list[Any]:

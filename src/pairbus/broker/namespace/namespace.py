@@ -1,10 +1,8 @@
-"""A namespace: every operation of the service on its entities, decided at once, kept in groups.
+"""A namespace: the operations of the service on its entities, decided in memory, stored in groups.
 
 Everything here runs on one thread, the event loop's. A call decides in memory and stages what must
-be kept; :meth:`Namespace.after_commit` says when it is. The staged changes of one turn of the loop
-(and of all turns while the writer is busy) go to the store as one transaction. What was sent
-becomes visible to receivers when its group is durable; without a store, at the end of the turn
-(and without a loop, at once).
+be stored; `Namespace.committer` stores it and says when it is durable. A message that was sent
+becomes visible to receivers when its group is durable.
 
 Times are milliseconds since the Unix epoch. Lock tokens are the 16 bytes of the delivery tag.
 Every method may raise a :class:`~pairbus.broker.entities.errors.BrokerError`, and then has changed
@@ -13,17 +11,25 @@ nothing unless it says so.
 
 from __future__ import annotations
 
+import asyncio
+import os
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from pairbus.broker.entities.counters import Kind, billable
-from pairbus.broker.entities.entity import Entity, TopicEntity
+from pairbus.broker.entities.context import Budget, Context
+from pairbus.broker.entities.counters import Kind, OperationCounter, billable
+from pairbus.broker.entities.entity import TopicEntity
 from pairbus.broker.entities.errors import (
     ArgumentError,
     EntityDisabledError,
     MessageLockLostError,
     NotAllowedError,
+    StoreError,
 )
+from pairbus.broker.entities.journal import Journal
+from pairbus.broker.entities.message_store import MessageStore
 from pairbus.broker.entities.messages import (
+    NEVER,
     Delivery,
     IncomingMessage,
     Outcome,
@@ -32,31 +38,169 @@ from pairbus.broker.entities.messages import (
 )
 from pairbus.broker.entities.queue import LOCK_LOST, Queue
 from pairbus.broker.entities.receiver import Receiver
+from pairbus.broker.entities.router import Router
 from pairbus.broker.entities.sessions import PendingSession, Session, SessionQueue
-from pairbus.broker.namespace.catalog import MAX_CACHED
-from pairbus.broker.namespace.committer import BODIES_IN_MEMORY, Committing, system_clock
-
-__all__ = ["BODIES_IN_MEMORY", "Namespace", "system_clock"]
+from pairbus.broker.namespace.administration import Administration
+from pairbus.broker.namespace.catalog import Catalog
+from pairbus.broker.namespace.committer import Committer, NoStore, log
+from pairbus.broker.namespace.restore import restore
+from pairbus.broker.namespace.timer import DeadlineTimer
+from pairbus.broker.store.store import Store
 
 PEEK_BYTES = 1024 * 1024
 """Bytes that one peek answers at most (but always one message)."""
+BODIES_IN_MEMORY = 64 * 1024 * 1024
+"""Bytes of messages that stay in memory although the store has them too."""
 
 
-class Namespace(Committing):
-    """The entities of one namespace, and what can be done with them.
+def system_clock() -> int:
+    """Now, in milliseconds since the Unix epoch."""
+    return time.time_ns() // 1_000_000
+
+
+class Namespace:
+    """The entities of one namespace, and the operations on their messages.
 
     Args:
-        name: for people.
-        store: where things are kept; None keeps them in memory only.
-        clock: gives the time in milliseconds.
+        name: its name.
+        store: where entities and messages are stored; None keeps them in memory only.
+        clock: the time in milliseconds.
+        token_prefix: eight bytes that make lock tokens unique beyond this process.
+
+    Attributes:
+        catalog: the entities by path.
+        admin: creates, changes and deletes entities.
+        committer: stores the staged changes.
+        on_fatal: called when the store can no longer be read, so that nothing can be answered.
     """
+
+    def __init__(
+        self,
+        name: str = "local",
+        store: Store | None = None,
+        clock: Callable[[], int] = system_clock,
+        *,
+        token_prefix: bytes | None = None,
+    ) -> None:
+        self.name = name
+        self.on_fatal: Callable[[Exception], None] | None = None
+        self._clock = clock
+        self._latest = 0
+        self._store = store
+        self.context = Context(
+            token_prefix=token_prefix or os.urandom(8),
+            load=None if store is None else self._load,
+            budget=Budget(NEVER if store is None else BODIES_IN_MEMORY),
+            changed=self._changed,
+        )
+        self.catalog = Catalog(self.context)
+        self.admin = Administration(name, self.catalog, self.context, self.now)
+        self._router = Router(self.context, self.catalog.find)
+        self._timer = DeadlineTimer(self.next_deadline, self.now, self.tick)
+        self.committer = Committer(
+            self.context,
+            store or NoStore(),
+            self.now,
+            reload=self._reload,
+            undo=self._undo,
+            committed=self._timer.update,
+        )
+        if store is not None:
+            restore(self.admin, store)
+            self.committer.flush()
+
+    def __repr__(self) -> str:
+        return f"<Namespace {self.name} {len(self.catalog.by_key)} entities>"
+
+    @property
+    def operations(self) -> OperationCounter:
+        """Operations as the service would bill them, by ``(entity path, kind)``."""
+        return self.context.operations
+
+    def now(self) -> int:
+        """The time; it never goes backwards."""
+        now = self._clock()
+        if now > self._latest:
+            self._latest = now
+        return self._latest
+
+    # --- life -------------------------------------------------------------------------------------
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Commit groups and watch deadlines on this loop."""
+        self.committer.start(loop)
+        self._timer.start(loop)
+
+    def close(self, *, abrupt: bool = False) -> None:
+        """Commit what is staged and stop; the store stays open, it is the caller's.
+
+        Args:
+            abrupt: drop what is staged, as the death of the process would.
+        """
+        self._timer.stop()
+        self.committer.stop()
+        if abrupt and self._store is not None:
+            self.context.journal.take()
+        else:
+            self.catalog.return_numbers()
+            self.context.journal.callbacks.append(lambda _: None)  # numbers alone would wait
+        self.committer.flush()
+
+    def next_deadline(self) -> int:
+        """When :meth:`tick` has something to do; NEVER if nothing is due at all."""
+        return self.context.next_deadline()
+
+    def tick(self, now: int | None = None) -> None:
+        """Do what is due: end locks, expire messages, enqueue scheduled ones, delete idle ones."""
+        self.context.tick(self.now() if now is None else now)
+        self._changed()
+
+    def _changed(self) -> None:
+        self.committer.changed()
+
+    def _load(self, queue: MessageStore, messages: list[StoredMessage]) -> None:
+        """Read the bytes of messages from the store."""
+        assert self._store is not None  # only a namespace with a store loads
+        by_number = {message.sequence_number: message for message in messages}
+        for number, notes, bare in self._store.read(queue.queue_id, list(by_number)):
+            message = by_number[number]
+            message.bare = bare
+            message.annotations = notes or b""
+            self.context.budget.grew(message.size)
+
+    def _undo(self, group: Journal) -> None:
+        """Forget the sends of a group that was not stored."""
+        histories = {
+            entity.entity_id: entity.history
+            for entity in self.catalog.by_key.values()
+            if entity.history is not None
+        }
+        for kind, row in group.entities:
+            if kind == "remember" and row[0] in histories:
+                histories[row[0]].forget(row[1])
+        self.context.journal.numbers += group.numbers  # still reserved in memory
+        for queue, staged in group.arrivals:
+            queue.withdraw(staged)
+
+    def _reload(self, error: StoreError) -> None:
+        """Forget all entities and read them from the store again."""
+        assert self._store is not None  # it was the store that failed
+        self.catalog.clear(error)
+        self.context.reset()
+        try:
+            restore(self.admin, self._store)
+        except Exception as problem:
+            log.critical("the store cannot be read any more: %s", problem)
+            if self.on_fatal is None:
+                raise
+            self.on_fatal(problem)
 
     # --- sending ----------------------------------------------------------------------------------
 
     def send(self, path: str, messages: Sequence[IncomingMessage]) -> None:
-        """Take messages for a queue or topic, all or none; acknowledge in ``after_commit``.
+        """Take messages for a queue or topic, all or none; acknowledge them after the commit.
 
-        Pings are checked like any message, counted, and go no further.
+        Pings are checked and counted like any message, and then dropped.
         """
         self._accept(path, messages, "send")
 
@@ -65,32 +209,18 @@ class Namespace(Committing):
 
         The times are the messages' ``scheduled``; one without, or in the past, is enqueued now.
         """
-        numbers = self._accept(path, messages, "schedule")
-        return [message.sequence_number for message in numbers]
+        return [message.sequence_number for message in self._accept(path, messages, "schedule")]
 
     def _accept(
         self, path: str, messages: Sequence[IncomingMessage], kind: Kind
     ) -> list[StoredMessage]:
-        entity = self.targets.get(path) or self._target(path)
-        kept = self.router.accept(entity, messages, self.now(), kind)
+        kept = self._router.accept(self.catalog.target(path), messages, self.now(), kind)
         self._changed()
         return kept
 
-    def _target(self, path: str) -> Entity:
-        """The entity that takes what is sent to this path."""
-        entity = self._find(path) or self.entity(path)
-        if not isinstance(entity, TopicEntity) and entity.topic is not None:
-            raise NotAllowedError(f"'{path}' is a subscription: send to its topic.")
-        if "$" in path:
-            raise NotAllowedError(f"'{path}' takes no messages from senders.")
-        if len(self.targets) > MAX_CACHED:
-            self.targets.clear()
-        self.targets[path] = entity
-        return entity
-
     def cancel_scheduled(self, path: str, sequence_numbers: Iterable[int]) -> None:
         """Remove scheduled messages, all or none (MessageNotFoundError)."""
-        queue = self.entity(path).main
+        queue = self.catalog.entity(path).main
         self.operations.call(queue.path, "cancel")
         queue.cancel(sequence_numbers)
         self._changed()
@@ -143,10 +273,10 @@ class Namespace(Committing):
         *,
         receive_and_delete: bool = False,
     ) -> PendingSession:
-        """Have *on_accept* called with a receiver of the next free session with messages.
+        """Call *on_accept* with a receiver of the next free session that has messages.
 
-        That may be at once, before this returns. The caller keeps the time, and cancels what this
-        returns when the client's patience ends (OperationTimeoutError is the answer then).
+        That may happen before this returns. The caller cancels the returned object when the
+        client's time-out has passed.
         """
         queue = self._receivable(path)
         if not isinstance(queue, SessionQueue):
@@ -183,7 +313,7 @@ class Namespace(Committing):
         return receiver
 
     def _receivable(self, path: str) -> Queue:
-        queue = self.queue_at(path)
+        queue = self.catalog.queue_at(path)
         if isinstance(queue.owner, TopicEntity):
             raise NotAllowedError(f"'{path}' is a topic: receive from one of its subscriptions.")
         if not queue.settings.can_receive:
@@ -206,7 +336,7 @@ class Namespace(Committing):
         session_id: str | None = None,
     ) -> list[Delivery]:
         """Up to *count* messages from a number on, in any state, unlocked and unchanged."""
-        queue = self.queue_at(path)
+        queue = self.catalog.queue_at(path)
         found = queue.peek(from_sequence_number, count, session_id, max_bytes=PEEK_BYTES)
         queue.accessed = self.now()
         size = sum(delivery.message.size for delivery in found)
@@ -223,7 +353,7 @@ class Namespace(Committing):
     ) -> list[Delivery]:
         """Lock (or remove) deferred messages by number, all or none (MessageNotFoundError).
 
-        Answer a removal in ``after_commit``. With a session its lock must be alive.
+        Answer a removal after the commit. With a session its lock must be alive.
         """
         queue = self._receivable(path)
         now = self.now()
@@ -236,7 +366,7 @@ class Namespace(Committing):
             receiver = session.holder
         if receiver is None or receiver.is_destructive != receive_and_delete:
             receiver = Receiver(
-                queue, _NOWHERE, self.now, is_destructive=receive_and_delete, session=session
+                queue, _NO_HOST, self.now, is_destructive=receive_and_delete, session=session
             )
         deliveries = queue.receive_deferred(sequence_numbers, receiver, now)
         size = sum(delivery.message.size for delivery in deliveries)
@@ -258,11 +388,11 @@ class Namespace(Committing):
         properties: Mapping[str, object] | None = None,
         session_id: str | None = None,
     ) -> list[bytes]:
-        """Settle messages by their tokens; acknowledge in ``after_commit``.
+        """Settle messages by their tokens; acknowledge after the commit.
 
         Every token whose lock is alive is settled; returns those whose lock is lost.
         """
-        queue = self.queue_at(path)
+        queue = self.catalog.queue_at(path)
         now = self.now()
         if session_id is not None and isinstance(queue, SessionQueue):
             queue.held(session_id, now)
@@ -288,7 +418,7 @@ class Namespace(Committing):
 
     def renew_lock(self, path: str, lock_tokens: Iterable[bytes]) -> list[int]:
         """Extend locks of messages, all or none (MessageLockLostError); returns their new ends."""
-        queue = self.queue_at(path)
+        queue = self.catalog.queue_at(path)
         tokens = list(lock_tokens)
         if not tokens:
             raise MessageLockLostError(LOCK_LOST)
@@ -310,7 +440,7 @@ class Namespace(Committing):
         return queue.held(session_id, self.now()).state
 
     def set_session_state(self, path: str, session_id: str, state: bytes | None) -> None:
-        """Keep the state of a session whose lock is alive; acknowledge in ``after_commit``."""
+        """Store the state of a session whose lock is alive; acknowledge after the commit."""
         queue = self._session_queue(path)
         self.operations.call(queue.path, "session")
         queue.set_state(session_id, state, self.now())
@@ -325,29 +455,23 @@ class Namespace(Committing):
         return queue.list_sessions(updated_since, skip, top)
 
     def _session_queue(self, path: str) -> SessionQueue:
-        queue = self.queue_at(path)
+        queue = self.catalog.queue_at(path)
         if not isinstance(queue, SessionQueue):
             raise NotAllowedError(f"'{queue.path}' does not require sessions.")
         return queue
 
-    # --- counting ---------------------------------------------------------------------------------
 
-    def count_admin(self, path: str) -> None:
-        """Count one call of the administration API; its front end calls this once per request."""
-        self.operations.call(path, "admin")
-
-
-class _Nowhere:
-    """The host of a receiver that only exists to hold locks taken by number."""
+class _NoHost:
+    """The host of a receiver that only holds locks taken by number: nothing is delivered to it."""
 
     def deliver(self, deliveries: list[Delivery]) -> None:
-        """Never called: such a receiver has no credit."""
+        """Not called: such a receiver has no credit."""
 
     def drained(self) -> None:
-        """Never called either."""
+        """Not called: such a receiver has no credit."""
 
     def closed(self, error: Exception) -> None:
-        """Nobody to tell."""
+        """No client to notify."""
 
 
-_NOWHERE = _Nowhere()
+_NO_HOST = _NoHost()

@@ -1,4 +1,4 @@
-"""Start-up: a namespace's entities and the index of its messages, back from the store."""
+"""Reads a namespace's entities and the index of its messages from the store."""
 
 from __future__ import annotations
 
@@ -15,15 +15,18 @@ from pairbus.broker.entities.sessions import SessionQueue
 from pairbus.broker.store.store import NUMBER_MASK, Store
 
 if TYPE_CHECKING:
+    from pairbus.broker.entities.context import Context
     from pairbus.broker.namespace.administration import Administration
+    from pairbus.broker.namespace.catalog import Catalog
 
 
-def restore(catalog: Administration, store: Store) -> None:
-    """Fill an empty catalog with what the store has. Bodies stay where they are."""
+def restore(administration: Administration, store: Store) -> None:
+    """Fill an empty catalog from the store. Message bodies are read later, when needed."""
+    catalog = administration.catalog
     was_enabled = gc.isenabled()
-    gc.disable()  # a million new objects, none of them garbage: looking for it takes longer
+    gc.disable()  # a million new objects and no garbage: collecting would take longer than reading
     try:
-        entities = _entities(catalog, store)
+        entities = _entities(catalog, administration.context, store)
         queues = {q.queue_id: q for entity in entities.values() for q in entity.queues}
         for queue_id, number in store.last_numbers().items():
             if queue_id in queues:
@@ -42,29 +45,28 @@ def restore(catalog: Administration, store: Store) -> None:
     finally:
         if was_enabled:
             gc.enable()
-    now = catalog.clock()
+    now = administration.clock()
     for entity in entities.values():
         if entity.history is not None:
             entity.history.arm()
         for queue in entity.queues:
             queue.accessed = now
             queue.arm()
-            queue.dispatch(now)  # what was on its way to another entity goes on
-        catalog.watch_idle(entity)
+            queue.dispatch(now)  # continue forwarding
+        administration.watch_idle(entity)
 
 
-def _entities(catalog: Administration, store: Store) -> dict[int, Entity]:
+def _entities(catalog: Catalog, context: Context, store: Store) -> dict[int, Entity]:
     entities: dict[int, Entity] = {}
-    context = catalog.context
     for entity_id, kind, parent, description, rules, created, updated in store.entities():
         loaded = load_description(description)
         entity: Entity
         if kind == "topic":
             entity = TopicEntity(context, entity_id, loaded, created)
-            catalog.entities_by_key[entity_key(loaded.name)] = entity
+            catalog.by_key[entity_key(loaded.name)] = entity
         elif kind == "queue":
             entity = QueueEntity(context, entity_id, loaded, created)
-            catalog.entities_by_key[entity_key(loaded.name)] = entity
+            catalog.by_key[entity_key(loaded.name)] = entity
         else:
             topic = entities[parent]
             assert isinstance(topic, TopicEntity)  # subscriptions belong to topics

@@ -127,12 +127,12 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
             return
         self._in_read = True
         namespace = self.namespace
-        namespace.begin_turn()
+        namespace.committer.begin_turn()
         try:
             try:
                 self._act_on(self.engine.receive_data(data))
             finally:
-                namespace.end_turn()
+                namespace.committer.end_turn()
         except ProtocolError as violation:
             self._act_on(violation.events)
             _log.info("a client broke the protocol: %s", violation)

@@ -170,7 +170,7 @@ class SendLink(LinkHandler):
     def __init__(self, connection: AmqpConnection, link: Link, path: str) -> None:
         super().__init__(connection, link, path)
         self.connection.tokens.require(AccessRight.SEND, path)
-        entity = self.namespace.entity(path)
+        entity = self.namespace.catalog.entity(path)
         if not entity.settings.can_send:
             raise EntityDisabledError(f"The entity '{path}' is disabled for sending.")
         self._entity = entity
@@ -208,7 +208,7 @@ class SendLink(LinkHandler):
         namespace.operations.add(self._entity.path, "send", len(deliveries) - 1, 0, 0, 0)
         if self.link.credit * 2 < CREDIT:
             self.engine.flow(self.link, CREDIT)
-        namespace.after_commit(lambda error: self._all_committed(deliveries, error))
+        namespace.committer.after_commit(lambda error: self._all_committed(deliveries, error))
         return True
 
     @guarded
@@ -250,7 +250,7 @@ class SendLink(LinkHandler):
         if fault is not None and fault.kind == "hang":
             return
         if not delivery.settled:
-            namespace.after_commit(lambda error: self._committed(delivery, error, fault))
+            namespace.committer.after_commit(lambda error: self._committed(delivery, error, fault))
 
     @guarded
     def _committed(self, delivery: Delivery, error: Exception | None, fault: Fault | None) -> None:

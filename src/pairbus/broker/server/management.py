@@ -53,7 +53,7 @@ class ManagementLink(RequestLink):
                 f"Unauthorized access. 'Listen' or 'Send' claim(s) are required to perform this "
                 f"operation. Resource: '{entity}'."
             )
-        settings = self.namespace.entity(entity).settings
+        settings = self.namespace.catalog.entity(entity).settings
         # A request may schedule several messages, each as large as the entity takes.
         self.max_request = min(4 * settings.max_message_size, self.engine.max_message_size)
 
@@ -98,7 +98,7 @@ class ManagementLink(RequestLink):
                 text = "OK" if status == 200 else "No content"
                 self._reply(request, answer.ok(status, text, body), delay)
 
-        self.namespace.after_commit(done)
+        self.namespace.committer.after_commit(done)
 
     def _reply(self, request: Request, encoded: bytes, delay: float = 0.0) -> None:
         if delay:

@@ -256,7 +256,9 @@ class ReceiveLink(LinkHandler):
         if not good or settled or (fault is not None and fault.kind == "hang"):
             return
         delay = fault.delay if fault is not None and fault.kind == "delay" else 0.0
-        self.namespace.after_commit(lambda error: self._committed(good, echo, error, delay))
+        self.namespace.committer.after_commit(
+            lambda error: self._committed(good, echo, error, delay)
+        )
 
     def _complete(self, receiver: Receiver, deliveries: list[Outgoing], settled: bool) -> list[int]:
         """Complete many at once, answer those whose lock is lost, return the others' numbers."""

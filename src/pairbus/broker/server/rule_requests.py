@@ -34,13 +34,13 @@ def add_rule(namespace: Namespace, entity: str, body: dict[Any, Any]) -> None:
         _filter(described),
         SqlAction(str(expression)) if expression else None,
     )
-    namespace.create_rule(topic, subscription, rule)
+    namespace.admin.create_rule(topic, subscription, rule)
 
 
 def remove_rule(namespace: Namespace, entity: str, body: dict[Any, Any]) -> None:
     """Carry out `remove-rule`."""
     topic, subscription = _subscription(entity)
-    namespace.delete_rule(topic, subscription, str(body["rule-name"]))
+    namespace.admin.delete_rule(topic, subscription, str(body["rule-name"]))
 
 
 def _subscription(entity: str) -> tuple[str, str]:

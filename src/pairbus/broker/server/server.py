@@ -120,7 +120,7 @@ class Broker:
             else:
                 durable.set_exception(error)
 
-        self.namespace.after_commit(done)
+        self.namespace.committer.after_commit(done)
         await durable
         return result
 
@@ -162,7 +162,7 @@ class Broker:
         try:
             self._open_namespace()
             if declared is not None:
-                await self.do(lambda ns: declare(ns, declared))
+                await self.do(lambda ns: declare(ns.admin, declared))
             self._open_control_door()
         except BaseException:
             door.shut()
@@ -242,9 +242,7 @@ class Broker:
 
     def _close_namespace(self, *, abrupt: bool) -> None:
         if self._namespace is not None:
-            if abrupt and self._store is not None:
-                self._namespace.context.journal.take()  # what was staged dies with the process
-            self._namespace.close()
+            self._namespace.close(abrupt=abrupt)
         if self._store is not None:
             self._store.close()
             self._store = self._namespace = None
@@ -282,7 +280,7 @@ class Broker:
 
     def _entity_rules(self, path: str) -> Iterable[AuthorizationRule]:
         try:
-            description = self.namespace.entity(path).description
+            description = self.namespace.catalog.entity(path).description
         except BrokerError:
             return ()
         rules: tuple[AuthorizationRule, ...] = getattr(description, "authorization_rules", ())
@@ -316,7 +314,7 @@ class Broker:
         claims.require(AccessRight.MANAGE, "")
 
     def _admin(self) -> AdminApi:
-        return AdminApi(self.namespace, self.key_ring, self.now, self._started_at)
+        return AdminApi(self.namespace.admin, self.key_ring, self.now, self._started_at)
 
     def _upgrade(self, request: Request, transport: asyncio.Transport, rest: bytes) -> bool:
         if not websocket.is_upgrade(request) or self._door is None:

@@ -2,7 +2,7 @@
 
 ``message.id`` is the queue's number and the sequence number in one integer, so that each queue is
 one range of the key, in order; the bytes come last in the row, so that the index can be read
-without them. ``log.applied`` is the number of the last record of the log file that the tables have.
+without them.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ MIGRATIONS: tuple[str, ...] = (
     CREATE TABLE log (applied INTEGER NOT NULL) STRICT;
     INSERT INTO log VALUES (0);
     """,
+    "DROP TABLE log;",
 )
 
 

@@ -1,22 +1,27 @@
-"""The statements that write a group into the tables."""
+"""The SQL statements that write a group of changes into the tables."""
 
 from __future__ import annotations
 
-import logging
-import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pairbus.broker.entities.journal import SEQUENCE_BITS, Journal
 
-_log = logging.getLogger("pairbus.broker.store")
+Statement = tuple[str, Sequence[Any]]
 
 COLUMNS = 13
-CHUNK = (
-    32  # rows per statement: SQLite works outside Python's lock for as long as a statement takes
-)
+CHUNK = 32  # rows per INSERT: SQLite releases Python's global lock while a statement runs
 _ROW = "(" + ",".join("?" * COLUMNS) + ")"
-_INSERT = {n: "INSERT INTO message VALUES " + ",".join([_ROW] * n) for n in (1, CHUNK)}
+_INSERT = "INSERT INTO message VALUES " + _ROW
+_INSERT_CHUNK = "INSERT INTO message VALUES " + ",".join([_ROW] * CHUNK)
+_UPDATE = "UPDATE message SET state = ?, due = ?, delivery_count = ? WHERE id = ?"
+_BODY = "UPDATE message SET bare = ?, size = ? WHERE id = ?"
+_DELETE = "DELETE FROM message WHERE id = ?"
+_DELETE_RUN = "DELETE FROM message WHERE id BETWEEN ? AND ?"
+_NUMBERS = (
+    "INSERT INTO queue VALUES (?, ?) "
+    "ON CONFLICT (id) DO UPDATE SET last_number = excluded.last_number"
+)
 _STATEMENTS = {
     "entity": "INSERT INTO entity VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET "
     "description = excluded.description, rules = excluded.rules, updated = excluded.updated",
@@ -29,81 +34,46 @@ _STATEMENTS = {
 }
 
 
-def write_group(connection: sqlite3.Connection, group: Journal) -> None:
-    """Write all of a group, in the order that the journal promises; within a transaction."""
-    execute, many = connection.execute, connection.executemany
+def statements(group: Journal) -> Iterator[Statement]:
+    """The statements of a group, in the order that :mod:`pairbus.broker.entities.journal` sets."""
     for kind, parameters in group.entities:
-        execute(_STATEMENTS[kind], parameters)
-    if group.numbers:
-        many(
-            "INSERT INTO queue VALUES (?, ?) "
-            "ON CONFLICT (id) DO UPDATE SET last_number = excluded.last_number",
-            group.numbers,
-        )
-    _insert(connection, group.inserts)
-    if group.updates:
-        many(
-            "UPDATE message SET state = ?, due = ?, delivery_count = ? WHERE id = ?",
-            group.updates,
-        )
-    if group.bodies:
-        many("UPDATE message SET bare = ?, size = ? WHERE id = ?", group.bodies)
-    for first, last in runs(group.deletes):
-        execute("DELETE FROM message WHERE id BETWEEN ? AND ?", (first, last))
-    for kind, parameters in group.purges:
-        if kind == "drop":
-            _drop(connection, *parameters)
-        else:
-            execute(_STATEMENTS[kind], parameters)
-
-
-def write_one_by_one(connection: sqlite3.Connection, group: Journal) -> None:
-    """Write a group of which the tables refuse a row, without that row.
-
-    Only for what the log has gathered: it was checked when it came, so this is a fault of the
-    broker, and the others must not suffer for it.
-    """
-    parts: list[Journal] = []
-    for row in group.inserts:
-        parts.append(Journal())
-        parts[-1].inserts.append(row)
-    for statement in group.entities:
-        parts.append(Journal())
-        parts[-1].entities.append(statement)
-    rest = Journal()
-    rest.deletes, rest.updates, rest.numbers = group.deletes, group.updates, group.numbers
-    for part in (*parts, rest):
-        connection.execute("SAVEPOINT part")
-        try:
-            write_group(connection, part)
-        except sqlite3.OperationalError:
-            raise
-        except (sqlite3.Error, OverflowError, ValueError) as error:
-            connection.execute("ROLLBACK TO part")
-            _log.error("a row that the store cannot take is left out: %s", error)
-        connection.execute("RELEASE part")
-
-
-def _insert(connection: sqlite3.Connection, rows: Sequence[tuple[Any, ...]]) -> None:
-    whole = len(rows) - len(rows) % CHUNK
+        yield _STATEMENTS[kind], parameters
+    for numbers in group.numbers:
+        yield _NUMBERS, numbers
+    inserts = group.inserts
+    whole = len(inserts) - len(inserts) % CHUNK
     for start in range(0, whole, CHUNK):
         flat: list[Any] = []
-        for row in rows[start : start + CHUNK]:
+        for row in inserts[start : start + CHUNK]:
             flat += row
-        connection.execute(_INSERT[CHUNK], flat)
-    if whole < len(rows):
-        connection.executemany(_INSERT[1], rows[whole:])
+        yield _INSERT_CHUNK, flat
+    for row in inserts[whole:]:
+        yield _INSERT, row
+    for update in group.updates:
+        yield _UPDATE, update
+    for body in group.bodies:
+        yield _BODY, body
+    if len(group.deletes) == 1:
+        yield _DELETE, group.deletes
+    else:
+        for run in runs(group.deletes):
+            yield _DELETE_RUN, run
+    for kind, parameters in group.purges:
+        if kind == "drop":
+            yield from _drop(*parameters)
+        else:
+            yield _STATEMENTS[kind], parameters
 
 
-def _drop(connection: sqlite3.Connection, entity_id: int, first_queue: int, queues: int) -> None:
-    execute = connection.execute
-    span = (first_queue << SEQUENCE_BITS, (first_queue + queues) << SEQUENCE_BITS)
+def _drop(entity_id: int, first_queue: int, queues: int) -> Iterator[Statement]:
+    """Delete an entity and everything that belongs to it."""
     numbers = (first_queue, first_queue + queues)
-    execute("DELETE FROM message WHERE id >= ? AND id < ?", span)
-    execute("DELETE FROM session WHERE queue >= ? AND queue < ?", numbers)
-    execute("DELETE FROM queue WHERE id >= ? AND id < ?", numbers)
-    execute("DELETE FROM seen WHERE entity = ?", (entity_id,))
-    execute("DELETE FROM entity WHERE id = ?", (entity_id,))
+    span = (numbers[0] << SEQUENCE_BITS, numbers[1] << SEQUENCE_BITS)
+    yield "DELETE FROM message WHERE id >= ? AND id < ?", span
+    yield "DELETE FROM session WHERE queue >= ? AND queue < ?", numbers
+    yield "DELETE FROM queue WHERE id >= ? AND id < ?", numbers
+    yield "DELETE FROM seen WHERE entity = ?", (entity_id,)
+    yield "DELETE FROM entity WHERE id = ?", (entity_id,)
 
 
 def runs(numbers: Sequence[int]) -> list[tuple[int, int]]:
