@@ -16,7 +16,7 @@ QUEUE = "contoso/x-servicebus-transfer/0"
 
 
 def counts(namespace):
-    found = namespace.do(lambda ns: ns.runtime(QUEUE))
+    found = namespace.do(lambda ns: ns.admin.runtime(QUEUE))
     return (found.active_message_count, found.dead_letter_message_count, found.total_message_count)
 
 

@@ -147,13 +147,13 @@ def fill(namespace, count):
     )
 
     for n in range(count):
-        namespace.create_queue(QueueDescription(f"q{n}"))
+        namespace.admin.create_queue(QueueDescription(f"q{n}"))
     for n in range(101):
-        namespace.create_topic(TopicDescription(f"t{n}"))
+        namespace.admin.create_topic(TopicDescription(f"t{n}"))
     for n in range(101):
-        namespace.create_subscription(SubscriptionDescription("t0", f"s{n}"))
+        namespace.admin.create_subscription(SubscriptionDescription("t0", f"s{n}"))
     for n in range(100):
-        namespace.create_rule("t0", "s0", RuleDescription(f"r{n}"))
+        namespace.admin.create_rule("t0", "s0", RuleDescription(f"r{n}"))
 
 
 def test_namespace_topic_and_subscription_take_only_so_many(monkeypatch):

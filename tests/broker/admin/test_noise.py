@@ -27,10 +27,10 @@ TOKEN = make_token("sb://host", "Root", "key", expires_at=2000)
 
 def api():
     namespace = Namespace("noise")
-    namespace.create_queue(QueueDescription("q"))
-    namespace.create_topic(TopicDescription("t"))
-    namespace.create_subscription(SubscriptionDescription("t", "s"))
-    return AdminApi(namespace, KEYS, lambda: 1000.0)
+    namespace.admin.create_queue(QueueDescription("q"))
+    namespace.admin.create_topic(TopicDescription("t"))
+    namespace.admin.create_subscription(SubscriptionDescription("t", "s"))
+    return AdminApi(namespace.admin, KEYS, lambda: 1000.0)
 
 
 def ask(server, method, target, body=b"", **headers):

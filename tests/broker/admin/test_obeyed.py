@@ -163,7 +163,7 @@ def test_size_of_a_topic_is_that_of_its_subscriptions_together(admin, ns, opened
     admin.create_subscription(name, "s")
     sender = opened("get_topic_sender", name)
     sender.send_messages(ServiceBusMessage("fits"))
-    topic = ns.do(lambda namespace: namespace.entity(name))
+    topic = ns.do(lambda namespace: namespace.catalog.entity(name))
     subscription = topic.subscriptions["s"].main
     size = subscription.size
     ns.do(lambda namespace: setattr(subscription, "size", 1024**3))  # as if it were full

@@ -112,7 +112,7 @@ class Bus:
 
     def runtime(self, queue: str) -> Any:
         """Return a queue's counts."""
-        return self.ns.do(lambda ns: ns.runtime(queue))
+        return self.ns.do(lambda ns: ns.admin.runtime(queue))
 
     def close(self) -> None:
         with ThreadPoolExecutor(32) as pool:

@@ -77,7 +77,7 @@ async def test_send_receive_and_complete_side_by_side(aio) -> None:
     assert [str(m) for m in found] == [*map(str, range(30))]
     await asyncio.gather(*(receiver.complete_message(m) for m in found))
     assert await receiver.peek_messages(sequence_number=1) == []
-    assert aio.ns.do(lambda ns: ns.runtime(queue)).total_message_count == 0
+    assert aio.ns.do(lambda ns: ns.admin.runtime(queue)).total_message_count == 0
 
 
 @pytest.mark.covers(
@@ -160,7 +160,7 @@ async def test_scheduling(aio) -> None:
         [ServiceBusMessage("a"), ServiceBusMessage("b")], later
     )
     await sender.cancel_scheduled_messages(numbers[:1])
-    assert aio.ns.do(lambda ns: ns.runtime(queue)).scheduled_message_count == 1
+    assert aio.ns.do(lambda ns: ns.admin.runtime(queue)).scheduled_message_count == 1
 
 
 @pytest.mark.covers("aio.AutoLockRenewer.register", "aio.ServiceBusReceiver.client_identifier")

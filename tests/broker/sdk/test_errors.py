@@ -86,7 +86,7 @@ def test_an_entity_that_is_disabled_while_links_are_open(bus) -> None:
 @pytest.mark.covers("QueueProperties.max_size_in_megabytes")
 def test_a_queue_that_is_full(bus) -> None:
     name = bus.queue(max_size_in_megabytes=1024)
-    entity = bus.ns.do(lambda ns: ns.entity(name))
+    entity = bus.ns.do(lambda ns: ns.catalog.entity(name))
     bus.ns.do(lambda ns: setattr(entity.main, "size", 1024 * 1024 * 1024))  # as if it were
     with pytest.raises(ServiceBusQuotaExceededError):
         bus.sender(name).send_messages(ServiceBusMessage("x"))
@@ -105,7 +105,7 @@ def test_a_deleted_entity_detaches_its_links(bus) -> None:
     name = bus.queue()
     sender = bus.sender(name)
     receiver = bus.receiver(name)
-    bus.ns.do(lambda ns: ns.delete_queue(name))
+    bus.ns.do(lambda ns: ns.admin.delete_queue(name))
     with pytest.raises(MessagingEntityNotFoundError):
         sender.send_messages(ServiceBusMessage("x"))
     with pytest.raises(ServiceBusError):

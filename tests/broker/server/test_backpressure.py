@@ -93,7 +93,7 @@ def test_a_client_that_asks_over_http_and_reads_nothing_has_its_requests_wait() 
 
 
 def lent(ns) -> int:
-    return ns.do(lambda n: len(n.queue_at("q").locks))
+    return ns.do(lambda n: len(n.catalog.queue_at("q").locks))
 
 
 def test_credit_that_is_taken_back_while_messages_are_removed_harms_nobody(tmp_path) -> None:

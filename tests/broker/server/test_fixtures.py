@@ -10,11 +10,11 @@ from pairbus.testing import FakeClock, FaultProxy, pair_options
 def test_each_test_gets_a_namespace_of_its_own(servicebus) -> None:
     servicebus.create_queue("q")
     assert servicebus.is_running
-    assert servicebus.do(lambda ns: [q.name for q in ns.list_queues()]) == ["q"]
+    assert servicebus.do(lambda ns: [q.name for q in ns.admin.list_queues()]) == ["q"]
 
 
 def test_which_is_fresh(servicebus) -> None:
-    assert servicebus.do(lambda ns: ns.list_queues()) == []
+    assert servicebus.do(lambda ns: ns.admin.list_queues()) == []
 
 
 def test_namespaces_by_name(servicebus_namespace, tmp_path) -> None:

@@ -25,7 +25,7 @@ def connection(ns):
 
 
 def rules(ns) -> list[str]:
-    return ns.do(lambda n: [rule.name for rule in n.list_rules("t", "s")])
+    return ns.do(lambda n: [rule.name for rule in n.admin.list_rules("t", "s")])
 
 
 def test_rules_are_added_and_removed(ns, connection) -> None:

@@ -352,7 +352,7 @@ async def test_reopening_finds_the_entity_gone_and_raises_that(world):
     sender = world.keep(client.get_queue_sender("orders"))
     await sender.send_messages(ServiceBusMessage("a"))
 
-    world.primary.do(lambda ns: ns.delete_queue("orders"))
+    world.primary.do(lambda ns: ns.admin.delete_queue("orders"))
 
     with pytest.raises(MessagingEntityNotFoundError):
         await sender.send_messages(ServiceBusMessage("b"))
@@ -391,7 +391,7 @@ async def test_ping_that_finds_the_entity_gone_makes_sends_raise_until_one_succe
     world.primary.kill()
     await sender.send_messages(ServiceBusMessage("a"))
     world.primary.start()
-    world.primary.do(lambda ns: ns.delete_queue("orders"))
+    world.primary.do(lambda ns: ns.admin.delete_queue("orders"))
 
     await world.seen.wait(events.PrimaryRefused)
     with pytest.raises(MessagingEntityNotFoundError):

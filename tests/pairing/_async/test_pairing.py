@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.sdk]
 
 
 def names(world):
-    return sorted(world.secondary.do(lambda ns: [queue.name for queue in ns.list_queues()]))
+    return sorted(world.secondary.do(lambda ns: [queue.name for queue in ns.admin.list_queues()]))
 
 
 async def test_backlog_queues_are_created_with_exactly_these_properties(world):

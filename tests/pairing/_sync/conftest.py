@@ -101,7 +101,7 @@ class World:
 
     def backlog(self):
         """The messages in all backlog queues."""
-        paths = self.secondary.do(lambda ns: [q.name for q in ns.list_queues()])
+        paths = self.secondary.do(lambda ns: [q.name for q in ns.admin.list_queues()])
         return [
             m
             for p in sorted(paths)

@@ -95,7 +95,7 @@ def test_cancelling_is_retried_as_the_application_wants_it(world, proxy):
 
     sender.cancel_scheduled_messages(numbers)
 
-    assert world.primary.do(lambda ns: ns.runtime("orders")).scheduled_message_count == 0
+    assert world.primary.do(lambda ns: ns.admin.runtime("orders")).scheduled_message_count == 0
 
 
 def test_cancelling_tells_that_the_primary_is_down(world):

@@ -353,7 +353,7 @@ def test_reopening_finds_the_entity_gone_and_raises_that(world):
     sender = world.keep(client.get_queue_sender("orders"))
     sender.send_messages(ServiceBusMessage("a"))
 
-    world.primary.do(lambda ns: ns.delete_queue("orders"))
+    world.primary.do(lambda ns: ns.admin.delete_queue("orders"))
 
     with pytest.raises(MessagingEntityNotFoundError):
         sender.send_messages(ServiceBusMessage("b"))
@@ -392,7 +392,7 @@ def test_ping_that_finds_the_entity_gone_makes_sends_raise_until_one_succeeds(wo
     world.primary.kill()
     sender.send_messages(ServiceBusMessage("a"))
     world.primary.start()
-    world.primary.do(lambda ns: ns.delete_queue("orders"))
+    world.primary.do(lambda ns: ns.admin.delete_queue("orders"))
 
     world.seen.wait(events.PrimaryRefused)
     with pytest.raises(MessagingEntityNotFoundError):

@@ -126,7 +126,7 @@ def test_queue_that_is_gone_stays_out_until_a_probe_finds_it(world):
     client.force_failover("orders")
     sender = world.keep(client.get_queue_sender("orders"))
     gone = "contoso/x-servicebus-transfer/0"
-    world.secondary.do(lambda ns: ns.delete_queue(gone))
+    world.secondary.do(lambda ns: ns.admin.delete_queue(gone))
     pick(sender, gone)
 
     sender.send_messages(ServiceBusMessage("a"))
