@@ -4,8 +4,8 @@ from pathlib import Path
 
 import click
 
+from pairbus.cli.errors import ExitCode
 from pairbus.cli.main import NOUNS, cli
-from pairbus.cli.output import ExitCode
 
 HEAD = """\
 # Command line

@@ -5,7 +5,7 @@ import json
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
-from pairbus.cli.output import ExitCode
+from pairbus.cli.errors import ExitCode
 
 pytestmark = [pytest.mark.sdk, pytest.mark.slow]
 
@@ -141,7 +141,7 @@ def test_dead_letters_are_peeked_with_their_reason_and_resubmitted_as_they_were(
     (back,) = json.loads(run("backlog", "peek", "0", "--json").output)
     assert back["message_id"] == "m-b"
     assert back["destination"] == "orders"
-    assert "reason" not in back
+    assert back["reason"] is None
     result = run("backlog", "resubmit", "0", "--all")
     assert f"2 back in {run.path(0)}" in result.output
     assert json.loads(run("backlog", "peek", "0", "--dead-letters", "--json").output) == []

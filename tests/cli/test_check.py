@@ -6,8 +6,8 @@ import json
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
-from pairbus.cli.check import judge
-from pairbus.cli.output import ExitCode
+from pairbus.cli.errors import ExitCode
+from pairbus.monitoring.checks import judge
 from pairbus.monitoring.snapshot import Facts, assemble
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)

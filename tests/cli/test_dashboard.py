@@ -10,8 +10,8 @@ import urllib.request
 import pytest
 from click.testing import CliRunner
 
+from pairbus.cli.errors import ExitCode
 from pairbus.cli.main import cli
-from pairbus.cli.output import ExitCode
 
 
 @pytest.fixture(autouse=True)

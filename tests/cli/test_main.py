@@ -5,8 +5,9 @@ import pytest
 from click.testing import CliRunner
 
 from pairbus.cli import main
+from pairbus.cli.errors import ExitCode, UserError, require
 from pairbus.cli.main import cli
-from pairbus.cli.output import ExitCode, UserError, mask, require
+from pairbus.monitoring.formatting import mask
 
 
 def run(*args: str, **kwargs):

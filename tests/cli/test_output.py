@@ -11,7 +11,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from pairbus.cli.output import Column, Table, cell, duration, emit, json_option, say, show
+from pairbus.cli.output import emit, json_option, say
+from pairbus.cli.tables import Column, Table, cell, show
+from pairbus.monitoring.formatting import duration
 
 
 class Colour(enum.Enum):

@@ -11,8 +11,8 @@ from starlette.routing import Mount, Route
 from pairbus.dashboard.app import create_app
 from pairbus.dashboard.guard import COOKIE, Guard
 from pairbus.dashboard.serve import serving
-from pairbus.monitoring.board import Board
-from pairbus.monitoring.configuration import Pair
+from pairbus.monitoring.endpoints import Pair
+from pairbus.monitoring.monitor import PairMonitor
 
 from .conftest import entity
 
@@ -81,9 +81,9 @@ async def ask(app, method: str, target: str, headers=None) -> tuple[int, dict[st
 def app(scene):
     scene.client(entity("orders", "failed_over"))
     scene.syphon()
-    board = Board(Pair(explicit_namespace="contoso", ledger=str(scene.ledger)))
-    board.refresh()
-    return create_app(board, Guard("0.0.0.0", token=TOKEN))
+    monitor = PairMonitor(Pair(explicit_namespace="contoso", ledger=str(scene.ledger)))
+    monitor.refresh()
+    return create_app(monitor, Guard("0.0.0.0", token=TOKEN))
 
 
 @pytest.mark.parametrize(("query", "headers"), WRONG)

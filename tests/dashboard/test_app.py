@@ -9,8 +9,8 @@ import pytest
 from pairbus.dashboard.app import brief, create_app
 from pairbus.dashboard.guard import Guard
 from pairbus.ledger.writer import LedgerWriter
-from pairbus.monitoring.board import Board
-from pairbus.monitoring.configuration import Pair
+from pairbus.monitoring.endpoints import Pair
+from pairbus.monitoring.monitor import PairMonitor
 from pairbus.syphon.control_files import Control, StateDir
 
 from .conftest import entity
@@ -19,11 +19,11 @@ BASE = "http://127.0.0.1:8666"
 
 
 def connect(scene, guard, **options):
-    board = Board(Pair(explicit_namespace="contoso", ledger=str(scene.ledger)), **options)
-    board.refresh()
-    app = create_app(board, guard)
+    monitor = PairMonitor(Pair(explicit_namespace="contoso", ledger=str(scene.ledger)), **options)
+    monitor.refresh()
+    app = create_app(monitor, guard)
     client = httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url=BASE)
-    return board, client, app
+    return monitor, client, app
 
 
 @pytest.fixture
@@ -204,7 +204,7 @@ def test_other_address_without_a_token_cannot_be_served():
 
 
 async def test_stream_tells_each_change_and_ends_with_the_server(page, scene):
-    board, _, app = page
+    monitor, _, app = page
     received: list[str] = []
     got = asyncio.Event()
 
@@ -228,7 +228,7 @@ async def test_stream_tells_each_change_and_ends_with_the_server(page, scene):
     assert set(first["sections"]) >= {"banner", "entities", "syphon"}
     got.clear()
     scene.client(entity("orders"))
-    await asyncio.to_thread(board.refresh)
+    await asyncio.to_thread(monitor.refresh)
     await asyncio.wait_for(got.wait(), 5)
     second = json.loads(received[-1].split("data: ", 1)[1])
     assert 'data-phase="healthy"' in second["sections"]["entities"]
@@ -237,8 +237,8 @@ async def test_stream_tells_each_change_and_ends_with_the_server(page, scene):
 
 
 async def test_broken_status_file_hides_no_other(page, scene):
-    board, client, _ = page
+    monitor, client, _ = page
     (scene.ledger / "status" / "broken.json").write_text("{")
     (scene.ledger / "status" / "list.json").write_text("[1]")
-    board.refresh()
+    monitor.refresh()
     assert len((await client.get("/index.json")).json()["clients"]) == 1

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from pairbus.dashboard.serve import serving
-from pairbus.monitoring.configuration import Pair
+from pairbus.monitoring.endpoints import Pair
 from pairbus.syphon.control_files import StateDir
 
 from .conftest import ago, entity

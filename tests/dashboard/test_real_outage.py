@@ -7,7 +7,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from pairbus import SendAvailabilityPairedNamespaceOptions, broker, pair_namespace
 from pairbus.dashboard.serve import serving
-from pairbus.monitoring.configuration import Endpoint, Pair
+from pairbus.monitoring.endpoints import Endpoint, Pair
 
 pytestmark = [pytest.mark.browser, pytest.mark.sdk, pytest.mark.slow]
 QUEUE = "contoso/x-servicebus-transfer/0"

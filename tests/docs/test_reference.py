@@ -8,8 +8,8 @@ import click
 import pytest
 
 from pairbus import events, exceptions, options
+from pairbus.cli.errors import ExitCode
 from pairbus.cli.main import NOUNS, cli
-from pairbus.cli.output import ExitCode
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"

@@ -1,22 +1,15 @@
 """`pairbus backlog`: the backlog queues in the secondary namespace."""
 
-from typing import Any
+from contextlib import AbstractContextManager
 
 import click
 
-from pairbus.cli import queues
-from pairbus.cli.output import (
-    Column,
-    ExitCode,
-    Table,
-    cell,
-    doing,
-    emit,
-    fail,
-    json_option,
-    say,
-)
-from pairbus.monitoring.configuration import Pair, pair_options
+from pairbus.cli.errors import ExitCode, doing, fail
+from pairbus.cli.options import pair_options
+from pairbus.cli.output import emit, json_option, say
+from pairbus.cli.tables import Column, Table, cell
+from pairbus.monitoring import backlog_queues
+from pairbus.monitoring.endpoints import Pair
 
 
 @click.group("backlog")
@@ -33,6 +26,10 @@ def group() -> None:
     """
 
 
+def _listing(pair: Pair) -> AbstractContextManager[None]:
+    return doing(f"listing the backlog queues of {pair.require_secondary().host}")
+
+
 @group.command("list")
 @json_option
 @pair_options
@@ -46,7 +43,8 @@ def list_(pair: Pair) -> None:
     Example:
       pairbus backlog list --pair orders
     """
-    found = queues.find(pair)
+    with _listing(pair):
+        found = backlog_queues.find(pair)
     table = Table(
         "queue", Column("messages", right=True), Column("dead letters", right=True),
         Column("bytes", right=True), "used", title=f"Backlog of {pair.primary_namespace}",
@@ -76,7 +74,8 @@ def create(pair: Pair, count: int | None) -> None:
     Example:
       pairbus backlog create --count 10
     """
-    created, found = queues.create_missing(pair, count or pair.backlog_queue_count)
+    with doing(f"creating the backlog queues in {pair.require_secondary().host}"):
+        created, found = backlog_queues.create_missing(pair, count or pair.backlog_queue_count)
     table = Table("queue", "was", title="Backlog queues")
     for path in created:
         table.add(path, cell("created", "green"))
@@ -99,12 +98,13 @@ def delete(pair: Pair, names: tuple[str, ...], yes: bool, with_messages: bool) -
     Example:
       pairbus backlog delete 7 8 9
     """
-    known = {queue.path.lower(): queue for queue in queues.find(pair)}
+    with _listing(pair):
+        known = {queue.path.lower(): queue for queue in backlog_queues.find(pair)}
     wanted = []
     for name in names:
-        queue = known.get(queues.resolve(pair, name).lower())
+        queue = known.get(backlog_queues.resolve(pair, name).lower())
         if queue is None:
-            fail(f"{queues.resolve(pair, name)} does not exist", "pairbus backlog list")
+            fail(f"{backlog_queues.resolve(pair, name)} does not exist", "pairbus backlog list")
         held = queue.messages + queue.dead_letters
         if held and not with_messages:
             fail(
@@ -140,57 +140,24 @@ def peek(pair: Pair, queue: str, dead_letters: bool, count: int, start: int, bod
       pairbus backlog peek 0
       pairbus backlog peek contoso/x-servicebus-transfer/3 --dead-letters --json
     """
-    path = queues.resolve(pair, queue)
-    rows: list[dict[str, Any]] = []
-    with doing(f"peeking {path}"), pair.secondary_client(retry_total=1) as client:
-        kind: dict[str, Any] = {"sub_queue": "deadletter"} if dead_letters else {}
-        with client.get_queue_receiver(path, **kind) as receiver:
-            while len(rows) < count:
-                page = receiver.peek_messages(
-                    max_message_count=min(count - len(rows), 250), sequence_number=start
-                )
-                if not page:
-                    break
-                rows += [describe(message, body) for message in page]
-                start = (page[-1].sequence_number or 0) + 1
+    path = backlog_queues.resolve(pair, queue)
+    with doing(f"peeking {path}"):
+        found = backlog_queues.peek(
+            pair, path, count=count, start=start, dead_letters=dead_letters, with_body=body
+        )
     columns: list[str | Column] = [
         Column("sequence", right=True), "destination", "message id", "session", "enqueued",
         Column("bytes", right=True),
     ]  # fmt: skip
-    columns += ["reason"] if dead_letters else []
+    columns += ["reason", "description"] if dead_letters else []
     columns += ["body"] if body else []
     table = Table(*columns, title=path, empty=f"{path} has none")
-    for row in rows:
-        table.add(*[value for name, value in row.items() if name != "description"])
-    emit(rows, table)
-
-
-def describe(message: Any, with_body: bool) -> dict[str, Any]:
-    """A peeked message for people: where it goes and why it is here."""
-    properties = {
-        key.decode() if isinstance(key, bytes) else key: value
-        for key, value in (message.application_properties or {}).items()
-    }
-
-    def text(name: str) -> str | None:
-        value = properties.get(name)
-        return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
-
-    body = b"".join(message.body) if message.body_type.name == "DATA" else b""
-    row = {
-        "sequence_number": message.sequence_number,
-        "destination": text("x-ms-path"),
-        "message_id": message.message_id,
-        "session_id": text("x-ms-sessionid"),
-        "enqueued_at": message.enqueued_time_utc,
-        "size": len(body),
-    }
-    if message.dead_letter_reason or message.dead_letter_error_description:
-        row["reason"] = message.dead_letter_reason
-        row["description"] = message.dead_letter_error_description
-    if with_body:
-        row["body"] = body[:200].decode("utf-8", "replace")
-    return row
+    for m in found:
+        table.add(
+            m.sequence_number, m.destination, m.message_id, m.session_id, m.enqueued_at, m.size,
+            *([m.reason, m.description] if dead_letters else []), *([m.body] if body else []),
+        )  # fmt: skip
+    emit(found, table)
 
 
 @group.command("resubmit", short_help="Put dead letters back, to be tried again.")
@@ -212,11 +179,11 @@ def resubmit(pair: Pair, queue: str, sequences: tuple[int, ...], everything: boo
     """
     if bool(sequences) == everything:
         fail("say which dead letters", "--sequence N, or --all", code=ExitCode.USAGE)
-    path = queues.resolve(pair, queue)
-    from pairbus.cli.resubmit import resubmit as put_back
+    path = backlog_queues.resolve(pair, queue)
+    from pairbus.monitoring.dead_letters import resubmit as resubmit_letters
 
     with doing(f"resubmitting dead letters of {path}"):
-        done, missing = put_back(pair.require_secondary(), path, set(sequences) or None)
+        done, missing = resubmit_letters(pair.require_secondary(), path, set(sequences) or None)
     if missing:
         say(f"not found: {', '.join(map(str, missing))}")
     say(f"{len(done)} back in {path}")

@@ -13,7 +13,8 @@ from typing import Literal
 
 import click
 
-from pairbus.cli.output import ExitCode, fail, mask
+from pairbus.cli.errors import ExitCode, fail
+from pairbus.monitoring.formatting import mask
 
 
 @click.group("broker")

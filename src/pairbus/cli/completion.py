@@ -3,7 +3,7 @@
 import click
 from click.shell_completion import get_completion_class
 
-from pairbus.cli.output import fail
+from pairbus.cli.errors import fail
 
 
 @click.command("completion")

@@ -12,24 +12,16 @@ from pairbus.cli.cost_options import (
     SPAN,
     WORDS,
     Moment,
-    money,
     read_rules,
     rule_options,
 )
 from pairbus.cli.cost_watch import watch_
-from pairbus.cli.output import (
-    Column,
-    ExitCode,
-    Table,
-    UserError,
-    emit,
-    fail,
-    json_option,
-    require,
-    say,
-)
+from pairbus.cli.errors import ExitCode, UserError, fail, require
+from pairbus.cli.options import resolve_pair
+from pairbus.cli.output import emit, json_option, say
 from pairbus.cli.progress import spark_progress
-from pairbus.monitoring.configuration import resolve_pair
+from pairbus.cli.tables import Column, Table
+from pairbus.monitoring.formatting import money
 
 if TYPE_CHECKING:
     from pairbus.reports.cost_report import CostReport, Line

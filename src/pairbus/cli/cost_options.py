@@ -3,7 +3,6 @@
 import datetime as dt
 import re
 from collections.abc import Callable
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -98,14 +97,3 @@ def read_rules(values: dict[str, Any]) -> "Rules":
         failed_pings=values["failed_pings"],
         batches=values["batches"],
     )
-
-
-def money(amount: Decimal) -> str:
-    """Round money for people: two digits, or as many as show something of a small amount."""
-    if amount == 0:
-        return "0.00"
-    if amount >= Decimal("0.1"):
-        return f"{amount:,.2f}"
-    if amount < Decimal("0.000001"):
-        return "<0.000001"
-    return f"{amount:.6f}".rstrip("0")

@@ -10,21 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pairbus.cli.cost_options import SPAN, WORDS, Moment, money, read_rules, rule_options
-from pairbus.cli.output import (
-    Column,
-    Table,
-    UserError,
-    is_terminal,
-    json_option,
-    one_line,
-    require,
-    say,
-    wants_json,
-    write_json,
-)
+from pairbus.cli.cost_options import SPAN, WORDS, Moment, read_rules, rule_options
+from pairbus.cli.errors import UserError, require
+from pairbus.cli.options import resolve_pair
+from pairbus.cli.output import is_terminal, json_option, say, wants_json, write_json
 from pairbus.cli.progress import spark_progress
-from pairbus.monitoring.configuration import resolve_pair
+from pairbus.cli.tables import Column, Table
+from pairbus.monitoring.formatting import money, one_line
 
 if TYPE_CHECKING:
     from pairbus.reports.live import CostWatch, LiveCost

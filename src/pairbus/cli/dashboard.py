@@ -4,8 +4,10 @@ import contextlib
 
 import click
 
-from pairbus.cli.output import ExitCode, fail, require, say
-from pairbus.monitoring.configuration import Pair, pair_options
+from pairbus.cli.errors import ExitCode, fail, require
+from pairbus.cli.options import pair_options
+from pairbus.cli.output import say
+from pairbus.monitoring.endpoints import Pair
 
 
 @click.command("dashboard")

@@ -7,20 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from pairbus.cli.output import (
-    Column,
-    ExitCode,
-    Table,
-    emit,
-    fail,
-    one_line,
-    require,
-    say,
-    write_json,
-)
+from pairbus.cli.errors import ExitCode, fail, require
+from pairbus.cli.output import emit, is_terminal, say, write_json
+from pairbus.cli.tables import Column, Table
+from pairbus.monitoring.formatting import one_line
 
 if TYPE_CHECKING:
-    from pairbus.demo.account import Verdict
+    from pairbus.demo.message_account import Verdict
 
 
 @click.command("demo")
@@ -47,13 +40,13 @@ def command(fast: bool, keep: bool, as_json: bool, no_page: bool) -> None:
     require("pyarrow", "all")
     require("pyspark", "all")
     require("aiohttp", "all")
-    from pairbus.demo.stage import FAST, NORMAL
-    from pairbus.demo.story import play
+    from pairbus.demo.scenario import play
+    from pairbus.demo.setup import FAST, NORMAL
 
     # As with Ctrl-C, nothing that was started stays behind.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:
-        verdict, story = play(FAST if fast else NORMAL, page=not no_page)
+        verdict, scenario = play(FAST if fast else NORMAL, drawn=is_terminal(), page=not no_page)
     except (RuntimeError, OSError) as exc:
         fail(f"the demo could not go on: {one_line(exc)}")
     try:
@@ -63,14 +56,14 @@ def command(fast: bool, keep: bool, as_json: bool, no_page: bool) -> None:
         if keep:
             say("")
             say("Both namespaces and the live page are still up. In another shell:")
-            for name, value in story.stage.environment().items():
+            for name, value in scenario.pair.environment().items():
                 click.echo(f"  export {name}='{value}'")
             say("Ctrl-C ends it.")
             threading.Event().wait()
     except KeyboardInterrupt:
         pass
     finally:
-        story.close()
+        scenario.close()
     raise click.exceptions.Exit(ExitCode.OK if verdict.ok else ExitCode.NEGATIVE)
 
 

@@ -4,8 +4,10 @@ from typing import Any
 
 import click
 
-from pairbus.cli.output import Column, Table, UserError, emit, is_terminal, json_option, require
-from pairbus.monitoring.configuration import resolve_pair
+from pairbus.cli.errors import UserError, require
+from pairbus.cli.options import resolve_pair
+from pairbus.cli.output import emit, is_terminal, json_option
+from pairbus.cli.tables import Column, Table
 
 
 @click.group()

@@ -2,15 +2,14 @@
 
 A noun is a module `pairbus/cli/<noun>.py` that exposes `group` (a `click.Group` of verbs) or
 `command` (a `click.Command`). It is imported when it is used, so that `pairbus broker run` never
-waits for Spark; import heavy libraries inside the functions. A new noun gets a line in `NOUNS`.
+waits for Spark; import heavy libraries inside the functions. A new noun gets a line in `NOUNS` and
+a case in `load`.
 
-Errors are one line on the standard error and an exit code (`pairbus.cli.output.ExitCode`); with
+Errors are one line on the standard error and an exit code (`pairbus.cli.errors.ExitCode`); with
 `--debug`, which may stand anywhere on the line, a traceback too.
 """
 
 import difflib
-import importlib
-import importlib.util
 import os
 import sys
 import traceback
@@ -20,7 +19,9 @@ from typing import Any, NoReturn
 import click
 
 from pairbus import __version__
-from pairbus.cli.output import EXTRAS, ExitCode, MissingExtraError, explain, mask, one_line
+from pairbus.cli.errors import ExitCode, explain, missing_extra
+from pairbus.monitoring.endpoints import ConfigurationError
+from pairbus.monitoring.formatting import mask, one_line
 
 NOUNS = {
     "backlog": "List, create, peek, resubmit and delete backlog queues.",
@@ -38,21 +39,70 @@ NOUNS = {
 }
 
 
+def load(noun: str) -> click.Command | None:
+    """Import one noun's module; return its command, or None if there is no such noun."""
+    match noun:
+        case "backlog":
+            from pairbus.cli import backlog
+
+            return backlog.group
+        case "bench":
+            from pairbus.cli import bench
+
+            return bench.command
+        case "broker":
+            from pairbus.cli import broker
+
+            return broker.group
+        case "check":
+            from pairbus.cli import check
+
+            return check.command
+        case "completion":
+            from pairbus.cli import completion
+
+            return completion.command
+        case "cost":
+            from pairbus.cli import cost
+
+            return cost.group
+        case "dashboard":
+            from pairbus.cli import dashboard
+
+            return dashboard.command
+        case "demo":
+            from pairbus.cli import demo
+
+            return demo.command
+        case "ledger":
+            from pairbus.cli import ledger
+
+            return ledger.group
+        case "pair":
+            from pairbus.cli import pair
+
+            return pair.group
+        case "reconcile":
+            from pairbus.cli import reconcile
+
+            return reconcile.command
+        case "syphon":
+            from pairbus.cli import syphon
+
+            return syphon.group
+    return None
+
+
 class Root(click.Group):
     """A group whose commands are modules, loaded when they are used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The nouns whose modules are there."""
-        return [noun for noun in NOUNS if importlib.util.find_spec(f"pairbus.cli.{noun}")]
+        """Return the nouns."""
+        return list(NOUNS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import one noun's module."""
-        if cmd_name not in self.list_commands(ctx):
-            return None
-        module = importlib.import_module(f"pairbus.cli.{cmd_name}")
-        found = getattr(module, "group", None) or module.command
-        assert isinstance(found, click.Command)
-        return found
+        """Import one noun's module and return its command."""
+        return load(cmd_name)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -101,18 +151,6 @@ def hoisted(arguments: list[str]) -> list[str]:
     return rest if len(rest) == len(arguments) else ["--debug", *rest]
 
 
-def missing_extra(exc: BaseException) -> MissingExtraError | None:
-    """The extra to install, where an error, or what it comes from, is that one is missing."""
-    link: BaseException | None = exc
-    while link is not None and not isinstance(link, MissingExtraError):
-        if isinstance(link, ModuleNotFoundError):
-            module = (link.name or "").split(".")[0]
-            if module in EXTRAS:
-                return MissingExtraError(module, EXTRAS[module])
-        link = link.__cause__
-    return link
-
-
 def report(exc: BaseException, *, debug: bool) -> int:
     """Say an error in one line; return the exit code."""
     if debug and not isinstance(exc, click.exceptions.Exit | click.Abort | KeyboardInterrupt):
@@ -135,6 +173,9 @@ def report(exc: BaseException, *, debug: bool) -> int:
         case click.UsageError():
             where = exc.ctx.command_path if exc.ctx else "pairbus"
             click.echo(f"{where}: {mask(exc.format_message())} (see {where} --help)", err=True)
+            return ExitCode.USAGE
+        case ConfigurationError():
+            click.echo(f"pairbus: {exc}", err=True)
             return ExitCode.USAGE
         case click.ClickException():
             click.echo(f"pairbus: {mask(exc.format_message())}", err=True)

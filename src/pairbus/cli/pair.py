@@ -2,19 +2,13 @@
 
 import click
 
-from pairbus.cli import queues
-from pairbus.cli.output import (
-    Column,
-    ExitCode,
-    Table,
-    cell,
-    doing,
-    duration,
-    emit,
-    fail,
-    json_option,
-)
-from pairbus.monitoring.configuration import Pair, pair_options
+from pairbus.cli.errors import ExitCode, doing, fail
+from pairbus.cli.options import pair_options
+from pairbus.cli.output import emit, json_option
+from pairbus.cli.tables import Column, Table, cell
+from pairbus.monitoring import backlog_queues
+from pairbus.monitoring.endpoints import Pair
+from pairbus.monitoring.formatting import duration
 
 COLOURS = {"failed_over": "bold red", "suspect": "yellow", "healthy": "green"}
 STATES = {
@@ -60,8 +54,9 @@ def create(pair: Pair, count: int | None) -> None:
             "a namespace in another region as the secondary",
             code=ExitCode.USAGE,
         )
-    created, found = queues.create_missing(pair, count or pair.backlog_queue_count)
-    different = queues.differences(pair, found)
+    with doing(f"creating the backlog queues in {secondary.host}"):
+        created, found = backlog_queues.create_missing(pair, count or pair.backlog_queue_count)
+        different = backlog_queues.differences(pair, found)
     table = Table("queue", "was", "note", title=f"{pair.primary_namespace} → {secondary.host}")
     for path in created:
         table.add(path, cell("created", "green"), "")
@@ -84,14 +79,14 @@ def status(pair: Pair) -> None:
     """
     if not (pair.ledger or pair.secondary):
         pair.require_ledger()
-    from pairbus.monitoring.board import Board
+    from pairbus.monitoring.monitor import PairMonitor
 
-    board = Board(pair)
+    monitor = PairMonitor(pair)
     with doing("reading the pair's status"):
         try:
-            snapshot = board.refresh()
+            snapshot = monitor.refresh()
         finally:
-            board.close()
+            monitor.close()
     entities = Table(
         "entity", "state", "since", "why", "next ping", Column("to primary", right=True),
         Column("to backlog", right=True), title="Entities", empty="no client reports now",

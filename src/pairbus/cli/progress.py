@@ -6,7 +6,8 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from pairbus.cli.output import ExitCode, MissingExtraError, UserError, wants_json
+from pairbus.cli.errors import ExitCode, MissingExtraError, UserError
+from pairbus.cli.output import wants_json
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

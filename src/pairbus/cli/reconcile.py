@@ -1,30 +1,19 @@
 """`pairbus reconcile`: account for every message that went through the backlog."""
 
-import contextlib
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from pairbus.cli.output import (
-    Column,
-    ExitCode,
-    Table,
-    UserError,
-    cell,
-    doing,
-    emit,
-    fail,
-    json_option,
-    require,
-)
+from pairbus.cli.errors import ExitCode, UserError, doing, fail, require
+from pairbus.cli.options import resolve_pair
+from pairbus.cli.output import emit, json_option
 from pairbus.cli.progress import spark_progress
-from pairbus.monitoring.configuration import Pair, resolve_pair
+from pairbus.cli.tables import Column, Table, cell
+from pairbus.monitoring.endpoints import Pair
 
 if TYPE_CHECKING:
-    from pairbus.client import LeanConnection
     from pairbus.reports.reconciliation import Books
 
 COLUMNS = (
@@ -100,12 +89,13 @@ def command(
 
 
 def _peek(pair: Pair, file: str, ledger: str) -> None:
-    from pairbus.cli.queues import find
     from pairbus.ledger import LedgerWriter
+    from pairbus.monitoring.backlog_queues import find
     from pairbus.reports.backlog_peek import peek_backlog, save_peeked
 
     endpoint = pair.require_secondary()
-    paths = [queue.path for queue in find(pair)]
+    with doing(f"listing the backlog queues of {endpoint.host}"):
+        paths = [queue.path for queue in find(pair)]
     if not paths:
         fail(
             f"{endpoint.host} has no backlog queues of {pair.primary_namespace}",
@@ -114,7 +104,7 @@ def _peek(pair: Pair, file: str, ledger: str) -> None:
     what = f"looking into the backlog queues of {endpoint.host}"
     writer = LedgerWriter(ledger, client_id="reconcile")
     writer.count(endpoint.host, "$namespace", "management", "list", messages=0)
-    with doing(what), _connected(pair) as connection:
+    with doing(what), endpoint.bulk_connection() as connection:
         rows = peek_backlog(
             connection,
             paths,
@@ -125,19 +115,6 @@ def _peek(pair: Pair, file: str, ledger: str) -> None:
         )
         save_peeked(rows, file)
     writer.close()
-
-
-@contextlib.contextmanager
-def _connected(pair: Pair) -> Iterator["LeanConnection"]:
-    from pairbus.client import LeanConnection
-
-    endpoint = pair.require_secondary()
-    if endpoint.is_connection_string:
-        connection = LeanConnection(endpoint.value)
-    else:
-        connection = LeanConnection(host=endpoint.host, credential=endpoint.load_credential())
-    with connection:
-        yield connection
 
 
 def _tables(books: "Books") -> list[Table | str]:

@@ -11,21 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pairbus.cli.output import (
-    Column,
-    ExitCode,
-    Table,
-    cell,
-    duration,
-    emit,
-    fail,
-    json_option,
-    require,
-    say,
-    wants_json,
-)
+from pairbus.cli.errors import ExitCode, fail, require
+from pairbus.cli.options import pair_options
+from pairbus.cli.output import emit, json_option, say, wants_json
 from pairbus.cli.syphon_bar import line_of, shown
-from pairbus.monitoring.configuration import Pair, pair_options
+from pairbus.cli.tables import Column, Table, cell
+from pairbus.monitoring.endpoints import Pair
+from pairbus.monitoring.formatting import duration, money
 
 if TYPE_CHECKING:
     from pairbus.options import SyphonOptions
@@ -216,7 +208,6 @@ class _Signals:
 
 
 def _dry_run(options: "SyphonOptions", settings: dict[str, Any]) -> int:
-    from pairbus.cli.cost_options import money
     from pairbus.pricing import Rules
     from pairbus.reports.dry_run import dry_run
     from pairbus.reports.prices import load_prices

@@ -5,7 +5,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from pairbus.cli.output import duration, is_terminal, say, wants_json
+from pairbus.cli.output import is_terminal, say, wants_json
+from pairbus.monitoring.formatting import duration
 
 if TYPE_CHECKING:
     from pairbus.spark.syphon import SyphonHandle

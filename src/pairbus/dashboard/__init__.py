@@ -1,5 +1,5 @@
 """The live page: `pairbus dashboard`.
 
 `sources` reads (status files, administration, ledger, brokers), `snapshot` decides what it means,
-`board` keeps the newest snapshot and a short history, `app` shows it, `guard` says who may.
+`monitor` keeps the newest snapshot and a short history, `app` shows it, `guard` says who may.
 """

@@ -1,4 +1,4 @@
-"""The live page's routes. Every page has a `.json` twin, and every number comes from the board."""
+"""The live page's routes. Every page has a `.json` twin; every number is from the monitor."""
 
 import asyncio
 import contextlib
@@ -24,11 +24,10 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from pairbus import __version__
-from pairbus.cli.output import duration, one_line, to_plain
-from pairbus.dashboard import money
 from pairbus.dashboard.guard import AccessControl, Guard
 from pairbus.monitoring import metrics
-from pairbus.monitoring.board import Board
+from pairbus.monitoring.formatting import duration, money, one_line, to_plain
+from pairbus.monitoring.monitor import PairMonitor
 from pairbus.monitoring.snapshot import age, parse_time
 
 STATIC = Path(__file__).parent / "static"
@@ -41,8 +40,8 @@ PAGES = {
 KEEP_ALIVE = 15.0
 
 
-def create_app(board: Board, guard: Guard) -> Starlette:
-    """Build the live page of one board; `guard` decides on every request before a route sees it."""
+def create_app(monitor: PairMonitor, guard: Guard) -> Starlette:
+    """Build the live page of one monitor; `guard` decides on every request before any route."""
     env = Environment(
         loader=PackageLoader("pairbus.dashboard"),
         autoescape=select_autoescape(default=True),
@@ -54,7 +53,7 @@ def create_app(board: Board, guard: Guard) -> Starlette:
         ago=lambda value: duration(age(value, dt.datetime.now(dt.UTC))),
         clock=clock,
         duration=duration,
-        money=money.show,
+        money=money,
         number=lambda value: "–" if value is None else f"{value:,.0f}",
         rate=lambda value: "–" if value is None else f"{value:,.1f}",
         short=lambda path: str(path).rsplit("/", 1)[-1],
@@ -65,7 +64,7 @@ def create_app(board: Board, guard: Guard) -> Starlette:
     def context(page: str, request: Request) -> dict[str, Any]:
         can_act = guard.has_token(request)
         return {
-            "s": board.snapshot,
+            "s": monitor.snapshot,
             "page": page,
             "version": __version__,
             "can_act": can_act,
@@ -75,26 +74,26 @@ def create_app(board: Board, guard: Guard) -> Starlette:
     def show(page: str) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
             html = env.get_template(f"{page}.html").render(
-                context(page, request), history=board.history()
+                context(page, request), history=monitor.history()
             )
             return HTMLResponse(html, headers={"cache-control": "no-store"})
 
         return endpoint
 
     async def index_json(_request: Request) -> Response:
-        return answer(board.snapshot)
+        return answer(monitor.snapshot)
 
     async def events_json(_request: Request) -> Response:
-        return answer({"at": board.snapshot["at"], "events": board.snapshot["events"]})
+        return answer({"at": monitor.snapshot["at"], "events": monitor.snapshot["events"]})
 
     async def cost_json(_request: Request) -> Response:
-        return answer({"at": board.snapshot["at"], "money": board.snapshot["money"]})
+        return answer({"at": monitor.snapshot["at"], "money": monitor.snapshot["money"]})
 
     async def history_json(_request: Request) -> Response:
-        return answer(board.history())
+        return answer(monitor.history())
 
     async def show_metrics(_request: Request) -> Response:
-        text = metrics.render(board.snapshot)
+        text = metrics.render(monitor.snapshot)
         return PlainTextResponse(text, headers={"content-type": metrics.CONTENT_TYPE})
 
     async def stream(request: Request) -> Response:
@@ -110,7 +109,7 @@ def create_app(board: Board, guard: Guard) -> Starlette:
     async def follow(request: Request, page: str) -> AsyncIterator[str]:
         """News as server-sent events: sections of a page that changed, or the whole document."""
         shown: dict[str, str] = {}
-        with board.watch() as news:
+        with monitor.watch() as news:
             while not stopping.is_set():
                 if page:
                     module = env.get_template("sections.html").make_module(context(page, request))
@@ -119,11 +118,11 @@ def create_app(board: Board, guard: Guard) -> Starlette:
                         name: fresh[name] for name in fresh if fresh[name] != shown.get(name)
                     }
                     shown = fresh
-                    samples = board.history()[-1:]
+                    samples = monitor.history()[-1:]
                     data: Any = {"sections": changed, "samples": samples}
                 else:
-                    data = board.snapshot
-                yield f"id: {board.number}\ndata: {dump(data)}\n\n"
+                    data = monitor.snapshot
+                yield f"id: {monitor.number}\ndata: {dump(data)}\n\n"
                 news.clear()
                 while not news.is_set() and not stopping.is_set():
                     try:
@@ -137,7 +136,7 @@ def create_app(board: Board, guard: Guard) -> Starlette:
                 return answer({"error": refusal}, 403)
             syphon = request.path_params["syphon"]
             try:
-                await asyncio.to_thread(board.set_paused, syphon, paused=paused)
+                await asyncio.to_thread(monitor.set_paused, syphon, paused=paused)
             except KeyError:
                 return answer({"error": f"no syphon is called {syphon!r}"}, 404)
             except OSError as exc:
@@ -148,16 +147,16 @@ def create_app(board: Board, guard: Guard) -> Starlette:
 
     @contextlib.asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
-        board.start()
+        monitor.start()
         try:
             yield
         finally:
-            await asyncio.to_thread(board.close)
+            await asyncio.to_thread(monitor.close)
 
     def stop() -> None:
         """Let the streams end, so that the server can."""
         stopping.set()
-        board.wake()
+        monitor.wake()
 
     app = Starlette(
         routes=[

@@ -10,8 +10,8 @@ import uvicorn
 
 from pairbus.dashboard.app import create_app
 from pairbus.dashboard.guard import Guard
-from pairbus.monitoring.board import Board
-from pairbus.monitoring.configuration import Pair
+from pairbus.monitoring.endpoints import Pair
+from pairbus.monitoring.monitor import PairMonitor
 
 
 class Server(uvicorn.Server):
@@ -27,7 +27,7 @@ class Server(uvicorn.Server):
 class Page:
     """A running live page."""
 
-    board: Board
+    monitor: PairMonitor
     guard: Guard
     host: str
     port: int
@@ -58,11 +58,11 @@ def prepare(
     guard = Guard(host, token, hosts)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.create_server((host, port), family=family)
-    board = Board(pair, tick=tick, refresh=refresh)
+    monitor = PairMonitor(pair, tick=tick, refresh=refresh)
     config = uvicorn.Config(
-        create_app(board, guard), log_level="warning", access_log=False, server_header=False
+        create_app(monitor, guard), log_level="warning", access_log=False, server_header=False
     )
-    page = Page(board, guard, host, listener.getsockname()[1])
+    page = Page(monitor, guard, host, listener.getsockname()[1])
     return page, Server(config), listener
 
 

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pairbus.cli.output import one_line
 from pairbus.ledger.store import Store
-from pairbus.monitoring.configuration import Endpoint
+from pairbus.monitoring.endpoints import Endpoint
+from pairbus.monitoring.formatting import one_line
 from pairbus.syphon.control_files import StateDir
 
 Row = dict[str, Any]

@@ -12,8 +12,8 @@ import urllib.request
 
 import pytest
 
-from pairbus.demo.account import Account, judge, out_of_order
-from pairbus.demo.picture import Picture, Scene
+from pairbus.demo.display import Display, Progress
+from pairbus.demo.message_account import MessageAccount, judge, out_of_order
 
 COST = {"currency": "USD", "stages": [], "operations": 0, "total": "0"}
 
@@ -24,7 +24,7 @@ def verdict(account, **changes):
 
 
 def sent_and_arrived():
-    account = Account()
+    account = MessageAccount()
     for number, name in enumerate("abc"):
         account.took(name, "orders", "s1", number)
     account.put_aside(("b", "c"), "q0")
@@ -65,7 +65,7 @@ def test_same_copy_again_is_a_redelivery_and_no_duplicate():
 
 
 def test_order_is_judged_within_one_session_and_one_backlog_queue():
-    account = Account()
+    account = MessageAccount()
     for number, name in enumerate("abcd"):
         account.took(name, "orders", "s1", number)
     account.put_aside(("a", "c"), "q0")
@@ -77,17 +77,17 @@ def test_order_is_judged_within_one_session_and_one_backlog_queue():
 
 
 def test_demo_that_saw_no_outage_has_proved_nothing():
-    account = Account()
+    account = MessageAccount()
     account.took("a", "orders", None, 0)
     account.got("orders", "a", 1)
     assert "nothing went through the backlog" in verdict(account).problems
 
 
 def test_picture_is_plain_lines_in_a_pipe_and_drawn_on_a_terminal(capsys):
-    picture = Picture(Scene(["one", "two"]))
-    with picture:
-        picture.act("first")
-        picture.update(
+    display = Display(Progress(["one", "two"]))
+    with display:
+        display.act("first")
+        display.update(
             counts={"orders": {"sent": 1, "backlog": 2, "arrived": 3, "retries": 0}}, to_drain=4
         )
     lines = capsys.readouterr().out
@@ -96,8 +96,8 @@ def test_picture_is_plain_lines_in_a_pipe_and_drawn_on_a_terminal(capsys):
     from rich.console import Console
 
     drawn = io.StringIO()
-    picture.update(drained=4)
-    Console(width=100, file=drawn).print(picture.render())
+    display.update(drained=4)
+    Console(width=100, file=drawn).print(display.render())
     assert "pairbus demo" in drawn.getvalue()
     lines = [line.strip("│ \n") for line in drawn.getvalue().splitlines()]
     (bar,) = [line for line in lines if "━" in line]

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from pairbus import PairedClient, aio
 from pairbus.administration import admin_client
-from pairbus.cli.output import one_line
-from pairbus.demo.account import Account, Verdict, judge
-from pairbus.demo.picture import Picture, Scene
-from pairbus.demo.processes import BrokerProcess
-from pairbus.demo.stage import (
+from pairbus.demo.broker_process import BrokerProcess
+from pairbus.demo.display import Display, Progress
+from pairbus.demo.load import Load
+from pairbus.demo.message_account import MessageAccount, Verdict, judge
+from pairbus.demo.setup import (
     BILLS,
     DETECTING,
     NEWS,
@@ -27,14 +27,14 @@ from pairbus.demo.stage import (
     PRIMARY,
     SECONDARY,
     SESSIONS,
-    Stage,
-    Tempo,
+    DemoPair,
+    Timing,
     balance_books,
     start_spark,
     write_entities,
 )
-from pairbus.demo.traffic import Load
 from pairbus.events import Event, FailedOver, MessageBacklogged, Restored
+from pairbus.monitoring.formatting import one_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,15 +44,15 @@ if TYPE_CHECKING:
 ACTS = ["set up", "healthy", "outage", "recovery", "drain", "account"]
 
 
-class Story:
+class Scenario:
     """One run of the demo; call `run` once, then `close`."""
 
-    def __init__(self, tempo: Tempo, picture: Picture, *, page: bool = True) -> None:
-        self.tempo = tempo
-        self.picture = picture
+    def __init__(self, timing: Timing, display: Display, *, page: bool = True) -> None:
+        self.timing = timing
+        self.display = display
         self.folder = Path(tempfile.mkdtemp(prefix="pairbus-demo-"))
-        self.account = Account()
-        self.load = Load(self.account, tempo.pace)
+        self.account = MessageAccount()
+        self.load = Load(self.account, timing.pace)
         self.seconds: dict[str, float] = {}
         self.problems: list[str] = []
         self._wants_page = page
@@ -88,20 +88,20 @@ class Story:
             for broker in (self.primary, self.secondary):
                 broker.start()
                 self._stack.callback(broker.stop)
-                self.picture.say(f"{broker.namespace} runs as process {broker.pid}")
-            self.picture.update(primary="up")
-            self.stage = Stage(
+                self.display.say(f"{broker.namespace} runs as process {broker.pid}")
+            self.display.update(primary="up")
+            self.pair = DemoPair(
                 self.primary.connection_string,
                 self.secondary.connection_string,
                 self.folder,
-                self.tempo,
+                self.timing,
             )
             self._sync_client = self._stack.enter_context(contextlib.ExitStack())
-            client = self._sync_client.enter_context(self.stage.client(self._observe))
+            client = self._sync_client.enter_context(self.pair.client(self._observe))
             self._clients.append(client)
             # The syphon runs before anything happens, as it does in a real deployment.
             self._syphon_starting = self._spark_thread.submit(
-                lambda: self.stage.start_syphon(self._spark_started.result(180))
+                lambda: self.pair.start_syphon(self._spark_started.result(180))
             )
             self._start_page()
             self._start_load(client)
@@ -109,25 +109,25 @@ class Story:
 
     def _healthy(self) -> None:
         with self._act("sends go to the primary, readers read there"):
-            self._wait(self.tempo.healthy)
+            self._wait(self.timing.healthy)
             self._syphon = self._syphon_starting.result(180)
 
     def _outage(self) -> None:
         with self._act(f"kill -9 {self.primary.pid}: the primary is gone, and the senders go on"):
             self.primary.kill()
-            self.picture.update(primary="killed")
-            self._wait(self.tempo.outage)
+            self.display.update(primary="killed")
+            self._wait(self.timing.outage)
 
     def _recovery(self) -> None:
         with self._act("the primary starts again; pings find it"):
             self.primary.start()
-            self.picture.update(primary="up")
+            self.display.update(primary="up")
             self._wait_for(
                 lambda: set(self._phase_of().values()) == {"healthy"},
                 60,
                 "the pings did not find the primary",
             )
-            self._wait(self.tempo.after)
+            self._wait(self.timing.after)
             self.load.stop_sending()
 
     def _drain(self) -> None:
@@ -148,7 +148,7 @@ class Story:
             self._stop.set()
             self._sync_client.close()  # the aio client closed with its senders: ledgers are whole
             balanced, books, cost = self._spark_thread.submit(
-                balance_books, self._spark_started.result(), self.stage.ledger
+                balance_books, self._spark_started.result(), self.pair.ledger
             ).result(400)
         return judge(
             self.account,
@@ -174,7 +174,7 @@ class Story:
 
     @contextlib.asynccontextmanager
     async def _aio_client(self) -> AsyncIterator[aio.PairedClient]:
-        async with self.stage.aio_client(self._observe) as client:
+        async with self.pair.aio_client(self._observe) as client:
             self._clients.append(client)
             yield client
 
@@ -184,11 +184,11 @@ class Story:
         try:
             from pairbus.dashboard.serve import serving
         except ModuleNotFoundError as exc:
-            self.picture.say(f"no live page: {exc.name} is missing (pip install 'pairbus[web]')")
+            self.display.say(f"no live page: {exc.name} is missing (pip install 'pairbus[web]')")
             return
-        page = self._stack.enter_context(serving(self.stage.for_page(), tick=1.0, refresh=2.0))
-        self.picture.update(page=page.link)
-        self.picture.say(f"live page: {page.link}")
+        page = self._stack.enter_context(serving(self.pair.for_page(), tick=1.0, refresh=2.0))
+        self.display.update(page=page.link)
+        self.display.say(f"live page: {page.link}")
 
     # ------------------------------------------------------------------ watching
 
@@ -197,9 +197,9 @@ class Story:
             case MessageBacklogged():
                 self.account.put_aside(event.message_ids, event.backlog_queue)
             case FailedOver():
-                self.picture.say(f"failed over: {event.entity} ({event.reason[:160]})")
+                self.display.say(f"failed over: {event.entity} ({event.reason[:160]})")
             case Restored():
-                self.picture.say(f"restored: {event.entity}, by {event.by}")
+                self.display.say(f"restored: {event.entity}, by {event.by}")
 
     def _phase_of(self) -> dict[str, str]:
         """Each entity's phase: the worst that either client, sync or aio, knows."""
@@ -223,7 +223,7 @@ class Story:
                 if self._syphon is not None:
                     with contextlib.suppress(Exception):
                         drained = int(self._syphon.status().get("forwarded") or 0)
-                self.picture.update(
+                self.display.update(
                     counts=self.account.counts(),
                     backlog=depth,
                     drained=drained,
@@ -236,9 +236,9 @@ class Story:
     @contextlib.contextmanager
     def _act(self, text: str) -> Any:
         begun = time.monotonic()
-        self.picture.act(text)
+        self.display.act(text)
         yield
-        self.seconds[ACTS[self.picture.scene.act]] = round(time.monotonic() - begun, 1)
+        self.seconds[ACTS[self.display.progress.act]] = round(time.monotonic() - begun, 1)
 
     def _wait(self, seconds: float) -> None:
         self._stop.wait(seconds)
@@ -248,7 +248,7 @@ class Story:
         while not condition():
             if time.monotonic() > deadline:
                 self.problems.append(otherwise)
-                self.picture.say(otherwise)
+                self.display.say(otherwise)
                 return
             self._stop.wait(0.2)
 
@@ -281,14 +281,14 @@ def quiet_logs() -> None:
     os.environ.setdefault("PYTHONWARNINGS", "ignore")
 
 
-def play(tempo: Tempo, *, silent: bool = False, page: bool = True) -> tuple[Verdict, Story]:
-    """Play the demo; the story is still up, and the caller closes it."""
+def play(timing: Timing, *, drawn: bool = False, page: bool = True) -> tuple[Verdict, Scenario]:
+    """Play the demo; the scenario is still up, and the caller closes it."""
     quiet_logs()
-    picture = Picture(Scene(ACTS), silent=silent)
-    story = Story(tempo, picture, page=page)
+    display = Display(Progress(ACTS), drawn=drawn)
+    scenario = Scenario(timing, display, page=page)
     try:
-        with picture:
-            return story.run(), story
+        with display:
+            return scenario.run(), scenario
     except BaseException:
-        story.close()
+        scenario.close()
         raise

@@ -1,4 +1,4 @@
-"""What the demo looks like: one live picture on a terminal, plain lines in a pipe."""
+"""What the demo looks like: one live display on a terminal, plain lines in a pipe."""
 
 import dataclasses
 import threading
@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
-from pairbus.cli.output import duration, is_terminal
+from pairbus.monitoring.formatting import duration
 
 
 @dataclasses.dataclass
-class Scene:
+class Progress:
     """What is shown now."""
 
     acts: list[str]
@@ -27,19 +27,19 @@ class Scene:
     news: list[str] = dataclasses.field(default_factory=list)
 
 
-class Picture:
-    """Shows a scene as it changes; a context manager."""
+class Display:
+    """Shows a progress as it changes; a context manager."""
 
-    def __init__(self, scene: Scene, *, silent: bool = False) -> None:
-        self.scene = scene
-        self._silent = silent
+    def __init__(self, progress: Progress, *, drawn: bool = False) -> None:
+        self.progress = progress
+        self._drawn = drawn
         self._live: Any = None
         self._started = time.monotonic()
         self._last = 0.0
         self._lock = threading.Lock()
 
-    def __enter__(self) -> "Picture":
-        if is_terminal() and not self._silent:
+    def __enter__(self) -> "Display":
+        if self._drawn:
             from rich.live import Live
 
             self._live = Live(get_renderable=self.render, refresh_per_second=4, transient=False)
@@ -54,22 +54,22 @@ class Picture:
     def say(self, text: str) -> None:
         """Something happened."""
         with self._lock:
-            self.scene.news = [*self.scene.news[-5:], f"{self._clock()} {text}"]
-        if not self._live and not self._silent:
+            self.progress.news = [*self.progress.news[-5:], f"{self._clock()} {text}"]
+        if not self._live:
             click.echo(f"{self._clock()} {text}")
 
     def act(self, text: str) -> None:
         """The next act begins."""
-        self.scene.act += 1
-        self.scene.doing = text
-        self.say(f"== {self.scene.acts[self.scene.act]}: {text}")
+        self.progress.act += 1
+        self.progress.doing = text
+        self.say(f"== {self.progress.acts[self.progress.act]}: {text}")
 
     def update(self, **changes: Any) -> None:
         """Show new figures; in a pipe a line every five seconds."""
         for name, value in changes.items():
-            setattr(self.scene, name, value)
+            setattr(self.progress, name, value)
         now = time.monotonic()
-        if not self._live and not self._silent and now - self._last >= 5:
+        if not self._live and now - self._last >= 5:
             self._last = now
             click.echo(f"{self._clock()} {self.summary()}")
 
@@ -77,20 +77,20 @@ class Picture:
         """The figures in one line."""
         parts = [
             f"{entity} sent {row['sent']} arrived {row['arrived']} via backlog {row['backlog']}"
-            for entity, row in self.scene.counts.items()
+            for entity, row in self.progress.counts.items()
         ]
         drain = (
-            f"; drained {self.scene.drained} of {self.scene.to_drain}"
-            if self.scene.to_drain
+            f"; drained {self.progress.drained} of {self.progress.to_drain}"
+            if self.progress.to_drain
             else ""
         )
-        return "; ".join(parts) + f"; in the backlog {self.scene.backlog}{drain}"
+        return "; ".join(parts) + f"; in the backlog {self.progress.backlog}{drain}"
 
     def _clock(self) -> str:
         return f"{time.monotonic() - self._started:6.1f}s"
 
     def render(self) -> Any:
-        """The picture, as rich draws it."""
+        """The display, as rich draws it."""
         from rich.box import SIMPLE_HEAD
         from rich.console import Group
         from rich.padding import Padding
@@ -99,7 +99,7 @@ class Picture:
         from rich.table import Table
         from rich.text import Text
 
-        s = self.scene
+        s = self.progress
         acts = Text()
         for number, name in enumerate(s.acts):
             style = "green" if number < s.act else "bold cyan" if number == s.act else "dim"

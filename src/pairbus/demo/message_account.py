@@ -20,7 +20,7 @@ class Sent:
     backlog_queue: str | None = None  # where it waited, if it did
 
 
-class Account:
+class MessageAccount:
     """What senders sent and readers got; safe for threads."""
 
     def __init__(self) -> None:
@@ -102,7 +102,7 @@ class Verdict:
     problems: tuple[str, ...]
 
 
-def out_of_order(account: Account) -> list[str]:
+def out_of_order(account: MessageAccount) -> list[str]:
     """Messages that broke the promised order.
 
     Promised: per destination and session, the order in which messages entered one backlog queue.
@@ -125,7 +125,7 @@ def out_of_order(account: Account) -> list[str]:
 
 
 def judge(
-    account: Account,
+    account: MessageAccount,
     *,
     detecting: set[str],
     balanced: bool,

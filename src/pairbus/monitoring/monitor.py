@@ -1,7 +1,7 @@
-"""Keeps the newest snapshot and a short history, and tells whoever watches.
+"""The newest snapshot of a pair and a short history of it, kept up to date by a thread.
 
-One thread reads the sources (they block); watchers are woken on their own event loop. Status files
-are read at every tick, what costs money or time (administration, ledger, brokers) at its own pace.
+The sources block, so a thread reads them and wakes watchers on their own event loop. Status files
+are read at every tick; slower ones (administration, ledger, brokers) less often.
 """
 
 import asyncio
@@ -13,8 +13,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from pairbus.dashboard.money import Meter
-from pairbus.monitoring.configuration import Pair
+from pairbus.monitoring.endpoints import Pair
+from pairbus.monitoring.running_cost import RunningCost
 from pairbus.monitoring.snapshot import Facts, assemble
 from pairbus.monitoring.sources import (
     BacklogSource,
@@ -38,8 +38,8 @@ def utc_now() -> dt.datetime:
     return dt.datetime.now(dt.UTC)
 
 
-class Board:
-    """The state that the live page shows, refreshed by a thread of its own.
+class PairMonitor:
+    """Reads a pair's sources and keeps the newest snapshot; `start` does so on a thread.
 
     Args:
         pair: where the ledger and the namespaces are; each may be missing.
@@ -73,7 +73,7 @@ class Board:
             else None
         )
         self._operations = OperationsSource(pair.ledger) if pair.ledger else None
-        self._meter = Meter()
+        self._cost = RunningCost()
         self._past: dict[str, Row] = {}  # events by client: they outlive it here
         self._slow: dict[str, Any] = {}
         self._slow_due: dt.datetime | None = None
@@ -142,7 +142,7 @@ class Board:
             operations, problem = guarded(lambda: source.read(now))
             slow["money_problem"] = problem and f"the ledger: {problem}"
             if operations is not None:
-                slow["money"], problem = guarded(lambda: self._meter.read(operations, now))
+                slow["money"], problem = guarded(lambda: self._cost.read(operations, now))
                 slow["money_problem"] = problem and f"prices: {problem}"
         roles = (("primary", self.pair.primary), ("secondary", self.pair.secondary))
         slow["brokers"] = [
@@ -208,7 +208,7 @@ class Board:
 
     def start(self) -> None:
         """Read now, and then by a thread until `close`."""
-        self._thread = threading.Thread(target=self._run, name="pairbus-board", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="pairbus-monitor", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:

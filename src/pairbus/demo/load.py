@@ -14,7 +14,7 @@ from typing import Any
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
-from pairbus.demo.account import Account
+from pairbus.demo.message_account import MessageAccount
 
 BODY = b'{"item": "umbrella", "quantity": 1, "note": "' + b"x" * 200 + b'"}'
 AGAIN = 0.25
@@ -28,7 +28,7 @@ class Load:
         pace: messages a second of each sender.
     """
 
-    def __init__(self, account: Account, pace: float) -> None:
+    def __init__(self, account: MessageAccount, pace: float) -> None:
         self.account = account
         self._pause = 1.0 / pace
         self._sending = threading.Event()

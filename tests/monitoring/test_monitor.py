@@ -1,11 +1,11 @@
-"""The board reads real namespaces and a real ledger."""
+"""The monitor reads real namespaces and a real ledger."""
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from pairbus import broker
-from pairbus.monitoring.board import Board
-from pairbus.monitoring.configuration import Endpoint, Pair
+from pairbus.monitoring.endpoints import Endpoint, Pair
+from pairbus.monitoring.monitor import PairMonitor
 
 from .conftest import entity
 
@@ -28,16 +28,16 @@ def test_depth_age_and_brokers_come_from_the_namespaces_themselves(scene):
             explicit_namespace="contoso",
             ledger=str(scene.ledger),
         )
-        board = Board(pair, refresh=0.0)
+        monitor = PairMonitor(pair, refresh=0.0)
         try:
-            snapshot = board.refresh()
+            snapshot = monitor.refresh()
             (queue,) = snapshot["backlog"]["queues"]
             assert (queue["path"], queue["active"], queue["dead_letters"]) == (QUEUE, 2, 0)
             assert queue["oldest_age"] is not None
             assert [b["is_up"] for b in snapshot["brokers"]] == [True, True]
             # When the primary goes down the page says which, and knows the rest all the same.
             primary.stop()
-            snapshot = board.refresh()
+            snapshot = monitor.refresh()
             assert [(b["role"], b["is_up"]) for b in snapshot["brokers"]] == [
                 ("primary", False),
                 ("secondary", True),
@@ -46,25 +46,25 @@ def test_depth_age_and_brokers_come_from_the_namespaces_themselves(scene):
             # And when the secondary does not answer, that is a problem that hides nothing.
             secondary.stop()
             scene.client(entity("orders", "failed_over"))
-            snapshot = board.refresh()
+            snapshot = monitor.refresh()
             assert any("the secondary" in problem for problem in snapshot["problems"])
             assert snapshot["entities"][0]["phase"] == "failed_over"
         finally:
-            board.close()
+            monitor.close()
 
 
 def test_events_of_a_client_that_closed_stay_on_the_page(scene):
-    board = Board(Pair(ledger=str(scene.ledger)))
+    monitor = PairMonitor(Pair(ledger=str(scene.ledger)))
     seen = {"event": "FailedOver", "at": "2026-11-15T12:00:00+00:00", "entity": "orders"}
     scene.client(entity("orders", "failed_over"), events=[seen])
-    assert len(board.refresh()["events"]) == 1
+    assert len(monitor.refresh()["events"]) == 1
     (scene.ledger / "status" / "web-1.json").unlink()
-    snapshot = board.refresh()
+    snapshot = monitor.refresh()
     assert (snapshot["clients"], snapshot["entities"]) == ([], [])
     assert [e["event"] for e in snapshot["events"]] == ["FailedOver"]
     # And when it is there again, nothing is told twice.
     scene.client(entity("orders"), events=[seen])
-    assert len(board.refresh()["events"]) == 1
+    assert len(monitor.refresh()["events"]) == 1
 
 
 def test_rates_come_from_each_clients_own_counts(scene):
@@ -72,13 +72,13 @@ def test_rates_come_from_each_clients_own_counts(scene):
 
     now = dt.datetime.now(dt.UTC)
     clock = iter([now + dt.timedelta(seconds=n) for n in range(0, 50, 5)])
-    board = Board(Pair(ledger=str(scene.ledger)), clock=lambda: next(clock))
+    monitor = PairMonitor(Pair(ledger=str(scene.ledger)), clock=lambda: next(clock))
     counts = {"sent_primary": 100, "sent_backlog": 0}
     scene.client(entity("q", counts=counts))
     scene.client(entity("q", counts={"sent_primary": 900}), client_id="web-2")
-    board.refresh()
+    monitor.refresh()
     scene.client(entity("q", counts={"sent_primary": 150, "sent_backlog": 10}))
     (scene.ledger / "status" / "web-2.json").unlink()  # a client that closed takes nothing away
-    board.refresh()
-    _, _, to_primary, to_backlog, _ = board.history()[-1]
+    monitor.refresh()
+    _, _, to_primary, to_backlog, _ = monitor.history()[-1]
     assert (to_primary, to_backlog) == (10.0, 2.0)

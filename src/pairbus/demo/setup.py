@@ -1,4 +1,4 @@
-"""What the demo is made of: its tempo, its entities, the pair, the syphon and the books."""
+"""What the demo is made of: its timing, its entities, the pair, the syphon and the books."""
 
 import contextlib
 import dataclasses
@@ -17,8 +17,8 @@ from pairbus import (
     pair_namespace,
 )
 from pairbus.administration import admin_client, aio_admin_client
-from pairbus.cli.output import to_plain
-from pairbus.monitoring.configuration import Endpoint, Pair
+from pairbus.monitoring.endpoints import Endpoint, Pair
+from pairbus.monitoring.formatting import to_plain
 from pairbus.options import Observer
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ SESSIONS = {"sync": ["north", "south"], "aio": ["east", "west"]}
 
 
 @dataclasses.dataclass(frozen=True)
-class Tempo:
+class Timing:
     """How long the acts last, in seconds, and how much is sent."""
 
     healthy: float = 12.0
@@ -46,8 +46,8 @@ class Tempo:
     drain: float | None = 400.0  # messages a second at most, so that one sees it
 
 
-NORMAL = Tempo()
-FAST = Tempo(
+NORMAL = Timing()
+FAST = Timing(
     healthy=3.0,
     outage=6.0,
     after=2.0,
@@ -79,20 +79,20 @@ def write_entities(path: Path) -> Path:
 
 
 @dataclasses.dataclass(frozen=True)
-class Stage:
+class DemoPair:
     """The pair of the demo, once its two brokers run.
 
     Args:
         primary: connection string of the primary.
         secondary: connection string of the secondary.
         folder: where the ledger and the checkpoint go.
-        tempo: intervals, and how many backlog queues.
+        timing: intervals, and how many backlog queues.
     """
 
     primary: str = dataclasses.field(repr=False)
     secondary: str = dataclasses.field(repr=False)
     folder: Path
-    tempo: Tempo
+    timing: Timing
 
     @property
     def ledger(self) -> str:
@@ -135,9 +135,9 @@ class Stage:
             secondary=secondary,
             secondary_admin=admin,
             primary_namespace=PRIMARY,
-            backlog_queue_count=self.tempo.queues,
-            failover_interval=self.tempo.failover_interval,
-            ping_primary_interval=self.tempo.ping_interval,
+            backlog_queue_count=self.timing.queues,
+            failover_interval=self.timing.failover_interval,
+            ping_primary_interval=self.timing.ping_interval,
             send_timeout=5.0,
             ledger=self.ledger,
             observers=[observer],
@@ -151,10 +151,10 @@ class Stage:
             primary=self.primary,
             secondary=self.secondary,
             primary_namespace=PRIMARY,
-            backlog_queue_count=self.tempo.queues,
+            backlog_queue_count=self.timing.queues,
             checkpoint=self.checkpoint,
             ledger=self.ledger,
-            max_messages_per_second=self.tempo.drain,
+            max_messages_per_second=self.timing.drain,
         )
         return start_syphon(options, spark=spark)
 
@@ -165,7 +165,7 @@ class Stage:
             primary=Endpoint(self.primary),
             secondary=Endpoint(self.secondary),
             explicit_namespace=PRIMARY,
-            backlog_queue_count=self.tempo.queues,
+            backlog_queue_count=self.timing.queues,
             ledger=self.ledger,
         )
 

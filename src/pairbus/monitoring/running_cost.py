@@ -1,4 +1,4 @@
-"""What the operations in the ledger cost so far, and what they cost an hour now."""
+"""The cost of the operations in the ledger so far, and the cost per hour at the present rate."""
 
 import datetime as dt
 from collections.abc import Iterable
@@ -12,10 +12,10 @@ Row = dict[str, Any]
 SYMBOLS = {"USD": "$", "EUR": "€", "GBP": "£"}
 
 
-class Meter:
-    """Prices operations with the newest price list that ships, by the dearer reading of the rules.
+class RunningCost:
+    """Prices operations with the newest price list that ships, uncertain rules read as charged.
 
-    The cost job on Spark is the account; this is the taxi meter beside it.
+    An approximation without Spark for the live page; `pairbus cost report` is exact.
     """
 
     def __init__(self, prices: PriceList | None = None, rules: Rules | None = None) -> None:
@@ -23,7 +23,7 @@ class Meter:
         self._rules = rules or Rules()
 
     def read(self, operations: Row, now: dt.datetime) -> Row:
-        """Operations and money: in all, by stage and by entity, and for an hour at this pace."""
+        """Return operations and money: total, by stage, by entity, and per hour at this rate."""
         if self._prices is None:
             self._prices = load_prices()
         prices = self._prices
@@ -41,12 +41,12 @@ class Meter:
             "since": first,
             "stages": self.grouped(operations["all"], "stage"),
             "entities": self.grouped(operations["all"], "entity"),
-            "note": f"Prices of {prices.date}, tier {self._rules.tier}, by the dearer reading of "
-            "uncertain rules. `pairbus cost report` is the account, by hour.",
+            "note": f"Prices of {prices.date}, tier {self._rules.tier}; uncertain rules are read "
+            "as charged. `pairbus cost report` gives exact figures by hour.",
         }
 
     def amount(self, rows: Iterable[Row]) -> Decimal:
-        """What rows cost together."""
+        """Return the cost of some rows together."""
         tier = self._prices.tier(self._rules.tier) if self._prices else None
         if tier is None or self._prices is None:
             return Decimal(0)
@@ -58,7 +58,7 @@ class Meter:
         )
 
     def grouped(self, rows: Iterable[Row], key: str) -> list[Row]:
-        """Messages, operations and money by stage or by entity."""
+        """Return messages, operations and money by stage or by entity."""
         groups: dict[str, list[Row]] = {}
         for row in rows:
             groups.setdefault(row[key], []).append(row)
@@ -75,13 +75,3 @@ class Meter:
             }
             for name in sorted(groups, key=place)
         ]
-
-
-def show(amount: Decimal) -> str:
-    """Money with as many digits as it takes to see it: 12.35, 0.0004."""
-    if amount == 0 or amount >= 1:
-        return f"{amount:,.2f}"
-    for digits in (2, 3, 4, 5, 6):
-        if amount >= Decimal(10) ** -digits * 10:
-            return f"{amount:.{digits}f}"
-    return f"{amount:.6f}"

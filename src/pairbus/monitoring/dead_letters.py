@@ -1,12 +1,11 @@
-"""Puts dead letters of a backlog queue back into it.
+"""Resubmits dead letters of a backlog queue.
 
-Through the lean client, which moves messages as the bytes that they are: the SDK would not keep the
-AMQP types of the aliases, and the syphon would refuse the message again.
+With the bulk client, which copies messages byte for byte: the SDK would not keep the AMQP types of
+the aliases, and the syphon would refuse the message again.
 """
 
 from pairbus.amqp.message import Message
-from pairbus.client import LeanConnection
-from pairbus.monitoring.configuration import Endpoint
+from pairbus.monitoring.endpoints import Endpoint
 
 DEAD_LETTER_PROPERTIES = {"DeadLetterReason", "DeadLetterErrorDescription"}
 PAGE = 100
@@ -22,7 +21,7 @@ def resubmit(
     """
     done: list[int] = []
     kept = []
-    with connect(secondary) as connection:
+    with secondary.bulk_connection() as connection:
         dead = f"{path}/$DeadLetterQueue"
         receiver = connection.receiver(dead)
         sender = connection.sender(path)
@@ -40,15 +39,8 @@ def resubmit(
     return done, sorted((wanted or set()) - set(done))
 
 
-def connect(endpoint: Endpoint) -> LeanConnection:
-    """A lean connection to a namespace."""
-    if endpoint.is_connection_string:
-        return LeanConnection(endpoint.value)
-    return LeanConnection(host=endpoint.host, credential=endpoint.load_credential())
-
-
 def cleaned(payload: bytes) -> bytes:
-    """The message as it was before it was dead-lettered."""
+    """Return the message without what dead-lettering added."""
     message = Message.parse(payload)
     properties = dict(message.application_properties or {})
     for name in DEAD_LETTER_PROPERTIES:

