@@ -4,10 +4,16 @@ import contextlib
 import importlib.util
 import logging
 import os
+import signal
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+# A shell starts a background job with SIGINT ignored, and its children inherit that: tests that end
+# a process with SIGINT would wait forever. A handler, unlike SIG_IGN, is reset when a child starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Machines that run the tests are shared and noisy: a slow example is no failure, and the same
 # examples come every time, so that a red run can be run again.

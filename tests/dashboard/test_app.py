@@ -79,7 +79,7 @@ async def test_metrics_are_served_for_prometheus(page):
     _, client, _ = page
     answer = await client.get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
-    assert 'pairbus_entity_phase{entity="orders",phase="failed_over"} 1' in answer.text
+    assert 'pairbus_failed_over{entity="orders",pair="default"} 1' in answer.text
 
 
 async def test_money_comes_from_the_operations_in_the_ledger(scene):

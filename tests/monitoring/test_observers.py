@@ -45,9 +45,9 @@ def test_story_has_every_event():
     assert {type(event).__name__ for event in STORY} == set(events.__all__) - {"Event"}
 
 
-def test_prometheus_counts_what_happened():
+def test_prometheus_counts_events_and_statuses():
     prometheus = pytest.importorskip("prometheus_client")
-    from pairbus.monitoring.prometheus import PrometheusObserver
+    from pairbus.monitoring.metrics import PrometheusObserver
 
     registry = prometheus.CollectorRegistry()
     observer = PrometheusObserver(registry)
@@ -65,7 +65,7 @@ def test_prometheus_counts_what_happened():
                         entity="orders",
                         phase="healthy",
                         since=AT,
-                        counts=Counts(sent_primary=7, sent_backlog=3, failures=2),
+                        counts=Counts(sent_primary=7, sent_backlog=3, pings=2, failures=2),
                     ),
                 ),
                 backlog_queues=(
@@ -87,23 +87,46 @@ def test_prometheus_counts_what_happened():
     assert value("restores_total", by="ping") == 1
     assert value("failed_over") == 0
     assert value("failover_duration_seconds_sum") == 120
-    assert value("backlogged_messages_total") == 3
     assert value("backlogged_bytes_total") == 300
-    assert value("pings_total", outcome="success") == 1
-    assert value("pings_total", outcome="failure") == 1
+    assert value("pings_total") == 2
+    assert value("ping_failures_total") == 1
     assert value("ping_duration_seconds_count") == 2
     assert value("refusals_total") == 1
     assert value("unavailable_total") == 1
     assert value("oversize_messages_total") == 1
-    assert value("backlog_queue_removals_total", entity="a/q/0") == 1
-    assert value("backlog_queue_in_rotation", entity="a/q/0") == 1
     assert value("sent_messages_total", destination="primary") == 7
     assert value("sent_messages_total", destination="backlog") == 3
     assert value("send_failures_total") == 2
-    queues = {"pair": "a>b", "state": "removed"}
-    assert registry.get_sample_value("pairbus_backlog_queues", queues) == 1
+
+    def of_queue(name, queue):
+        labels = {"pair": "a>b", "queue": queue}
+        return registry.get_sample_value(f"pairbus_backlog_queue_{name}", labels)
+
+    assert of_queue("removals_total", "a/q/0") == 1
+    assert of_queue("in_rotation", "a/q/0") == 1
+    assert of_queue("in_rotation", "a/q/1") == 0
     faults = {"pair": "a>b", "side": "paired"}
     assert registry.get_sample_value("pairbus_client_faults_total", faults) == 1
+
+
+def test_every_exposed_metric_is_defined_once():
+    prometheus = pytest.importorskip("prometheus_client")
+    from prometheus_client.parser import text_string_to_metric_families
+
+    from pairbus.monitoring import metrics
+    from pairbus.monitoring.snapshot import Facts, assemble
+
+    registry = prometheus.CollectorRegistry()
+    metrics.PrometheusObserver(registry)
+    process = {family.name for family in registry.collect()}
+    page = {
+        family.name
+        for family in text_string_to_metric_families(metrics.render(assemble(Facts(now=AT))))
+    }
+    assert page == {metric.name for metric in metrics.STATUS_METRICS}
+    assert process == {metric.name for metric in metrics.EVENT_METRICS}
+    names = [metric.name for metric in (*metrics.STATUS_METRICS, *metrics.EVENT_METRICS)]
+    assert len(names) == len(set(names))
 
 
 def test_opentelemetry_makes_spans_of_what_happened():

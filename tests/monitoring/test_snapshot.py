@@ -186,7 +186,8 @@ def test_metrics_are_prometheus_text_with_escaped_labels():
             },
         )
     )
-    assert 'pairbus_entity_phase{entity="or\\"ders",phase="failed_over"} 1' in text
-    assert 'pairbus_backlog_dead_letters{queue="q"} 1' in text
-    assert 'pairbus_cost_total{stage="ping",currency="USD"} 0.1' in text
+    assert 'pairbus_entity_phase{entity="or\\"ders",pair="default",phase="failed_over"} 1' in text
+    assert 'pairbus_failed_over{entity="or\\"ders",pair="default"} 1' in text
+    assert 'pairbus_backlog_queue_dead_letters{pair="default",queue="q"} 1' in text
+    assert 'pairbus_cost_total{currency="USD",pair="default",stage="ping"} 0.1' in text
     assert text.endswith("\n")

@@ -1,126 +1,344 @@
-"""The snapshot as Prometheus reads it (text format 0.0.4)."""
+"""Prometheus metrics of a pair (`pip install 'pairbus[prometheus]'`).
 
-from collections.abc import Iterator
-from typing import Any
+One set of names for the live page's `/metrics` and for a process of the application. In a process::
 
-Row = dict[str, Any]
-Sample = tuple[dict[str, str], float]
+    observer = PrometheusObserver()
+    options = SendAvailabilityPairedNamespaceOptions(..., observers=[observer])
+    client = pair_namespace(primary, options)
+    observer.watch(client)  # adds the counts of its status, such as messages sent to the primary
+
+Names follow Prometheus' conventions: a `pairbus_` prefix, base units, `_total` on counters. Gauges
+and counters of a status are made from a snapshot (`pairbus.monitoring.snapshot`) when Prometheus
+asks for them; `EVENT_METRICS` count events and exist in the application's process only. Message
+ids, which have no bound, are in no label.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from pairbus import events
+from pairbus.events import Event
+from pairbus.monitoring.snapshot import PHASES, Facts, assemble
+
+try:
+    from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+    from prometheus_client.exposition import generate_latest
+    from prometheus_client.registry import Collector
+except ImportError as error:  # pragma: no cover
+    raise ImportError("Prometheus metrics need: pip install 'pairbus[prometheus]'") from error
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
+
+    from pairbus.status import PairStatus
+
+__all__ = ["EVENT_METRICS", "STATUS_METRICS", "PrometheusObserver", "render"]
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+SYPHON_STATES = ("starting", "running", "idle", "paused", "stalled", "stopped", "silent")
+
+Row = dict[str, Any]
+Sample = tuple[tuple[str, ...], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A metric: its name without `_total`, its kind, its help and its labels."""
+
+    name: str
+    kind: str
+    help: str
+    labels: tuple[str, ...] = ("pair", "entity")
+    samples: Callable[[Row, str], Iterable[Sample]] = lambda _snapshot, _pair: ()
+
+    @property
+    def exposed_name(self) -> str:
+        """The name that Prometheus stores."""
+        return self.name + ("_total" if self.kind == "counter" else "")
+
+
+def _entities(value: Callable[[Row], float]) -> Callable[[Row, str], Iterable[Sample]]:
+    return lambda s, pair: (((pair, e["entity"]), value(e)) for e in s["entities"])
+
+
+def _queues(name: str) -> Callable[[Row, str], Iterable[Sample]]:
+    return lambda s, pair: (
+        ((pair, str(q["path"])), float(q[name]))
+        for q in s["backlog"]["queues"]
+        if q[name] is not None
+    )
+
+
+def _syphons(name: str) -> Callable[[Row, str], Iterable[Sample]]:
+    return lambda s, pair: (((pair, str(y["id"])), float(y[name] or 0)) for y in s["syphons"])
+
+
+def _stages(s: Row) -> list[Row]:
+    return list((s["money"] or {}).get("stages", ()))
+
+
+_QUEUE, _SYPHON = ("pair", "queue"), ("pair", "syphon")
+
+STATUS_METRICS = (
+    Definition(
+        "pairbus_failed_over", "gauge", "1 while sends to the entity go to the backlog.",
+        samples=_entities(lambda e: float(e["phase"] == "failed_over")),
+    ),
+    Definition(
+        "pairbus_entity_phase", "gauge", "1 for the phase that the entity is in.",
+        ("pair", "entity", "phase"),
+        lambda s, pair: (
+            ((pair, e["entity"], phase), float(e["phase"] == phase))
+            for e in s["entities"] for phase in PHASES
+        ),
+    ),
+    Definition(
+        "pairbus_entity_failing_seconds", "gauge",
+        "Seconds since the first failure of an entity that is suspect or failed over.",
+        samples=_entities(lambda e: e["seconds"] or 0.0),
+    ),
+    Definition(
+        "pairbus_sent_messages", "counter", "Messages sent to the primary or to the backlog.",
+        ("pair", "entity", "destination"),
+        lambda s, pair: (
+            ((pair, e["entity"], place), float(e["counts"].get(f"sent_{place}", 0)))
+            for e in s["entities"] for place in ("primary", "backlog")
+        ),
+    ),
+    Definition(
+        "pairbus_send_failures", "counter", "Attempts on the primary that met an outage.",
+        samples=_entities(lambda e: float(e["counts"].get("failures", 0))),
+    ),
+    Definition(
+        "pairbus_pings", "counter", "Pings of the primary.",
+        samples=_entities(lambda e: float(e["counts"].get("pings", 0))),
+    ),
+    Definition(
+        "pairbus_clients", "gauge", "Paired clients, by state: reporting, silent or closed.",
+        ("pair", "state"),
+        lambda s, pair: (
+            ((pair, state), float(sum(client_state(c) == state for c in s["clients"])))
+            for state in ("reporting", "silent", "closed")
+        ),
+    ),
+    Definition(
+        "pairbus_ledger_dropped_rows", "counter",
+        "Rows that clients dropped because the ledger could not be written for too long.",
+        ("pair", "client"),
+        lambda s, pair: (
+            ((pair, str(c["client_id"])), float(c["ledger_dropped_rows"])) for c in s["clients"]
+        ),
+    ),
+    Definition(
+        "pairbus_backlog_queue_messages", "gauge", "Messages in the backlog queue.", _QUEUE,
+        _queues("active"),
+    ),
+    Definition(
+        "pairbus_backlog_queue_dead_letters", "gauge", "Dead letters of the backlog queue.", _QUEUE,
+        _queues("dead_letters"),
+    ),
+    Definition(
+        "pairbus_backlog_queue_oldest_seconds", "gauge",
+        "Age of the oldest message in the backlog queue.", _QUEUE, _queues("oldest_age"),
+    ),
+    Definition(
+        "pairbus_backlog_queue_in_rotation", "gauge",
+        "1 while clients send to the backlog queue during an outage.", _QUEUE,
+        _queues("in_rotation"),
+    ),
+    Definition(
+        "pairbus_syphon_state", "gauge", "1 for the state that the syphon is in.",
+        (*_SYPHON, "state"),
+        lambda s, pair: (
+            ((pair, str(y["id"]), state), float(y["state"] == state))
+            for y in s["syphons"] for state in SYPHON_STATES
+        ),
+    ),
+    Definition(
+        "pairbus_syphon_forwarded_messages", "counter", "Messages that the syphon forwarded.",
+        _SYPHON, _syphons("forwarded"),
+    ),
+    Definition(
+        "pairbus_syphon_remaining_messages", "gauge", "Messages that are left to forward.",
+        _SYPHON, _syphons("remaining"),
+    ),
+    Definition(
+        "pairbus_syphon_dead_lettered_messages", "counter",
+        "Messages that the syphon dead-lettered.", _SYPHON,
+        lambda s, pair: (
+            ((pair, str(y["id"])), float(sum(y["dead_lettered"].values()))) for y in s["syphons"]
+        ),
+    ),
+    Definition(
+        "pairbus_broker_up", "gauge", "1 while an embedded broker answers.", ("role", "host"),
+        lambda s, _pair: (((b["role"], b["host"]), float(b["is_up"])) for b in s["brokers"]),
+    ),
+    Definition(
+        "pairbus_source_problems", "gauge", "Sources of the live page that could not be read.",
+        ("pair",), lambda s, pair: [((pair,), float(len(s["problems"])))],
+    ),
+    Definition(
+        "pairbus_billable_operations", "counter", "Billable operations in the ledger.",
+        ("pair", "stage"),
+        lambda s, pair: (((pair, x["stage"]), float(x["operations"])) for x in _stages(s)),
+    ),
+    Definition(
+        "pairbus_cost", "counter", "Cost of the operations in the ledger.",
+        ("pair", "stage", "currency"),
+        lambda s, pair: (
+            ((pair, x["stage"], s["money"]["currency"]), float(x["amount"]))
+            for x in _stages(s) if x.get("amount") is not None
+        ),
+    ),
+)  # fmt: skip
+"""Metrics of a snapshot: of one process by its observer, of all clients by the live page."""
+
+EVENT_METRICS = (
+    Definition("pairbus_suspicions", "counter", "First outages of an entity that was healthy."),
+    Definition("pairbus_failovers", "counter", "Failovers that were engaged."),
+    Definition(
+        "pairbus_restores", "counter", "Failovers that ended, by what ended them.",
+        ("pair", "entity", "by"),
+    ),
+    Definition("pairbus_failover_duration_seconds", "histogram", "How long failovers lasted."),
+    Definition("pairbus_backlogged_bytes", "counter", "Bytes that backlog queues took."),
+    Definition("pairbus_ping_failures", "counter", "Pings that the primary did not take."),
+    Definition("pairbus_ping_duration_seconds", "histogram", "How long pings took."),
+    Definition("pairbus_refusals", "counter", "Pings that found the entity missing or disabled."),
+    Definition("pairbus_unavailable", "counter", "Sends that neither namespace took."),
+    Definition("pairbus_oversize_messages", "counter", "Messages that would not fit the backlog."),
+    Definition(
+        "pairbus_backlog_queue_removals", "counter", "Times a backlog queue left the rotation.",
+        _QUEUE,
+    ),
+    Definition("pairbus_client_faults", "counter", "Clients that were faulted.", ("pair", "side")),
+)  # fmt: skip
+"""Metrics of events: in the process of the application only."""
+
+BUCKETS = {"pairbus_failover_duration_seconds": (1, 5, 15, 60, 300, 900, 3600, 14_400, 86_400)}
+
+
+def client_state(client: Row) -> str:
+    """Return how a client counts: reporting, silent or closed."""
+    if client["state"] != "open":
+        return "closed"
+    return "silent" if client["is_stale"] else "reporting"
+
+
+def pair_label(snapshot: Row) -> str:
+    """Return the label of the pair, the same as that of the clients' events."""
+    for client in snapshot["clients"]:
+        if client["primary"] and client["secondary"]:
+            return f"{client['primary']}>{client['secondary']}"
+    return str(snapshot["pair"])
+
+
+def families(snapshot: Row) -> Iterator[Metric]:
+    """Make the status metrics of one snapshot."""
+    pair = pair_label(snapshot)
+    for metric in STATUS_METRICS:
+        kind = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
+        family = kind(metric.name, metric.help, labels=metric.labels)
+        for labels, value in metric.samples(snapshot, pair):
+            family.add_metric(labels, value)
+        yield family
+
+
+class _Collector(Collector):
+    def __init__(self, snapshots: Callable[[], Iterable[Row]]) -> None:
+        self._snapshots = snapshots
+
+    def collect(self) -> Iterator[Metric]:
+        """Make each metric once, with the samples of all snapshots."""
+        merged: dict[str, Metric] = {}
+        for snapshot in self._snapshots():
+            for family in families(snapshot):
+                known = merged.setdefault(family.name, family)
+                if known is not family:
+                    known.samples.extend(family.samples)
+        return iter(merged.values())
 
 
 def render(snapshot: Row) -> str:
-    """All metrics, each with its help and type."""
-    lines = []
-    for name, kind, text, samples in families(snapshot):
-        lines += [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
-        lines += [f"{name}{labels(label)} {value:g}" for label, value in samples]
-    return "\n".join(lines) + "\n"
+    """Return the status metrics of a snapshot in Prometheus' text format."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Collector(lambda: [snapshot]))
+    return generate_latest(registry).decode()
 
 
-def families(snapshot: Row) -> Iterator[tuple[str, str, str, list[Sample]]]:
-    """Each metric: name, type, help, samples."""
-    entities = snapshot["entities"]
-    backlog = snapshot["backlog"]
-    syphons = snapshot["syphons"]
-    phases = ("healthy", "suspect", "failed_over")
-    yield (
-        "pairbus_entity_phase",
-        "gauge",
-        "1 for the phase that the entity is in.",
-        [
-            ({"entity": e["entity"], "phase": phase}, float(e["phase"] == phase))
-            for e in entities
-            for phase in phases
-        ],
-    )
-    yield (
-        "pairbus_entity_failed_over_seconds",
-        "gauge",
-        "Since when the entity is failing or failed over.",
-        [({"entity": e["entity"]}, e["seconds"] or 0.0) for e in entities],
-    )
-    for name, text in (
-        ("sent_primary", "Messages sent to the primary."),
-        ("sent_backlog", "Messages sent to the backlog."),
-        ("pings", "Pings sent."),
-        ("failures", "Sends that met an outage."),
-    ):
-        yield (
-            f"pairbus_entity_{name}_total",
-            "counter",
-            text,
-            [({"entity": e["entity"]}, float(e["counts"].get(name, 0))) for e in entities],
-        )
-    for name, text in (
-        ("active", "Messages in the backlog queue."),
-        ("dead_letters", "Dead letters of the backlog queue."),
-        ("oldest_age", "Age of the oldest message in the backlog queue, in seconds."),
-    ):
-        yield (
-            f"pairbus_backlog_{name}" + ("_seconds" if name == "oldest_age" else ""),
-            "gauge",
-            text,
-            [
-                ({"queue": q["path"] or ""}, float(q[name] or 0))
-                for q in backlog["queues"]
-                if q[name] is not None or name != "active"
-            ],
-        )
-    yield (
-        "pairbus_syphon_state",
-        "gauge",
-        "1 for the state that the syphon is in.",
-        [
-            ({"syphon": str(s["id"]), "state": state}, float(s["state"] == state))
-            for s in syphons
-            for state in ("starting", "running", "idle", "paused", "stalled", "stopped", "silent")
-        ],
-    )
-    for name, kind, text in (
-        ("forwarded", "counter", "Messages that the syphon brought home."),
-        ("remaining", "gauge", "Messages that the syphon still sees in the backlog."),
-        ("rate", "gauge", "Messages a second that the syphon brings home."),
-    ):
-        yield (
-            f"pairbus_syphon_{name}" + ("_total" if kind == "counter" else ""),
-            kind,
-            text,
-            [({"syphon": str(s["id"])}, float(s[name] or 0)) for s in syphons],
-        )
-    yield (
-        "pairbus_broker_up",
-        "gauge",
-        "Whether an embedded broker answers.",
-        [({"role": b["role"], "host": b["host"]}, float(b["is_up"])) for b in snapshot["brokers"]],
-    )
-    money = snapshot["money"] or {}
-    yield (
-        "pairbus_billable_operations_total",
-        "counter",
-        "Billable operations in the ledger, by stage.",
-        [({"stage": s["stage"]}, float(s["operations"])) for s in money.get("stages", ())],
-    )
-    yield (
-        "pairbus_cost_total",
-        "counter",
-        "What the operations in the ledger cost, by stage.",
-        [
-            ({"stage": s["stage"], "currency": money["currency"]}, float(s["amount"]))
-            for s in money.get("stages", ())
-            if s.get("amount") is not None
-        ],
-    )
+class _HasStatus(Protocol):
+    def status(self) -> PairStatus:
+        """The state of a paired client."""
 
 
-def labels(values: dict[str, str]) -> str:
-    """Labels as the format wants them."""
-    if not values:
-        return ""
-    inner = ",".join(f'{name}="{escape(value)}"' for name, value in values.items())
-    return "{" + inner + "}"
+class PrometheusObserver:
+    """An observer that keeps metrics of the clients of this process.
 
+    Args:
+        registry: Where the metrics are registered; Prometheus' own by default.
+    """
 
-def escape(value: str) -> str:
-    """A label's value, escaped."""
-    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
+        self._metrics: dict[str, Any] = {}
+        for metric in EVENT_METRICS:
+            kind = {"counter": Counter, "gauge": Gauge, "histogram": Histogram}[metric.kind]
+            options = {"buckets": BUCKETS[metric.name]} if metric.name in BUCKETS else {}
+            self._metrics[metric.name] = kind(
+                metric.name, metric.help, list(metric.labels), registry=registry, **options
+            )
+        self._clients: weakref.WeakSet[Any] = weakref.WeakSet()
+        registry.register(_Collector(self._snapshots))
+
+    def watch(self, client: _HasStatus) -> None:
+        """Show the counts of `client` too; they are read when Prometheus asks for them."""
+        self._clients.add(client)
+
+    def _snapshots(self) -> Iterator[Row]:
+        now = dt.datetime.now(dt.UTC)
+        by_pair: dict[tuple[str, str], list[Row]] = {}
+        for client in list(self._clients):
+            status = client.status()
+            by_pair.setdefault((status.primary, status.secondary), []).append(status.as_dict())
+        for statuses in by_pair.values():
+            yield assemble(Facts(now=now, statuses=statuses))
+
+    def __call__(self, event: Event) -> None:
+        """Count an event."""
+        own = (event.pair, event.entity)
+        match event:
+            case events.PrimarySuspected():
+                self._add("suspicions", own)
+            case events.FailedOver():
+                self._add("failovers", own)
+            case events.Restored(by=by, seconds=seconds):
+                self._add("restores", (*own, by))
+                self._observe("failover_duration_seconds", own, seconds)
+            case events.MessageBacklogged(size=size):
+                self._add("backlogged_bytes", own, size)
+            case events.PingSent(succeeded=succeeded, seconds=seconds):
+                self._observe("ping_duration_seconds", own, seconds)
+                self._add("ping_failures", own, 0 if succeeded else 1)
+            case events.PrimaryRefused():
+                self._add("refusals", own)
+            case events.PairUnavailable():
+                self._add("unavailable", own)
+            case events.OversizeMessage():
+                self._add("oversize_messages", own)
+            case events.BacklogQueueRemoved():
+                self._add("backlog_queue_removals", own)
+            case events.ClientFaulted(side=side):
+                self._add("client_faults", (event.pair, side))
+            case _:
+                pass  # the status has the rest
+
+    def _add(self, name: str, labels: tuple[str, ...], amount: float = 1) -> None:
+        self._metrics[f"pairbus_{name}"].labels(*labels).inc(amount)
+
+    def _observe(self, name: str, labels: tuple[str, ...], value: float) -> None:
+        self._metrics[f"pairbus_{name}"].labels(*labels).observe(value)

@@ -75,11 +75,13 @@ def read_client(status: Mapping[str, Any], now: dt.datetime) -> Row:
         "host": status.get("host"),
         "pid": status.get("pid"),
         "primary_namespace": status.get("primary_namespace"),
+        "primary": status.get("primary"),
         "secondary": status.get("secondary"),
         "state": state,
         "updated_at": status.get("updated_at"),
         "is_stale": state == "open" and (seconds is None or seconds > STALE_AFTER),
         "ledger_problem": status.get("ledger_problem"),
+        "ledger_dropped_rows": status.get("ledger_dropped_rows") or 0,
         "entities": list(status.get("entities") or ()),
         "backlog_queues": list(status.get("backlog_queues") or ()),
     }
