@@ -18,9 +18,6 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any, Literal
 
-STEP = 65536
-"""Bytes that one billable operation carries: 96 KB are two operations."""
-
 STAGES = (
     "send_primary",
     "send_backlog",
@@ -47,11 +44,6 @@ MONTH_HOURS = 730
 
 class PriceError(ValueError):
     """A price list is not usable: one line that says where the hole is."""
-
-
-def billable(size: int) -> int:
-    """Return how many operations one message of `size` bytes counts as: one for each 64 KB."""
-    return max(1, -(-size // STEP))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ replaced whole at each transition and every five seconds, removed at close.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import os
@@ -19,6 +18,8 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from pairbus.names import write_atomically
 
 __all__ = ["BacklogQueueStatus", "Counts", "EntityStatus", "PairStatus"]
 
@@ -175,7 +176,8 @@ class StatusFile:
         try:
             data = json.dumps(self._snapshot().as_dict()).encode()
             if self._path is not None:
-                _replace(self._path, data)
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                write_atomically(self._path, data)
             elif self._write_remote is not None:
                 self._write_remote(self._name, data)
             self._complained = False
@@ -184,16 +186,3 @@ class StatusFile:
             if not self._complained and not isinstance(error, RuntimeError):
                 logger.warning("status file %s could not be written: %s", self._name, error)
                 self._complained = True
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """Replace a file whole; a disk that is full keeps no half of it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        temporary.write_bytes(data)
-        temporary.replace(path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise

@@ -23,7 +23,7 @@ from pairbus.client import (
     SasToken,
 )
 from pairbus.client.auth import CredentialTokens, provider_of
-from pairbus.client.endpoint import parse_connection_string, parse_endpoint
+from pairbus.client.endpoint import endpoint_of
 from pairbus.client.transport import Transport
 
 
@@ -291,7 +291,7 @@ def test_ready_signatures_are_used_until_they_expire():
     assert token.expires_on == 1700000000
     assert "s3cret" in token.token("x").text
     assert "s3cret" not in f"{token!r}{token.token('x')!r}"
-    _, provider, entity = parse_connection_string(
+    _, provider, entity = endpoint_of(
         "Endpoint=sb://h/;SharedAccessSignature=SharedAccessSignature sr=a&sig=b&se=5;EntityPath=q"
     )
     assert isinstance(provider, SasToken)
@@ -313,11 +313,28 @@ def test_credentials_are_recognised():
         LeanConnection()
 
 
-def test_endpoints_are_read_as_the_sdk_reads_them():
-    assert parse_endpoint("contoso.servicebus.windows.net").authority.startswith("contoso.")
-    assert parse_endpoint("sb://127.0.0.1", emulator=True).port == 5672
-    with pytest.raises(ValueError, match="host"):
-        parse_endpoint("sb:///")
+KEY = "SharedAccessKeyName=n;SharedAccessKey=k"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (f"Endpoint=contoso.servicebus.windows.net;{KEY}",
+         ("contoso.servicebus.windows.net", 5671, True, "contoso.servicebus.windows.net")),
+        (f"Endpoint=sb://Contoso.example:99/;{KEY}",
+         ("contoso.example", 5671, True, "contoso.example")),
+        (f"Endpoint=sb://127.0.0.1;{KEY};UseDevelopmentEmulator=true",
+         ("127.0.0.1", 5672, False, "127.0.0.1")),
+        (f"Endpoint=sb://[::1]:5999/;{KEY};UseDevelopmentEmulator=true",
+         ("::1", 5999, False, "[::1]:5999")),
+        (f"Endpoint=sb://[::1]/;{KEY}", ("::1", 5671, True, "[::1]")),
+    ],
+)  # fmt: skip
+def test_endpoint_is_read_from_a_connection_string(text, expected):
+    endpoint, provider, entity = endpoint_of(text)
+    assert (endpoint.host, endpoint.port, endpoint.tls, endpoint.authority) == expected
+    assert isinstance(provider, SasKey)
+    assert entity is None
 
 
 def test_connecting_is_bounded_in_time():

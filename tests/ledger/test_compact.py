@@ -90,7 +90,7 @@ def test_a_crash_while_the_new_file_is_written_changes_nothing(tmp_path, monkeyp
     write(tmp_path, clients=3, minutes=3)
     before = rows(tmp_path, "messages")
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "rename", lambda *a: (_ for _ in ()).throw(OSError("no space")))
+        patch.setattr(Path, "replace", lambda *a: (_ for _ in ()).throw(OSError("no space")))
         with pytest.raises(OSError, match="no space"):
             compact(str(tmp_path))
     assert rows(tmp_path, "messages") == before

@@ -6,7 +6,7 @@ from click.testing import CliRunner
 
 from pairbus.cli.options import ledger_option, pair_options
 from pairbus.monitoring.configuration import resolve_pair
-from pairbus.monitoring.endpoints import ConfigurationError, Pair, namespace_of
+from pairbus.monitoring.endpoints import ConfigurationError, Pair
 
 CS = "Endpoint=sb://{0}.servicebus.windows.net/;SharedAccessKeyName=k;SharedAccessKey=s3cr3t="
 
@@ -152,19 +152,6 @@ def test_mistake_in_a_connection_string_is_told_with_its_place(text):
 def test_secret_never_shows_in_a_pair():
     pair = resolve_pair(primary=CS.format("contoso"))
     assert "s3cr3t" not in f"{pair} {pair!r} {pair.primary} {pair.primary!r}"
-
-
-@pytest.mark.parametrize(
-    ("host", "name"),
-    [
-        ("contoso.servicebus.windows.net", "contoso"),
-        ("127.0.0.1:5672", None),
-        ("localhost", None),
-        ("10.0.0.1", None),
-    ],
-)
-def test_namespace_is_the_first_label_of_a_host_name(host, name):
-    assert namespace_of(host) == name
 
 
 def test_decorators_hand_the_command_what_it_needs(clean, monkeypatch):

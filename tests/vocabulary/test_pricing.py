@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairbus.pricing import PriceError, Rules, billable, hourly_prices, parse_prices
+from pairbus.names import billable
+from pairbus.pricing import PriceError, Rules, hourly_prices, parse_prices
 from pairbus.reports.estimate import Workload, estimate
 from pairbus.reports.prices import load_prices, shipped
 

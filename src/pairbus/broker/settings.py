@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from pairbus.names import format_connection_string, join_host
+
 DEFAULT_KEY_NAME = "RootManageSharedAccessKey"
 #: The official emulator's key, known to everybody: accepted on loopback addresses only.
 WELL_KNOWN_KEY = "SAS_KEY_VALUE"
@@ -98,7 +100,9 @@ class BrokerSettings:
 
     def connection_string(self, port: int) -> str:
         """Return the connection string of the namespace that listens on `port`."""
-        return (
-            f"Endpoint=sb://{self.reachable_host}:{port};SharedAccessKeyName={self.key_name};"
-            f"SharedAccessKey={self.shared_access_key};UseDevelopmentEmulator=true"
+        return format_connection_string(
+            join_host(self.reachable_host, port),
+            key_name=self.key_name,
+            key=self.shared_access_key,
+            is_emulator=True,
         )

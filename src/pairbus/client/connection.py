@@ -28,12 +28,13 @@ from pairbus.amqp.events import Attached, Closed, Delivery, Detached, Disposed, 
 from pairbus.amqp.link import EndState, Session
 from pairbus.client.auth import provider_of
 from pairbus.client.cbs import TokenKeeper
-from pairbus.client.endpoint import AMQP_PORT, AMQPS_PORT, Endpoint, parse_connection_string
+from pairbus.client.endpoint import Endpoint, endpoint_of
 from pairbus.client.errors import ConnectionLostError, OperationTimeoutError
 from pairbus.client.management import LeanManagement
 from pairbus.client.receiver import LeanReceiver, Mode
 from pairbus.client.sender import LeanSender
 from pairbus.client.transport import Transport
+from pairbus.names import AMQP_PORT, AMQPS_PORT, join_host
 
 _IDLE_TIME_OUT = 240.0  # seconds; Service Bus closes at this silence too
 
@@ -76,10 +77,10 @@ class LeanConnection:
             idle_time_out: seconds of silence after which the peer counts as gone.
         """
         if connection_string is not None:
-            self.endpoint, provider, self.entity_path = parse_connection_string(connection_string)
+            self.endpoint, provider, self.entity_path = endpoint_of(connection_string)
         elif host is not None:
             port = port or (AMQPS_PORT if tls else AMQP_PORT)
-            authority = host if port in (AMQPS_PORT, AMQP_PORT) else f"{host}:{port}"
+            authority = join_host(host, None if port in (AMQPS_PORT, AMQP_PORT) else port)
             self.endpoint = Endpoint(host, port, tls, authority)
             provider = provider_of(credential)
             self.entity_path = None

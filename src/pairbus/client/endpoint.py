@@ -1,13 +1,13 @@
-"""Where a namespace is, and with what key: connection strings as the SDK reads them."""
+"""Where a namespace is and how to authenticate there, from a connection string."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from urllib.parse import urlsplit
 
 from pairbus.client.auth import SasKey, SasToken, TokenProvider
+from pairbus.names import AMQP_PORT, AMQPS_PORT, join_host, parse_connection_string
 
-AMQP_PORT, AMQPS_PORT = 5672, 5671
+__all__ = ["Endpoint", "endpoint_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,46 +28,23 @@ class Endpoint:
         return f"amqps://{self.authority}/{entity}"
 
 
-def parse_connection_string(text: str) -> tuple[Endpoint, TokenProvider, str | None]:
-    """The endpoint, the key or signature, and the entity path if one is named.
+def endpoint_of(text: str) -> tuple[Endpoint, TokenProvider, str | None]:
+    """The endpoint, the key or signature, and the entity path of a connection string.
 
-    As in the SDK: emulator mode is exactly `UseDevelopmentEmulator=true`; only there is the port
-    kept (5672 if none) and the connection not encrypted.
+    Only in emulator mode is the port kept (5672 if none) and the connection not encrypted.
 
     Raises:
         ValueError: something is missing; the message names it, and holds no secret.
     """
-    fields: dict[str, str] = {}
-    for part in text.strip().rstrip(";").split(";"):
-        name, separator, value = part.partition("=")
-        if not separator:
-            raise ValueError("connection string: a part has no '='")
-        fields[name.strip().lower()] = value.strip()
-    if "endpoint" not in fields:
-        raise ValueError("connection string: Endpoint is missing")
-    endpoint = parse_endpoint(
-        fields["endpoint"], emulator=fields.get("usedevelopmentemulator") == "true"
-    )
-    credential: TokenProvider
-    if "sharedaccesssignature" in fields:
-        credential = SasToken(fields["sharedaccesssignature"])
-    elif "sharedaccesskeyname" in fields and "sharedaccesskey" in fields:
-        credential = SasKey(fields["sharedaccesskeyname"], fields["sharedaccesskey"])
+    parts = parse_connection_string(text)
+    parts.require_credential()
+    if parts.is_emulator:
+        endpoint = Endpoint(parts.host, parts.port or AMQP_PORT, False, parts.authority)
     else:
-        raise ValueError(
-            "connection string: SharedAccessKeyName and SharedAccessKey, or "
-            "SharedAccessSignature, are missing"
-        )
-    return endpoint, credential, fields.get("entitypath")
-
-
-def parse_endpoint(text: str, *, emulator: bool = False) -> Endpoint:
-    """The endpoint of `sb://host[:port]/` or a bare host name."""
-    split = urlsplit(text if "//" in text else f"sb://{text}")
-    host = split.hostname
-    if not host:
-        raise ValueError("connection string: Endpoint names no host")
-    if emulator:
-        authority = split.netloc.rpartition("@")[2]
-        return Endpoint(host, split.port or AMQP_PORT, False, authority)
-    return Endpoint(host, AMQPS_PORT, True, host)
+        endpoint = Endpoint(parts.host, AMQPS_PORT, True, join_host(parts.host))
+    credential: TokenProvider
+    if parts.signature is not None:
+        credential = SasToken(parts.signature)
+    else:
+        credential = SasKey(parts.key_name or "", parts.key or "")
+    return endpoint, credential, parts.entity_path

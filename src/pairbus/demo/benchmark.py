@@ -73,6 +73,7 @@ def per_second(count: int, send: Callable[[], None]) -> float:
 def drain(primary: Any, secondary: Any) -> float:
     """Move the backlog to its destination: receive, send, complete, page by page."""
     from pairbus.client import LeanConnection
+    from pairbus.names import backlog_path
 
     moved = 0
     begun = time.perf_counter()
@@ -80,7 +81,7 @@ def drain(primary: Any, secondary: Any) -> float:
         LeanConnection(secondary.connection_string) as source,
         LeanConnection(primary.connection_string) as target,
     ):
-        receiver = source.receiver("contoso/x-servicebus-transfer/0")
+        receiver = source.receiver(backlog_path("contoso", 0))
         sender = target.sender(QUEUE)
         while page := receiver.receive_now(500, 8 << 20):
             sender.send_batch([message.payload for message in page])

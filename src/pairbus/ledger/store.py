@@ -9,13 +9,13 @@ and its directory were synced.
 from __future__ import annotations
 
 import json
-import os
 import time
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pairbus.ledger.schema import VERSION
+from pairbus.names import sync_folder, write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -73,15 +73,15 @@ class Store:
         """Write a file that appears whole or not at all; on a local disk, durable on return."""
         folder, _, leaf = name.rpartition("/")
         self._ensure(folder)
+        if self._local:
+            write_atomically(self.path(name), data, sync=True)
+            return
         # no `.parquet` at the end: a reader that globs must not find it either
         temporary = f"{folder}/_{leaf}.{uuid.uuid4().hex[:8]}.tmp".lstrip("/")
         try:
-            if self._local:
-                _write_local(self.path(temporary), self.path(name), data)
-            else:
-                with self._fs.open_output_stream(self.path(temporary)) as stream:
-                    stream.write(data)
-                self._fs.move(self.path(temporary), self.path(name))
+            with self._fs.open_output_stream(self.path(temporary)) as stream:
+                stream.write(data)
+            self._fs.move(self.path(temporary), self.path(name))
         except BaseException:
             self._discard(temporary)
             raise
@@ -180,7 +180,7 @@ class Store:
             return
         self._fs.create_dir(self.path(folder), recursive=True)
         if self._local:
-            _sync_directory(Path(self.path(folder)).parent)
+            sync_folder(Path(self.path(folder)).parent)
         self._made.add(folder)
 
     def _discard(self, name: str) -> None:
@@ -209,23 +209,6 @@ def _resolve(location: str, filesystem: pafs.FileSystem | None) -> tuple[pafs.Fi
         text = _first_line(exc).replace(location, shown(location))
         raise LedgerError(f"{shown(location)}: {text}") from None
     return fs, str(root).rstrip("/")
-
-
-def _write_local(temporary: str, final: str, data: bytes | pa.Buffer) -> None:
-    with Path(temporary).open("wb") as file:
-        file.write(memoryview(data))
-        file.flush()
-        os.fsync(file.fileno())
-    Path(temporary).rename(final)
-    _sync_directory(Path(final).parent)
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _first_line(exc: BaseException) -> str:

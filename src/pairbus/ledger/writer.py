@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from pairbus.ledger import files
 from pairbus.ledger.store import LedgerError, Store, shown
-from pairbus.pricing import STEP
+from pairbus.names import billable as operations
+from pairbus.names import namespace_or_host
 
 if TYPE_CHECKING:
     import pyarrow.fs as pafs
@@ -107,9 +108,8 @@ class LedgerWriter:
                 counted from the mean size, which is right for messages of one size.
             calls: how many calls this stands for.
         """
-        steps = -(-size // STEP) or 1
         if billable is None:
-            billable = messages * (-(-size // (messages * STEP)) or 1) if messages else calls
+            billable = messages * operations(-(-size // messages)) if messages else calls
         key = (namespace, entity, stage, operation, -(-billable // messages) if messages else 1)
         minute = int(self._clock() // 60)
         with self._lock:
@@ -122,7 +122,7 @@ class LedgerWriter:
             row[1] += messages
             row[2] += size
             row[3] += billable
-            row[4] += max(calls, steps)
+            row[4] += max(calls, operations(size))
             if self._thread is None:
                 self._start()
 
@@ -225,7 +225,7 @@ class LedgerWriter:
                     "operations",
                     {
                         "minute": minute * 60_000_000,
-                        "namespace": namespace_name(namespace),
+                        "namespace": namespace_or_host(namespace),
                         "entity": entity,
                         "stage": stage,
                         "operation": operation,
@@ -290,13 +290,6 @@ def write_rows(store: Store, table: str, rows: list[dict[str, Any]]) -> str:
     name = f"{table}/{safe_name(first['writer'])}-{first['sequence']:012d}-{len(rows)}.parquet"
     store.write_whole(name, data)
     return name
-
-
-def namespace_name(host: str) -> str:
-    """Return a namespace's name: the first label of its host name; an address stays as it is."""
-    name, _, port = host.rpartition(":") if ":" in host else (host, "", "")
-    label, dot, _ = name.partition(".")
-    return host if port or not dot or name.replace(".", "").isdigit() else label
 
 
 def safe_name(text: str) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pairbus.envelope.aliases import PATH, SESSION_ID
 from pairbus.monitoring.endpoints import ConfigurationError, Pair
 from pairbus.monitoring.sources import queue_number
-from pairbus.pairing.core.rotation import backlog_path
+from pairbus.names import backlog_path, backlog_prefix, parse_backlog_path
 
 if TYPE_CHECKING:
     from azure.servicebus.management import ServiceBusAdministrationClient
@@ -57,11 +57,11 @@ def resolve(pair: Pair, queue: str) -> str:
     Raises:
         ConfigurationError: it is not a backlog queue of this pair.
     """
-    prefix = path_of(pair, 0)[:-1]
+    prefix = backlog_prefix(pair.primary_namespace.lower())
     if queue.isdigit():
-        return prefix + str(int(queue))
-    number = queue.lower().removeprefix(prefix)
-    if queue.lower() == number or not number.isdigit():
+        return path_of(pair, int(queue))
+    backlog = parse_backlog_path(queue)
+    if backlog is None or backlog[0].lower() != pair.primary_namespace.lower():
         raise ConfigurationError(
             f"{queue} is not a backlog queue of {pair.primary_namespace}",
             f"a number, or a path such as {prefix}0",
@@ -71,7 +71,7 @@ def resolve(pair: Pair, queue: str) -> str:
 
 def find(pair: Pair) -> list[BacklogQueue]:
     """Return all backlog queues of the primary in the secondary, by number, unused ones too."""
-    prefix = path_of(pair, 0)[:-1]
+    prefix = backlog_prefix(pair.primary_namespace.lower())
     with pair.secondary_admin() as admin:
         found = [
             BacklogQueue(

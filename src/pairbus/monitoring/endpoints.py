@@ -8,13 +8,18 @@ when it is asked for, with the options and variables that provide it.
 import contextlib
 import dataclasses
 import importlib
-import ipaddress
 import os
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from pairbus.monitoring.formatting import mask, one_line
+from pairbus.names import (
+    ConnectionString,
+    is_connection_string,
+    namespace_from_host,
+    parse_connection_string,
+)
 
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusClient
@@ -43,23 +48,36 @@ class Endpoint:
     @property
     def is_connection_string(self) -> bool:
         """Whether this is a connection string (else a host name)."""
-        return "endpoint=" in self.value.lower()
+        return is_connection_string(self.value)
 
     @property
     def is_emulator(self) -> bool:
-        """Whether this is an emulator, as the SDK decides it: only the value `true` counts."""
-        return bool(re.search(r"(^|;)\s*UseDevelopmentEmulator=true\s*(;|$)", self.value))
+        """Whether this is an emulator, such as the embedded broker."""
+        parts = self._parts()
+        return parts is not None and parts.is_emulator
 
     @property
     def host(self) -> str:
         """Host name, with its port where one is given."""
-        match = re.search(r"endpoint=\w+://([^/;]+)", self.value, re.IGNORECASE)
-        return match[1] if match else self.value
+        if not self.is_connection_string:
+            return self.value
+        parts = self._parts()
+        return parts.authority if parts is not None else "(malformed connection string)"
 
     @property
     def namespace(self) -> str | None:
         """First label of the host name; None where the host is an address."""
-        return namespace_of(self.host)
+        try:
+            return namespace_from_host(self.host)
+        except ValueError:
+            return None
+
+    def _parts(self) -> ConnectionString | None:
+        """The parts of the connection string; None for a host or a malformed string."""
+        try:
+            return parse_connection_string(self.value) if self.is_connection_string else None
+        except ValueError:
+            return None
 
     def __str__(self) -> str:
         return mask(self.value)
@@ -203,21 +221,10 @@ class Pair:
         return ConfigurationError(message, hint)
 
 
-def namespace_of(host: str) -> str | None:
-    """Return the first label of a host name; None for an address or a name of one label."""
-    name = host.split(":")[0].strip("[]")
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        label, dot, _ = name.partition(".")
-        return label if dot else None
-    return None
-
-
 def endpoint_of(value: str, *, source: str, credential: str = "") -> Endpoint:
     """Read one namespace: a connection string, a variable's name, or a host with a credential."""
     value = value.strip()
-    if "endpoint=" in value.lower():
+    if is_connection_string(value):
         return Endpoint(value, credential, source)
     if "." in value or ":" in value:
         return Endpoint(value, credential, source)

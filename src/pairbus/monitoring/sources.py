@@ -15,6 +15,7 @@ from typing import Any
 from pairbus.ledger.store import Store
 from pairbus.monitoring.endpoints import Endpoint
 from pairbus.monitoring.formatting import one_line
+from pairbus.names import backlog_prefix
 from pairbus.syphon.control_files import StateDir
 
 Row = dict[str, Any]
@@ -102,7 +103,7 @@ class BacklogSource:
 
     def __init__(self, secondary: Endpoint, primary_namespace: str) -> None:
         self._endpoint = secondary
-        self._prefix = f"{primary_namespace}/x-servicebus-transfer/".lower()
+        self._prefix = backlog_prefix(primary_namespace).lower()
         self._admin: Any = None
         self._client: Any = None
         self._receivers: dict[str, Any] = {}

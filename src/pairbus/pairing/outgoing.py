@@ -28,9 +28,9 @@ from pairbus.envelope.aliases import (
     wrap_encoded,
     wrap_plain,
 )
+from pairbus.names import BILLING_STEP, billable
 from pairbus.pairing.sdk import internals as _sdk
 from pairbus.pairing.sdk.quick import encode_plain, encode_wrapped
-from pairbus.pricing import STEP, billable
 
 __all__ = ["BACKLOG_LIMIT", "Chunk", "Outgoing", "PairedMessageBatch", "pack", "prepare"]
 
@@ -63,7 +63,7 @@ class Outgoing:
     @property
     def billable(self) -> int:
         """How many operations the service charges: one for each message and 64 KB of it."""
-        if self.size <= STEP or len(self.originals) < 2:
+        if self.size <= BILLING_STEP or len(self.originals) < 2:
             return max(len(self.originals), billable(self.size))
         return sum(billable(rough_size(message)) for message in self.originals)
 

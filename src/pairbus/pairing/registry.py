@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import threading
 import weakref
 from typing import Any
 
 from pairbus.exceptions import PairingError
+from pairbus.names import namespace_from_host
 from pairbus.options import check_namespace_name
 
 _lock = threading.Lock()
@@ -64,15 +64,10 @@ def namespace_of(client: Any, option: str | None) -> str:
     if option is not None:
         return check_namespace_name(option)
     host = _host(client)
-    name = host.rsplit(":", 1)[0] if host.count(":") == 1 else host
-    try:
-        ipaddress.ip_address(name.strip("[]"))
-        is_address = True
-    except ValueError:
-        is_address = name == "localhost"
-    if is_address:
+    name = namespace_from_host(host)
+    if name is None:
         raise PairingError(
             f"The primary's host, {host}, is an address and names no namespace: "
             "give the option primary_namespace."
         )
-    return check_namespace_name(name.split(".", 1)[0])
+    return check_namespace_name(name)

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 (the name that Spark users know)
 
+from pairbus.names import BILLING_STEP
 from pairbus.pricing import (
     GB,
     MILLION,
     SEND_STAGES,
-    STEP,
     TRANSFER_STAGES,
     PriceList,
     Rules,
@@ -39,6 +39,11 @@ MONEY = "decimal(38,12)"
 # wider than they need be: counts and bytes to 10^15, the price of one below 100.
 COUNT = "decimal(15,0)"
 EACH = "decimal(22,20)"
+
+
+def billable_column(size: Column) -> Column:
+    """`pairbus.names.billable` as an expression of Spark: operations of a message of that size."""
+    return F.greatest(F.lit(1), F.ceil(size / F.lit(BILLING_STEP)))
 
 
 def billed(operations: DataFrame, rules: Rules) -> DataFrame:
@@ -102,7 +107,7 @@ def derived(messages: DataFrame, subscriptions: Mapping[str, int] | None = None)
     copies = F.lit(1)
     for topic, number in (subscriptions or {}).items():
         copies = F.when(F.lower("destination") == topic.lower(), F.lit(number)).otherwise(copies)
-    step = F.greatest(F.lit(1), F.ceil(F.coalesce(F.col("size"), F.lit(0)) / F.lit(STEP)))
+    step = billable_column(F.coalesce(F.col("size"), F.lit(0)))
     sums = (
         messages.where(F.col("event") == "forwarded")
         .select(

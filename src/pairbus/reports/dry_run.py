@@ -8,7 +8,8 @@ the backlog (the application's own receives) is in `pairbus cost estimate`.
 from typing import TYPE_CHECKING, Any
 
 from pairbus.options import SyphonOptions
-from pairbus.pricing import STEP, PriceList, Rules
+from pairbus.pricing import PriceList, Rules
+from pairbus.reports.cost_job import billable_column
 from pairbus.spark.restore import DELIVER, restore
 from pairbus.spark.setup import Setup
 
@@ -67,7 +68,7 @@ def dry_run(
             .agg(
                 F.count("*").alias("messages"),
                 F.sum("size").alias("bytes"),
-                F.sum(F.greatest(F.lit(1), F.ceil(F.col("size") / STEP))).alias("steps"),
+                F.sum(billable_column(F.col("size"))).alias("steps"),
             )
             .orderBy("verdict", "destination", "reason")
             .collect()

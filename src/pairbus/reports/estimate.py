@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from pairbus.pricing import MONTH_HOURS, PriceList, Rules, billable
+from pairbus.names import billable
+from pairbus.pricing import MONTH_HOURS, PriceList, Rules
 
 ALIASES = 200
 """Bytes that the envelope's application properties add to a message, typically."""

@@ -9,6 +9,7 @@ from html import escape
 from importlib import resources
 from typing import TYPE_CHECKING
 
+from pairbus.names import parse_backlog_path
 from pairbus.reports import charts
 
 if TYPE_CHECKING:
@@ -193,8 +194,8 @@ def _path(line: Line) -> str:
 def _short(line: Line) -> str:
     """Return an entity's name so that what tells it from the others is in front."""
     namespace, entity = line.name
-    owner, transfer, number = entity.partition("/x-servicebus-transfer/")
-    return f"backlog {number} of {owner}" if transfer else f"{entity}, {namespace}"
+    backlog = parse_backlog_path(entity)
+    return f"backlog {backlog[1]} of {backlog[0]}" if backlog else f"{entity}, {namespace}"
 
 
 def _hour(line: Line) -> str:

@@ -16,6 +16,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from pairbus.names import write_atomically
+
 MINIMUM = 17
 
 _SHIM = """#!/bin/sh
@@ -40,10 +42,7 @@ def ensure_java() -> str:
     text = _SHIM.format(java=shlex.quote(str(java)))
     if not shim.is_file() or shim.read_text() != text:
         shim.parent.mkdir(parents=True, exist_ok=True)
-        fresh = shim.with_name(f"java.{os.getpid()}")
-        fresh.write_text(text)
-        fresh.chmod(0o755)
-        fresh.replace(shim)
+        write_atomically(shim, text, mode=0o755)
     return str(home)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import InputPartition
 
 from pairbus.envelope.encoded import open_message
-from pairbus.pricing import STEP, billable
+from pairbus.names import BILLING_STEP, billable
 from pairbus.spark.options import ConnectorOptions
 from pairbus.spark.rows import RowMaker
 from pairbus.spark.schema import select
@@ -138,7 +138,7 @@ def receive(options: ConnectorOptions, partition: ReceivePartition) -> "Iterator
             used = [len(payload) for _, payload in got]
             count += len(got)
             size += sum(used)
-            steps += sum([billable(n) for n in used]) if max(used) > STEP else len(used)
+            steps += sum([billable(n) for n in used]) if max(used) > BILLING_STEP else len(used)
             left -= len(got)
             room -= sum(used)
             yield maker.batch_of(queue, now, got, opened)

@@ -15,6 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pairbus.exceptions import SyphonError
+from pairbus.names import (
+    backlog_paths,
+    is_connection_string,
+    namespace_from_host,
+    namespace_or_host,
+    parse_connection_string,
+)
 from pairbus.options import SyphonOptions
 from pairbus.spark.options import Target
 
@@ -90,10 +97,12 @@ class Setup:
             primary, secondary = (replace(t, ca_file=trusted) for t in (primary, secondary))
         if primary_host.lower() == secondary_host.lower():
             raise SyphonError(f"primary and secondary are the same namespace: {primary_host}")
-        name = options.primary_namespace or _first_label(primary_host)
-        queues = tuple(
-            f"{name}/x-servicebus-transfer/{n}" for n in range(options.backlog_queue_count)
-        )
+        name = options.primary_namespace or namespace_from_host(primary_host)
+        if name is None:
+            raise SyphonError(
+                f"the primary's host {primary_host} is an address: name it with primary_namespace"
+            )
+        queues = tuple(backlog_paths(name, options.backlog_queue_count))
         place = options.checkpoint or default_checkpoint(name, secondary_host)
         checkpoint = Path(place).expanduser().absolute()
         try:
@@ -127,8 +136,7 @@ class Setup:
     @property
     def secondary_name(self) -> str:
         """The secondary's name: the first label of its host, or the host where it is an address."""
-        label = self.secondary_host.partition(":")[0].partition(".")[0]
-        return self.secondary_host if label.isdigit() or label == "localhost" else label
+        return namespace_or_host(self.secondary_host)
 
     def source_options(self, bounds: Bounds, *, partitions: int, now: float) -> dict[str, str]:
         """Options of the source over all backlog queues."""
@@ -184,7 +192,7 @@ class Setup:
 def _endpoint(role: str, value: str, host: str | None) -> tuple[Target, str]:
     """A connection string, the name of a variable that holds one, or a credential factory."""
     value = value.strip()
-    if "endpoint=" in value.lower():
+    if is_connection_string(value):
         return Target(reference=value), _host_of(role, value)
     if _VARIABLE.match(value):
         text = os.environ.get(value, "").strip()
@@ -205,19 +213,10 @@ def _endpoint(role: str, value: str, host: str | None) -> tuple[Target, str]:
 
 
 def _host_of(role: str, text: str) -> str:
-    match = re.search(r"endpoint=\w+://([^/;]+)", text, re.IGNORECASE)
-    if not match:
-        raise SyphonError(f"{role}: the connection string has no Endpoint")
-    return match[1]
-
-
-def _first_label(host: str) -> str:
-    name = host.partition(":")[0]
-    if re.fullmatch(r"[\d.]+|localhost|\[.*", name):
-        raise SyphonError(
-            f"the primary's host {host} is an address: say its name with primary_namespace"
-        )
-    return name.partition(".")[0]
+    try:
+        return parse_connection_string(text).authority
+    except ValueError as exc:
+        raise SyphonError(f"{role}: {exc}") from None
 
 
 def _target_options(target: Target, prefix: str) -> dict[str, str]:

@@ -15,6 +15,7 @@ from pairbus.client.connection import LeanConnection
 from pairbus.client.management import LeanManagement
 from pairbus.client.receiver import LeanReceiver, Mode
 from pairbus.client.sender import LeanSender
+from pairbus.names import split_host
 from pairbus.spark.options import OptionError, Target
 
 __all__ = ["Pool", "open_connection", "settle_in"]
@@ -35,9 +36,9 @@ def open_connection(target: Target, timeout: float) -> LeanConnection:
     text = target.connection_string()
     if text is not None:
         return LeanConnection(text, **options)
-    host, _, port = target.host.partition(":")
-    if port:
-        options["port"] = int(port)
+    host, port = split_host(target.host)
+    if port is not None:
+        options["port"] = port
     return LeanConnection(host=host, credential=target.token_credential(), **options)
 
 

@@ -14,13 +14,13 @@ Every file is written whole: under a temporary name, then renamed.
 
 import contextlib
 import json
-import os
-import tempfile
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
+
+from pairbus.names import write_atomically
 
 __all__ = ["Control", "StateDir"]
 
@@ -147,11 +147,4 @@ def _rate(value: Any) -> float | None:
 
 
 def _write_whole(path: Path, data: Any) -> None:
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
-    try:
-        with os.fdopen(handle, "w") as file:
-            json.dump(data, file)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    write_atomically(path, json.dumps(data), mode=0o600)

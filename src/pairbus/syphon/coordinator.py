@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Protocol
 
-from pairbus.pricing import billable
+from pairbus.names import billable
 from pairbus.syphon.control_files import StateDir
 from pairbus.syphon.held import EVERYTHING, Held, WaitingRoom
 from pairbus.syphon.journal import Journal

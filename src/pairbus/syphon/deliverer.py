@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pairbus.envelope.encoded import compose
-from pairbus.pricing import STEP, billable
+from pairbus.names import BILLING_STEP, billable
 from pairbus.spark.restore import ORIGINAL
 from pairbus.syphon.backoff import Fault, LockBudget, halves, judge, plan
 from pairbus.syphon.batch import Rows
@@ -264,7 +264,7 @@ class Deliverer:
         if outcome.accepted:
             self._delivered.add(destination.lower())
             sizes = [len(message) for message in job.messages[job.batch.start : job.batch.stop]]
-            steps = len(sizes) if max(sizes) <= STEP else sum(map(billable, sizes))
+            steps = len(sizes) if max(sizes) <= BILLING_STEP else sum(map(billable, sizes))
             row = ("send_primary", destination, "send", len(sizes), sum(sizes), steps)
             self._count(self.names[0], *row)
             self._settle_later(_Settle(rows, job.rows(), "completed", "forwarded"))

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from pairbus.exceptions import SyphonError
+from pairbus.names import format_connection_string, parse_connection_string
 from pairbus.spark.setup import Setup
 from pairbus.syphon.control_files import StateDir
 from pairbus.syphon.progress import Progress, Remaining, state_of
@@ -109,7 +110,7 @@ class Monitor:
                 text = _as_connection_string(target.host, credential)
             if text is None:
                 self._admin = ServiceBusAdministrationClient(target.host, credential, **options)
-            elif "usedevelopmentemulator=true" in text.lower():
+            elif parse_connection_string(text).is_emulator:
                 from pairbus.administration import admin_client
 
                 self._admin = admin_client(text, **options)
@@ -269,12 +270,11 @@ class Monitor:
 
 def _as_connection_string(host: str, credential: Any) -> str | None:
     """The SDK's administration takes keys and signatures in this form alone."""
-    place = f"Endpoint=sb://{host}/"
     if hasattr(credential, "named_key"):
         name, key = credential.named_key
-        return f"{place};SharedAccessKeyName={name};SharedAccessKey={key}"
+        return format_connection_string(host, key_name=name, key=key)
     if hasattr(credential, "signature"):
-        return f"{place};SharedAccessSignature={credential.signature}"
+        return format_connection_string(host, signature=credential.signature)
     return None
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from pairbus.pricing import billable
+from pairbus.names import billable
 from pairbus.syphon.journal import Journal, Left
 
 if TYPE_CHECKING:

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from typing import TypeVar
 
-from pairbus.client.endpoint import parse_connection_string
 from pairbus.client.errors import (
     ConnectionLostError,
     LeanError,
@@ -20,6 +19,7 @@ from pairbus.client.errors import (
 )
 from pairbus.client.receiver import Mode
 from pairbus.client.sender import Posted
+from pairbus.names import namespace_or_host, parse_connection_string
 from pairbus.spark.options import Target
 from pairbus.syphon.connections import Pool, open_connection
 from pairbus.syphon.deliverer import Outcome
@@ -39,10 +39,7 @@ _BROKEN = (ConnectionLostError, LinkDetachedError, OperationTimeoutError)
 def namespace_of(target: Target) -> str:
     """The first label of the namespace's host, or the host where it is an address."""
     text = target.connection_string()
-    host = parse_connection_string(text)[0].authority if text else target.host
-    name = host.partition(":")[0]
-    label = name.partition(".")[0]
-    return host if label.isdigit() or label == "localhost" else label
+    return namespace_or_host(parse_connection_string(text).authority if text else target.host)
 
 
 def check(target: Target, entity: str, timeout: float = 10.0) -> LeanError | None:

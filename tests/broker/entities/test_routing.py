@@ -17,7 +17,7 @@ from pairbus.broker.entities.errors import (
     NotAllowedError,
     QuotaExceededError,
 )
-from pairbus.broker.entities.messages import PING_CONTENT_TYPE, IncomingMessage, Outcome
+from pairbus.broker.entities.messages import IncomingMessage, Outcome
 from pairbus.broker.entities.model import (
     CorrelationFilter,
     EntityStatus,
@@ -29,6 +29,7 @@ from pairbus.broker.entities.model import (
     TopicDescription,
     TrueFilter,
 )
+from pairbus.names import PING_CONTENT_TYPE
 from tests.broker.entities.kit import Bench, properties_of
 
 

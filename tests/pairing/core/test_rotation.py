@@ -4,17 +4,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pairbus.pairing.core.ping import PingSchedule
-from pairbus.pairing.core.rotation import Rotation, backlog_path, backlog_paths
+from pairbus.pairing.core.rotation import Rotation
 
 THREE = Rotation(("q/0", "q/1", "q/2"))
-
-
-def test_paths_carry_the_primarys_name():
-    assert backlog_path("contoso", 0) == "contoso/x-servicebus-transfer/0"
-    assert backlog_paths("contoso", 2) == [
-        "contoso/x-servicebus-transfer/0",
-        "contoso/x-servicebus-transfer/1",
-    ]
 
 
 def test_draw_decides_which_queue():

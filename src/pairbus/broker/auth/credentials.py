@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from pairbus.broker.auth.jwt import OWNER, RECEIVER, SENDER, make_jwt
+from pairbus.names import parse_connection_string
 
 if TYPE_CHECKING:
     from azure.core.credentials import AccessToken
@@ -25,11 +26,10 @@ class BrokerCredential:
     """
 
     def __init__(self, connection_string: str, *roles: str, lifetime: float = 3600.0) -> None:
-        fields = dict(part.split("=", 1) for part in connection_string.split(";") if "=" in part)
-        try:
-            self._key = fields["SharedAccessKey"]
-        except KeyError:
-            raise ValueError("the connection string has no SharedAccessKey") from None
+        key = parse_connection_string(connection_string).key
+        if key is None:
+            raise ValueError("connection string: SharedAccessKey is missing")
+        self._key = key
         self.roles = roles or (OWNER,)
         self.lifetime = lifetime
         self.calls = 0

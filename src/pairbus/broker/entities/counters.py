@@ -13,9 +13,6 @@ Kind = Literal[
     "deferred", "session", "admin",
 ]  # fmt: skip
 
-STEP = 65536
-"""Bytes that one operation carries."""
-
 
 class OperationCounts(NamedTuple):
     """What one entity did of one kind."""
@@ -24,11 +21,6 @@ class OperationCounts(NamedTuple):
     messages: int
     bytes: int
     billable: int
-
-
-def billable(size: int) -> int:
-    """How many operations a message of *size* bytes is."""
-    return 1 if size <= STEP else -(-size // STEP)
 
 
 class OperationCounter:

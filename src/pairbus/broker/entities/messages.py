@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 if TYPE_CHECKING:
     from pairbus.broker.entities.errors import BrokerError
 
-PING_CONTENT_TYPE = "application/vnd.ms-servicebus-ping"
 """A message of this content type asks whether the entity takes messages, and goes nowhere."""
 
 NEVER = 1 << 62

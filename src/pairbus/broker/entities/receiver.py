@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from pairbus.broker.entities.counters import STEP, billable
 from pairbus.broker.entities.errors import BrokerError, MessageLockLostError, SessionLockLostError
 from pairbus.broker.entities.messages import Delivery, Outcome, ReceiverHost, SessionInfo
+from pairbus.names import BILLING_STEP, billable
 
 if TYPE_CHECKING:
     from pairbus.broker.entities.queue import Queue
@@ -87,7 +87,7 @@ class Receiver:
         self._granted_unserved = False
         sizes = [delivery.message.size for delivery in deliveries]
         size = sum(sizes)
-        units = len(sizes) if max(sizes) <= STEP else sum(map(billable, sizes))
+        units = len(sizes) if max(sizes) <= BILLING_STEP else sum(map(billable, sizes))
         self.queue.accessed = now
         context = self.queue.context
         context.operations.add(self.queue.path, "receive", 1, len(deliveries), size, units)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pairbus.amqp.errors import ProtocolError
 from pairbus.broker.entities.contents import View, message_id_of, set_properties
 from pairbus.broker.entities.context import Context
-from pairbus.broker.entities.counters import STEP, Kind, billable
+from pairbus.broker.entities.counters import Kind
 from pairbus.broker.entities.entity import Entity, QueueEntity, TopicEntity
 from pairbus.broker.entities.errors import (
     ArgumentError,
@@ -20,12 +20,12 @@ from pairbus.broker.entities.errors import (
 from pairbus.broker.entities.messages import (
     ACTIVE,
     NEVER,
-    PING_CONTENT_TYPE,
     IncomingMessage,
     StoredMessage,
 )
 from pairbus.broker.entities.queue import SERVE, Queue
 from pairbus.broker.filters.values import FilterError
+from pairbus.names import BILLING_STEP, PING_CONTENT_TYPE, billable
 
 MAX_HOPS = 4
 MAX_ID_LENGTH = 128
@@ -92,7 +92,7 @@ class Router:
         for message in incoming:
             size = message.size
             total += size
-            if size > STEP:
+            if size > BILLING_STEP:
                 units += billable(size) - 1
                 if size > limit:
                     raise MessageSizeExceededError(

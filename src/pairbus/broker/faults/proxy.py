@@ -7,9 +7,16 @@ import socket
 import threading
 from types import TracebackType
 from typing import Any
-from urllib.parse import urlsplit
 
 from pairbus.broker.server.listener import abort_with_reset
+from pairbus.names import (
+    AMQP_PORT,
+    is_connection_string,
+    join_host,
+    parse_connection_string,
+    replace_endpoint,
+    split_host,
+)
 
 MODES = ("pass", "refuse", "reset", "stall", "deaf", "slow", "cut")
 
@@ -33,13 +40,10 @@ class FaultProxy:
 
     def __init__(self, target: str, *, host: str = "127.0.0.1", latency: float = 0.05) -> None:
         self._target_string = target
-        if "Endpoint=" in target:
-            endpoint = next(p for p in target.split(";") if p.startswith("Endpoint="))
-            parts = urlsplit(endpoint.partition("=")[2])
-            self.target = (parts.hostname or "127.0.0.1", parts.port or 5672)
-        else:
-            name, _, port = target.rpartition(":")
-            self.target = (name, int(port))
+        if is_connection_string(target):
+            target = parse_connection_string(target).authority
+        name, port = split_host(target)
+        self.target = (name, port or AMQP_PORT)
         self.host = host
         self.port = 0
         self.latency = latency
@@ -86,16 +90,12 @@ class FaultProxy:
     @property
     def address(self) -> str:
         """The proxy's "host:port"."""
-        return f"{self.host}:{self.port}"
+        return join_host(self.host, self.port)
 
     @property
     def connection_string(self) -> str:
         """The target's connection string, by way of the proxy."""
-        parts = [
-            f"Endpoint=sb://{self.address}" if part.startswith("Endpoint=") else part
-            for part in self._target_string.split(";")
-        ]
-        return ";".join(parts)
+        return replace_endpoint(self._target_string, self.address)
 
     @property
     def mode(self) -> str:

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from pairbus.broker.entities.context import Budget, Context
-from pairbus.broker.entities.counters import Kind, OperationCounter, billable
+from pairbus.broker.entities.counters import Kind, OperationCounter
 from pairbus.broker.entities.entity import TopicEntity
 from pairbus.broker.entities.errors import (
     ArgumentError,
@@ -46,6 +46,7 @@ from pairbus.broker.namespace.committer import Committer, NoStore, log
 from pairbus.broker.namespace.restore import restore
 from pairbus.broker.namespace.timer import DeadlineTimer
 from pairbus.broker.store.store import Store
+from pairbus.names import billable
 
 PEEK_BYTES = 1024 * 1024
 """Bytes that one peek answers at most (but always one message)."""

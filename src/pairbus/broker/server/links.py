@@ -27,10 +27,10 @@ from pairbus.broker.entities.errors import (
     MessageSizeExceededError,
     StoreError,
 )
-from pairbus.broker.entities.messages import PING_CONTENT_TYPE
 from pairbus.broker.entities.model import AccessRight
 from pairbus.broker.faults.faults import Fault
 from pairbus.broker.server.incoming import BATCH_FORMAT, read_batch, read_message
+from pairbus.names import PING_CONTENT_TYPE
 
 if TYPE_CHECKING:
     from pairbus.broker.server.connection import AmqpConnection

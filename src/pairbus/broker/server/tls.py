@@ -9,6 +9,8 @@ import ssl
 import tempfile
 from pathlib import Path
 
+from pairbus.names import write_atomically
+
 _LIFETIME = dt.timedelta(days=825)  # the longest that common clients accept
 
 
@@ -28,8 +30,8 @@ def ensure_certificate(folder: Path, hosts: list[str]) -> Path:
     pem = folder / "tls.pem"
     if not pem.exists() or not _is_usable(pem, hosts):
         key, certificate = make_certificate(hosts)
-        _write_private(folder / "cert.pem", certificate)
-        _write_private(pem, key + certificate)
+        write_atomically(folder / "cert.pem", certificate, mode=0o600)
+        write_atomically(pem, key + certificate, mode=0o600)
     return pem
 
 
@@ -106,12 +108,3 @@ def _is_usable(pem: Path, hosts: list[str]) -> bool:
     found = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     present = {str(name.value) for name in found}
     return present >= set(_names(hosts))
-
-
-def _write_private(path: Path, content: bytes) -> None:
-    temporary = path.with_suffix(".new")
-    temporary.unlink(missing_ok=True)
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-    temporary.replace(path)

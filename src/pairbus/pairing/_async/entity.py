@@ -16,10 +16,11 @@ from azure.servicebus import ServiceBusMessage
 from pairbus import events
 from pairbus.classify import Verdict, classify
 from pairbus.exceptions import bare, describe
+from pairbus.names import PING_CONTENT_TYPE
 from pairbus.pairing._async.link import Link
 from pairbus.pairing.core import health as core
 from pairbus.pairing.core.health import Command, Fact, Health, Phase, step
-from pairbus.pairing.core.ping import PING_CONTENT_TYPE, PING_TIME_TO_LIVE, PingSchedule
+from pairbus.pairing.core.ping import PING_TIME_TO_LIVE, PingSchedule
 from pairbus.pairing.runtime import AEvent, AGuard, aspawn
 from pairbus.status import Counts
 

@@ -10,13 +10,13 @@ from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
 from pairbus.exceptions import PairingError
+from pairbus.names import backlog_paths
 from pairbus.options import SendAvailabilityPairedNamespaceOptions
 from pairbus.pairing import registry
 from pairbus.pairing._async.backlog_queues import provide_queues
 from pairbus.pairing._async.client import PairedClient
 from pairbus.pairing._async.lifecycle import SecondaryClient
 from pairbus.pairing._async.pair import Pair, Timing
-from pairbus.pairing.core.rotation import backlog_paths
 from pairbus.pairing.event_bus import Hub
 from pairbus.pairing.runtime import ablocking
 from pairbus.pairing.sdk import internals as _sdk

@@ -11,13 +11,13 @@ from azure.servicebus import ServiceBusClient
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from pairbus.exceptions import PairingError
+from pairbus.names import backlog_paths
 from pairbus.options import SendAvailabilityPairedNamespaceOptions
 from pairbus.pairing import registry
 from pairbus.pairing._sync.backlog_queues import provide_queues
 from pairbus.pairing._sync.client import PairedClient
 from pairbus.pairing._sync.lifecycle import SecondaryClient
 from pairbus.pairing._sync.pair import Pair, Timing
-from pairbus.pairing.core.rotation import backlog_paths
 from pairbus.pairing.event_bus import Hub
 from pairbus.pairing.runtime import blocking
 from pairbus.pairing.sdk import internals as _sdk

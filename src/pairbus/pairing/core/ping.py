@@ -1,12 +1,11 @@
-"""When an entity is pinged next, and what a ping is."""
+"""When an entity is pinged next."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["PING_CONTENT_TYPE", "PING_TIME_TO_LIVE", "PingSchedule"]
+__all__ = ["PING_TIME_TO_LIVE", "PingSchedule"]
 
-PING_CONTENT_TYPE = "application/vnd.ms-servicebus-ping"
 PING_TIME_TO_LIVE = 1.0  # seconds
 
 

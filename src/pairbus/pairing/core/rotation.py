@@ -10,17 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 
-__all__ = ["Removed", "Rotation", "backlog_path", "backlog_paths"]
-
-
-def backlog_path(primary_namespace: str, index: int) -> str:
-    """The path of one backlog queue: `contoso/x-servicebus-transfer/0`."""
-    return f"{primary_namespace}/x-servicebus-transfer/{index}"
-
-
-def backlog_paths(primary_namespace: str, count: int) -> list[str]:
-    """The paths of all backlog queues of a primary namespace, in order."""
-    return [backlog_path(primary_namespace, index) for index in range(count)]
+__all__ = ["Removed", "Rotation"]
 
 
 @dataclass(frozen=True, slots=True)
