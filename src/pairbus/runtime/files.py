@@ -6,9 +6,9 @@ import contextlib
 import fcntl
 import os
 import pathlib
-import tempfile
 from collections.abc import Iterator
 
+from pairbus.names import write_atomically
 from pairbus.runtime.protocols import FileInfo, Path
 
 
@@ -59,24 +59,7 @@ class LocalFiles:
 
     def write(self, path: Path, data: bytes, *, sync: bool = False) -> None:
         """Replace the content: write a temporary file beside it, then rename it."""
-        target = pathlib.Path(path)
-        handle, name = tempfile.mkstemp(dir=target.parent, prefix=".", suffix=".tmp")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-                if sync:
-                    file.flush()
-                    os.fsync(handle)
-            pathlib.Path(name).replace(target)
-        except BaseException:
-            pathlib.Path(name).unlink(missing_ok=True)
-            raise
-        if sync:
-            folder = os.open(target.parent, os.O_RDONLY)
-            try:
-                os.fsync(folder)  # the rename, too, is to survive
-            finally:
-                os.close(folder)
+        write_atomically(pathlib.Path(path), data, mode=0o600, sync=sync)
 
     def open_append(self, path: Path, *, create: bool = True) -> LocalAppendFile:
         """Open for appending."""
