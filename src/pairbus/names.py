@@ -267,7 +267,11 @@ _writes = itertools.count()
 
 
 def write_atomically(
-    path: str | Path, data: bytes | memoryview | str, *, mode: int = 0o666, sync: bool = False
+    path: str | os.PathLike[str],
+    data: bytes | memoryview | str,
+    *,
+    mode: int = 0o666,
+    sync: bool = False,
 ) -> None:
     """Replace a file with `data`: a reader finds the old content or the new, never a part of it.
 

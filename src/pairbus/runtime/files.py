@@ -59,7 +59,7 @@ class LocalFiles:
 
     def write(self, path: Path, data: bytes, *, sync: bool = False) -> None:
         """Replace the content: write a temporary file beside it, then rename it."""
-        write_atomically(pathlib.Path(path), data, mode=0o600, sync=sync)
+        write_atomically(path, memoryview(data), mode=0o600, sync=sync)
 
     def open_append(self, path: Path, *, create: bool = True) -> LocalAppendFile:
         """Open for appending."""
