@@ -13,7 +13,7 @@ import time
 from contextlib import contextmanager
 
 from benchmarks.amqp_codec import sample
-from pairbus.client import LeanConnection
+from pairbus.client import BulkConnection
 
 COUNT = int(os.environ.get("PAIRBUS_BENCH_MESSAGES", "20000"))
 TICK = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
@@ -69,7 +69,7 @@ class Meter:
 
 def scenario(name, options, count):
     messages = [sample() for _ in range(count)]
-    with broker(*options) as (string, pid), LeanConnection(string) as connection:
+    with broker(*options) as (string, pid), BulkConnection(string) as connection:
         meter = Meter(name, pid)
         sender = connection.sender("in")
         receiver = connection.receiver("in")

@@ -75,10 +75,10 @@ def receive(receiver):
 
 def idle(count=100, seconds=5.0):
     """The broker's CPU while this many authorized connections do nothing."""
-    from pairbus.client import LeanConnection
+    from pairbus.client import BulkConnection
 
     with broker("--memory") as (text, pid):
-        connections = [LeanConnection(text).connect() for _ in range(count)]
+        connections = [BulkConnection(text).connect() for _ in range(count)]
         for connection in connections:
             connection.receiver("in")
         before, start = cpu_of(pid), time.monotonic()

@@ -112,10 +112,10 @@ def prepare(primary: str, secondary: str, queues: int) -> None:
 
 def fill(secondary: str, queues: int, messages: int, size: int = 1024) -> None:
     """The same number of messages in each queue; each carries its destination."""
-    from pairbus.client.connection import LeanConnection
+    from pairbus.client import BulkConnection
     from pairbus.spark.encode import encode_message
 
-    with LeanConnection(secondary) as connection:
+    with BulkConnection(secondary) as connection:
         for number in range(queues):
             sender = connection.sender(f"{PREFIX}/{number}")
             total = messages // queues
@@ -247,9 +247,9 @@ def idle(queues: int, *, poll: float = 2.0, seconds: float = 20.0) -> dict[str, 
 
 def wake(brokers: Pair, handle: Any) -> float:
     """Seconds that one message takes through a syphon that was idle."""
-    from pairbus.client.connection import LeanConnection
+    from pairbus.client import BulkConnection
 
-    with LeanConnection(brokers.primary) as connection:
+    with BulkConnection(brokers.primary) as connection:
         receiver = connection.receiver("orders")
         while some := receiver.receive_now(1000):
             receiver.complete(some)

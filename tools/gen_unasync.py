@@ -50,7 +50,9 @@ TEXT = [
     (re.compile(r"\bazure\.servicebus\.aio\b"), "azure.servicebus"),
     (re.compile(r"\bazure\.core\.async_paging\b"), "azure.core.paging"),
     (re.compile(r"\bpairbus\.aio\b"), "pairbus"),
+    (re.compile(r"\bpairbus\.client\.aio\b"), "pairbus.client"),
     (re.compile(r"`await pair_namespace"), "`pair_namespace"),
+    (re.compile(r"^( *(?:>>>|\.\.\.) .*?)\b(?:async|await) ", re.MULTILINE), r"\1"),
     (re.compile(r"\bAwaitable\[([^\[\]]+)\]"), r"\1"),
 ]
 

@@ -1,29 +1,45 @@
-"""A lean, blocking Service Bus client on the AMQP engine: for moving messages in bulk.
+"""The bulk client: moves encoded messages in large numbers, on our own AMQP engine.
 
 It speaks to Service Bus and to the embedded broker; it sends and receives encoded messages, settles
-many at a time, and leaves reconnecting to its caller. For applications there is azure-servicebus.
+many together, and leaves reconnecting to its caller. Applications use azure-servicebus.
+
+The names here block the calling thread; `pairbus.client.aio` has the same ones for asyncio.
 """
 
+from pairbus.client._sync.connection import BulkConnection
+from pairbus.client._sync.management import BulkManagement
+from pairbus.client._sync.receiver import BulkReceiver, Settling
+from pairbus.client._sync.sender import BulkSender, Posted
 from pairbus.client.auth import SasKey, SasToken
-from pairbus.client.connection import LeanConnection
+from pairbus.client.batches import BatchOutcome
 from pairbus.client.errors import (
     AuthenticationError,
+    ClientError,
     ConnectionLostError,
-    LeanError,
     LinkDetachedError,
     OperationTimeoutError,
     RejectedError,
     RequestFailedError,
 )
-from pairbus.client.management import LeanManagement
 from pairbus.client.received import Received
-from pairbus.client.receiver import NEXT_SESSION, LeanReceiver, Mode, dead_letter
-from pairbus.client.sender import BatchOutcome, LeanSender, Posted
+from pairbus.client.settlement import NEXT_SESSION, Mode, dead_letter
+
+# The former names.
+LeanConnection = BulkConnection
+LeanManagement = BulkManagement
+LeanReceiver = BulkReceiver
+LeanSender = BulkSender
+LeanError = ClientError
 
 __all__ = [
     "NEXT_SESSION",
     "AuthenticationError",
     "BatchOutcome",
+    "BulkConnection",
+    "BulkManagement",
+    "BulkReceiver",
+    "BulkSender",
+    "ClientError",
     "ConnectionLostError",
     "LeanConnection",
     "LeanError",
@@ -39,5 +55,6 @@ __all__ = [
     "RequestFailedError",
     "SasKey",
     "SasToken",
+    "Settling",
     "dead_letter",
 ]

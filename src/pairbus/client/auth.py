@@ -1,15 +1,15 @@
-"""Tokens for `$cbs`: from a shared access key, a ready signature, or a token credential."""
+"""Tokens for `$cbs`: signed with a shared access key, ready made, or from a token credential."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import hmac
-import time
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote_plus
 
 AAD_SCOPE = "https://servicebus.azure.net/.default"
+_SAS = "servicebus.windows.net:sastoken"
 
 
 class Token(NamedTuple):
@@ -23,11 +23,11 @@ class Token(NamedTuple):
         return f"Token(kind={self.kind!r}, expires_on={self.expires_on})"
 
 
-class TokenProvider(Protocol):
-    """What gives tokens for audiences."""
+class Signer(Protocol):
+    """Makes tokens by itself, without waiting for anybody."""
 
-    def token(self, audience: str) -> Token:
-        """A fresh token for the audience."""
+    def token(self, audience: str, now: float) -> Token:
+        """A token for the audience; `now` is seconds since 1970."""
         ...
 
 
@@ -39,9 +39,9 @@ class SasKey:
         self._key = key
         self.lifetime = lifetime
 
-    def token(self, audience: str) -> Token:
+    def token(self, audience: str, now: float) -> Token:
         """A signature that lasts `lifetime` seconds."""
-        expires = int(time.time() + self.lifetime)
+        expires = int(now + self.lifetime)
         resource = quote_plus(audience)
         signed = f"{resource}\n{expires}".encode()
         digest = hmac.new(self._key.encode(), signed, hashlib.sha256).digest()
@@ -50,14 +50,14 @@ class SasKey:
             f"SharedAccessSignature sr={resource}&sig={signature}&se={expires}"
             f"&skn={quote_plus(self.name)}"
         )
-        return Token(text, "servicebus.windows.net:sastoken", expires)
+        return Token(text, _SAS, expires)
 
     def __repr__(self) -> str:
         return f"SasKey(name={self.name!r})"
 
 
 class SasToken:
-    """A signature that somebody else made; it is used as it is, until it expires."""
+    """A ready-made signature: it is used as it is, until it expires."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -66,27 +66,12 @@ class SasToken:
             if part.startswith("se=") and part[3:].isdigit():
                 self.expires_on = float(part[3:])
 
-    def token(self, audience: str) -> Token:
+    def token(self, audience: str, now: float) -> Token:
         """The signature."""
-        return Token(self._text, "servicebus.windows.net:sastoken", self.expires_on)
+        return Token(self._text, _SAS, self.expires_on)
 
     def __repr__(self) -> str:
         return f"SasToken(expires_on={self.expires_on})"
-
-
-class CredentialTokens:
-    """Tokens of an azure-identity style credential: an object with `get_token(scope)`."""
-
-    def __init__(self, credential: Any) -> None:
-        self._credential = credential
-
-    def token(self, audience: str) -> Token:
-        """An access token; the credential caches as it sees fit."""
-        access = self._credential.get_token(AAD_SCOPE)
-        return Token(access.token, "jwt", float(access.expires_on))
-
-    def __repr__(self) -> str:
-        return f"CredentialTokens({type(self._credential).__name__})"
 
 
 class NamedKey:
@@ -95,10 +80,10 @@ class NamedKey:
     def __init__(self, credential: Any) -> None:
         self._credential = credential
 
-    def token(self, audience: str) -> Token:
-        """A signature by the key as it is now."""
+    def token(self, audience: str, now: float) -> Token:
+        """A signature by the current key."""
         name, key = self._credential.named_key
-        return SasKey(name, key).token(audience)
+        return SasKey(name, key).token(audience, now)
 
     def __repr__(self) -> str:
         return "NamedKey()"
@@ -110,23 +95,38 @@ class Signature:
     def __init__(self, credential: Any) -> None:
         self._credential = credential
 
-    def token(self, audience: str) -> Token:
-        """The signature as it is now."""
-        return SasToken(self._credential.signature).token(audience)
+    def token(self, audience: str, now: float) -> Token:
+        """The current signature."""
+        return SasToken(self._credential.signature).token(audience, now)
 
     def __repr__(self) -> str:
         return "Signature()"
 
 
-def provider_of(credential: Any) -> TokenProvider:
-    """The token provider for a credential: one of ours, or any that the SDK takes."""
+class TokenCredential:
+    """A credential in the style of azure-identity: an object with `get_token(scope)`.
+
+    It may be slow, as it asks a server. In `pairbus.client.aio`, `get_token` is a coroutine.
+    """
+
+    def __init__(self, credential: Any) -> None:
+        self.credential = credential
+
+    def __repr__(self) -> str:
+        return f"TokenCredential({type(self.credential).__name__})"
+
+
+def provider_of(credential: Any) -> Signer | TokenCredential:
+    """What gives the tokens of a credential: one of ours, or any that the SDK takes."""
     if hasattr(credential, "token") and callable(credential.token):
-        provider: TokenProvider = credential
-        return provider
+        signer: Signer = credential
+        return signer
     if hasattr(credential, "named_key"):
         return NamedKey(credential)
     if hasattr(credential, "signature"):
         return Signature(credential)
     if hasattr(credential, "get_token"):
-        return CredentialTokens(credential)
-    raise TypeError("a credential needs get_token(scope), named_key, signature or token(audience)")
+        return TokenCredential(credential)
+    raise TypeError(
+        "a credential needs get_token(scope), named_key, signature or token(audience, now)"
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pairbus.client.auth import SasKey, SasToken, TokenProvider
+from pairbus.client.auth import SasKey, SasToken, Signer
 from pairbus.names import AMQP_PORT, AMQPS_PORT, join_host, parse_connection_string
 
 __all__ = ["Endpoint", "endpoint_of"]
@@ -28,7 +28,7 @@ class Endpoint:
         return f"amqps://{self.authority}/{entity}"
 
 
-def endpoint_of(text: str) -> tuple[Endpoint, TokenProvider, str | None]:
+def endpoint_of(text: str) -> tuple[Endpoint, Signer, str | None]:
     """The endpoint, the key or signature, and the entity path of a connection string.
 
     Only in emulator mode is the port kept (5672 if none) and the connection not encrypted.
@@ -42,7 +42,7 @@ def endpoint_of(text: str) -> tuple[Endpoint, TokenProvider, str | None]:
         endpoint = Endpoint(parts.host, parts.port or AMQP_PORT, False, parts.authority)
     else:
         endpoint = Endpoint(parts.host, AMQPS_PORT, True, join_host(parts.host))
-    credential: TokenProvider
+    credential: Signer
     if parts.signature is not None:
         credential = SasToken(parts.signature)
     else:

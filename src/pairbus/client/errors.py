@@ -1,10 +1,10 @@
-"""What the lean client raises; every error carries its AMQP condition.
+"""What the bulk client raises; every error carries its AMQP condition.
 
 AmqpError
-└── LeanError
+└── ClientError
     ├── ConnectionLostError      the connection is gone: make a new one
     ├── LinkDetachedError        the peer detached the link: open it again, or see the condition
-    ├── OperationTimeoutError    nothing was heard in time; the outcome is unknown
+    ├── OperationTimeoutError    no answer came in time; the outcome is unknown
     ├── AuthenticationError      the token was refused: .status_code
     ├── RejectedError            the peer refused a message
     └── RequestFailedError       a management request was refused: .status_code
@@ -21,8 +21,8 @@ SOCKET_ERROR = "amqp:socket-error"
 TIMEOUT = "com.microsoft:timeout"
 
 
-class LeanError(AmqpError):
-    """Base of what the lean client raises."""
+class ClientError(AmqpError):
+    """Base of what the bulk client raises."""
 
     @classmethod
     def of(cls, error: Error | None, default: str, description: str) -> Self:
@@ -32,26 +32,29 @@ class LeanError(AmqpError):
         return cls(error.condition, error.description or description, error.info)
 
 
-class ConnectionLostError(LeanError):
+LeanError = ClientError  # the former name
+
+
+class ConnectionLostError(ClientError):
     """The connection broke or was closed; nothing on it can be used any more."""
 
 
-class LinkDetachedError(LeanError):
+class LinkDetachedError(ClientError):
     """The peer detached the link, or refused to attach it."""
 
 
-class OperationTimeoutError(LeanError):
+class OperationTimeoutError(ClientError):
     """No answer came in time; whether the operation took effect is unknown."""
 
     def __init__(self, description: str) -> None:
         super().__init__(TIMEOUT, description)
 
 
-class RejectedError(LeanError):
+class RejectedError(ClientError):
     """The peer did not take a message, or did not settle one."""
 
 
-class RequestFailedError(LeanError):
+class RequestFailedError(ClientError):
     """A management request was refused."""
 
     def __init__(self, condition: str, description: str | None, status_code: int) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import Any
+from uuid import UUID
 
 from pairbus.amqp.message import MESSAGE_ANNOTATIONS, Message, section_at
 from pairbus.amqp.summary import find_entries
@@ -60,9 +60,9 @@ class Received:
         return self._facts
 
     @property
-    def lock_token(self) -> uuid.UUID | None:
+    def lock_token(self) -> UUID | None:
         """The lock token: valid on any connection."""
-        return uuid.UUID(bytes_le=self.tag) if len(self.tag) == 16 else None
+        return UUID(bytes_le=self.tag) if len(self.tag) == 16 else None
 
     @property
     def sequence_number(self) -> int:

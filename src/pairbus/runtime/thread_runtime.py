@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import queue
 import select
@@ -10,10 +9,9 @@ import socket
 import ssl
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from random import Random, SystemRandom
 from time import monotonic, sleep, time
-from types import TracebackType
 from typing import TypeVar
 from uuid import uuid4
 
@@ -48,30 +46,37 @@ class ThreadCondition:
     """A condition on a lock that is not reentrant."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._condition = threading.Condition(self._lock)
-        self.wait = self._condition.wait
-        self.notify_all = self._condition.notify_all
+        lock = threading.Lock()
+        condition = threading.Condition(lock)
+        self._acquire = lock.acquire
+        self._release = lock.release
+        self._outside = _Released(lock)
+        self.wait = condition.wait
+        self.notify_all = condition.notify_all
 
     def __enter__(self) -> None:
-        self._lock.acquire()
+        self._acquire()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._lock.release()
+    def __exit__(self, *error: object) -> None:
+        self._release()
 
-    @contextlib.contextmanager
-    def released(self) -> Iterator[None]:
+    def released(self) -> _Released:
         """Let others in for the length of a `with` block."""
-        self._lock.release()
-        try:
-            yield
-        finally:
-            self._lock.acquire()
+        return self._outside
+
+
+class _Released:
+    """The reverse of a lock."""
+
+    def __init__(self, lock: threading.Lock) -> None:
+        self._acquire = lock.acquire
+        self._release = lock.release
+
+    def __enter__(self) -> None:
+        self._release()
+
+    def __exit__(self, *error: object) -> None:
+        self._acquire()
 
 
 class ThreadWorker:

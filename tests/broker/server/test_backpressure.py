@@ -25,9 +25,9 @@ def test_a_client_that_does_not_read_gets_no_more_than_its_share() -> None:
         with LeanConnection(ns.connection_string) as connection:
             receiver = connection.receiver("q")
             assert receiver.link is not None
-            with connection.lock:
-                connection.engine.flow(receiver.link, COUNT)  # and nobody reads
-                connection.flush()
+            with connection.mux.condition:
+                connection.mux.engine.flow(receiver.link, COUNT)  # and nobody reads
+                connection.mux.flush()
             held = lent(ns)
             deadline = time.monotonic() + 10
             while time.monotonic() < deadline:
@@ -56,10 +56,10 @@ def test_a_client_that_asks_for_answers_and_reads_none_is_given_up(caplog) -> No
             assert links is not None
             asked = {"operation": "com.microsoft:peek-message"}
             peek = {"from-sequence-number": Long(0), "message-count": Int(1)}
-            with connection.lock:
+            with connection.mux.condition:
                 for _ in range(100):
                     links.post(asked, peek)
-                connection.flush()
+                connection.mux.flush()
                 deadline = time.monotonic() + 10
                 while "does not read" not in caplog.text and time.monotonic() < deadline:
                     time.sleep(0.01)
@@ -104,10 +104,10 @@ def test_credit_that_is_taken_back_while_messages_are_removed_harms_nobody(tmp_p
         with LeanConnection(ns.connection_string) as connection:
             receiver = connection.receiver("q", mode=Mode.RECEIVE_AND_DELETE)
             assert receiver.link is not None
-            with connection.lock:
-                connection.engine.flow(receiver.link, 50)
-                connection.engine.flow(receiver.link, 0)
-                connection.flush()
+            with connection.mux.condition:
+                connection.mux.engine.flow(receiver.link, 50)
+                connection.mux.engine.flow(receiver.link, 0)
+                connection.mux.flush()
             sender = connection.sender("q")
             assert all(
                 o.is_accepted for o in sender.send_batch([Message.build(data=b"y").encode()])

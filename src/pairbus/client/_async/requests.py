@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-import uuid
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from pairbus.amqp.encoder import encode
-from pairbus.amqp.errors import AmqpError
-from pairbus.amqp.events import Delivery, Disposed
+from pairbus.amqp.errors import INTERNAL_ERROR, AmqpError
+from pairbus.amqp.events import Delivery, Disposed, Flowed
 from pairbus.amqp.link import Link, Outgoing
 from pairbus.amqp.message import Message, Properties
 from pairbus.amqp.performatives import (
     ACCEPTED,
     SND_MIXED,
+    Error,
     Modified,
     Rejected,
     Released,
     Source,
     Target,
 )
-from pairbus.client.errors import LeanError, RejectedError
-from pairbus.client.links import LinkUser
+from pairbus.client._async.links import LinkUser
+from pairbus.client.errors import ClientError, RejectedError
 
 if TYPE_CHECKING:
-    from pairbus.client.connection import LeanConnection
+    from pairbus.client._async.connection import BulkConnection
 
 _CREDIT = 1000
 
@@ -31,12 +31,11 @@ _CREDIT = 1000
 class Pending:
     """A request whose answer is on its way."""
 
-    __slots__ = ("error", "message", "sent")
+    __slots__ = ("error", "message")
 
     def __init__(self) -> None:
         self.message: Message | None = None
-        self.error: LeanError | None = None
-        self.sent = False
+        self.error: ClientError | None = None
 
     @property
     def is_done(self) -> bool:
@@ -47,17 +46,17 @@ class Pending:
 class RequestLinks(LinkUser):
     """The pair of links to one node; requests may be in flight side by side."""
 
-    def __init__(self, connection: LeanConnection, entity: str, node: str) -> None:
+    def __init__(self, connection: BulkConnection, entity: str, node: str) -> None:
         super().__init__(connection, entity)
         self.node = node
-        self.reply_to = f"{connection.container_id}-{uuid.uuid4()}"
+        self.reply_to = f"{connection.container_id}-{self.mux.runtime.uuid4()}"
         self._receiver: Link | None = None
         self._attached_count = 0
         self._waiting: dict[str, Pending] = {}
         self._queued: list[tuple[bytes, str]] = []
 
     def _attach(self) -> None:
-        engine, session = self.connection.engine, self.connection.session
+        engine, session = self.mux.engine, self.connection.session
         name = self.connection.new_name("request", self.node)
         self._receiver = engine.attach_receiver(
             session, name + "-in", source=Source(self.node), target=Target(self.reply_to),
@@ -70,8 +69,8 @@ class RequestLinks(LinkUser):
         engine.flow(self._receiver, _CREDIT)
 
     def _detach(self) -> None:
-        if self._receiver is not None and self.connection.is_open:
-            self.connection.engine.detach(self._receiver)
+        if self._receiver is not None and self.mux.is_open:
+            self.mux.engine.detach(self._receiver)
         super()._detach()
 
     def on_attached(self, link: Link) -> None:
@@ -81,16 +80,16 @@ class RequestLinks(LinkUser):
             self._attached_count += 1
             self._is_attached = self._attached_count == 2
 
-    def on_detached(self, link: Link, error: Any) -> None:
-        """One link gone is both gone; every request in flight fails."""
+    def on_detached(self, link: Link, error: Error | None) -> None:
+        """Without one link the other is of no use; every request in flight fails."""
         super().on_detached(link, error)
         for pending in self._waiting.values():
             pending.error = self._detached
         self._waiting.clear()
 
     def post(self, application_properties: dict[str, Any], body: Any) -> Pending:
-        """Send a request; the caller holds the lock, and waits for `Pending.is_done`."""
-        request_id = str(uuid.uuid4())
+        """Send a request; the caller holds the condition, and waits for `Pending.is_done`."""
+        request_id = str(self.mux.runtime.uuid4())
         message = Message.build(
             properties=Properties(message_id=request_id, reply_to=self.reply_to),
             application_properties=application_properties,
@@ -111,13 +110,11 @@ class RequestLinks(LinkUser):
         link = self.link
         while self._queued and link is not None and link.credit > 0:
             payload, request_id = self._queued.pop(0)
-            pending = self._waiting.get(request_id)
-            if pending is not None:
-                pending.sent = True
+            if request_id in self._waiting:
                 tag = request_id.encode()[:32]
-                self.connection.engine.transfer(link, payload, tag, context=request_id)
+                self.mux.engine.transfer(link, payload, tag, context=request_id)
 
-    def on_flow(self, event: Any) -> None:
+    def on_flow(self, event: Flowed) -> None:
         """Credit came: send what waited for it."""
         self._send_queued()
 
@@ -129,29 +126,25 @@ class RequestLinks(LinkUser):
             if pending is not None:
                 error = state.error if isinstance(state, Rejected) else None
                 pending.error = RejectedError.of(
-                    error, "amqp:internal-error", f"{self.node} refused the request"
+                    error, INTERNAL_ERROR, f"{self.node} refused the request"
                 )
         if not event.settled:
-            self.connection.engine.settle(sent.link, sent.id, state=event.state)
+            self.mux.engine.settle(sent.link, sent.id, state=event.state)
 
-    def on_delivery(self, event: Delivery) -> None:
-        """An answer: find who asked."""
-        engine = self.connection.engine
-        if not event.settled:
-            engine.settle(event.link, event.delivery_id, state=ACCEPTED)
-        if event.link.credit < _CREDIT // 2:
-            engine.flow(event.link, _CREDIT)
-        try:
-            message = Message.parse(event.payload)
-            properties = message.properties
-        except AmqpError:
-            return  # an answer that cannot be read answers nobody
-        if properties is not None:
-            pending = self._waiting.pop(str(properties.correlation_id), None)
-            if pending is not None:
-                pending.message = message
-
-
-def encoded_size(value: Any) -> int:
-    """How many bytes a value takes on the wire."""
-    return len(encode(value))
+    def on_deliveries(self, events: Sequence[Delivery]) -> None:
+        """Give each answer to its request."""
+        engine = self.mux.engine
+        for event in events:
+            if not event.settled:
+                engine.settle(event.link, event.delivery_id, state=ACCEPTED)
+            if event.link.credit < _CREDIT // 2:
+                engine.flow(event.link, _CREDIT)
+            try:
+                message = Message.parse(event.payload)
+                properties = message.properties
+            except AmqpError:
+                continue  # an answer that cannot be read answers nobody
+            if properties is not None:
+                pending = self._waiting.pop(str(properties.correlation_id), None)
+                if pending is not None:
+                    pending.message = message

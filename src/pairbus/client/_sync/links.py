@@ -1,9 +1,10 @@
-"""What all links of the lean client share: attaching, being detached, waiting."""
+# generated from src/pairbus/client/_async/links.py by tools/gen_unasync.py; edit that one
+"""What all links of the bulk client share: attaching, being detached, waiting."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from pairbus.amqp.errors import DETACH_FORCED, NOT_ALLOWED
 from pairbus.amqp.events import Delivery, Disposed, Flowed
@@ -12,14 +13,15 @@ from pairbus.amqp.performatives import Error
 from pairbus.client.errors import LinkDetachedError, OperationTimeoutError
 
 if TYPE_CHECKING:
-    from pairbus.client.connection import LeanConnection
+    from pairbus.client._sync.connection import BulkConnection
 
 
 class LinkUser:
-    """The user of one link (or of a pair); the connection calls the `on_…` methods."""
+    """The user of one link (or of a pair); the multiplexer calls the `on_…` methods."""
 
-    def __init__(self, connection: LeanConnection, entity: str) -> None:
+    def __init__(self, connection: BulkConnection, entity: str) -> None:
         self.connection = connection
+        self.mux = connection.mux
         self.entity = entity
         self.link: Link | None = None
         self._detached: LinkDetachedError | None = None
@@ -41,28 +43,25 @@ class LinkUser:
             LinkDetachedError: the peer refused; the condition says why.
             AuthenticationError: the peer refused the token.
         """
-        connection = self.connection
-        deadline = connection.deadline(timeout)
-        connection.connect(timeout)
-        with connection.lock:
-            connection.authorize(self.entity, deadline)
+        deadline = self.connection.deadline(timeout)
+        self.connection.connect(timeout)
+        with self.mux.condition:
+            self.connection.authorize(self.entity, deadline)
             self.attach(deadline)
         return self
 
     def attach(self, deadline: float) -> None:
-        """Attach, and wait for the peer's answer; the caller holds the lock."""
+        """Attach, and wait for the peer's answer; the caller holds the condition."""
         self._attach()
-        if not self.connection.wait_until(self._is_settled, deadline):
-            self.close()
+        if not self.mux.wait_until(self._is_settled, deadline):
+            self._close()
             raise OperationTimeoutError(f"attaching to {self.entity}")
         self.check()
 
     def close(self) -> None:
         """Detach, without waiting; a second call does nothing."""
-        with self.connection.lock:
-            if self._detached is None:
-                self._detached = LinkDetachedError(DETACH_FORCED, "the link is closed")
-                self._detach()
+        with self.mux.condition:
+            self._close()
 
     def __enter__(self) -> Self:
         return self
@@ -72,7 +71,7 @@ class LinkUser:
 
     def check(self) -> None:
         """Raise if the link or its connection is gone."""
-        self.connection.check()
+        self.mux.check()
         if self._detached is not None:
             found = self._detached
             raise LinkDetachedError(found.condition, found.description, found.info)
@@ -84,6 +83,11 @@ class LinkUser:
             raise LinkDetachedError(NOT_ALLOWED, "the link is not open")
         return self.link
 
+    def _close(self) -> None:
+        if self._detached is None:
+            self._detached = LinkDetachedError(DETACH_FORCED, "the link is closed")
+            self._detach()
+
     def _is_settled(self) -> bool:
         return self._is_attached or self._detached is not None
 
@@ -91,11 +95,11 @@ class LinkUser:
         raise NotImplementedError
 
     def _detach(self) -> None:
-        if self.link is not None and self.connection.is_open:
-            self.connection.engine.detach(self.link)
-            self.connection.flush()
+        if self.link is not None and self.mux.is_open:
+            self.mux.engine.detach(self.link)
+            self.mux.flush()
 
-    # -- called by the connection, with its lock held ----------------------------------------------
+    # -- called by the multiplexer, with its condition held
 
     def on_attached(self, link: Link) -> None:
         """The peer's attach is here; a null terminus means that a detach follows."""
@@ -115,19 +119,9 @@ class LinkUser:
 
     def on_deliveries(self, events: Sequence[Delivery]) -> None:
         """Messages arrived together."""
-        for event in events:
-            self.on_delivery(event)
-
-    def on_delivery(self, event: Delivery) -> None:
-        """A message arrived."""
 
     def on_outcome(self, sent: Outgoing, event: Disposed) -> None:
-        """The peer told the outcome of a message that we sent."""
+        """The peer gave the outcome of a message that was sent."""
 
     def on_settled(self, event: Disposed) -> None:
         """The peer settled messages that it had sent."""
-
-
-def text_of(value: Any) -> str | None:
-    """A description, if it is text."""
-    return value if isinstance(value, str) else None

@@ -1,0 +1,1 @@
+"""The bulk client, written once: `_sync` is generated from here."""

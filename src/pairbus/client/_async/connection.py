@@ -1,0 +1,258 @@
+"""One connection to a namespace, shared by many links and their users.
+
+All methods of the connection and its links may be called from any task or thread. Whoever waits
+reads for everybody; see `multiplexer`. While nobody waits, nothing is read and no heartbeat
+goes out; a peer that expects them may then close the connection, and the next use says so
+(`ConnectionLostError`): make a new one. With `keep_alive=True` a background task looks after an
+idle connection. Reconnecting is left to the caller, who alone knows what may be done twice.
+"""
+
+from __future__ import annotations
+
+import itertools
+import ssl
+from typing import Any, Self
+
+from pairbus._version import __version__
+from pairbus.amqp.connection import Connection, Role
+from pairbus.amqp.errors import CONNECTION_FORCED
+from pairbus.amqp.link import EndState, Session
+from pairbus.client._async.management import BulkManagement
+from pairbus.client._async.multiplexer import Multiplexer
+from pairbus.client._async.receiver import BulkReceiver, LongPoll
+from pairbus.client._async.sender import BulkSender
+from pairbus.client._async.tokens import TokenKeeper
+from pairbus.client.auth import Signer, TokenCredential, provider_of
+from pairbus.client.endpoint import Endpoint, endpoint_of
+from pairbus.client.errors import SOCKET_ERROR, ConnectionLostError, OperationTimeoutError
+from pairbus.client.settlement import Mode
+from pairbus.names import AMQP_PORT, AMQPS_PORT, join_host
+from pairbus.runtime import AsyncioRuntime, AsyncRuntime, AsyncTask
+
+_IDLE_TIME_OUT = 240.0  # seconds; Service Bus closes at this silence too
+
+
+class BulkConnection:
+    """A connection to one namespace; a context manager.
+
+    Example:
+        >>> async with BulkConnection(connection_string) as connection:  # doctest: +SKIP
+        ...     receiver = await connection.receiver("orders")
+        ...     for received in await receiver.receive_now(500):
+        ...         print(received.sequence_number)
+    """
+
+    def __init__(
+        self,
+        connection_string: str | None = None,
+        *,
+        host: str | None = None,
+        credential: Any = None,
+        port: int | None = None,
+        tls: bool = True,
+        ssl_context: ssl.SSLContext | None = None,
+        timeout: float = 30.0,
+        keep_alive: bool = False,
+        idle_time_out: float | None = _IDLE_TIME_OUT,
+        runtime: AsyncRuntime | None = None,
+    ) -> None:
+        """Set up; the first use connects.
+
+        Args:
+            connection_string: as the SDK takes it, emulator mode included.
+            host: instead of a connection string: the fully qualified namespace.
+            credential: with `host`: an object with `get_token(scope)` as in azure-identity, a
+                `SasKey` or a `SasToken`.
+            port: with `host`: the port, if not the usual one.
+            tls: with `host`: whether to encrypt.
+            ssl_context: instead of the system's trust settings.
+            timeout: seconds for each operation that is given none of its own.
+            keep_alive: look after the connection in the background while nobody uses it.
+            idle_time_out: seconds of silence after which the peer counts as gone.
+            runtime: clock, tasks and network; those of the process by default.
+        """
+        provider: Signer | TokenCredential
+        if connection_string is not None:
+            self.endpoint, provider, self.entity_path = endpoint_of(connection_string)
+        elif host is not None:
+            port = port or (AMQPS_PORT if tls else AMQP_PORT)
+            authority = join_host(host, None if port in (AMQPS_PORT, AMQP_PORT) else port)
+            self.endpoint = Endpoint(host, port, tls, authority)
+            provider = provider_of(credential)
+            self.entity_path = None
+        else:
+            raise ValueError("give a connection string, or host and credential")
+        self.timeout = timeout
+        self.runtime = runtime or AsyncioRuntime()
+        self.container_id = f"pairbus-{self.runtime.uuid4()}"
+        self._ssl_context = ssl_context
+        self._names = itertools.count()
+        self._opening = self.runtime.lock()
+        self._session: Session | None = None
+        self._keep_alive = keep_alive
+        self.keep_alive_task: AsyncTask | None = None
+        engine = Connection(
+            Role.CLIENT,
+            container_id=self.container_id,
+            hostname=self.endpoint.host,
+            channel_max=0,
+            idle_time_out=idle_time_out,
+            properties={"product": "pairbus", "version": __version__},
+        )
+        self.mux = Multiplexer(self.runtime, engine)
+        self._tokens = self.mux.chores = TokenKeeper(self, provider)
+        self._managements: dict[str, BulkManagement] = {}
+
+    # -- life
+
+    async def connect(self, timeout: float | None = None) -> Self:
+        """Connect now; a second call does nothing.
+
+        Raises:
+            ConnectionLostError: the peer cannot be reached, or the connection is gone.
+            OperationTimeoutError: it did not answer in time.
+        """
+        mux, deadline = self.mux, self.deadline(timeout)
+        with mux.condition:
+            mux.check()
+            if self._is_active():
+                return self
+        async with self._opening:
+            if not mux.is_connected:
+                await self._open(deadline)
+        with mux.condition:
+            if not await mux.wait_until(self._is_active, deadline):
+                mux.fail(ConnectionLostError(CONNECTION_FORCED, "the peer did not open"))
+                raise OperationTimeoutError(f"opening {self.endpoint.host}:{self.endpoint.port}")
+        return self
+
+    def _is_active(self) -> bool:
+        return self._session is not None and self._session.state is EndState.ACTIVE
+
+    async def _open(self, deadline: float) -> None:
+        mux, host, port = self.mux, self.endpoint.host, self.endpoint.port
+        context = None
+        if self.endpoint.tls:
+            context = self._ssl_context or ssl.create_default_context()
+        timeout = max(0.001, deadline - self.runtime.monotonic())
+        try:
+            stream = await self.runtime.connect(host, port, tls=context, timeout=timeout)
+        except TimeoutError as exc:
+            await self.close()
+            raise OperationTimeoutError(f"connecting to {host}:{port}") from exc
+        except OSError as exc:
+            await self.close()
+            raise ConnectionLostError(SOCKET_ERROR, f"connecting to {host}:{port}: {exc}") from exc
+        with mux.condition:
+            if mux.is_lost:
+                stream.close()
+            mux.check()
+            mux.start(stream)
+            mux.engine.open()
+            self._session = mux.engine.begin()
+            if self._keep_alive:
+                self.keep_alive_task = self.runtime.spawn(
+                    self._attend, name="pairbus connection keep-alive"
+                )
+
+    async def close(self) -> None:
+        """Close, without waiting for the peer; a second call does nothing."""
+        with self.mux.condition:
+            self.mux.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.close()
+
+    @property
+    def is_usable(self) -> bool:
+        """The connection is not known to be gone; reads what has arrived to find out."""
+        with self.mux.condition:
+            self.mux.poll()
+            return not self.mux.is_lost
+
+    @property
+    def is_open(self) -> bool:
+        """Connected, and not known to be gone."""
+        return self.mux.is_open
+
+    def __repr__(self) -> str:
+        state = "closed" if self.mux.is_lost else "open" if self.mux.is_connected else "new"
+        return f"<BulkConnection {self.endpoint.authority} {state}>"
+
+    async def _attend(self) -> None:
+        """Read and write heartbeats while nobody else waits on the connection."""
+        try:
+            with self.mux.condition:
+                while not await self.mux.wait_until(
+                    lambda: self.mux.is_lost, self.runtime.monotonic() + 3600
+                ):
+                    pass  # still connected after an hour: the next one
+        except ConnectionLostError:
+            pass  # the next user is told
+
+    # -- links
+
+    async def receiver(
+        self,
+        entity: str,
+        *,
+        mode: Mode = Mode.PEEK_LOCK,
+        session_id: Any = None,
+        timeout: float | None = None,
+    ) -> BulkReceiver:
+        """A receiver for a queue, subscription or dead-letter queue, attached."""
+        return await BulkReceiver(self, entity, mode, session_id).open(timeout)
+
+    async def sender(self, entity: str, *, timeout: float | None = None) -> BulkSender:
+        """A sender for a queue or topic, attached."""
+        return await BulkSender(self, entity).open(timeout)
+
+    def management(self, entity: str) -> BulkManagement:
+        """The entity's management node; the same object for the same entity."""
+        with self.mux.condition:
+            found = self._managements.get(entity.lower())
+            if found is None or found.is_detached:
+                found = self._managements[entity.lower()] = BulkManagement(self, entity)
+            return found
+
+    async def wait_any(self, receivers: list[BulkReceiver], seconds: float) -> list[BulkReceiver]:
+        """Long poll on many receivers together: those where a message arrives within `seconds`.
+
+        The messages are released again. Each receiver costs one receive.
+        """
+        mux, deadline = self.mux, self.deadline(seconds)
+        with mux.condition:
+            polls = [LongPoll(receiver) for receiver in receivers]
+            try:
+                await mux.wait_until(lambda: any(poll.is_over for poll in polls), deadline)
+            finally:
+                if not mux.is_lost:
+                    for poll in polls:
+                        poll.cancel()
+            await mux.wait_until(lambda: all(poll.is_quiet for poll in polls), self.deadline())
+            return [poll.receiver for poll in polls if poll.finish()]
+
+    # -- for the links
+
+    @property
+    def session(self) -> Session:
+        """The one session."""
+        self.mux.check()
+        if self._session is None:
+            raise ConnectionLostError(CONNECTION_FORCED, "not connected")
+        return self._session
+
+    def new_name(self, kind: str, entity: str) -> str:
+        """A name for a link, unique in the connection."""
+        return f"{self.container_id}-{kind}-{next(self._names)}-{entity}"
+
+    async def authorize(self, entity: str, deadline: float) -> None:
+        """Make sure that the peer has a valid token for the entity; the condition is held."""
+        await self._tokens.ensure(entity, deadline)
+
+    def deadline(self, timeout: float | None = None) -> float:
+        """The time at which an operation that starts now must end."""
+        return self.runtime.monotonic() + (self.timeout if timeout is None else timeout)

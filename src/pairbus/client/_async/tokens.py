@@ -1,0 +1,219 @@
+"""Claims-based security: put a token on `$cbs` for each entity, and renew it in time.
+
+Tokens signed with a key are made where they are needed. A token credential may take seconds, so it
+is asked by a task of its own: meanwhile the connection's condition is free, and others receive,
+send and settle on their links.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pairbus.amqp.errors import UNAUTHORIZED_ACCESS
+from pairbus.amqp.types import Timestamp
+from pairbus.client._async.multiplexer import NEVER
+from pairbus.client._async.requests import Pending, RequestLinks
+from pairbus.client.auth import AAD_SCOPE, Signer, Token, TokenCredential
+from pairbus.client.errors import AuthenticationError, ClientError, OperationTimeoutError
+
+if TYPE_CHECKING:
+    from pairbus.client._async.connection import BulkConnection
+
+_RENEW_AT = 0.9  # renew when this share of a token's life is over
+_RETRY = 30.0  # seconds until a credential that failed is asked again
+
+
+class _Grant:
+    """The token of one entity."""
+
+    __slots__ = ("audience", "error", "is_put", "pending", "renew_at")
+
+    def __init__(self, audience: str) -> None:
+        self.audience = audience
+        self.is_put = False  # a token was put at least once, so it is to be renewed
+        self.renew_at = 0.0  # by the monotonic clock
+        self.pending: Pending | None = None
+        self.error: ClientError | None = None
+
+    @property
+    def is_held(self) -> bool:
+        """The peer has taken a token, which may be old."""
+        return self.is_put and self.pending is None and self.error is None
+
+
+class _Question:
+    """A question to the token credential."""
+
+    __slots__ = ("error", "token")
+
+    def __init__(self) -> None:
+        self.token: Token | None = None
+        self.error: Exception | None = None
+
+
+class TokenKeeper:
+    """Puts tokens and renews them; all entities share the `$cbs` links.
+
+    The caller of each method but `_ask` and `_renew` holds the connection's condition.
+    """
+
+    def __init__(self, connection: BulkConnection, provider: Signer | TokenCredential) -> None:
+        self._connection = connection
+        self._mux = connection.mux
+        self._runtime = connection.mux.runtime
+        self._provider = provider
+        self._links: RequestLinks | None = None
+        self._grants: dict[str, _Grant] = {}
+        self._question: _Question | None = None
+        self._is_renewing = False
+
+    async def ensure(self, entity: str, deadline: float) -> None:
+        """Make sure that the peer holds a valid token for the entity.
+
+        Raises:
+            AuthenticationError: the peer refused it.
+            OperationTimeoutError: the peer or the credential did not answer in time.
+        """
+        key = entity.lower()
+        grant = self._grants.get(key)
+        if grant is None:
+            grant = self._grants[key] = _Grant(self._connection.endpoint.audience(entity))
+        self._conclude(grant)  # a renewal that nobody has looked at yet
+        if grant.is_held and grant.renew_at > self._runtime.monotonic():
+            return
+        if self._links is None or self._links.is_detached:
+            self._links = RequestLinks(self._connection, "$cbs", "$cbs")
+            await self._links.attach(deadline)
+        if grant.pending is None:
+            token = await self._token(grant, deadline)
+            if grant.pending is None:  # nobody else has put one meanwhile
+                self._put(grant, token)
+        pending = grant.pending
+        if pending is None or not await self._mux.wait_until(lambda: pending.is_done, deadline):
+            grant.pending = None
+            grant.is_put = False
+            raise OperationTimeoutError(f"authorizing for {entity}")
+        self._conclude(grant)
+        if grant.error is not None:
+            if self._grants.get(key) is grant:
+                del self._grants[key]
+            raise grant.error
+
+    async def _token(self, grant: _Grant, deadline: float) -> Token:
+        provider = self._provider
+        if isinstance(provider, TokenCredential):
+            return await self._answer(provider, deadline)
+        return provider.token(grant.audience, self._runtime.time())
+
+    async def _answer(self, provider: TokenCredential, deadline: float) -> Token:
+        """The credential's token; all who wait at the same time share one question."""
+        question = self._question
+        if question is None:
+            question = self._question = _Question()
+            self._runtime.spawn(self._ask, question, provider, name="pairbus token")
+        while question.token is None:
+            if question.error is not None:
+                raise question.error
+            left = deadline - self._runtime.monotonic()
+            if left <= 0:
+                if self._question is question:
+                    self._question = None  # it may never be answered: the next one asks again
+                raise OperationTimeoutError("asking the credential for a token")
+            self._mux.check()
+            await self._mux.condition.wait(left)
+        return question.token
+
+    async def _ask(self, question: _Question, provider: TokenCredential) -> None:
+        token, failure = None, None
+        try:
+            access = await provider.credential.get_token(AAD_SCOPE)
+            token = Token(access.token, "jwt", float(access.expires_on))
+        except Exception as exc:  # noqa: BLE001 - whatever a credential raises goes to who needs the token
+            failure = exc
+        with self._mux.condition:
+            question.token, question.error = token, failure
+            if self._question is question:
+                self._question = None
+            self._mux.condition.notify_all()
+
+    def _put(self, grant: _Grant, token: Token) -> None:
+        if self._links is None:
+            return
+        self._links.check()
+        grant.pending = self._links.post(
+            {
+                "name": grant.audience,
+                "operation": "put-token",
+                "type": token.kind,
+                "expiration": Timestamp(int(token.expires_on * 1000)),
+            },
+            token.text,
+        )
+        grant.is_put = True
+        lifetime = max(0.0, token.expires_on - self._runtime.time())
+        grant.renew_at = self._runtime.monotonic() + min(lifetime * _RENEW_AT, 365 * 86400.0)
+
+    def _conclude(self, grant: _Grant) -> None:
+        """Read the answer to a put-token, if it is here."""
+        pending = grant.pending
+        if pending is None or not pending.is_done:
+            return
+        grant.pending = None
+        grant.error = pending.error
+        if pending.message is None:
+            return
+        answer = pending.message.application_properties or {}
+        status = answer.get("status-code", answer.get("statusCode", 500))
+        if isinstance(status, int) and 200 <= status < 300:
+            grant.error = None
+            return
+        text = answer.get("status-description", answer.get("statusDescription"))
+        grant.error = AuthenticationError(
+            UNAUTHORIZED_ACCESS,
+            text if isinstance(text, str) else None,
+            status if isinstance(status, int) else 500,
+        )
+
+    # -- renewal: called by the multiplexer
+
+    def next_due(self) -> float:
+        """When to call `run_due` next."""
+        if self._links is None or self._links.is_detached or self._is_renewing:
+            return NEVER
+        return min(
+            (grant.renew_at for grant in self._grants.values() if grant.is_held),
+            default=NEVER,
+        )
+
+    def run_due(self, now: float) -> None:
+        """Begin to renew the tokens that are due; the answers are read when they come."""
+        if self._links is None or self._links.is_detached or self._is_renewing:
+            return
+        for grant in self._grants.values():
+            self._conclude(grant)
+        due = [grant for grant in self._grants.values() if grant.is_held and grant.renew_at <= now]
+        if not due:
+            return
+        provider = self._provider
+        if isinstance(provider, TokenCredential):
+            self._is_renewing = True
+            self._runtime.spawn(self._renew, provider, due, name="pairbus token renewal")
+            return
+        for grant in due:
+            try:
+                self._put(grant, provider.token(grant.audience, self._runtime.time()))
+            except Exception:  # noqa: BLE001 - whatever a key raises; the old token still holds
+                grant.renew_at = now + _RETRY
+
+    async def _renew(self, provider: TokenCredential, due: list[_Grant]) -> None:
+        with self._mux.condition:
+            try:
+                token = await self._answer(provider, self._connection.deadline())
+                for grant in due:
+                    self._put(grant, token)
+                self._mux.flush()
+            except Exception:  # noqa: BLE001 - whatever a credential raises; the old token still holds
+                for grant in due:
+                    grant.renew_at = self._runtime.monotonic() + _RETRY
+            finally:
+                self._is_renewing = False

@@ -1,0 +1,275 @@
+# generated from src/pairbus/client/_async/management.py by tools/gen_unasync.py; edit that one
+"""`<entity>/$management`: settling by lock token, peeking, renewing, deferred messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from pairbus.amqp.errors import INTERNAL_ERROR
+from pairbus.amqp.message import Message
+from pairbus.amqp.types import Array, Int, Timestamp, UInt, Uuids
+from pairbus.client._sync.requests import Pending, RequestLinks
+from pairbus.client.errors import ClientError, OperationTimeoutError, RequestFailedError
+from pairbus.client.received import Received
+
+if TYPE_CHECKING:
+    from pairbus.client._sync.connection import BulkConnection
+
+TOKENS_PER_REQUEST = 1000
+
+LockToken = UUID | bytes
+"""A lock token, or the delivery tag that is its little-endian form: the tag is quicker."""
+
+
+def _tokens(tokens: Sequence[LockToken]) -> Array:
+    """Lock tokens as an array of uuid."""
+    return Uuids.from_little_endian(
+        [one if isinstance(one, bytes) else one.bytes_le for one in tokens]
+    )
+
+
+class BulkManagement:
+    """An entity's management node; its links open with the first request."""
+
+    def __init__(self, connection: BulkConnection, entity: str) -> None:
+        self.connection = connection
+        self.entity = entity
+        self._links: RequestLinks | None = None
+
+    def __repr__(self) -> str:
+        return f"<BulkManagement {self.entity}>"
+
+    @property
+    def is_detached(self) -> bool:
+        """The links are gone; the next request opens new ones."""
+        return self._links is not None and self._links.is_detached
+
+    def close(self) -> None:
+        """Detach; a second call does nothing."""
+        if self._links is not None:
+            self._links.close()
+
+    # -- requests
+
+    def request(
+        self, operation: str, body: dict[str, Any], timeout: float | None = None
+    ) -> tuple[int, Any]:
+        """One request: the status code and the body of the answer.
+
+        Raises:
+            RequestFailedError: the answer is an error; it carries condition and status code.
+        """
+        ((answer, error),) = self._request_all(operation, [body], timeout)
+        if error is not None:
+            raise error
+        return answer
+
+    def _request_all(
+        self, operation: str, bodies: Sequence[dict[str, Any]], timeout: float | None
+    ) -> list[tuple[tuple[int, Any], ClientError | None]]:
+        """Several requests, in flight side by side."""
+        connection, mux = self.connection, self.connection.mux
+        deadline = connection.deadline(timeout)
+        connection.connect(timeout)
+        with mux.condition:
+            connection.authorize(self.entity, deadline)
+            links = self._links
+            if links is None or links.is_detached:
+                node = f"{self.entity}/$management"
+                links = self._links = RequestLinks(connection, self.entity, node)
+                links.attach(deadline)
+            seconds = connection.timeout if timeout is None else timeout
+            properties = {
+                "operation": f"com.microsoft:{operation}",
+                "type": "entity-mgmt",
+                "com.microsoft:server-timeout": UInt(min(0xFFFFFFFF, int(seconds * 1000))),
+            }
+            waiting = [links.post(properties, body) for body in bodies]
+            if not mux.wait_until(_all_done(waiting), deadline):
+                for pending in waiting:
+                    links.forget(pending)
+                raise OperationTimeoutError(f"{operation} on {self.entity}")
+            return [_read(pending, operation) for pending in waiting]
+
+    # -- operations
+
+    def settle(
+        self,
+        tokens: Sequence[LockToken],
+        status: str = "completed",
+        reason: str | None = None,
+        description: str | None = None,
+        *,
+        session_id: str | None = None,
+        timeout: float | None = None,
+    ) -> None:
+        """Settle by lock token: `completed`, `abandoned`, `defered` or `suspended` (dead letter).
+
+        Raises:
+            RequestFailedError: a request failed, with a lost lock in it for instance; others may
+                have taken effect.
+        """
+        for error in self.settle_each(
+            [list(tokens[i : i + TOKENS_PER_REQUEST])
+             for i in range(0, len(tokens), TOKENS_PER_REQUEST)],
+            status, reason, description, session_id=session_id, timeout=timeout,
+        ):  # fmt: skip
+            if error is not None:
+                raise error
+
+    def settle_each(
+        self,
+        groups: Sequence[Sequence[LockToken]],
+        status: str = "completed",
+        reason: str | None = None,
+        description: str | None = None,
+        *,
+        session_id: str | None = None,
+        timeout: float | None = None,
+    ) -> list[ClientError | None]:
+        """Settle groups of lock tokens, one request each, in flight side by side."""
+        bodies = []
+        for group in groups:
+            body: dict[str, Any] = {
+                "disposition-status": status,
+                "lock-tokens": _tokens(group),
+            }
+            if reason is not None:
+                body["deadletter-reason"] = reason
+            if description is not None:
+                body["deadletter-description"] = description
+            if session_id is not None:
+                body["session-id"] = session_id
+            bodies.append(body)
+        if not bodies:
+            return []
+        return [
+            error for _, error in self._request_all("update-disposition", bodies, timeout)
+        ]
+
+    def peek(
+        self,
+        from_sequence_number: int = 0,
+        count: int = 100,
+        *,
+        session_id: str | None = None,
+        timeout: float | None = None,
+    ) -> list[Received]:
+        """Look at messages without touching them."""
+        body: dict[str, Any] = {
+            "from-sequence-number": from_sequence_number,
+            "message-count": Int(count),
+        }
+        if session_id is not None:
+            body["session-id"] = session_id
+        status, answer = self.request("peek-message", body, timeout)
+        if status == 204 or not answer:
+            return []
+        return [Received(bytes(one["message"]), b"") for one in answer.get("messages", ())]
+
+    def renew(self, tokens: Sequence[LockToken], timeout: float | None = None) -> list[int]:
+        """Renew locks: until when each is locked now, in milliseconds since 1970."""
+        _, answer = self.request("renew-lock", {"lock-tokens": _tokens(tokens)}, timeout)
+        return [int(one) for one in answer["expirations"]]
+
+    def receive_deferred(
+        self,
+        sequence_numbers: Sequence[int],
+        *,
+        session_id: str | None = None,
+        delete: bool = False,
+        timeout: float | None = None,
+    ) -> list[Received]:
+        """Receive deferred messages by number, locked (or deleted)."""
+        body: dict[str, Any] = {
+            "sequence-numbers": Array(tuple(sequence_numbers), 0x81),
+            "receiver-settle-mode": UInt(0 if delete else 1),
+        }
+        if session_id is not None:
+            body["session-id"] = session_id
+        status, answer = self.request("receive-by-sequence-number", body, timeout)
+        if status == 204 or not answer:
+            return []
+        received = []
+        for one in answer.get("messages", ()):
+            token = one.get("lock-token")
+            tag = token.bytes_le if isinstance(token, UUID) and not delete else b""
+            received.append(Received(bytes(one["message"]), tag))
+        return received
+
+    def schedule(self, messages: Sequence[bytes], timeout: float | None = None) -> list[int]:
+        """Schedule encoded messages (`x-opt-scheduled-enqueue-time` says for when)."""
+        entries = []
+        for payload in messages:
+            properties = Message.parse(payload).properties
+            entry: dict[str, Any] = {
+                "message-id": str(
+                    properties.message_id if properties else self.connection.runtime.uuid4()
+                ),
+                "message": payload,
+            }
+            if properties is not None and properties.group_id is not None:
+                entry["session-id"] = properties.group_id
+            entries.append(entry)
+        _, answer = self.request("schedule-message", {"messages": entries}, timeout)
+        return [int(one) for one in answer["sequence-numbers"]]
+
+    def cancel(self, sequence_numbers: Sequence[int], timeout: float | None = None) -> None:
+        """Cancel scheduled messages."""
+        body = {"sequence-numbers": Array(tuple(sequence_numbers), 0x81)}
+        self.request("cancel-scheduled-message", body, timeout)
+
+    def renew_session(self, session_id: str, timeout: float | None = None) -> int:
+        """Renew a session's lock: until when, in milliseconds since 1970."""
+        _, answer = self.request("renew-session-lock", {"session-id": session_id}, timeout)
+        return int(answer["expiration"])
+
+    def session_state(self, session_id: str, timeout: float | None = None) -> bytes | None:
+        """A session's state."""
+        _, answer = self.request("get-session-state", {"session-id": session_id}, timeout)
+        state: bytes | None = answer.get("session-state")
+        return state
+
+    def set_session_state(
+        self, session_id: str, state: bytes | None, timeout: float | None = None
+    ) -> None:
+        """Set a session's state, or clear it."""
+        body = {"session-id": session_id, "session-state": state}
+        self.request("set-session-state", body, timeout)
+
+    def sessions(
+        self, skip: int = 0, top: int = 100, timeout: float | None = None
+    ) -> list[str]:
+        """The ids of sessions that have messages."""
+        body = {
+            "last-updated-time": Timestamp(253402300800000),  # the year 10000: those with messages
+            "skip": Int(skip),
+            "top": Int(top),
+        }
+        status, answer = self.request("get-message-sessions", body, timeout)
+        if status == 204 or not answer:
+            return []
+        return [str(one) for one in answer.get("sessions-ids", ())]
+
+
+def _all_done(waiting: Sequence[Pending]) -> Callable[[], bool]:
+    return lambda: all(pending.is_done for pending in waiting)
+
+
+def _read(pending: Pending, operation: str) -> tuple[tuple[int, Any], ClientError | None]:
+    if pending.error is not None or pending.message is None:
+        return (0, None), pending.error
+    message = pending.message
+    answer = message.application_properties or {}
+    status = answer.get("statusCode", answer.get("status-code", 500))
+    if not isinstance(status, int):
+        status = 500
+    if 200 <= status < 300:
+        return (int(status), message.body), None
+    condition = answer.get("errorCondition", answer.get("error-condition")) or INTERNAL_ERROR
+    description = answer.get("statusDescription", answer.get("status-description"))
+    if not isinstance(description, str):
+        description = None
+    return (int(status), None), RequestFailedError(str(condition), description, int(status))

@@ -1,0 +1,363 @@
+# generated from src/pairbus/client/_async/receiver.py by tools/gen_unasync.py; edit that one
+"""Receiving: the messages that are there now, or a long poll until one arrives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from pairbus.amqp.composite import Composite
+from pairbus.amqp.errors import INTERNAL_ERROR
+from pairbus.amqp.events import Delivery, Disposed, Flowed
+from pairbus.amqp.link import Link
+from pairbus.amqp.performatives import (
+    RCV_FIRST,
+    RCV_SECOND,
+    RELEASED,
+    SND_SETTLED,
+    SND_UNSETTLED,
+    Rejected,
+    Source,
+    Target,
+)
+from pairbus.amqp.types import Symbol
+from pairbus.client._sync.links import LinkUser
+from pairbus.client.errors import ClientError, OperationTimeoutError, RejectedError
+from pairbus.client.received import Received
+from pairbus.client.settlement import NEXT_SESSION, OUTCOMES, Mode, Settlements, Ticket, ranges
+
+if TYPE_CHECKING:
+    from pairbus.client._sync.connection import BulkConnection
+
+_SESSION_FILTER = Symbol("com.microsoft:session-filter")
+_FIRST_SLICE = 64  # messages asked for first when bytes are bounded and sizes not known yet
+_MOST_SLICE = 512  # and at most at a time: the next ones may be larger than those before
+
+
+class BulkReceiver(LinkUser):
+    """A receiver; it gives credit only during a call."""
+
+    def __init__(
+        self,
+        connection: BulkConnection,
+        entity: str,
+        mode: Mode = Mode.PEEK_LOCK,
+        session_id: Any = None,
+    ) -> None:
+        super().__init__(connection, entity)
+        self.mode = mode
+        self.session_id = session_id
+        self.rung_bytes = 0
+        """The size of the message that ended the last long poll: receiving it was charged."""
+        self.broke_off = False
+        """The last receive failed half-way: more messages may be locked than it gave."""
+        self.is_draining = False
+        """The sender has not yet said that it used or gave back all credit."""
+        self.settlements = Settlements()
+        self.long_poll: LongPoll | None = None
+        self._buffer: list[Delivery] = []
+        self._mean_bytes = 0  # of the messages that came last
+
+    def _attach(self) -> None:
+        connection = self.connection
+        is_locking = self.mode is Mode.PEEK_LOCK
+        filters = None
+        if self.session_id is not None:
+            wanted = None if self.session_id is NEXT_SESSION else self.session_id
+            filters = {_SESSION_FILTER: wanted}
+        self.link = self.mux.engine.attach_receiver(
+            connection.session,
+            connection.new_name("receiver", self.entity),
+            source=Source(connection.endpoint.address(self.entity), filter=filters),
+            target=Target(connection.container_id),
+            snd_settle_mode=SND_UNSETTLED if is_locking else SND_SETTLED,
+            rcv_settle_mode=RCV_SECOND if is_locking else RCV_FIRST,
+            context=self,
+        )
+
+    def on_attached(self, link: Link) -> None:
+        """Note the session that was accepted."""
+        super().on_attached(link)
+        source = link.attach.source if link.attach is not None else None
+        if self.session_id is not None and source is not None and source.filter:
+            self.session_id = source.filter.get(_SESSION_FILTER, self.session_id)
+
+    # -- receiving
+
+    def receive_now(
+        self, max_messages: int, max_bytes: int | None = None, timeout: float | None = None
+    ) -> list[Received]:
+        """The messages that are there now, up to `max_messages`, without waiting for more.
+
+        `max_bytes` bounds by estimate: no further messages are asked for once it is reached, and
+        sizes are guessed from the messages before.
+
+        If it fails after some messages have arrived, it gives these and sets `broke_off`: others
+        may have been handed out, and stay locked.
+
+        Raises:
+            LinkDetachedError, ConnectionLostError: the link or connection is gone.
+            OperationTimeoutError: the broker did not answer.
+        """
+        return list(map(_received, self._receive_now(max_messages, max_bytes, timeout)))
+
+    def take_now(
+        self, max_messages: int, max_bytes: int | None = None, timeout: float | None = None
+    ) -> list[tuple[bytes, bytes]]:
+        """Like `receive_now`, but only the delivery tag and the bytes of each message."""
+        found = self._receive_now(max_messages, max_bytes, timeout)
+        return [(one.tag, one.payload) for one in found]
+
+    def _receive_now(
+        self, max_messages: int, max_bytes: int | None, timeout: float | None
+    ) -> list[Delivery]:
+        deadline = self.connection.deadline(timeout)
+        received: list[Delivery] = []
+        size = 0
+        self.broke_off = False
+        while len(received) < max_messages:
+            ask = max_messages - len(received)
+            if max_bytes is not None:
+                if size >= max_bytes:
+                    break
+                mean = size // len(received) if received else self._mean_bytes
+                guess = max(1, (max_bytes - size) // mean) if mean else _FIRST_SLICE
+                ask = min(ask, guess, _MOST_SLICE)
+            try:
+                got = self._receive_drained(ask, deadline)
+            except ClientError:
+                if not received:
+                    raise
+                self.broke_off = True
+                break
+            received += got
+            size += sum([len(one.payload) for one in got])
+            if len(got) < ask:
+                break
+        if received:
+            self._mean_bytes = size // len(received)
+        return received
+
+    def _receive_drained(self, count: int, deadline: float) -> list[Delivery]:
+        mux = self.mux
+        with mux.condition:
+            link = self.active_link()
+            self.long_poll = None  # one that was cancelled does not take this call's messages
+            self.is_draining = True
+            mux.engine.flow(link, count, drain=True)
+            done = False
+            try:
+                done = mux.wait_until(
+                    lambda: not self.is_draining or len(self._buffer) >= count or self.is_detached,
+                    deadline,
+                )
+            except ClientError:
+                if not self._buffer:
+                    raise
+            self.is_draining = False
+            received, self._buffer = self._buffer, []
+            if not received:
+                self.check()
+            if not done and not received:
+                raise OperationTimeoutError(f"receiving from {self.entity}")
+            self.broke_off = not done or (self.is_detached and len(received) < count)
+            return received
+
+    def receive(
+        self, max_messages: int, max_wait: float, timeout: float | None = None
+    ) -> list[Received]:
+        """Wait up to `max_wait` seconds for the first message, then take what is there."""
+        mux, connection = self.mux, self.connection
+        with mux.condition:
+            link = self.active_link()
+            self.long_poll = None
+            mux.engine.flow(link, max_messages)
+            mux.wait_until(
+                lambda: bool(self._buffer) or self.is_detached, connection.deadline(max_wait)
+            )
+            left = max_messages - len(self._buffer)
+            self.check()
+            if left:
+                self.is_draining = True
+                mux.engine.flow(link, link.credit, drain=True)
+                if not mux.wait_until(
+                    lambda: not self.is_draining or link.credit == 0 or self.is_detached,
+                    connection.deadline(timeout),
+                ):
+                    raise OperationTimeoutError(f"receiving from {self.entity}")
+            self.is_draining = False
+            received, self._buffer = self._buffer, []
+            return list(map(_received, received))
+
+    def wait(self, seconds: float) -> bool:
+        """Long poll: True as soon as there is a message, False after `seconds` without one.
+
+        The message is released again. This costs one receive.
+        """
+        return bool(self.connection.wait_any([self], seconds))
+
+    def on_deliveries(self, events: Sequence[Delivery]) -> None:
+        """Keep the messages for `receive`, or release them if they end a long poll."""
+        if self.long_poll is None:
+            self._buffer += events
+        else:
+            self.long_poll.on_deliveries(events)
+
+    def on_flow(self, event: Flowed) -> None:
+        """A sender that has given all credit back is drained."""
+        if event.link is not None and event.link.credit == 0:
+            self.is_draining = False
+
+    # -- settling
+
+    def settle(
+        self,
+        received: Sequence[Received],
+        outcome: str | Composite = "completed",
+        timeout: float | None = None,
+    ) -> list[ClientError | None]:
+        """Settle on this link, all together, and wait for the broker's answer on each.
+
+        Gives None for each message that was settled and the error (a lost lock, say) for others.
+        """
+        return self.post_settle(received, outcome).wait(timeout)
+
+    def post_settle(
+        self, received: Sequence[Received], outcome: str | Composite = "completed"
+    ) -> Settling:
+        """Like `settle`, without waiting: for several settlements in flight."""
+        state = OUTCOMES[outcome] if isinstance(outcome, str) else outcome
+        with self.mux.condition:
+            link = self.active_link()
+            numbers = [one.delivery_id for one in received]
+            for first, last in ranges(numbers):
+                self.mux.engine.settle(link, first, last, state=state, settled=False)
+            ticket = self.settlements.begin(numbers)
+            self.mux.flush()
+            return Settling(self, ticket)
+
+    def complete(self, received: Sequence[Received], timeout: float | None = None) -> None:
+        """Complete on this link; raises the first error there is."""
+        for error in self.settle(received, "completed", timeout):
+            if error is not None:
+                raise error
+
+    def release(self, received: Sequence[Received]) -> None:
+        """Give back without counting a delivery; nothing is waited for."""
+        with self.mux.condition:
+            link = self.active_link()
+            for first, last in ranges([one.delivery_id for one in received]):
+                self.mux.engine.settle(link, first, last, state=RELEASED)
+            self.mux.flush()
+
+    def on_settled(self, event: Disposed) -> None:
+        """The broker settled deliveries, or could not."""
+        if event.settled:
+            error: ClientError | None = None
+            if isinstance(event.state, Rejected) and event.state.error is not None:
+                error = RejectedError.of(event.state.error, INTERNAL_ERROR, "not settled")
+            self.settlements.answer(event.first, event.last, error)
+
+
+class Settling:
+    """Settlements on their way to the broker."""
+
+    __slots__ = ("_receiver", "_ticket")
+
+    def __init__(self, receiver: BulkReceiver, ticket: Ticket) -> None:
+        self._receiver = receiver
+        self._ticket = ticket
+
+    def wait(self, timeout: float | None = None) -> list[ClientError | None]:
+        """Wait for the broker's answers: None or an error for each message.
+
+        Raises:
+            LinkDetachedError, ConnectionLostError: the link or connection is gone.
+            OperationTimeoutError: not every answer came in time.
+        """
+        receiver, ticket = self._receiver, self._ticket
+        mux = receiver.mux
+        with mux.condition:
+            try:
+                done = mux.wait_until(
+                    lambda: not ticket.unanswered or receiver.is_detached,
+                    receiver.connection.deadline(timeout),
+                )
+            finally:
+                receiver.settlements.abandon(ticket)
+            if ticket.unanswered:
+                receiver.check()
+            if not done:
+                raise OperationTimeoutError(f"settling on {receiver.entity}")
+            return ticket.answers()
+
+
+class LongPoll:
+    """One credit that waits for a message at one receiver; the caller holds the condition."""
+
+    def __init__(self, receiver: BulkReceiver) -> None:
+        link = receiver.active_link()
+        self.receiver = receiver
+        self._has_arrived = False
+        self._released: list[Ticket] = []
+        receiver.long_poll = self
+        receiver.is_draining = False
+        receiver.mux.engine.flow(link, 1)
+
+    @property
+    def is_over(self) -> bool:
+        """A message arrived, or the link is gone."""
+        return self._has_arrived or self.receiver.is_detached
+
+    @property
+    def is_quiet(self) -> bool:
+        """No credit is out any more, and the broker has the message back."""
+        return self.receiver.is_detached or not (self.receiver.is_draining or self._unanswered)
+
+    @property
+    def _unanswered(self) -> bool:
+        return any(ticket.unanswered for ticket in self._released)
+
+    def on_deliveries(self, events: Sequence[Delivery]) -> None:
+        """Release what arrived; the broker is to confirm that, so that the next reader finds it."""
+        receiver = self.receiver
+        for event in events:
+            self._has_arrived = True
+            receiver.rung_bytes = len(event.payload)
+            if event.link.credit == 0:
+                receiver.is_draining = False
+            if not event.settled:
+                self._released.append(receiver.settlements.begin([event.delivery_id]))
+                receiver.mux.engine.settle(
+                    event.link, event.delivery_id, state=RELEASED, settled=False
+                )
+
+    def cancel(self) -> None:
+        """Take the credit back."""
+        receiver, link = self.receiver, self.receiver.link
+        receiver.is_draining = link is not None and not receiver.is_detached and link.credit > 0
+        if receiver.is_draining and link is not None:
+            receiver.mux.engine.flow(link, link.credit, drain=True)
+
+    def finish(self) -> bool:
+        """End the long poll; whether a message arrived.
+
+        Raises:
+            LinkDetachedError: the link was detached instead.
+            OperationTimeoutError: the broker did not confirm that it has the message back.
+        """
+        receiver, is_open = self.receiver, self._unanswered
+        receiver.long_poll = None
+        receiver.is_draining = False
+        for ticket in self._released:
+            receiver.settlements.abandon(ticket)
+        if is_open:
+            receiver.check()
+            raise OperationTimeoutError(f"giving back a message of {receiver.entity}")
+        if not self._has_arrived:
+            receiver.check()
+        return self._has_arrived
+
+
+def _received(one: Delivery) -> Received:
+    return Received(one.payload, one.tag, one.delivery_id)

@@ -1,0 +1,77 @@
+"""How encoded messages go into batches, and what became of each batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from pairbus.amqp.errors import AmqpError
+from pairbus.amqp.message import BATCH_OVERHEAD, Message, Properties
+from pairbus.amqp.types import Symbol
+from pairbus.client.errors import ClientError
+
+_ENVELOPE_ROOM = 1024  # for what the batch's envelope copies from its first message
+_PARTITION_KEY = Symbol("x-opt-partition-key")
+
+
+class BatchOutcome:
+    """What became of messages `start` to `start + count - 1`: `error` is None if they were taken.
+
+    After a `ConnectionLostError`, `LinkDetachedError` or `OperationTimeoutError` it is unknown
+    whether they were.
+    """
+
+    __slots__ = ("count", "error", "is_done", "start")
+
+    def __init__(self, start: int, count: int) -> None:
+        self.start = start
+        self.count = count
+        self.is_done = False
+        self.error: ClientError | None = None
+
+    @property
+    def is_accepted(self) -> bool:
+        """The destination confirmed them."""
+        return self.is_done and self.error is None
+
+    def conclude(self, error: ClientError | None) -> None:
+        """Note the outcome; the first one counts."""
+        if not self.is_done:
+            self.is_done = True
+            self.error = error
+
+    def __repr__(self) -> str:
+        state = "open" if not self.is_done else "accepted" if self.error is None else self.error
+        return f"<BatchOutcome {self.start}+{self.count} {state}>"
+
+
+def pack(messages: Sequence[bytes], max_batch_bytes: int) -> Iterator[tuple[int, int]]:
+    """How the messages go into batches of at most this size: (start, count) of each."""
+    room = max_batch_bytes - _ENVELOPE_ROOM
+    start, size = 0, 0
+    for index, message in enumerate(messages):
+        need = len(message) + BATCH_OVERHEAD
+        if index > start and size + need > room:
+            yield start, index - start
+            start, size = index, 0
+        size += need
+    if len(messages) > start:
+        yield start, len(messages) - start
+
+
+def batch_envelope(first: bytes) -> bytes:
+    """Sections that describe a batch: as in the SDK, the first message's id, session and key."""
+    try:
+        message = Message.parse(first)
+        properties = message.properties
+        annotations = message.message_annotations or {}
+    except AmqpError:
+        return b""  # the peer will say what is wrong with the message
+    head = Message.build()
+    key = annotations.get(_PARTITION_KEY)
+    if key is not None:
+        head = head.replace(message_annotations={_PARTITION_KEY: key})
+    if properties is not None and (properties.message_id or properties.group_id):
+        head = head.replace(
+            properties=Properties(message_id=properties.message_id, group_id=properties.group_id)
+        )
+    return (head.raw_section(0x72) or b"") + (head.raw_section(0x73) or b"")

@@ -1,0 +1,207 @@
+"""Tokens are put, renewed and refused."""
+
+import time
+from collections import namedtuple
+
+import pytest
+
+from pairbus.client import AuthenticationError, OperationTimeoutError, SasKey
+from pairbus.client.aio import BulkConnection
+from pairbus.runtime import AsyncioRuntime
+from tests.client.support import Peer, message
+
+AccessToken = namedtuple("AccessToken", "token expires_on")
+
+
+class Shifted(AsyncioRuntime):
+    """A runtime whose clocks can be put forward."""
+
+    ahead = 0.0
+
+    def time(self):
+        return time.time() + self.ahead
+
+    def monotonic(self):
+        return time.monotonic() + self.ahead
+
+
+class Key(SasKey):
+    """A key that counts its signatures, and may fail."""
+
+    def __init__(self, name="n", key="k"):
+        super().__init__(name, key, lifetime=100)
+        self.count = 0
+        self.error = None
+
+    def token(self, audience, now):
+        self.count += 1
+        if self.error is not None:
+            raise self.error
+        return super().token(audience, now)
+
+
+class Credential:
+    """A token credential that answers when the test says so; its tokens are signatures."""
+
+    def __init__(self, ns):
+        self.ns = ns
+        self.go = runtime.event()
+        self.go.set()
+        self.asked = runtime.event()
+        self.scopes = []
+        self.error = None
+
+    async def get_token(self, *scopes):
+        self.scopes.append(scopes)
+        self.asked.set()
+        await self.go.wait(20)
+        if self.error is not None:
+            raise self.error
+        access = self.ns.credential().get_token(*scopes)
+        return AccessToken(access.token, runtime.time() + 100)
+
+
+runtime = Shifted()
+
+
+@pytest.fixture(autouse=True)
+def now():
+    Shifted.ahead = 0.0
+
+
+def connect(ns, credential, **options):
+    return BulkConnection(
+        host="127.0.0.1", port=ns.port, tls=False, credential=credential, runtime=runtime,
+        **{"timeout": 10, **options},
+    )  # fmt: skip
+
+
+async def test_wrong_key_is_refused_and_does_not_show(ns):
+    wrong = ns.connection_string.replace("SAS_KEY_VALUE", "c2VjcmV0LXNlY3JldA==")
+    async with BulkConnection(wrong) as client:
+        with pytest.raises(AuthenticationError) as caught:
+            await client.sender("small")
+        assert caught.value.status_code == 401
+        shown = f"{caught.value!r} {caught.value} {client!r} {client._tokens._provider!r}"
+        assert "c2VjcmV0" not in shown
+        assert "SharedAccessSignature" not in shown
+
+
+async def test_tokens_are_renewed_before_they_expire(ns, queue):
+    key = Key("RootManageSharedAccessKey", "SAS_KEY_VALUE")
+    async with connect(ns, key) as client:
+        receiver = await client.receiver(queue)
+        Shifted.ahead = 85
+        await receiver.wait(0.01)
+        assert key.count == 1
+        Shifted.ahead = 95
+        await receiver.wait(0.01)
+        assert key.count == 2
+        assert client.is_usable
+
+
+async def test_token_credentials_are_asked_for_the_service_scope(ns, queue):
+    credential = Credential(ns)
+    async with connect(ns, credential) as client:
+        await client.sender(queue)
+    assert credential.scopes == [("https://servicebus.azure.net/.default",)]
+
+
+async def test_error_of_a_credential_reaches_the_one_who_opens_a_link(ns, queue):
+    credential = Credential(ns)
+    credential.error = LookupError("no identity")
+    async with connect(ns, credential) as client:
+        with pytest.raises(LookupError, match="no identity"):
+            await client.sender(queue)
+        credential.error = None
+        assert not (await client.sender(queue)).is_detached
+
+
+async def test_slow_credential_does_not_stall_the_others(ns, queue):
+    credential = Credential(ns)
+    opened = []
+    async with connect(ns, credential) as client:
+        sender, receiver = await client.sender(queue), await client.receiver(queue)
+        credential.go.clear()
+        credential.asked.clear()
+
+        async def open_another():
+            opened.append(await client.sender("small"))
+
+        task = runtime.spawn(open_another, name="opener")
+        assert await credential.asked.wait(10)
+        await sender.send(message(1), timeout=5)
+        received = await receiver.receive_now(1, timeout=5)
+        assert await receiver.settle(received, timeout=5) == [None]
+        assert not opened
+        credential.go.set()
+        assert await task.join(10)
+        assert opened
+
+
+async def test_slow_renewal_does_not_stall_the_others(ns, queue):
+    credential = Credential(ns)
+    async with connect(ns, credential) as client:
+        sender = await client.sender(queue)
+        credential.go.clear()
+        credential.asked.clear()
+        Shifted.ahead = 95
+        await sender.send(message(1), timeout=5)
+        assert await credential.asked.wait(10)
+        await sender.send(message(2), timeout=5)
+        credential.go.set()
+        await sender.send(message(3), timeout=5)
+    assert len(credential.scopes) == 2
+
+
+async def test_credential_that_never_answers_is_timed_out_and_asked_again(ns, queue):
+    credential = Credential(ns)
+    credential.go.clear()
+    async with connect(ns, credential) as client:
+        with pytest.raises(OperationTimeoutError, match="credential"):
+            await client.sender(queue, timeout=0.05)
+        with pytest.raises(OperationTimeoutError, match="credential"):
+            await client.sender(queue, timeout=0.05)
+        assert len(credential.scopes) == 2
+        credential.go.set()
+        assert not (await client.sender(queue)).is_detached
+
+
+async def test_refused_token_leaves_the_connection_usable():
+    async with Peer() as peer, BulkConnection(**peer.address) as client:
+        peer.status = 404
+        with pytest.raises(AuthenticationError) as caught:
+            await client.sender("q")
+        assert caught.value.status_code == 404
+        peer.status = 202
+        assert not (await client.sender("q")).is_detached
+
+
+async def test_failing_key_is_asked_again_later_while_the_old_token_holds():
+    key = Key()
+    async with Peer() as peer, connect(peer, key) as client:
+        receiver = await client.receiver("q")
+        key.error = RuntimeError("not now")
+        Shifted.ahead = 95
+        for _ in range(2):
+            with pytest.raises(OperationTimeoutError):
+                await receiver.receive_now(1, timeout=0.02)
+        assert key.count == 2
+        key.error = None
+        Shifted.ahead = 130
+        with pytest.raises(OperationTimeoutError):
+            await receiver.receive_now(1, timeout=0.02)
+        assert key.count == 3
+
+
+async def test_renewal_that_was_refused_is_tried_again_by_the_next_link():
+    async with Peer() as peer, connect(peer, Key()) as client:
+        receiver = await client.receiver("q")
+        peer.status = 401
+        Shifted.ahead = 95
+        with pytest.raises(OperationTimeoutError):
+            await receiver.receive_now(1, timeout=0.1)
+        with pytest.raises(AuthenticationError):
+            await client.sender("q")
+        peer.status = 202
+        assert not (await client.sender("q")).is_detached

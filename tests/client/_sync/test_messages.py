@@ -1,0 +1,303 @@
+# generated from tests/client/_async/test_messages.py by tools/gen_unasync.py; edit that one
+"""Sending, receiving and settling against the embedded broker, over real sockets."""
+
+import time
+import uuid
+
+import pytest
+
+from pairbus.amqp.message import Message
+from pairbus.amqp.types import Timestamp
+from pairbus.client import (
+    NEXT_SESSION,
+    LinkDetachedError,
+    Mode,
+    OperationTimeoutError,
+    RejectedError,
+    RequestFailedError,
+    dead_letter,
+)
+from pairbus.client import BulkConnection
+from pairbus.runtime import ThreadRuntime
+from tests.client.support import ids, message
+
+runtime = ThreadRuntime()
+
+
+def test_messages_go_and_come_in_order(connection, queue):
+    outcomes = (connection.sender(queue)).send_batch([message(n) for n in range(50)])
+    assert [(o.start, o.count, o.is_accepted) for o in outcomes] == [(0, 50, True)]
+    received = (connection.receiver(queue)).receive_now(100)
+    assert ids(received) == [str(n) for n in range(50)]
+    numbers = [one.sequence_number for one in received]
+    assert numbers == sorted(numbers)
+    assert received[0].locked_until > received[0].enqueued_time > 0
+    assert received[0].lock_token is not None
+    assert received[0].delivery_count == 0
+
+
+def test_payload_comes_with_the_very_bare_message(connection, queue):
+    sent = message("m")
+    (connection.sender(queue)).send(sent)
+    (received,) = (connection.receiver(queue)).receive_now(1)
+    assert received.message.bare == Message.parse(sent).bare
+
+
+def test_receive_takes_no_more_than_asked_and_leaves_no_credit(connection, queue):
+    (connection.sender(queue)).send_batch([message(n) for n in range(10)])
+    receiver = connection.receiver(queue)
+    assert ids(receiver.receive_now(3)) == ["0", "1", "2"]
+    assert receiver.link.credit == 0
+    assert len(receiver.receive_now(100)) == 7
+    assert (receiver.receive_now(5)) == []
+
+
+def test_receive_is_bounded_by_bytes(connection, queue):
+    (connection.sender(queue)).send_batch([message(n, 1000) for n in range(300)])
+    received = (connection.receiver(queue)).receive_now(300, max_bytes=100_000)
+    assert 64 <= len(received) < 150
+
+
+def test_tokens_settle_on_any_connection(ns, connection, queue):
+    (connection.sender(queue)).send_batch([message(n) for n in range(2500)])
+    received = (connection.receiver(queue)).receive_now(2500)
+    with BulkConnection(ns.connection_string) as other:
+        management = other.management(queue)
+        assert other.management(queue) is management
+        management.settle([one.lock_token for one in received[:2400]])
+        management.settle([one.tag for one in received[2400:2450]], "abandoned")
+        (
+            management.settle(
+                [one.lock_token for one in received[2450:]], "suspended", "why", "what"
+            )
+        )
+    assert len((connection.receiver(queue)).receive_now(100)) == 50
+    dead = (connection.receiver(f"{queue}/$DeadLetterQueue")).receive_now(100)
+    assert len(dead) == 50
+    assert dead[0].message.application_properties["DeadLetterReason"] == "why"
+
+
+def test_lost_token_fails_with_its_condition(connection, queue):
+    with pytest.raises(RequestFailedError) as caught:
+        connection.management(queue).settle([uuid.uuid4()])
+    assert caught.value.condition == "com.microsoft:message-lock-lost"
+    assert caught.value.status_code == 410
+
+
+def test_settling_on_the_link_tells_each_outcome(connection, queue):
+    (connection.sender(queue)).send_batch([message(n) for n in range(6)])
+    receiver = connection.receiver(queue)
+    received = receiver.receive_now(10)
+    receiver.complete(received[:3])
+    assert (receiver.settle(received[3:4], dead_letter("bad", "very"))) == [None]
+    assert (receiver.settle(received[4:], "abandoned")) == [None, None]
+    again = receiver.receive_now(10)
+    assert ids(again) == ["4", "5"]
+    assert [one.delivery_count for one in again] == [1, 1]
+    receiver.release(again)
+    assert [one.delivery_count for one in (receiver.receive_now(10))] == [1, 1]
+
+
+def test_settling_twice_is_a_lost_lock(connection, queue):
+    (connection.sender(queue)).send(message(1))
+    receiver = connection.receiver(queue)
+    received = receiver.receive_now(1)
+    connection.management(queue).settle([received[0].lock_token])
+    (error,) = receiver.settle(received)
+    assert error.condition == "com.microsoft:message-lock-lost"
+
+
+def test_receive_and_delete(connection, queue):
+    (connection.sender(queue)).send(message(1))
+    receiver = connection.receiver(queue, mode=Mode.RECEIVE_AND_DELETE)
+    assert len(receiver.receive_now(5)) == 1
+    assert (receiver.receive_now(5)) == []
+
+
+def test_peek_touches_nothing(connection, queue):
+    (connection.sender(queue)).send_batch([message(n) for n in range(5)])
+    management = connection.management(queue)
+    assert ids(management.peek(0, 3)) == ["0", "1", "2"]
+    assert (management.peek((management.peek(0, 5))[-1].sequence_number + 1)) == []
+    assert len((connection.receiver(queue)).receive_now(10)) == 5
+
+
+def test_locks_are_renewed_and_deferred_messages_come_by_number(connection, queue):
+    (connection.sender(queue)).send_batch([message(n) for n in range(2)])
+    receiver = connection.receiver(queue)
+    first, second = receiver.receive_now(2)
+    management = connection.management(queue)
+    (until,) = management.renew([first.lock_token])
+    assert until >= first.locked_until
+    management.settle([second.lock_token], "defered")
+    (again,) = management.receive_deferred([second.sequence_number])
+    assert ids([again]) == ["1"]
+    management.settle([again.lock_token])
+    receiver.complete([first])
+
+
+def test_scheduled_messages_are_numbered_and_cancelled(connection, queue):
+    later = Message.parse(message(1)).replace(
+        message_annotations={"x-opt-scheduled-enqueue-time": _timestamp(3600)}
+    )
+    management = connection.management(queue)
+    numbers = management.schedule([later.encode()])
+    assert len(numbers) == 1
+    management.cancel(numbers)
+    assert (management.peek()) == []
+
+
+def _timestamp(seconds):
+    return Timestamp(int((time.time() + seconds) * 1000))
+
+
+def test_doorbell_rings_for_a_message_and_gives_it_back(ns, connection, queue):
+    receiver = connection.receiver(queue)
+    assert (receiver.wait(0.01)) is False
+    rang = []
+
+    def wait():
+        rang.append(receiver.wait(10))
+
+    waiter = runtime.spawn(wait, name="waiter")
+    (
+        (connection.sender(queue)).send(message(1))
+    )  # beside the waiter, on the same connection
+    assert waiter.join(10)
+    assert rang == [True]
+    (received,) = receiver.receive_now(10)
+    assert received.delivery_count == 0
+
+
+def test_one_wait_serves_many_doorbells(ns, connection, queue):
+    with ns.admin_client() as admin:
+        admin.create_queue(queue + "-other")
+    try:
+        receivers = [
+            (connection.receiver(queue)),
+            (connection.receiver(queue + "-other")),
+        ]
+        assert (connection.wait_any(receivers, 0.01)) == []
+        (connection.sender(queue + "-other")).send(message(1))
+        assert (connection.wait_any(receivers, 10)) == [receivers[1]]
+        assert [r.link.credit for r in receivers] == [0, 0]
+    finally:
+        with ns.admin_client() as admin:
+            admin.delete_queue(queue + "-other")
+
+
+def test_receive_waits_for_the_first_message(connection, queue):
+    receiver = connection.receiver(queue)
+    assert (receiver.receive(5, 0.01)) == []
+    (connection.sender(queue)).send_batch([message(n) for n in range(3)])
+    assert ids(receiver.receive(5, 10)) == ["0", "1", "2"]
+
+
+def test_batches_are_cut_to_what_the_link_takes(connection, queue):
+    sender = connection.sender(queue)
+    sender.max_batch_bytes = 10_000
+    messages = [message(n, 1000) for n in range(40)]
+    outcomes = sender.send_batch(messages)
+    assert len(outcomes) > 3
+    assert sum(o.count for o in outcomes) == 40
+    assert all(o.is_accepted for o in outcomes)
+    assert ids((connection.receiver(queue)).receive_now(100)) == [
+        str(n) for n in range(40)
+    ]
+
+
+def test_message_that_is_too_large_is_refused_alone(connection, queue):
+    sender = connection.sender(queue)
+    outcomes = sender.send_batch(
+        [message(0), message(1, sender.max_message_bytes + 1), message(2)]
+    )
+    assert [o.is_accepted for o in outcomes] == [True, False, True]
+    assert outcomes[1].error.condition == "amqp:link:message-size-exceeded"
+
+
+def test_messages_sent_each_by_itself_have_an_outcome_each(connection, queue):
+    sender = connection.sender(queue)
+    outcomes = sender.send_each(
+        [message(n) for n in range(1500)]
+    )  # more than one grant of credit
+    assert [o.is_accepted for o in outcomes] == [True] * 1500
+    assert ids((connection.receiver(queue)).receive_now(2000)) == [
+        str(n) for n in range(1500)
+    ]
+
+
+def test_many_senders_are_in_flight_side_by_side(ns, connection, queue):
+    senders = [(connection.sender(queue)) for _ in range(3)]
+    posted = [sender.post([message(n)]) for n, sender in enumerate(senders)]
+    assert [(p.wait())[0].is_accepted for p in posted] == [True] * 3
+
+
+def test_rejected_batch_says_why(ns, connection, queue):
+    sender = connection.sender(queue)
+    ns.faults.reject("com.microsoft:server-busy", entity=queue, times=1)
+    (outcome,) = sender.send_batch([message(1), message(2)])
+    assert outcome.error.condition == "com.microsoft:server-busy"
+    assert isinstance(outcome.error, RejectedError)
+    (outcome,) = sender.send_batch([message(1), message(2)])
+    assert outcome.is_accepted
+
+
+def test_unknown_entity_is_refused_with_its_condition(connection):
+    for make in (connection.sender, connection.receiver):
+        with pytest.raises(LinkDetachedError) as caught:
+            make("no-such-queue")
+        assert caught.value.condition == "amqp:not-found"
+    assert connection.is_usable
+
+
+def test_never_answered_send_times_out_with_unknown_outcome(ns, connection, queue):
+    sender = connection.sender(queue)
+    with ns.faults.hang(entity=queue):
+        (outcome,) = sender.send_batch([message(1)], timeout=0.05)
+    assert isinstance(outcome.error, OperationTimeoutError)
+
+
+def test_sessions_are_accepted_by_name_and_next(ns, connection):
+    sender = connection.sender("sessions")
+    sender.send_batch([message(n, group_id="A") for n in range(3)])
+    sender.send(message(9, group_id="B"))
+    management = connection.management("sessions")
+    assert sorted(management.sessions()) == ["A", "B"]
+    with connection.receiver("sessions", session_id="A") as named:
+        received = named.receive_now(10)
+        assert ids(received) == ["0", "1", "2"]
+        named.complete(received)
+        management.set_session_state("A", b"state")
+        assert (management.session_state("A")) == b"state"
+        assert (management.renew_session("A")) > time.time() * 1000
+    with connection.receiver("sessions", session_id=NEXT_SESSION) as following:
+        assert following.session_id == "B"
+        following.complete(following.receive_now(1))
+
+
+def test_delayed_answers_overlap(ns, connection, queue):
+    senders = [(connection.sender(queue)) for _ in range(3)]
+    with ns.faults.delay(0.05, entity=queue):
+        posted = [sender.post([message(1)]) for sender in senders]
+        assert [(p.wait())[0].is_accepted for p in posted] == [True] * 3
+
+
+def test_broker_forgets_deliveries_that_were_settled_by_token(
+    ns, connection, queue, monkeypatch
+):
+    from pairbus.broker.server import receiving_link as receiving
+
+    monkeypatch.setattr(receiving, "SWEEP_FROM", 10)
+    sender, receiver = (connection.sender(queue)), (connection.receiver(queue))
+    management = connection.management(queue)
+    first = None
+    for _ in range(5):
+        sender.send_batch([message(n) for n in range(20)])
+        received = receiver.receive_now(20)
+        first = first or received[:1]
+        management.settle([one.lock_token for one in received])
+    (server,) = [c for c in ns._broker.connections if c.engine.sessions]
+    (session,) = server.engine.sessions.values()
+    assert len(session.unsettled) <= 40
+    (error,) = receiver.settle(first)
+    assert error.condition == "com.microsoft:message-lock-lost"

@@ -1,0 +1,208 @@
+# generated from tests/client/_async/test_misbehaving_peers.py by tools/gen_unasync.py; edit that one
+"""Towards peers that misbehave as only the engine can."""
+
+import socket
+import threading
+import time
+
+import pytest
+
+from pairbus.amqp.events import Disposed, Flowed
+from pairbus.amqp.message import Message
+from pairbus.amqp.performatives import ACCEPTED, Error, Released
+from pairbus.client import (
+    ConnectionLostError,
+    LinkDetachedError,
+    OperationTimeoutError,
+    RejectedError,
+)
+from pairbus.client import BulkConnection
+from pairbus.runtime import ThreadRuntime
+from tests.client.support import Peer, is_entity
+
+runtime = ThreadRuntime()
+
+
+def test_released_message_is_told_as_not_taken():
+    def act(peer, event):
+        if is_entity(event):
+            peer.engine.settle(event.link, event.delivery_id, state=Released())
+
+    with Peer(act) as peer, BulkConnection(**peer.address) as client:
+        (outcome,) = (client.sender("q")).send_batch([b"x"])
+        assert isinstance(outcome.error, RejectedError)
+
+
+def test_outcome_that_is_not_settled_yet_is_settled_by_us():
+    settled = threading.Event()
+
+    def act(peer, event):
+        if is_entity(event):
+            peer.engine.settle(event.link, event.delivery_id, state=ACCEPTED, settled=False)
+        elif type(event).__name__ == "Disposed":
+            settled.set()
+
+    with Peer(act) as peer, BulkConnection(**peer.address) as client:
+        sender = client.sender("q")
+        assert (sender.send_batch([b"x"]))[0].is_accepted
+        assert runtime.run_blocking(settled.wait, 10)
+
+
+def test_ended_session_is_a_lost_connection():
+    def act(peer, event):
+        if is_entity(event):
+            peer.engine.end(event.link.session, Error("amqp:internal-error", "broken"))
+
+    with Peer(act) as peer, BulkConnection(**peer.address) as client:
+        (outcome,) = (client.sender("q")).send_batch([b"x"])
+        assert isinstance(outcome.error, ConnectionLostError)
+        assert outcome.error.condition == "amqp:internal-error"
+
+
+def test_peer_that_speaks_nonsense_is_a_lost_connection():
+    def act(peer, event):
+        if is_entity(event):
+            peer.socket.sendall(b"\x00\x00\x00\x01nonsense")
+
+    with Peer(act) as peer, BulkConnection(**peer.address) as client:
+        (outcome,) = (client.sender("q")).send_batch([b"x"])
+        assert outcome.error.condition == "amqp:connection:framing-error"
+
+
+def test_messages_go_in_frames_that_the_peer_takes():
+    seen = []
+
+    def act(peer, event):
+        if is_entity(event):
+            seen.append(event.payload)
+            peer.engine.settle(event.link, event.delivery_id, state=ACCEPTED)
+
+    with Peer(act, max_frame_size=512) as peer, BulkConnection(**peer.address) as client:
+        body = Message.build(data=bytes(range(256)) * 40).encode()
+        assert ((client.sender("q")).send_batch([body]))[0].is_accepted
+        assert seen == [body]
+
+
+def test_large_sends_do_not_wait_for_a_reader_beside_them():
+    def act(peer, event):
+        if is_entity(event):
+            peer.engine.settle(event.link, event.delivery_id, state=ACCEPTED)
+
+    with Peer(act) as peer, BulkConnection(**peer.address) as client:
+        receiver, sender = (client.receiver("q")), (client.sender("q"))
+        lost = []
+
+        def wait():
+            try:
+                receiver.wait(60)
+            except ConnectionLostError as error:
+                lost.append(error)
+
+        waiter = runtime.spawn(wait, name="waiter")
+        outcomes = sender.send_batch([b"x" * 900_000] * 30)  # more than any socket buffer
+        assert all(outcome.is_accepted for outcome in outcomes)
+        client.close()
+        assert waiter.join(10)
+        assert lost
+
+
+def test_peer_that_never_drains_is_timed_out():
+    def act(peer, event):
+        if isinstance(event, Flowed) and event.link is not None and event.link.credit == 5:
+            peer.engine.transfer(event.link, b"one", b"t" * 16)
+
+    with Peer(act) as peer, BulkConnection(**peer.address) as client:
+        receiver = client.receiver("q")
+        assert [one.payload for one in (receiver.receive_now(5, timeout=0.05))] == [b"one"]
+        assert receiver.broke_off  # there may be more
+        with pytest.raises(OperationTimeoutError):
+            receiver.receive_now(6, timeout=0.05)
+
+
+def test_a_bell_has_rung_when_the_peer_has_its_message_back():
+    released = []
+
+    def act(peer, event):
+        if isinstance(event, Flowed) and event.link is not None and event.link.credit == 1:
+            peer.engine.transfer(event.link, b"one", b"t" * 16)
+        if isinstance(event, Disposed):
+            released.append(event)
+            if len(released) > 1:  # the first one it never answers
+                peer.engine.settle_unknown(event.session, event.first, event.last, event.state)
+
+    with Peer(act) as peer, BulkConnection(**peer.address) as client:
+        receiver = client.receiver("q")
+        client.timeout = 0.1
+        with pytest.raises(OperationTimeoutError, match="giving back"):
+            receiver.wait(10)
+        client.timeout = 10
+        assert receiver.wait(10)
+        assert [event.settled for event in released] == [False, False]
+
+
+@pytest.mark.parametrize("end", ["detach", "close", "drop"])
+def test_what_came_before_a_receive_broke_off_is_given_and_told(end):
+    def act(peer, event):
+        if not isinstance(event, Flowed) or event.link is None:
+            return
+        if event.link.credit == 2:
+            for tag in (b"1" * 16, b"2" * 16):
+                peer.engine.transfer(event.link, tag[:1], tag)
+        elif event.link.credit == 512:  # the second time it asks: less than that comes
+            peer.engine.transfer(event.link, b"3", b"3" * 16)
+            if end == "detach":
+                peer.engine.detach(event.link, Error("amqp:internal-error", "gone"))
+            elif end == "close":
+                peer.engine.close(Error("amqp:connection:forced", "gone"))
+            else:
+                peer.socket.sendall(peer.engine.data_to_send())
+                peer.socket.shutdown(socket.SHUT_RDWR)
+
+    with Peer(act) as peer, BulkConnection(**peer.address) as client:
+        receiver = client.receiver("q")
+        receiver._mean_bytes = 1  # so that it asks for two, and then for as many as it may
+        assert len(receiver.take_now(2, 2)) == 2
+        assert not receiver.broke_off
+        assert (receiver.take_now(1000, 1000)) == [(b"3" * 16, b"3")]
+        assert receiver.broke_off
+        with pytest.raises((LinkDetachedError, ConnectionLostError)):
+            receiver.take_now(1, 1)
+
+
+def test_link_refused_while_receiving_says_why():
+    def act(peer, event):
+        if isinstance(event, Flowed) and event.link is not None and event.link.credit == 5:
+            peer.engine.detach(event.link, Error("com.microsoft:entity-disabled", "off"))
+
+    with Peer(act) as peer, BulkConnection(**peer.address) as client:
+        with pytest.raises(LinkDetachedError) as caught:
+            (client.receiver("q")).receive_now(5)
+        assert caught.value.condition == "com.microsoft:entity-disabled"
+        receiver = client.receiver("q")
+        with pytest.raises(LinkDetachedError):
+            receiver.receive(5, 10)
+
+
+def test_connection_dies_with_its_peer_even_unused():
+    with Peer() as peer:
+        client = BulkConnection(**peer.address).connect()
+        assert client.is_usable
+        peer.socket.shutdown(socket.SHUT_RDWR)
+        deadline = time.monotonic() + 10
+        while client.is_usable:
+            assert time.monotonic() < deadline
+            runtime.sleep(0.001)
+        assert "closed" in repr(client)
+        client.close()
+
+
+@pytest.mark.slow
+def test_peer_that_falls_silent_is_given_up():
+    def act(peer, event):
+        if isinstance(event, Flowed) and event.link is not None and event.link.credit == 1:
+            threading.Event().wait(1.0)  # says nothing, heartbeats included
+
+    with Peer(act) as peer, BulkConnection(**peer.address, idle_time_out=0.2) as client:
+        with pytest.raises(ConnectionLostError) as caught:
+            (client.receiver("q")).wait(30)
+        assert caught.value.condition == "amqp:resource-limit-exceeded"
