@@ -158,3 +158,12 @@ def test_sessions_are_listed(bus) -> None:
     bus.ns.create_subscription(topic, "s", requires_session=True)
     bus.topic_sender(topic).send_messages(ServiceBusMessage("x", session_id="d"))
     assert list(bus.client.list_subscription_sessions(topic, "s")) == ["d"]
+
+
+def test_the_empty_session_id_is_a_session_id(bus) -> None:
+    queue = bus.queue(requires_session=True)
+    bus.sender(queue).send_messages(ServiceBusMessage("x", session_id=""))
+    receiver = bus.receiver(queue, session_id="")
+    [message] = bus.take(receiver)
+    assert message.session_id == ""
+    receiver.complete_message(message)

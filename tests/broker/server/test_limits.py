@@ -47,11 +47,11 @@ def test_a_client_that_falls_silent_is_given_up(client) -> None:
     assert ends(client.socket)
 
 
-def test_a_connection_has_so_many_sessions_and_no_more(client) -> None:
-    client.engine.remote_open.channel_max = 100  # it does not care what it was told
+def test_client_without_a_token_has_few_channels(client) -> None:
+    assert client.engine.remote_open.channel_max == 4999  # as the service
     for _ in range(20):
         client.engine.begin()
-    assert client.until(Closed).error.condition == "amqp:connection:framing-error"
+    assert client.until(Closed).error.condition == "amqp:resource-limit-exceeded"
 
 
 def test_answers_that_nobody_takes_end_the_connection(client, monkeypatch) -> None:

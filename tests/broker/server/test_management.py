@@ -4,8 +4,10 @@ import logging
 
 import pytest
 
+from pairbus.amqp.message import Message, Properties
 from pairbus.broker import run
 from pairbus.broker.auth.sas import make_token
+from pairbus.broker.server.incoming import read_message
 from pairbus.client import LeanConnection, RequestFailedError
 
 
@@ -50,6 +52,12 @@ def test_rules_are_added_and_removed(ns, connection) -> None:
         },
     )
     assert rules(ns) == ["$Default", "correlation", "sql"]
+    listed = management.request("enumerate-rules", {"top": 2, "skip": 1})[1]["rules"]
+    correlation, sql = (entry["rule-description"].value for entry in listed)
+    assert correlation[2] == "correlation"
+    assert correlation[0].value[4] == "x"
+    assert correlation[0].value[8] == {"n": 1, "f": True, "s": "t"}
+    assert (sql[0].value[0], sql[1].value[0], sql[2]) == ("a = 1", "SET b = 2", "sql")
     for name in ("sql", "correlation"):
         management.request("remove-rule", {"rule-name": name})
     assert rules(ns) == ["$Default"]
@@ -58,7 +66,7 @@ def test_rules_are_added_and_removed(ns, connection) -> None:
 @pytest.mark.parametrize(
     ("operation", "body", "condition"),
     [
-        ("enumerate-rules", {"top": 1, "skip": 0}, "amqp:not-implemented"),
+        ("enumerate-rules", {"top": 1, "skip": 0}, "com.microsoft:argument-error"),
         ("make-coffee", {}, "amqp:not-implemented"),
         ("peek-message", {}, "com.microsoft:argument-error"),
         ("peek-message", {"from-sequence-number": "x", "message-count": 1},
@@ -77,6 +85,43 @@ def test_what_cannot_be_done_is_said(connection, operation, body, condition) -> 
         connection.management("q").request(operation, body)
     assert caught.value.condition == condition
     connection.management("q").peek(0, 1)  # and the link still works
+
+
+def test_peek_can_leave_bodies_out(connection) -> None:
+    body = Message.build(
+        properties=Properties(message_id="m"), application_properties={"a": 1}, data=b"x" * 500
+    )
+    assert all(outcome.is_accepted for outcome in connection.sender("q").send_each([body.encode()]))
+    request = {"from-sequence-number": 0, "message-count": 1}
+    management = connection.management("q")
+    [whole] = management.request("peek-message", request)[1]["messages"]
+    short = {**request, "omit-message-body": True}
+    [bare] = management.request("peek-message", short)[1]["messages"]
+    assert Message.parse(whole["message"]).body == b"x" * 500
+    shown = Message.parse(bare["message"])
+    assert len(bare["message"]) < 300
+    assert shown.body is None
+    assert shown.properties is not None
+    assert shown.message_annotations is not None
+    assert (shown.properties.message_id, shown.application_properties) == ("m", {"a": 1})
+    assert shown.message_annotations["x-opt-message-state"] == 0
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [None, Properties(), Properties(subject="s"), Properties(subject="s" * 300)],
+    ids=["no section", "empty", "short", "long"],
+)
+def test_message_without_an_id_gets_one(connection, properties) -> None:
+    sent = Message.build(properties=properties, data=b"x")
+    message = read_message(sent.encode())
+    stored = Message.parse(message.bare)
+    assert message.message_id is not None
+    assert stored.properties is not None
+    assert len(message.message_id) == 32
+    assert stored.properties.message_id == message.message_id
+    assert stored.properties.subject == (properties.subject if properties else None)
+    assert stored.body == b"x"
 
 
 def test_an_operation_that_is_not_supported_is_logged_once_by_name(connection, caplog) -> None:

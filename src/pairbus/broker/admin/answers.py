@@ -70,7 +70,7 @@ class Answers:
     def describe_rule(self, call: Call, rule: RuleDescription) -> Entry:
         """A rule as an entry."""
         created = rule.created_at_utc or self._created
-        href = call.href(f"{call.target.path}/rules/{rule.name}")
+        href = call.href(f"{call.target.path}/Rules/{rule.name}")
         return Entry(href, rule.name, created, created, write_rule(rule), etag_of(rule))
 
     def entry(self, status: int, entry: Entry) -> Response:

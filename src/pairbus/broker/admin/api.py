@@ -99,9 +99,8 @@ class AdminApi:
     # --- requests ---------------------------------------------------------------------------------
 
     def _authorize(self, call: Call) -> None:
-        path = call.target.path
-        claims = self._claims(call, "authorization", path)
-        claims.require(AccessRight.MANAGE, path)
+        resource = call.target.resource
+        self._claims(call, "authorization", resource).require(AccessRight.MANAGE, resource)
 
     def _claims(self, call: Call, header: str, path: str) -> Claims:
         token = call.request.headers.get(header, "")
@@ -273,14 +272,14 @@ class AdminApi:
     def _list_subscriptions(self, call: Call) -> Response:
         topic = call.target.entity
         found = self._namespace.list_subscriptions(topic)
-        return self._page(call, f"{topic}/subscriptions", "Subscriptions", found)
+        return self._page(call, call.target.resource, "Subscriptions", found)
 
     def _list_rules(self, call: Call) -> Response:
         target = call.target
         rules = self._namespace.list_rules(target.entity, target.subscription)
-        page, next_href = self._slice(call, rules, f"{target.path}/rules")
+        page, next_href = self._slice(call, rules, target.resource)
         entries = [self._answers.describe_rule(call, rule) for rule in page]
-        return self._answers.feed(call, f"{target.path}/rules", "Rules", entries, next_href)
+        return self._answers.feed(call, target.resource, "Rules", entries, next_href)
 
     def _page(
         self,
@@ -337,7 +336,7 @@ class AdminApi:
             ("servicebusdlqsupplementaryauthorization", "forward_dead_lettered_messages_to"),
         ):
             target = getattr(description, field, None)
-            if not target or self._claims(call, "authorization", call.target.path).allows(
+            if not target or self._claims(call, "authorization", call.target.resource).allows(
                 AccessRight.MANAGE, target
             ):
                 continue

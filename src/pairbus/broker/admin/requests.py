@@ -29,6 +29,22 @@ class Target:
             return subscription_path(self.entity, self.subscription)
         return self.entity
 
+    @property
+    def resource(self) -> str:
+        """The path of the request's own URL, which some clients sign instead of the entity's."""
+        match self.kind:
+            case "queues" | "topics":
+                return f"$Resources/{self.kind}"
+            case "namespace":
+                return "$namespaceinfo"
+            case "subscriptions":
+                return f"{self.entity}/Subscriptions"
+            case "rules":
+                return f"{self.path}/Rules"
+            case "rule":
+                return f"{self.path}/Rules/{self.rule}"
+        return self.path
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
@@ -46,8 +62,8 @@ class Call:
         return "if-match" in self.request.headers
 
     def href(self, path: str) -> str:
-        """The address of a resource."""
-        return f"https://{self.host}/{quote(path)}?api-version={self.api_version}"
+        """The address of a resource; clients take names from it, so ``$`` stays as it is."""
+        return f"https://{self.host}/{quote(path, safe='/$')}?api-version={self.api_version}"
 
     def number(self, name: str, default: int) -> int:
         """A number of the query, such as ``$skip``."""

@@ -122,13 +122,17 @@ def verify_token(token: str, audience: str, keys: KeyRing, now: float) -> Claims
         expires_at = int(expiry)
     except ValueError:
         raise UnauthorizedError(_INVALID) from None
+    wanted_host, wanted = split_resource(audience)
     host, scope = split_resource(unquote_plus(encoded))
+    first, _, rest = scope.partition("/")
+    if wanted_host and not host and first.partition(":")[0] == wanted_host:
+        # The JavaScript client signs the host without a scheme when it forwards.
+        host, scope = wanted_host, rest
     signer = _signer(unquote_plus(fields["skn"]), scope, encoded, expiry, given, keys)
     if signer is None:
         raise UnauthorizedError(_INVALID)
     if now >= expires_at:
         raise UnauthorizedError("ExpiredToken: The token is expired.")
-    wanted_host, wanted = split_resource(audience)
     if (wanted_host and host and wanted_host != host) or not _is_within(wanted, scope):
         raise UnauthorizedError("InvalidAudience: The authorization token audience is invalid.")
     return Claims(

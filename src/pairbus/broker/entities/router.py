@@ -100,7 +100,7 @@ class Router:
                         f"'{entity.path}'."
                     )
             session_id = message.session_id
-            if needs_session and not session_id:
+            if needs_session and session_id is None:
                 raise NotAllowedError(
                     f"The SessionId was not set on a message, and it cannot be sent to '"
                     f"{entity.path}': entities that require sessions take only messages with one."
@@ -164,7 +164,7 @@ class Router:
                     self._dead_on_arrival(subscription, message, str(error), now)
                 continue
             if subscription.settings.requires_session:
-                found = [copy for copy in found if copy.session_id]
+                found = [copy for copy in found if copy.session_id is not None]
             if found:
                 copies.setdefault(subscription, []).extend(found)
 

@@ -35,7 +35,9 @@ class RuleSet:
         try:
             return self.rules[name.lower()]
         except KeyError:
-            raise EntityNotFoundError(f"The rule '{name}' does not exist.") from None
+            raise EntityNotFoundError(
+                f"The messaging entity '{name}' could not be found."
+            ) from None
 
     def replace(self, rule: RuleDescription) -> None:
         """Change a rule that exists."""

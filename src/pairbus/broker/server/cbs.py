@@ -59,6 +59,11 @@ class Tokens:
                 f"operation. Resource: '{path}'."
             )
 
+    @property
+    def any(self) -> bool:
+        """Whether a token was accepted."""
+        return bool(self._claims)
+
     def next_expiry(self) -> float:
         """Return when the first token expires; in the far future if there is none."""
         return min((claims.expires_at for claims in self._claims.values()), default=1e12)

@@ -40,7 +40,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("pairbus.broker.amqp")
 STRANGERS_FRAME = 64 * 1024  # the largest frame that is read before a token was shown
-MAX_SESSIONS = 16
+MAX_CHANNELS = 5000  # as the service; links and memory bound what a client can do with them
+STRANGERS_CHANNELS = 16  # before a token was accepted
 UNREAD = 16  # times what may wait for a client, deliveries; answers that it asked for come on top
 LAST_WORDS = 5.0  # seconds that a client which does not read has for what it was told last
 READ_SIZE = 256 * 1024
@@ -66,7 +67,7 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
             Role.SERVER,
             container_id=f"{broker.settings.namespace}-{uuid.uuid4().hex[:12]}",
             max_frame_size=min(limits.frame_size, STRANGERS_FRAME),
-            channel_max=MAX_SESSIONS - 1,
+            channel_max=MAX_CHANNELS - 1,
             handle_max=limits.links - 1,
             idle_time_out=limits.idle_timeout,
             max_message_size=limits.message_size,
@@ -284,6 +285,9 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
         elif isinstance(event, Detached):
             self._close_link(event.link)
         elif isinstance(event, Begun):
+            if len(self.engine.sessions) > STRANGERS_CHANNELS and not self.tokens.any:
+                self.close("amqp:resource-limit-exceeded", "Too many channels without a token.")
+                return
             self.engine.begin(event.session)
         elif isinstance(event, Opened):
             self.engine.open(max_frame_size=self.broker.settings.limits.frame_size)

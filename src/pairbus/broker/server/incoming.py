@@ -6,12 +6,13 @@ set (a message that is sent on as it was received carries them) are taken out.
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from pairbus.amqp.encoder import encode_compound
 from pairbus.amqp.errors import decode_error
 from pairbus.amqp.message import BATCH_FORMAT, split_batch
-from pairbus.amqp.sections import raw_map_entries
+from pairbus.amqp.sections import PROPERTIES, raw_map_entries, section_at
 from pairbus.amqp.summary import find_entries, summarize
 from pairbus.broker.entities.messages import IncomingMessage
 
@@ -59,14 +60,15 @@ def read_message(payload: bytes) -> IncomingMessage:
     if (ttl is None or ttl == _UNLIMITED_TTL) and expiry is not None and created is not None:
         # Too long for the header: told by the absolute expiry.
         ttl = min(max(0, expiry - created), _MAX_TTL)
+    if message_id is None:
+        message_id = os.urandom(16).hex()
+        bare = _with_id(bare, message_id)
     # Field by field: this is done for every message that comes in.
     message = _new(IncomingMessage)
     message.bare = bare
     message.annotations = notes
     message.size = len(payload)
-    message.message_id = (
-        message_id if message_id is None or type(message_id) is str else _text(message_id)
-    )
+    message.message_id = message_id if type(message_id) is str else _text(message_id)
     message.session_id = session_id
     message.partition_key = None if partition_key is None else str(partition_key)
     message.content_type = content_type
@@ -76,6 +78,22 @@ def read_message(payload: bytes) -> IncomingMessage:
     message.priority = 4 if priority is None else int(priority)
     message.hops = message.origin = 0
     return message
+
+
+def _with_id(bare: bytes, message_id: str) -> bytes:
+    """Return a bare message that had no id with one, as the service gives it."""
+    field = b"\xa1" + bytes((len(message_id),)) + message_id.encode()
+    code, start, end = section_at(bare, 0) if bare else (0, 0, 0)
+    if code != PROPERTIES:
+        count, others, end = 1, b"", 0
+    elif bare[start] == 0x45:  # an empty list
+        count, others = 1, b""
+    elif bare[start] == 0xC0:
+        count, others = bare[start + 2], bare[start + 4 : end]
+    else:
+        count, others = int.from_bytes(bare[start + 5 : start + 9], "big"), bare[start + 10 : end]
+    content = encode_compound(0xC0, 0xD0, count or 1, field + others)
+    return b"\x00\x53\x73" + content + bare[end:]
 
 
 def _text(value: Any) -> str:

@@ -28,7 +28,7 @@ from pairbus.broker.server.incoming import read_message
 from pairbus.broker.server.links import RequestLink
 from pairbus.broker.server.outgoing import render_delivery
 from pairbus.broker.server.requests import Answer, Request, read_request
-from pairbus.broker.server.rule_requests import add_rule, remove_rule
+from pairbus.broker.server.rule_requests import add_rule, enumerate_rules, remove_rule
 
 if TYPE_CHECKING:
     from pairbus.broker.server.connection import AmqpConnection
@@ -59,9 +59,10 @@ class ManagementLink(RequestLink):
 
     def is_authorized(self) -> bool:
         """Whether the client may still do anything here."""
+        # Clients put a token for the entity or, as JavaScript's does, for the node itself.
         tokens = self.connection.tokens
-        return tokens.allows(AccessRight.LISTEN, self.entity) or tokens.allows(
-            AccessRight.SEND, self.entity
+        return tokens.allows(AccessRight.LISTEN, self.path) or tokens.allows(
+            AccessRight.SEND, self.path
         )
 
     def handle(self, payload: bytes) -> None:
@@ -117,7 +118,7 @@ class ManagementLink(RequestLink):
                 f"The operation '{request.operation}' is not supported."
             )
         right, operation = known
-        self.connection.tokens.require(right, self.entity)
+        self.connection.tokens.require(right, self.path)
         body = request.body if isinstance(request.body, dict) else {}
         return operation(self, request, body)
 
@@ -133,7 +134,12 @@ class ManagementLink(RequestLink):
         )
         if not found:
             return 204, None
-        return 200, {"messages": [{"message": render_delivery(d, with_state=True)} for d in found]}
+        with_body = not body.get("omit-message-body")
+        return 200, {
+            "messages": [
+                {"message": render_delivery(d, with_state=True, with_body=with_body)} for d in found
+            ]
+        }
 
     def schedule(self, request: Request, body: dict[Any, Any]) -> Result:
         """Take messages for later."""
@@ -230,6 +236,12 @@ class ManagementLink(RequestLink):
             )
         return session_id
 
+    def enumerate_rules(self, request: Request, body: dict[Any, Any]) -> Result:
+        """List the rules of a subscription."""
+        skip, top = int(body.get("skip", 0)), int(body.get("top", 100))
+        rules = enumerate_rules(self.namespace, self.entity, skip, top)
+        return (200, {"rules": rules}) if rules else (204, None)
+
     def add_rule(self, request: Request, body: dict[Any, Any]) -> Result:
         """Add a rule to a subscription."""
         add_rule(self.namespace, self.entity, body)
@@ -253,8 +265,9 @@ _OPERATIONS: dict[str, tuple[AccessRight, Operation]] = {
     "get-session-state": (AccessRight.LISTEN, ManagementLink.get_session_state),
     "set-session-state": (AccessRight.LISTEN, ManagementLink.set_session_state),
     "get-message-sessions": (AccessRight.LISTEN, ManagementLink.list_sessions),
-    "add-rule": (AccessRight.MANAGE, ManagementLink.add_rule),
-    "remove-rule": (AccessRight.MANAGE, ManagementLink.remove_rule),
+    "enumerate-rules": (AccessRight.LISTEN, ManagementLink.enumerate_rules),
+    "add-rule": (AccessRight.LISTEN, ManagementLink.add_rule),
+    "remove-rule": (AccessRight.LISTEN, ManagementLink.remove_rule),
 }
 _OUTCOMES = {
     "completed": Outcome.COMPLETE,

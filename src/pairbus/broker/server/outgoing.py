@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pairbus.amqp.encoder import encode
 from pairbus.amqp.message import Header, header_head, render
 from pairbus.amqp.rendering import LOCK_TOKEN_SECTION, LOCKED_UNTIL
+from pairbus.amqp.sections import APPLICATION_PROPERTIES, section_at
 from pairbus.amqp.types import Symbol
 from pairbus.broker.entities.messages import LOCKED, Delivery
 
@@ -88,12 +89,15 @@ def _front(head: bytes) -> tuple[bytes, Callable[..., bytes]]:
     return found
 
 
-def render_delivery(delivery: Delivery, *, with_state: bool = False) -> bytes:
+def render_delivery(
+    delivery: Delivery, *, with_state: bool = False, with_body: bool = True
+) -> bytes:
     """Return a delivery's bytes, with its lock if it has one.
 
     Args:
         delivery: What to render.
-        with_state: Tell the message's state even where it is simply active.
+        with_state: Write the message's state even if it is active.
+        with_body: Write the body; without it the message ends after the application properties.
     """
     token, locked_until, message = delivery
     notes = message.annotations
@@ -130,11 +134,22 @@ def render_delivery(delivery: Delivery, *, with_state: bool = False) -> bytes:
         message.delivery_count,
         b"".join(parts),
         count,
-        message.bare,
+        message.bare if with_body else without_body(message.bare),
         # The wire has the token as a UUID; the tag is the same in little-endian form.
         lock_token=_pack_guid(*_unpack_guid(token)) if token else None,
         locked_until=locked_until if token else None,
     )
+
+
+def without_body(bare: bytes) -> bytes:
+    """The properties and application properties of a bare message."""
+    end = 0
+    while end < len(bare):
+        code, _, stop = section_at(bare, end)
+        if code > APPLICATION_PROPERTIES:
+            break
+        end = stop
+    return bare[:end]
 
 
 def _head(durable: bool, priority: int, ttl: int | None) -> bytes:

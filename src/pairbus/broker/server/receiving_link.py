@@ -365,4 +365,4 @@ def _timeout_of(link: Link) -> float:
     """Return the seconds that the client waits for a session."""
     properties = (link.attach.properties if link.attach is not None else None) or {}
     wanted = properties.get("com.microsoft:timeout")
-    return float(wanted) / 1000 if isinstance(wanted, int) else SESSION_WAIT
+    return float(wanted) / 1000 if isinstance(wanted, int | float) else SESSION_WAIT

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
-from pairbus.amqp.types import Timestamp
+from pairbus.amqp.types import Described, Int, Symbol, Timestamp, ULong
 from pairbus.broker.entities.errors import ArgumentError
 from pairbus.broker.entities.model import (
     CorrelationFilter,
@@ -18,9 +18,21 @@ from pairbus.broker.entities.model import (
     TypedValue,
 )
 from pairbus.broker.entities.model_rules import CORRELATION_FIELDS
+from pairbus.broker.filters.compiled import check_rule
 
 if TYPE_CHECKING:
     from pairbus.broker.namespace.namespace import Namespace
+
+
+#: Descriptors of rules, filters and actions in the service's AMQP protocol.
+_RULE = ULong(0x137_0000_0004)
+_EMPTY_ACTION = ULong(0x137_0000_0005)
+_SQL_ACTION = ULong(0x137_0000_0006)
+_SQL_FILTER = ULong(0x13_7000_0006)
+_TRUE_FILTER = ULong(0x13_7000_0007)
+_FALSE_FILTER = ULong(0x13_7000_0008)
+_CORRELATION_FILTER = ULong(0x13_7000_0009)
+_COMPATIBILITY = 20
 
 
 def add_rule(namespace: Namespace, entity: str, body: dict[Any, Any]) -> None:
@@ -34,13 +46,57 @@ def add_rule(namespace: Namespace, entity: str, body: dict[Any, Any]) -> None:
         _filter(described),
         SqlAction(str(expression)) if expression else None,
     )
-    namespace.admin.create_rule(topic, subscription, rule)
+    namespace.admin.create_rule(topic, subscription, check_rule(rule))
 
 
 def remove_rule(namespace: Namespace, entity: str, body: dict[Any, Any]) -> None:
     """Carry out `remove-rule`."""
     topic, subscription = _subscription(entity)
     namespace.admin.delete_rule(topic, subscription, str(body["rule-name"]))
+
+
+def enumerate_rules(namespace: Namespace, entity: str, skip: int, top: int) -> list[Any]:
+    """Carry out `enumerate-rules`: the rules as the described lists of the protocol."""
+    found = namespace.admin.list_rules(*_subscription(entity))[skip : skip + top]
+    return [{"rule-description": _description(rule)} for rule in found]
+
+
+def _description(rule: RuleDescription) -> Described:
+    action = rule.action
+    created = rule.created_at_utc
+    return Described(
+        _RULE,
+        [
+            _described_filter(rule.filter),
+            Described(_EMPTY_ACTION, [])
+            if action is None
+            else Described(_SQL_ACTION, [action.sql_expression, Int(_COMPATIBILITY)]),
+            rule.name,
+            None if created is None else Timestamp(round(created.timestamp() * 1000)),
+        ],
+    )
+
+
+def _described_filter(wanted: RuleFilter) -> Described:
+    match wanted:
+        case SqlFilter():
+            return Described(_SQL_FILTER, [wanted.sql_expression, Int(_COMPATIBILITY)])
+        case TrueFilter():
+            return Described(_TRUE_FILTER, [])
+        case FalseFilter():
+            return Described(_FALSE_FILTER, [])
+        case CorrelationFilter():
+            properties = {key: _amqp_value(value.value) for key, value in wanted.properties}
+            fields = [getattr(wanted, name) for name in CORRELATION_FIELDS]
+            return Described(_CORRELATION_FILTER, [*fields, properties])
+
+
+def _amqp_value(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return Timestamp(round(value.timestamp() * 1000))
+    if isinstance(value, timedelta):
+        return Described(Symbol("com.microsoft:timespan"), value // timedelta(microseconds=1) * 10)
+    return value
 
 
 def _subscription(entity: str) -> tuple[str, str]:
