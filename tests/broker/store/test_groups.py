@@ -14,7 +14,7 @@ from pairbus.broker.entities.messages import IncomingMessage, Outcome
 from pairbus.broker.entities.model import QueueDescription
 from pairbus.broker.namespace.namespace import Namespace
 from pairbus.broker.store.store import DATABASE, Store
-from pairbus.broker.store.writer import InlineWriter
+from pairbus.runtime import ThreadRuntime
 from tests.broker.entities.kit import Host
 
 
@@ -278,8 +278,25 @@ async def test_a_long_write_ahead_log_is_moved_into_the_database(ns, tmp_path, m
     assert size < 1_600_000 * 0.9
 
 
+class InlineWorker:
+    """Runs each function within the call."""
+
+    def __init__(self, name: str) -> None: ...
+
+    def submit(self, function, *args):
+        function(*args)
+
+    call = submit
+
+    def close(self): ...
+
+
+class SingleThreaded(ThreadRuntime):
+    worker = staticmethod(InlineWorker)  # type: ignore[assignment]
+
+
 async def test_a_store_without_threads_commits_within_the_call(tmp_path):
-    store = Store(tmp_path, "full", writer=InlineWriter())
+    store = Store(tmp_path, "full", SingleThreaded())
     namespace = Namespace("test", store)
     namespace.admin.create_queue(QueueDescription("q"))
     namespace.start(asyncio.get_running_loop())
@@ -289,6 +306,7 @@ async def test_a_store_without_threads_commits_within_the_call(tmp_path):
     namespace.send("q", messages(500))
     namespace.committer.after_commit(acknowledged.append)
     namespace.committer.end_turn()
+    await committed(namespace)
     assert acknowledged == [None]
     assert threading.active_count() == threads
     assert kept(tmp_path) == 500

@@ -20,18 +20,21 @@ from zlib import crc32
 from pairbus.broker.entities.errors import StoreError
 from pairbus.broker.entities.journal import Journal
 from pairbus.broker.store.rows import statements
+from pairbus.runtime import Files
 
 LOG = "namespace.groups"
 _HEAD = struct.Struct(">QII")
 
 
-def import_log(connection: sqlite3.Connection, path: Path) -> None:
-    """Write the groups of an old log into the tables and delete the file.
+def import_log(connection: sqlite3.Connection, files: Files, path: Path) -> None:
+    """Write the groups of an old log, if there is one, into the tables and delete the file.
 
     Raises:
         StoreError: a record before the last one is damaged.
     """
-    data = path.read_bytes()
+    if files.info(path) is None:
+        return
+    data = files.read(path)
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version == 2:
         (applied,) = connection.execute("SELECT applied FROM log").fetchone()
@@ -45,7 +48,7 @@ def import_log(connection: sqlite3.Connection, path: Path) -> None:
                 connection.execute(sql, parameters)
             connection.execute("UPDATE log SET applied = ?", (number,))
         connection.execute("COMMIT")
-    path.unlink()
+    files.remove(path)
 
 
 def _records(data: bytes, path: Path) -> Iterator[tuple[int, tuple[Any, ...]]]:

@@ -11,20 +11,21 @@ and back takes longer. A larger one, and one that waits for the disk, is committ
 from __future__ import annotations
 
 import asyncio
-import fcntl
+import contextlib
 import logging
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import Any, Literal
 
 from pairbus.broker.entities.errors import StoreError
 from pairbus.broker.entities.journal import SEQUENCE_BITS, Journal
 from pairbus.broker.store.migrations import migrate
 from pairbus.broker.store.old_log import LOG, import_log
 from pairbus.broker.store.rows import runs, statements
-from pairbus.broker.store.writer import Done, Writer, WriterThread
+from pairbus.broker.store.writer import Done, Writer
+from pairbus.runtime import Runtime, ThreadRuntime
 
 Durability = Literal["normal", "full"]
 
@@ -49,7 +50,7 @@ class Store:
     Args:
         directory: made if it does not exist.
         durability: ``normal`` or ``full``.
-        writer: where large groups are committed; a thread by default.
+        runtime: gives it its files and the worker that commits large groups.
 
     Raises:
         StoreInUseError: another process has the directory open.
@@ -60,53 +61,50 @@ class Store:
         self,
         directory: str | os.PathLike[str],
         durability: Durability = "normal",
-        *,
-        writer: Writer | None = None,
+        runtime: Runtime | None = None,
     ) -> None:
+        runtime = runtime or ThreadRuntime()
         self.directory = Path(directory)
         self.durability = durability
-        self.writer = writer or WriterThread()
+        self._files = runtime.files
+        self._held = contextlib.ExitStack()
         self._is_normal = durability == "normal"
         self._is_closed = False
         self._pages = 0  # estimated pages in SQLite's write-ahead log since the last checkpoint
         try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-            self._lock = self._take_lock()
+            self._files.make_folder(self.directory)
+            self._take_lock()
         except OSError as error:
             raise StoreError(f"Cannot use the data directory '{self.directory}': {error}") from None
         try:
             self._write = self._connect()
-            old_log = self.directory / LOG
-            if old_log.exists():
-                import_log(self._write, old_log)
+            import_log(self._write, self._files, self.directory / LOG)
             migrate(self._write)
             self._read = self._connect()
         except (sqlite3.Error, OSError, StoreError) as error:
-            self._lock.close()
+            self._held.close()
             if isinstance(error, StoreError):
                 raise
             raise StoreError(f"Cannot open the store in '{self.directory}': {error}") from None
+        self._writer = Writer(runtime.worker("pairbus-store"))
 
     def __repr__(self) -> str:
         return f"<Store {self.directory} {self.durability}>"
 
-    def _take_lock(self) -> IO[str]:
+    def _take_lock(self) -> None:
         path = self.directory / LOCK
-        lock = path.open("a+")
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            lock.seek(0)
-            holder = lock.read(32).strip()
-            lock.close()
+            self._held.enter_context(self._files.lock(path, block=False))
+        except BlockingIOError:
+            holder = self._files.read(path)[:32].decode(errors="replace").strip()
             raise StoreInUseError(
                 f"The data directory '{self.directory}' is in use by another broker"
                 + (f" (process {holder})." if holder else ".")
             ) from None
-        lock.truncate(0)
-        lock.write(f"{os.getpid()}\n")
-        lock.flush()
-        return lock
+        holder_file = self._files.open_append(path)
+        holder_file.truncate(0)
+        holder_file.write(b"%d\n" % os.getpid())
+        holder_file.close()
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
@@ -134,24 +132,24 @@ class Store:
         if self._is_closed:
             return
         self._is_closed = True
-        self.writer.close()
+        self._writer.close()
         self._read.close()
         self._write.close()
-        self._lock.close()
+        self._held.close()
 
     # --- writing ----------------------------------------------------------------------------------
 
     def commit(self, group: Journal, done: Done) -> None:
         """Store a group whole or not at all; *done* gets None or the error once that is certain.
 
-        *done* is called within this call, or later on the owner's thread (see `writer`). Groups
+        *done* is called within this call, or later on the owner's thread (see `notify_on`). Groups
         are stored in the order of the calls.
         """
         if self._is_closed:
             done(StoreError("The store is closed."))
             return
-        if not (self._is_light(group) and self.writer.is_idle):
-            self.writer.run(lambda: self._write_group(group), done)
+        if not (self._is_light(group) and self._writer.is_idle):
+            self._writer.run(lambda: self._write_group(group), done)
         else:
             error: Exception | None = None
             try:
@@ -161,7 +159,7 @@ class Store:
             done(error)
         if self._pages >= CHECKPOINT:
             self._pages = 0
-            self.writer.run(self._checkpoint, lambda error: None)
+            self._writer.run(self._checkpoint, lambda error: None)
 
     def _is_light(self, group: Journal) -> bool:
         inserts = group.inserts
@@ -202,11 +200,11 @@ class Store:
 
     def wait(self) -> None:
         """Block until all groups are stored, and report them."""
-        self.writer.wait()
+        self._writer.wait()
 
     def notify_on(self, loop: asyncio.AbstractEventLoop | None) -> None:
         """Report the groups that the writer stores on this loop; None: only in `wait`."""
-        self.writer.notify = None if loop is None else loop.call_soon_threadsafe
+        self._writer.notify = None if loop is None else loop.call_soon_threadsafe
 
     # --- reading ----------------------------------------------------------------------------------
 
