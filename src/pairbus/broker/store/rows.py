@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pairbus.broker.entities.journal import SEQUENCE_BITS, Journal
@@ -34,46 +34,45 @@ _STATEMENTS = {
 }
 
 
-def statements(group: Journal) -> Iterator[Statement]:
+def statements(group: Journal) -> list[Statement]:
     """The statements of a group, in the order that :mod:`pairbus.broker.entities.journal` sets."""
-    for kind, parameters in group.entities:
-        yield _STATEMENTS[kind], parameters
-    for numbers in group.numbers:
-        yield _NUMBERS, numbers
+    found: list[Statement] = []
+    if group.entities:
+        found += [(_STATEMENTS[kind], parameters) for kind, parameters in group.entities]
+    if group.numbers:
+        found += [(_NUMBERS, numbers) for numbers in group.numbers]
     inserts = group.inserts
     whole = len(inserts) - len(inserts) % CHUNK
     for start in range(0, whole, CHUNK):
         flat: list[Any] = []
         for row in inserts[start : start + CHUNK]:
             flat += row
-        yield _INSERT_CHUNK, flat
-    for row in inserts[whole:]:
-        yield _INSERT, row
-    for update in group.updates:
-        yield _UPDATE, update
-    for body in group.bodies:
-        yield _BODY, body
+        found.append((_INSERT_CHUNK, flat))
+    found += [(_INSERT, row) for row in inserts[whole:]]
+    if group.updates:
+        found += [(_UPDATE, update) for update in group.updates]
+    if group.bodies:
+        found += [(_BODY, body) for body in group.bodies]
     if len(group.deletes) == 1:
-        yield _DELETE, group.deletes
+        found.append((_DELETE, group.deletes))
     else:
-        for run in runs(group.deletes):
-            yield _DELETE_RUN, run
+        found += [(_DELETE_RUN, run) for run in runs(group.deletes)]
     for kind, parameters in group.purges:
-        if kind == "drop":
-            yield from _drop(*parameters)
-        else:
-            yield _STATEMENTS[kind], parameters
+        found += _drop(*parameters) if kind == "drop" else [(_STATEMENTS[kind], parameters)]
+    return found
 
 
-def _drop(entity_id: int, first_queue: int, queues: int) -> Iterator[Statement]:
+def _drop(entity_id: int, first_queue: int, queues: int) -> list[Statement]:
     """Delete an entity and everything that belongs to it."""
     numbers = (first_queue, first_queue + queues)
     span = (numbers[0] << SEQUENCE_BITS, numbers[1] << SEQUENCE_BITS)
-    yield "DELETE FROM message WHERE id >= ? AND id < ?", span
-    yield "DELETE FROM session WHERE queue >= ? AND queue < ?", numbers
-    yield "DELETE FROM queue WHERE id >= ? AND id < ?", numbers
-    yield "DELETE FROM seen WHERE entity = ?", (entity_id,)
-    yield "DELETE FROM entity WHERE id = ?", (entity_id,)
+    return [
+        ("DELETE FROM message WHERE id >= ? AND id < ?", span),
+        ("DELETE FROM session WHERE queue >= ? AND queue < ?", numbers),
+        ("DELETE FROM queue WHERE id >= ? AND id < ?", numbers),
+        ("DELETE FROM seen WHERE entity = ?", (entity_id,)),
+        ("DELETE FROM entity WHERE id = ?", (entity_id,)),
+    ]
 
 
 def runs(numbers: Sequence[int]) -> list[tuple[int, int]]:

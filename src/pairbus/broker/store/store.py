@@ -172,7 +172,7 @@ class Store:
 
     def _write_group(self, group: Journal) -> None:
         """Write a group in one transaction."""
-        todo = list(statements(group))
+        todo = statements(group)
         if not todo:
             return  # only callbacks: somebody waits for the groups before this one
         write = self._write
