@@ -74,6 +74,7 @@ class PairStatus:
     state: str
     state_reason: str | None = None
     ledger_problem: str | None = None
+    ledger_dropped_rows: int = 0
     entities: tuple[EntityStatus, ...] = ()
     backlog_queues: tuple[BacklogQueueStatus, ...] = ()
     events: tuple[dict[str, Any], ...] = ()

@@ -12,12 +12,21 @@ import pytest
 from pairbus.ledger import LedgerError, LedgerWriter, Store
 from pairbus.ledger.compact import compact
 from pairbus.ledger.plan import plan
+from pairbus.runtime import ThreadRuntime
+
+
+def clock_runtime(clock):
+    """Threads as usual, and the time that a test wants."""
+    runtime = ThreadRuntime()
+    runtime.time = clock
+    return runtime
 
 
 def write(place, clients=20, minutes=5):
     now = [0.0]
     writers = [
-        LedgerWriter(str(place), client_id=f"c{n}", clock=lambda: now[0]) for n in range(clients)
+        LedgerWriter(str(place), client_id=f"c{n}", runtime=clock_runtime(lambda: now[0]))
+        for n in range(clients)
     ]
     for minute in range(minutes):
         now[0] = minute * 60.0

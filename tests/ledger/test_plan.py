@@ -8,6 +8,14 @@ import pyarrow.parquet as pq
 
 from pairbus.ledger import LedgerWriter, Store
 from pairbus.ledger.plan import FileFacts, arrange, plan
+from pairbus.runtime import ThreadRuntime
+
+
+def clock_runtime(clock):
+    """Threads as usual, and the time that a test wants."""
+    runtime = ThreadRuntime()
+    runtime.time = clock
+    return runtime
 
 
 def facts(name, rows, **ranges):
@@ -16,7 +24,7 @@ def facts(name, rows, **ranges):
 
 def ledger(tmp_path, flushes=3, client="app"):
     now = [0.0]
-    writer = LedgerWriter(str(tmp_path), client_id=client, clock=lambda: now[0])
+    writer = LedgerWriter(str(tmp_path), client_id=client, runtime=clock_runtime(lambda: now[0]))
     for minute in range(flushes):
         now[0] = minute * 60.0
         writer.count("n", "e", "send_backlog", "send", messages=1, size=10, billable=1)

@@ -18,6 +18,7 @@ import pytest
 
 from pairbus.ledger import LedgerError, LedgerWriter, Store, probe, write_receipts
 from pairbus.ledger.plan import plan
+from pairbus.runtime import ThreadRuntime
 
 
 class FullDisk(pafs.FileSystemHandler):  # type: ignore[misc]
@@ -82,7 +83,9 @@ def rows_of(location, table):
 
 def test_counts_are_summed_up_by_minute_entity_stage_and_size_step(tmp_path):
     now = [600.0]
-    writer = LedgerWriter(str(tmp_path / "l"), client_id="app", clock=lambda: now[0])
+    runtime = ThreadRuntime()
+    runtime.time = lambda: now[0]
+    writer = LedgerWriter(str(tmp_path / "l"), client_id="app", runtime=runtime)
     for _ in range(3):
         writer.count("contoso", "orders", "send_primary", "send", messages=1, size=1000, billable=1)
     writer.count("contoso", "orders", "send_primary", "send", messages=1, size=200_000, billable=4)
@@ -213,6 +216,71 @@ def test_a_ledger_that_cannot_be_reached_is_told_and_rows_are_bounded(tmp_path, 
     writer.close()
 
 
+class HangingDisk(FullDisk):
+    """A filesystem whose writes do not return until they are let go, as NFS without its server."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.full = False
+        self.entered, self.released = threading.Event(), threading.Event()
+
+    def open_output_stream(self, path, metadata):
+        self.entered.set()
+        self.released.wait(60)
+        return super().open_output_stream(path, metadata)
+
+
+@pytest.fixture
+def hanging(tmp_path, monkeypatch):
+    """A writer whose background flush hangs, and its disk."""
+    monkeypatch.setattr("pairbus.ledger.writer.MAX_PENDING_ROWS", 10)
+    disk = HangingDisk()
+    writer = LedgerWriter(str(tmp_path / "l"), client_id="app", filesystem=pafs.PyFileSystem(disk))
+    writer.backlogged([{"message_id": f"first {number}"} for number in range(4)])
+    thread = threading.Thread(target=writer.flush)
+    thread.start()
+    assert disk.entered.wait(20)
+    yield writer, disk, thread
+    disk.released.set()
+    thread.join(20)
+    writer.close()
+
+
+def test_rows_are_bounded_and_counted_while_a_flush_hangs(hanging, tmp_path):
+    writer, disk, thread = hanging
+    for number in range(100):
+        writer.backlogged([{"message_id": str(number)}])
+        writer.count("n", "e", "ping", "send")
+    held = sum(map(len, writer._pending.values())) + sum(map(len, writer._writing.values()))
+    assert held == 10
+    assert writer.dropped_rows == 94
+    disk.released.set()
+    thread.join(20)
+    assert writer.flush()
+    kept = [row["message_id"] for row in rows_of(tmp_path / "l", "messages")]
+    assert kept == [f"first {n}" for n in range(4)] + [str(n) for n in range(94, 100)]
+    (gap,) = plan(Store(str(tmp_path / "l")), "messages").gaps
+    assert gap.rows == 94
+    assert sum(row["count"] for row in rows_of(tmp_path / "l", "operations")) == 100
+
+
+def test_write_that_does_not_return_is_a_problem(hanging, monkeypatch):
+    writer, disk, thread = hanging
+    assert writer.problem is None
+    monkeypatch.setattr("pairbus.ledger.writer.SLOW_SECONDS", 0.0)
+    assert "has not returned" in writer.problem
+    disk.released.set()
+    thread.join(20)
+    assert writer.problem is None
+
+
+def test_close_does_not_wait_for_ever_for_a_write_that_hangs(hanging, monkeypatch, caplog):
+    writer, _, _ = hanging
+    monkeypatch.setattr("pairbus.ledger.writer.CLOSE_SECONDS", 0.05)
+    writer.close()
+    assert "4 rows were not written" in caplog.text
+
+
 def test_another_version_is_left_alone(tmp_path):
     (tmp_path / "ledger.json").write_text(json.dumps({"version": 9}))
     writer = LedgerWriter(str(tmp_path), client_id="app")
@@ -240,8 +308,6 @@ def test_a_url_is_a_place_too(tmp_path):
         Store("nowhere://x")
 
 
-@pytest.mark.crash
-@pytest.mark.slow
 class JustMade(FullDisk):
     """pyarrow's answer when a folder is made while it looks: once that it is not there."""
 
@@ -261,6 +327,8 @@ def test_a_folder_that_is_made_just_now_is_listed(tmp_path):
     assert store.list("messages") == ["messages/a.parquet"]
 
 
+@pytest.mark.crash
+@pytest.mark.slow
 def test_a_kill_leaves_whole_files_only(tmp_path):
     code = """
         import sys

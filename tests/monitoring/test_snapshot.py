@@ -165,6 +165,11 @@ def test_problem_of_a_source_is_shown_and_hides_nothing():
     assert snapshot["entities"]
 
 
+def test_rows_that_a_client_dropped_are_a_problem():
+    snapshot = see(client(entity("orders"), ledger_dropped_rows=1500))
+    assert snapshot["problems"] == ["a dropped 1,500 rows of its ledger"]
+
+
 def test_odd_status_files_do_no_harm():
     snapshot = see(
         {"kind": "client"},

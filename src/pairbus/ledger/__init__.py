@@ -1,7 +1,7 @@
-"""The ledger: what was done, what it counts as, and where each message went."""
+"""The ledger: every billable operation, and the way of each message through the backlog."""
 
-from pairbus.ledger.receipts import probe, write_receipts
+from pairbus.ledger.receipts import ReceiptWriter, probe, write_receipts
 from pairbus.ledger.store import LedgerError, Store
 from pairbus.ledger.writer import LedgerWriter
 
-__all__ = ["LedgerError", "LedgerWriter", "Store", "probe", "write_receipts"]
+__all__ = ["LedgerError", "LedgerWriter", "ReceiptWriter", "Store", "probe", "write_receipts"]

@@ -8,7 +8,6 @@ compactions side by side do no more harm than that.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -132,7 +131,7 @@ def _rewrite(store: Store, table: str, group: list[FileFacts]) -> int | None:
     # numbered and sorted by writer, so that the first of each number can be kept
     rows = rows.sort_by([("writer", "ascending"), ("sequence", "ascending")])
     kept = _first_of_each(rows)
-    name = f"{table}/compact-{uuid.uuid4().hex}-{kept.num_rows}.parquet"
+    name = f"{table}/compact-{store.new_name()}-{kept.num_rows}.parquet"
     store.write_whole(name, files.encode(kept, files.ranges_of(kept)))
     _remove(store, table, read)
     return int(rows.num_rows - kept.num_rows)

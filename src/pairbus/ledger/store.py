@@ -1,21 +1,19 @@
-"""Where a ledger lives: a directory or a URL, in which files appear whole or not at all.
+"""The files of a ledger, below a directory or a URL; each appears whole or not at all.
 
-Everything goes through pyarrow's filesystems, so that `/var/lib/ledger`, `s3://bucket/ledger` and
-`gs://…` are alike. A file is written under a temporary name, which readers skip by its leading
-underscore, and renamed when it is complete. On a local disk it is on the disk by then: the file
-and its directory were synced.
+`/var/lib/ledger`, `s3://bucket/ledger` and `gs://…` are alike: local files are the runtime's, and
+others go through pyarrow's filesystems. A file is written under a temporary name, with a dot
+or underscore in front that readers skip, and renamed when it is complete. On a local disk the file
+and its directory are synced by then.
 """
 
 from __future__ import annotations
 
 import json
-import time
-import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pairbus.ledger.schema import VERSION
-from pairbus.names import sync_folder, write_atomically
+from pairbus.runtime import ThreadRuntime
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,11 +21,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
     import pyarrow.fs as pafs
 
+    from pairbus.runtime import Runtime
+
 MARKER = "ledger.json"
 
 
 def shown(location: str) -> str:
-    """Return a location as it may be shown: a URL without its query and without a password."""
+    """Return a location for display: a URL without its query and its password."""
     if "://" not in location:
         return location
     scheme, rest = location.split("?", 1)[0].split("://", 1)
@@ -39,7 +39,7 @@ def shown(location: str) -> str:
 
 
 class LedgerError(Exception):
-    """Something is wrong with a ledger: one line that says what, and where."""
+    """A ledger cannot be used: one line with its location and the reason."""
 
 
 class Store:
@@ -48,14 +48,22 @@ class Store:
     Args:
         location: a path, or a URL that pyarrow knows (`file`, `s3`, `gs`, `abfs`, `hdfs`).
         filesystem: a pyarrow filesystem to use instead; `location` is then a path in it.
+        runtime: clock, random names and local files.
     """
 
-    def __init__(self, location: str, *, filesystem: pafs.FileSystem | None = None) -> None:
+    def __init__(
+        self,
+        location: str,
+        *,
+        filesystem: pafs.FileSystem | None = None,
+        runtime: Runtime | None = None,
+    ) -> None:
         self.location = str(location)
         self.shown = shown(self.location)
         self._made: set[str] = set()
         self._fs, self._root = _resolve(self.location, filesystem)
-        self._local = self._fs.type_name == "local"
+        self._runtime = runtime or ThreadRuntime()
+        self._files = self._runtime.files if self._fs.type_name == "local" else None
 
     def __repr__(self) -> str:
         return f"<Store {self.shown}>"
@@ -69,15 +77,19 @@ class Store:
         """Return the full path of a file in the filesystem."""
         return f"{self._root}/{name}"
 
+    def new_name(self) -> str:
+        """Return a random part for the name of a file."""
+        return self._runtime.uuid4().hex
+
     def write_whole(self, name: str, data: bytes | pa.Buffer) -> None:
         """Write a file that appears whole or not at all; on a local disk, durable on return."""
         folder, _, leaf = name.rpartition("/")
         self._ensure(folder)
-        if self._local:
-            write_atomically(self.path(name), data, sync=True)
+        if self._files is not None:
+            self._files.write(self.path(name), bytes(memoryview(data)), sync=True, mode=0o666)
             return
         # no `.parquet` at the end: a reader that globs must not find it either
-        temporary = f"{folder}/_{leaf}.{uuid.uuid4().hex[:8]}.tmp".lstrip("/")
+        temporary = f"{folder}/_{leaf}.{self._runtime.uuid4().hex[:8]}.tmp".lstrip("/")
         try:
             with self._fs.open_output_stream(self.path(temporary)) as stream:
                 stream.write(data)
@@ -89,6 +101,8 @@ class Store:
     def read(self, name: str) -> bytes | None:
         """Return the bytes of a file, or None if there is none."""
         try:
+            if self._files is not None:
+                return self._files.read(self.path(name))
             with self._fs.open_input_stream(self.path(name)) as stream:
                 return bytes(stream.read())
         except FileNotFoundError:
@@ -96,49 +110,53 @@ class Store:
 
     def list(self, folder: str, suffix: str = "") -> list[str]:
         """Return the names (with their folder) of the complete files in a folder, sorted."""
-        import pyarrow.fs as pafs
-
+        names: Sequence[str]
+        if self._files is not None:
+            names = self._files.list(self.path(folder))
+        else:
+            names = [info.base_name for info in self._infos(folder)]
         return sorted(
-            f"{folder}/{info.base_name}"
-            for info in self._infos(folder)
-            if info.type == pafs.FileType.File
-            and not info.base_name.startswith(("_", "."))
-            and info.base_name.endswith(suffix)
+            f"{folder}/{name}"
+            for name in names
+            if not name.startswith(("_", ".")) and name.endswith(suffix)
         )
 
     def leftovers(self, folder: str, *, age: float) -> tuple[str, ...]:
         """Return the temporary files in a folder that are older than `age` seconds.
 
-        Whoever wrote them was killed: no write takes that long.
+        A killed process left them: no write takes that long.
         """
-        import pyarrow.fs as pafs
-
-        oldest = time.time() - age
+        modified: dict[str, float] = {}
+        if self._files is not None:
+            for name in self._files.list(self.path(folder)):
+                if info := self._files.info(f"{self.path(folder)}/{name}"):
+                    modified[name] = info.modified
+        else:
+            modified = {i.base_name: i.mtime.timestamp() for i in self._infos(folder) if i.mtime}
+        oldest = self._runtime.time() - age
         return tuple(
-            f"{folder}/{info.base_name}"
-            for info in self._infos(folder)
-            if info.type == pafs.FileType.File
-            and info.base_name.startswith("_")
-            and info.base_name.endswith(".tmp")
-            and info.mtime is not None
-            and info.mtime.timestamp() < oldest
+            f"{folder}/{name}"
+            for name, moment in sorted(modified.items())
+            if name.startswith(("_", ".")) and name.endswith(".tmp") and moment < oldest
         )
 
     def _infos(self, folder: str) -> Sequence[pafs.FileInfo]:
         import pyarrow.fs as pafs
 
         selector = pafs.FileSelector(self.path(folder), recursive=False, allow_not_found=True)
-        infos: Sequence[pafs.FileInfo]
         try:
             infos = self._fs.get_file_info(selector)
         except FileNotFoundError:
-            # pyarrow fails to open the folder, and then looks whether it is there: it was made
-            # in between.
+            # pyarrow fails to open the folder, and then looks whether it exists: it was made in
+            # between.
             infos = self._fs.get_file_info(selector)
-        return infos
+        return [info for info in infos if info.type == pafs.FileType.File]
 
     def delete(self, name: str) -> None:
         """Delete a file; one that is gone already is fine."""
+        if self._files is not None:
+            self._files.remove(self.path(name))
+            return
         try:
             self._fs.delete_file(self.path(name))
         except FileNotFoundError:
@@ -171,16 +189,17 @@ class Store:
         try:
             marker = self.read_marker()
         except OSError as exc:
-            raise LedgerError(f"{self.shown}: {_first_line(exc)}") from exc
+            raise LedgerError(f"{self.shown}: {first_line(exc)}") from exc
         if marker is None:
             raise LedgerError(f"{self.shown}: not a ledger (no {MARKER} there)")
 
     def _ensure(self, folder: str) -> None:
         if folder in self._made:
             return
-        self._fs.create_dir(self.path(folder), recursive=True)
-        if self._local:
-            sync_folder(Path(self.path(folder)).parent)
+        if self._files is not None:
+            self._files.make_folder(self.path(folder).rstrip("/"), sync=True)
+        else:
+            self._fs.create_dir(self.path(folder), recursive=True)
         self._made.add(folder)
 
     def _discard(self, name: str) -> None:
@@ -188,10 +207,6 @@ class Store:
             self._fs.delete_file(self.path(name))
         except OSError:
             pass  # readers skip it by its name; there is nothing better to do
-
-    def forget_folders(self) -> None:
-        """Forget which folders exist, so that the next write makes them again."""
-        self._made.clear()
 
 
 def _resolve(location: str, filesystem: pafs.FileSystem | None) -> tuple[pafs.FileSystem, str]:
@@ -206,10 +221,11 @@ def _resolve(location: str, filesystem: pafs.FileSystem | None) -> tuple[pafs.Fi
     try:
         fs, root = pafs.FileSystem.from_uri(location)
     except (ValueError, OSError) as exc:
-        text = _first_line(exc).replace(location, shown(location))
+        text = first_line(exc).replace(location, shown(location))
         raise LedgerError(f"{shown(location)}: {text}") from None
     return fs, str(root).rstrip("/")
 
 
-def _first_line(exc: BaseException) -> str:
+def first_line(exc: BaseException) -> str:
+    """Return the first line of an error, or its class."""
     return (str(exc).splitlines() or [type(exc).__name__])[0]

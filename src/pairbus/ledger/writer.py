@@ -1,9 +1,12 @@
-"""The writer that every acting part holds: counters on the hot path, files once a minute.
+"""The ledger writer of a paired client or a syphon: sums in memory, files once a minute.
 
-`count` adds to numbers in memory under a lock and does nothing else. A background thread writes
-what was summed up, minute by minute, and the rows of messages. Nothing that happens there ever
-reaches a send: a failure is counted, logged once, told by `problem`, and the rows are kept and
-written later, up to a bound.
+`count` adds to numbers in memory under a lock and does nothing else. A background task writes the
+sums, minute by minute, and the rows of messages. No failure there reaches a send: it is counted,
+logged once and reported by `problem`, and the rows are kept and written later.
+
+A write can also hang, on NFS or on an object store. So rows are numbered and bounded when they are
+noted, not when they are written: beyond `MAX_PENDING_ROWS` the oldest are dropped and counted in
+`dropped_rows`, and a reader of the ledger sees the gap in their numbers.
 """
 
 from __future__ import annotations
@@ -11,41 +14,50 @@ from __future__ import annotations
 import atexit
 import logging
 import re
-import threading
-import time
-import uuid
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections import deque
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pairbus.ledger import files
-from pairbus.ledger.store import LedgerError, Store, shown
+from pairbus.ledger.store import LedgerError, Store, first_line, shown
 from pairbus.names import billable as operations
 from pairbus.names import namespace_or_host
+from pairbus.runtime import ThreadRuntime
 
 if TYPE_CHECKING:
     import pyarrow.fs as pafs
+
+    from pairbus.runtime import Event, Runtime, Task
 
 logger = logging.getLogger("pairbus.ledger")
 
 FLUSH_SECONDS = 60.0
 FLUSH_ROWS = 20_000
 MAX_PENDING_ROWS = 500_000
+CLOSE_SECONDS = 30.0
+SLOW_SECONDS = 30.0
+"""From when on a write that has not returned is a problem."""
 
 _Key = tuple[str, str, str, str, int]
+_Rows = deque[dict[str, Any]]
 
 
 class LedgerWriter:
-    """Appends to a ledger, and never stands in the way of who uses it.
+    """Appends to a ledger without ever delaying or failing its user.
 
     Args:
         location: the ledger's directory or URL.
         client_id: who acts; it is in every row.
-        clock: seconds since the epoch.
         flush_interval: seconds between two writes.
         filesystem: a pyarrow filesystem to use instead of the one that `location` names.
+        runtime: clock, background task and files.
 
-    Making one touches nothing but memory: the first flush opens the ledger.
+    The constructor touches nothing but memory: the first flush opens the ledger.
+
+    Attributes:
+        failures: How many flushes failed.
+        dropped_rows: How many rows were dropped because they could not be written in time.
     """
 
     def __init__(
@@ -53,35 +65,50 @@ class LedgerWriter:
         location: str,
         *,
         client_id: str,
-        clock: Callable[[], float] = time.time,
         flush_interval: float = FLUSH_SECONDS,
         filesystem: pafs.FileSystem | None = None,
+        runtime: Runtime | None = None,
     ) -> None:
         self.location = str(location)
-        self.client_id = client_id
-        self.writer = f"{client_id}.{uuid.uuid4().hex[:12]}"
-        self._clock = clock
+        self._runtime: Runtime = runtime or ThreadRuntime()
+        self._time = self._runtime.time
         self._interval = flush_interval
         self._filesystem = filesystem
-        self._store: Store | None = None
-        self._lock = threading.Lock()  # guards the numbers: held for a moment
-        self._io = threading.Lock()  # guards the files: held while writing
-        self._minute = -1
-        self._sums: dict[_Key, list[int]] = {}
-        self._sealed: list[tuple[int, dict[_Key, list[int]]]] = []
-        self._rows: list[Mapping[str, Any]] = []
-        self._pending: dict[str, list[dict[str, Any]]] = {"operations": [], "messages": []}
-        self._next = {"operations": 0, "messages": 0}
-        self._wake = threading.Event()
-        self._thread: threading.Thread | None = None
         self._closed = False
-        self.problem: str | None = None
         self.failures = 0
         self.dropped_rows = 0
+        self._begin(client_id)
+
+    def _begin(self, client_id: str) -> None:
+        """Begin as a writer of its own with nothing noted."""
+        self.client_id = client_id
+        self.writer = f"{client_id}.{self._runtime.uuid4().hex[:12]}"
+        self._store: Store | None = None
+        self._lock = self._runtime.lock()  # guards the numbers: held for a moment
+        self._io = self._runtime.lock()  # guards the files: held while writing
+        self._minute = -1
+        self._sums: dict[_Key, list[int]] = {}
+        self._pending: dict[str, _Rows] = {"operations": deque(), "messages": deque()}
+        self._writing: dict[str, list[dict[str, Any]]] = {"operations": [], "messages": []}
+        self._next = {"operations": 0, "messages": 0}
+        self._wake: Event = self._runtime.event()
+        self._task: Task | None = None
+        self._error: str | None = None
+        self._writing_since: float | None = None
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else self.problem or "ok"
         return f"<LedgerWriter {self.writer} {state}>"
+
+    @property
+    def problem(self) -> str | None:
+        """Why rows are not written now, in one line; None while all is well."""
+        since = self._writing_since
+        if since is not None:
+            seconds = self._runtime.monotonic() - since
+            if seconds >= SLOW_SECONDS:
+                return f"a write has not returned for {seconds:.0f} s"
+        return self._error
 
     def count(
         self,
@@ -111,7 +138,7 @@ class LedgerWriter:
         if billable is None:
             billable = messages * operations(-(-size // messages)) if messages else calls
         key = (namespace, entity, stage, operation, -(-billable // messages) if messages else 1)
-        minute = int(self._clock() // 60)
+        minute = int(self._time() // 60)
         with self._lock:
             if minute != self._minute:
                 self._seal(minute)
@@ -123,7 +150,7 @@ class LedgerWriter:
             row[2] += size
             row[3] += billable
             row[4] += max(calls, operations(size))
-            if self._thread is None:
+            if self._task is None:
                 self._start()
 
     def backlogged(self, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -136,36 +163,53 @@ class LedgerWriter:
 
     def messages(self, event: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """Note messages: `event` is one of `schema.EVENTS`."""
-        at = int(self._clock() * 1_000_000)
-        noted = [{"at": at, **row, "event": event} for row in rows]
+        at = int(self._time() * 1_000_000)
         with self._lock:
-            self._rows.extend(noted)
-            if len(self._rows) >= FLUSH_ROWS:
+            for row in rows:
+                self._note("messages", {"at": at, **row, "event": event})
+            if len(self._pending["messages"]) >= FLUSH_ROWS:
                 self._wake.set()
-            if self._thread is None:
+            if self._task is None:
                 self._start()
 
     def flush(self) -> bool:
-        """Write everything noted so far; say whether it is written. Never raises for a ledger."""
+        """Write everything noted so far; return whether it is written. Never raises for a ledger.
+
+        It waits as long as the file system does.
+        """
         with self._io:
-            self._collect()
+            self._writing_since = self._runtime.monotonic()
             try:
-                self._write_pending()
+                self._write()
             except (OSError, LedgerError, ValueError, TypeError, ArithmeticError) as exc:
                 self._failed(exc)
                 return False
-            if self.problem is not None:
+            finally:
+                self._writing_since = None
+            if self._error is not None:
                 logger.info("ledger %s is written again", shown(self.location))
-                self.problem = None
+                self._error = None
             return True
 
     def close(self) -> None:
-        """Flush and stop. Twice is fine; what is counted after it is written by a later flush."""
+        """Write everything and stop; wait at most `CLOSE_SECONDS` for a file system that hangs.
+
+        A second call does nothing new. Rows counted later are written when the process ends.
+        """
         self._closed = True
         self._wake.set()
-        thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            thread.join(timeout=30)
+        if self._task is not None and not self._task.join(CLOSE_SECONDS):
+            if self._task.is_done or self._writing_since is None:
+                return  # within the task itself, which flushes next
+            with self._lock:
+                lost = sum(map(len, self._pending.values())) + sum(map(len, self._writing.values()))
+            logger.warning(
+                "ledger %s: %d rows were not written within %d s",
+                shown(self.location),
+                lost,
+                CLOSE_SECONDS,
+            )
+            return
         self.flush()
 
     def __enter__(self) -> LedgerWriter:
@@ -179,102 +223,84 @@ class LedgerWriter:
         self._opened().write_whole(f"status/{name}", data)
 
     def after_fork(self, client_id: str) -> None:
-        """Go on in a child process as `client_id`, with nothing noted.
+        """Continue in a child process as `client_id`, with nothing noted.
 
-        What was noted before the fork is the parent's to write.
+        Rows noted before the fork are written by the parent.
         """
-        self.client_id = client_id
-        self.writer = f"{client_id}.{uuid.uuid4().hex[:12]}"
-        self._lock = threading.Lock()
-        self._io = threading.Lock()
-        self._minute = -1
-        self._sums = {}
-        self._sealed = []
-        self._rows = []
-        self._pending = {"operations": [], "messages": []}
-        self._next = {"operations": 0, "messages": 0}
-        self._wake = threading.Event()
-        self._thread = None
-        self._store = None
-        self.problem = None
+        self._begin(client_id)
 
-    # -- what happens on the background thread
+    # -- rows; the caller holds the lock
 
     def _start(self) -> None:
-        self._thread = threading.Thread(
-            target=_run, args=(weakref.ref(self), self._wake), name="pairbus-ledger", daemon=True
-        )
-        self._thread.start()
-        atexit.register(_flush_at_exit, weakref.ref(self))
+        self._task = self._runtime.spawn(_run, weakref.ref(self), self._wake, name="pairbus-ledger")
+        atexit.register(_close_at_exit, weakref.ref(self))
 
     def _seal(self, minute: int) -> None:
-        if self._sums:
-            self._sealed.append((self._minute, self._sums))
-            self._sums = {}
+        """Turn the sums of the minute into rows, and begin another minute."""
+        for (namespace, entity, stage, operation, step), sums in self._sums.items():
+            self._note(
+                "operations",
+                {
+                    "minute": self._minute * 60_000_000,
+                    "namespace": namespace_or_host(namespace),
+                    "entity": entity,
+                    "stage": stage,
+                    "operation": operation,
+                    "size_step": step,
+                    "count": sums[0],
+                    "messages": sums[1],
+                    "bytes": sums[2],
+                    "billable": sums[3],
+                    "billable_batched": sums[4],
+                },
+            )
+        self._sums = {}
         self._minute = minute
 
-    def _collect(self) -> None:
-        """Turn what was noted into numbered rows. A number is given once, whatever happens."""
-        with self._lock:
-            self._seal(self._minute)
-            sealed, self._sealed = self._sealed, []
-            noted, self._rows = self._rows, []
-        for minute, sums in sealed:
-            for (namespace, entity, stage, operation, step), sum_ in sums.items():
-                self._number(
-                    "operations",
-                    {
-                        "minute": minute * 60_000_000,
-                        "namespace": namespace_or_host(namespace),
-                        "entity": entity,
-                        "stage": stage,
-                        "operation": operation,
-                        "size_step": step,
-                        "count": sum_[0],
-                        "messages": sum_[1],
-                        "bytes": sum_[2],
-                        "billable": sum_[3],
-                        "billable_batched": sum_[4],
-                    },
-                )
-        for row in noted:
-            self._number("messages", dict(row))
-        for rows in self._pending.values():
-            excess = len(rows) - MAX_PENDING_ROWS
-            if excess > 0:  # the gap in their numbers tells a reader of them
-                del rows[:excess]
-                self.dropped_rows += excess
-
-    def _number(self, table: str, row: dict[str, Any]) -> None:
+    def _note(self, table: str, row: dict[str, Any]) -> None:
+        """Number a row and keep it; drop the oldest one where there are too many."""
         row["writer"] = self.writer
         row["sequence"] = self._next[table]
         row["client_id"] = self.client_id
         self._next[table] += 1
-        self._pending[table].append(row)
+        pending = self._pending[table]
+        pending.append(row)
+        if len(pending) + len(self._writing[table]) > MAX_PENDING_ROWS:
+            pending.popleft()
+            self.dropped_rows += 1
 
-    def _write_pending(self) -> None:
-        if not any(self._pending.values()):
-            return
-        store = self._opened()
-        for table, rows in self._pending.items():
+    # -- files; the caller holds the lock of the files
+
+    def _write(self) -> None:
+        with self._lock:
+            self._seal(self._minute)
+            for table, noted in self._pending.items():
+                self._writing[table] += noted
+                noted.clear()
+        for table, rows in self._writing.items():
             if rows:
-                write_rows(store, table, rows)
-                rows.clear()
+                write_rows(self._opened(), table, rows)
+                with self._lock:
+                    rows.clear()
 
     def _opened(self) -> Store:
         if self._store is None:
-            store = Store(self.location, filesystem=self._filesystem)
+            store = Store(self.location, filesystem=self._filesystem, runtime=self._runtime)
             store.ensure_ledger()
             self._store = store
         return self._store
 
     def _failed(self, exc: BaseException) -> None:
+        with self._lock:  # back in line: they may be dropped again
+            for table, rows in self._writing.items():
+                self._pending[table].extendleft(reversed(rows))
+                rows.clear()
         self.failures += 1
-        self._store = None  # look at everything anew next time: the place may have been remade
-        text = (str(exc).splitlines() or [type(exc).__name__])[0]
-        if self.problem is None:
+        self._store = None  # open it anew next time: the folder may have been replaced
+        text = first_line(exc)
+        if self._error is None:
             logger.warning("ledger %s is not written: %s", shown(self.location), text)
-        self.problem = text
+        self._error = text
 
 
 def write_rows(store: Store, table: str, rows: list[dict[str, Any]]) -> str:
@@ -297,24 +323,23 @@ def safe_name(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9.\-]+", "_", text).lstrip("._")[:120] or "x"
 
 
-def _run(reference: weakref.ref[LedgerWriter], wake: threading.Event) -> None:
-    """Flush now and then, as long as somebody holds the writer."""
-    while True:
-        writer = reference()
-        if writer is None or writer._closed:  # noqa: SLF001
+def _run(reference: weakref.ref[LedgerWriter], wake: Event) -> None:
+    """Flush now and then, until the writer is closed or nobody holds it."""
+    while (writer := reference()) is not None:
+        closed, interval = writer._closed, writer._interval  # noqa: SLF001
+        if closed:
+            writer.flush()
             return
-        interval = writer._interval  # noqa: SLF001
         del writer
         wake.wait(interval)
         wake.clear()
         writer = reference()
-        if writer is None or writer._closed:  # noqa: SLF001
-            return
-        writer.flush()
+        if writer is not None and not writer._closed:  # noqa: SLF001
+            writer.flush()
         del writer
 
 
-def _flush_at_exit(reference: weakref.ref[LedgerWriter]) -> None:
+def _close_at_exit(reference: weakref.ref[LedgerWriter]) -> None:
     writer = reference()
     if writer is not None:
-        writer.flush()
+        writer.close()

@@ -47,6 +47,11 @@ def assemble(facts: Facts) -> Row:
         for client in clients
         if client["ledger_problem"] and not client["is_stale"]
     ]
+    problems += [
+        f"{client['client_id']} dropped {client['ledger_dropped_rows']:,} rows of its ledger"
+        for client in clients
+        if client["ledger_dropped_rows"] and not client["is_stale"]
+    ]
     level, headline = judge(entities, backlog, syphons, facts.brokers)
     return {
         "version": 1,

@@ -6,9 +6,9 @@ import contextlib
 import fcntl
 import os
 import pathlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from pairbus.names import write_atomically
+from pairbus.names import sync_folder, write_atomically
 from pairbus.runtime.protocols import FileInfo, Path
 
 
@@ -57,9 +57,9 @@ class LocalFiles:
         """The content; raises FileNotFoundError."""
         return pathlib.Path(path).read_bytes()
 
-    def write(self, path: Path, data: bytes, *, sync: bool = False) -> None:
+    def write(self, path: Path, data: bytes, *, sync: bool = False, mode: int = 0o600) -> None:
         """Replace the content: write a temporary file beside it, then rename it."""
-        write_atomically(path, memoryview(data), mode=0o600, sync=sync)
+        write_atomically(path, memoryview(data), mode=mode, sync=sync)
 
     def open_append(self, path: Path, *, create: bool = True) -> LocalAppendFile:
         """Open for appending."""
@@ -73,16 +73,18 @@ class LocalFiles:
             return None
         return FileInfo(found.st_size, found.st_mtime)
 
-    def list(self, folder: Path) -> list[str]:
+    def list(self, folder: Path) -> Sequence[str]:
         """The names in a folder, sorted; empty if there is no such folder."""
         try:
             return sorted(path.name for path in pathlib.Path(folder).iterdir())
         except (FileNotFoundError, NotADirectoryError):
             return []
 
-    def make_folder(self, path: Path, *, mode: int = 0o777) -> None:
+    def make_folder(self, path: Path, *, mode: int = 0o777, sync: bool = False) -> None:
         """Make a folder and its parents; an existing one is left as it is."""
         pathlib.Path(path).mkdir(mode=mode, parents=True, exist_ok=True)
+        if sync:
+            sync_folder(pathlib.Path(path).parent)
 
     def remove(self, path: Path) -> None:
         """Remove a file; a missing one is fine."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import ssl
 import uuid
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from os import PathLike
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -60,13 +60,14 @@ class Files(Protocol):
         """The content; raises FileNotFoundError."""
         ...
 
-    def write(self, path: Path, data: bytes, *, sync: bool = False) -> None:
+    def write(self, path: Path, data: bytes, *, sync: bool = False, mode: int = 0o600) -> None:
         """Replace the content atomically: a reader sees the old file or the new one.
 
         Args:
             path: the file; its folder exists.
             data: the new content.
             sync: return only when the new file survives a power failure.
+            mode: the file's permissions, less the process's umask.
         """
         ...
 
@@ -78,12 +79,18 @@ class Files(Protocol):
         """Size and time of a file or folder; None if there is none."""
         ...
 
-    def list(self, folder: Path) -> list[str]:
+    def list(self, folder: Path) -> Sequence[str]:
         """The names in a folder, sorted; empty if there is no such folder."""
         ...
 
-    def make_folder(self, path: Path, *, mode: int = 0o777) -> None:
-        """Make a folder and its parents; an existing one is left as it is."""
+    def make_folder(self, path: Path, *, mode: int = 0o777, sync: bool = False) -> None:
+        """Make a folder and its parents; an existing one is left as it is.
+
+        Args:
+            path: the folder.
+            mode: its permissions, less the process's umask.
+            sync: return only when the folder survives a power failure.
+        """
         ...
 
     def remove(self, path: Path) -> None:

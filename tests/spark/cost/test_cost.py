@@ -14,6 +14,7 @@ from pairbus.reports.cost_report import cost_report, cost_rows
 from pairbus.reports.live import CostWatch
 from pairbus.reports.prices import load_prices
 from pairbus.reports.tables import read_table
+from pairbus.runtime import ThreadRuntime
 
 pytestmark = [
     pytest.mark.spark,
@@ -24,13 +25,22 @@ pytestmark = [
 START = dt.datetime(2026, 3, 1, 12, 0, tzinfo=dt.UTC)
 
 
+def clock_runtime(clock):
+    """Threads as usual, and the time that a test wants."""
+    runtime = ThreadRuntime()
+    runtime.time = clock
+    return runtime
+
+
 class Ledger:
     """A ledger written as the parts of pairbus write it, at a time of the test's choosing."""
 
     def __init__(self, place):
         self.place = str(place)
         self.now = START.timestamp()
-        self.writer = LedgerWriter(self.place, client_id="app-1", clock=lambda: self.now)
+        self.writer = LedgerWriter(
+            self.place, client_id="app-1", runtime=clock_runtime(lambda: self.now)
+        )
 
     def minutes(self, count):
         self.now += 60 * count

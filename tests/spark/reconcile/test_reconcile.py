@@ -17,6 +17,7 @@ from pairbus.reports.prefilter import closed_verdicts, in_open_buckets, screen
 from pairbus.reports.prices import load_prices
 from pairbus.reports.reconciliation import balance
 from pairbus.reports.tables import read_table, stream_table
+from pairbus.runtime import ThreadRuntime
 
 pytestmark = [
     pytest.mark.spark,
@@ -26,6 +27,13 @@ pytestmark = [
 
 QUEUE = "contoso/x-servicebus-transfer/0"
 START = dt.datetime(2026, 3, 1, 12, 0, tzinfo=dt.UTC)
+
+
+def clock_runtime(clock):
+    """Threads as usual, and the time that a test wants."""
+    runtime = ThreadRuntime()
+    runtime.time = clock
+    return runtime
 
 
 def message(number, destination="orders", **more):
@@ -41,7 +49,7 @@ def message(number, destination="orders", **more):
 def backlog(place, rows, *, client="app", start=START):
     """Record rows as a paired client does, ten of them in each minute and file."""
     now = [start.timestamp()]
-    writer = LedgerWriter(str(place), client_id=client, clock=lambda: now[0])
+    writer = LedgerWriter(str(place), client_id=client, runtime=clock_runtime(lambda: now[0]))
     for index in range(0, len(rows), 10):
         part = rows[index : index + 10]
         writer.count(

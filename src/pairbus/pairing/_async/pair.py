@@ -273,6 +273,7 @@ class Pair:
             state=state,
             state_reason=reason,
             ledger_problem=self.ledger.problem if self.ledger is not None else None,
+            ledger_dropped_rows=self.ledger.dropped_rows if self.ledger is not None else 0,
             entities=tuple(_entity_status(entity) for entity in list(self.entities.values())),
             backlog_queues=tuple(
                 BacklogQueueStatus(
