@@ -55,7 +55,7 @@ def test_client_without_a_token_has_few_channels(client) -> None:
 
 
 def test_answers_that_nobody_takes_end_the_connection(client, monkeypatch) -> None:
-    monkeypatch.setattr("pairbus.broker.server.links.MAX_PENDING_REPLIES", 3)
+    monkeypatch.setattr("pairbus.broker.server.request_link.MAX_PENDING_REPLIES", 3)
     engine, session = client.engine, client.session
     engine.attach_receiver(session, "in", source=Source("$cbs"), target=Target("me"))
     link = engine.attach_sender(session, "out", source=Source("me"), target=Target("$cbs"))

@@ -1,22 +1,22 @@
-"""`$cbs`: clients show who they are by putting tokens, one per entity, and renew them."""
+"""`$cbs`: clients present tokens, one per entity, and renew them."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 
 from pairbus.broker.auth.sas import Claims, KeyRing
 from pairbus.broker.auth.tokens import verify_token
 from pairbus.broker.entities.errors import BrokerError, UnauthorizedError
 from pairbus.broker.entities.model import AccessRight
-from pairbus.broker.server.links import RequestLink
-from pairbus.broker.server.requests import Answer, Request, read_request
+from pairbus.broker.server.link_end import LinkEnd
+from pairbus.broker.server.request_link import Reply
+from pairbus.broker.server.requests import Answer, Request
 
 MAX_TOKENS = 1000
 
 
 class Tokens:
-    """The claims that one connection has shown.
+    """The claims that one connection has presented.
 
     Args:
         keys: The namespace's keys.
@@ -75,16 +75,24 @@ class Tokens:
         return bool(self._claims)
 
 
-class CbsLink(RequestLink):
-    """Takes `put-token` requests. The type of the token is not looked at: the SDK says `jwt`."""
+class CbsNode:
+    """Takes `put-token` requests. The type of the token is ignored: the SDK always says `jwt`."""
 
-    def handle(self, payload: bytes) -> None:
-        """Verify a token, and answer 202, or why not."""
-        request = read_request(payload)
+    max_request = 64 * 1024
+
+    def __init__(self, end: LinkEnd) -> None:
+        self._connection = end.connection
+        self._faults = end.faults
+
+    def is_authorized(self) -> bool:
+        """Anyone may present a token."""
+        return True
+
+    def handle(self, request: Request, reply: Reply) -> None:
+        """Verify a token; answer 202, or why it was refused."""
         answer = Answer(request, status_name="status-code", description_name="status-description")
-        fault = None
-        if self.broker.faults.any:
-            fault = self.broker.faults.strike("token", str(request.properties.get("name", "")))
+        name = str(request.properties.get("name", ""))
+        fault = self._faults.strike("token", name) if self._faults.any else None
         if fault is not None and fault.kind == "hang":
             return
         try:
@@ -93,18 +101,9 @@ class CbsLink(RequestLink):
             if fault is not None and fault.kind != "delay":
                 raise BrokerError(fault.description, http_status=fault.status)
             token = request.body.decode() if isinstance(request.body, bytes) else str(request.body)
-            self.connection.tokens.put(str(request.properties.get("name", "")), token)
-            self.connection.authorized()
+            self._connection.tokens.put(name, token)
+            self._connection.authorized()
             encoded = answer.ok(202, "Accepted")
         except BrokerError as error:
             encoded = answer.failed(error.http_status, error)
-        if fault is not None and fault.kind == "delay":
-            loop = asyncio.get_running_loop()
-            loop.call_later(fault.delay, self._reply, request, encoded)
-        else:
-            self._reply(request, encoded)
-
-    def _reply(self, request: Request, encoded: bytes) -> None:
-        reply = self.connection.reply_link(self.link.session, self.path, request.reply_to)
-        if reply is not None:
-            reply.send(encoded)
+        reply(encoded, fault.delay if fault is not None and fault.kind == "delay" else 0.0)

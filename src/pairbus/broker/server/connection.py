@@ -31,9 +31,9 @@ from pairbus.amqp.performatives import Attach, Error, Source, Target
 from pairbus.broker.entities.errors import BrokerError
 from pairbus.broker.server.cbs import Tokens
 from pairbus.broker.server.link_targets import CBS, handler_for, path_of
-from pairbus.broker.server.links import LinkHandler, ReplyLink
 from pairbus.broker.server.listener import abort_with_reset
-from pairbus.broker.server.receiving_link import ReceiveLink, lock_lost
+from pairbus.broker.server.receiving_link import ReceivingLink, lock_lost
+from pairbus.broker.server.request_link import ReplyLink
 
 if TYPE_CHECKING:
     from pairbus.broker.server.server import Broker
@@ -215,13 +215,12 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
         for link in session.links.values():
             handler = link.context
             if isinstance(handler, ReplyLink) and handler.path == path:
-                target = link.target.address if isinstance(link.target, Target) else None
-                if reply_to is not None and target == reply_to:
+                if reply_to is not None and handler.answers_to(reply_to):
                     return handler
                 found = handler
         return found
 
-    def link_named(self, name: str) -> ReceiveLink | None:
+    def link_named(self, name: str) -> ReceivingLink | None:
         """Return the client's receiving link of this name."""
         for handler in self._receive_links():
             if handler.link.name == name:
@@ -273,12 +272,12 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
             link = event.link
             while index < count and type(events[index]) is Delivery and events[index].link is link:
                 index += 1
-            if isinstance(link.context, LinkHandler):
+            if link.context is not None:
                 link.context.on_deliveries(events[first:index])
 
     def _act(self, event: Any) -> None:
         if isinstance(event, Flowed):
-            if event.link is not None and isinstance(event.link.context, LinkHandler):
+            if event.link is not None and event.link.context is not None:
                 event.link.context.on_flow()
         elif isinstance(event, Attached):
             self._on_attach(event.link, event.attach)
@@ -304,7 +303,7 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
             return
         first = event.deliveries[0].link
         if len(event.deliveries) == 1:
-            if isinstance(first.context, LinkHandler):
+            if first.context is not None:
                 first.context.on_disposition(event.deliveries, event.state, event.settled)
             return
         if all(one.link is first for one in event.deliveries):
@@ -315,7 +314,7 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
                 by_link.setdefault(id(delivery.link), (delivery.link, []))[1].append(delivery)
             groups = list(by_link.values())
         for link, deliveries in groups:
-            if isinstance(link.context, LinkHandler):
+            if link.context is not None:
                 link.context.on_disposition(deliveries, event.state, event.settled)
 
     def _on_attach(self, link: Link, attach: Attach) -> None:
@@ -346,12 +345,12 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
         link.context.attach()
         self.flush_soon()
 
-    def _receive_links(self) -> list[ReceiveLink]:
+    def _receive_links(self) -> list[ReceivingLink]:
         return [
             link.context
             for session in self.engine.sessions.values()
             for link in session.links.values()
-            if isinstance(link.context, ReceiveLink)
+            if isinstance(link.context, ReceivingLink)
         ]
 
     def _close_links(self, session: Session | None = None) -> None:
@@ -363,7 +362,7 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
     def _close_link(self, link: Link) -> None:
         self._served.pop(link, None)
         handler, link.context = link.context, None
-        if isinstance(handler, LinkHandler):
+        if handler is not None:
             handler.close()
 
     # -- time ------------------------------------------------------------------------------------
@@ -393,7 +392,7 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
         for session in list(self.engine.sessions.values()):
             for link in list(session.links.values()):
                 handler = link.context
-                if isinstance(handler, LinkHandler) and not handler.is_authorized():
+                if handler is not None and not handler.is_authorized():
                     self.detach(
                         link,
                         Error("amqp:unauthorized-access", "ExpiredToken: The token is expired."),

@@ -1,4 +1,4 @@
-"""What a client's link is for: from its address to the handler that serves it."""
+"""Chooses the handler of a client's link by its address."""
 
 from __future__ import annotations
 
@@ -13,10 +13,12 @@ from pairbus.broker.entities.errors import (
     NotImplementedByBrokerError,
     QuotaExceededError,
 )
-from pairbus.broker.server.cbs import CbsLink
-from pairbus.broker.server.links import LinkHandler, ReplyLink, SendLink
-from pairbus.broker.server.management import ManagementLink
-from pairbus.broker.server.receiving_link import ReceiveLink
+from pairbus.broker.server.cbs import CbsNode
+from pairbus.broker.server.link_end import LinkEnd, LinkHandler
+from pairbus.broker.server.management import ManagementNode
+from pairbus.broker.server.receiving_link import ReceivingLink
+from pairbus.broker.server.request_link import ReplyLink, RequestLink
+from pairbus.broker.server.sending_link import SendingLink
 
 if TYPE_CHECKING:
     from pairbus.broker.server.connection import AmqpConnection
@@ -40,17 +42,15 @@ def handler_for(connection: AmqpConnection, link: Link, attach: Attach) -> LinkH
         raise QuotaExceededError(f"A connection may have {limits.links} links.")
     path = path_of(terminus.address)
     if path.lower() == CBS:
-        return (
-            ReplyLink(connection, link, CBS) if link.is_sender else CbsLink(connection, link, CBS)
-        )
+        end = LinkEnd(connection, link, CBS)
+        return ReplyLink(end) if link.is_sender else RequestLink(end, CbsNode(end))
     if path.lower().endswith(MANAGEMENT):
-        entity = path[: -len(MANAGEMENT)]
+        end = LinkEnd(connection, link, path.lower())
         if link.is_sender:
-            return ReplyLink(connection, link, path.lower())
-        return ManagementLink(connection, link, path.lower(), entity)
-    if link.is_sender:
-        return ReceiveLink(connection, link, path)
-    return SendLink(connection, link, path)
+            return ReplyLink(end)
+        return RequestLink(end, ManagementNode(end, path[: -len(MANAGEMENT)]))
+    end = LinkEnd(connection, link, path)
+    return ReceivingLink(end) if link.is_sender else SendingLink(end)
 
 
 def path_of(address: Any) -> str:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import datetime as dt
 import logging
 import uuid
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pairbus.amqp.errors import AmqpError
-from pairbus.amqp.link import Link
 from pairbus.amqp.types import Array, Timestamp, Uuids
 from pairbus.broker.entities.errors import (
     ArgumentError,
@@ -25,13 +23,11 @@ from pairbus.broker.entities.messages import Delivery, Outcome
 from pairbus.broker.entities.model import AccessRight
 from pairbus.broker.entities.queue import LOCK_LOST
 from pairbus.broker.server.incoming import read_message
-from pairbus.broker.server.links import RequestLink
+from pairbus.broker.server.link_end import LinkEnd
 from pairbus.broker.server.outgoing import render_delivery
-from pairbus.broker.server.requests import Answer, Request, read_request
+from pairbus.broker.server.request_link import Reply
+from pairbus.broker.server.requests import Answer, Request
 from pairbus.broker.server.rule_requests import add_rule, enumerate_rules, remove_rule
-
-if TYPE_CHECKING:
-    from pairbus.broker.server.connection import AmqpConnection
 
 _log = logging.getLogger("pairbus.broker.amqp")
 _PREFIX = "com.microsoft:"
@@ -42,12 +38,13 @@ _MAX_TIMESTAMP = dt.datetime.max.replace(tzinfo=dt.UTC).timestamp() * 1000 - 86_
 Result = tuple[int, Any]
 
 
-class ManagementLink(RequestLink):
-    """Takes requests for one entity. Each needs the claim of what it does."""
+class ManagementNode:
+    """Carries out requests for one entity. Each needs the claim of what it does."""
 
-    def __init__(self, connection: AmqpConnection, link: Link, path: str, entity: str) -> None:
-        super().__init__(connection, link, path)
+    def __init__(self, end: LinkEnd, entity: str) -> None:
+        self.end = end
         self.entity = entity
+        self.namespace = end.namespace
         if not self.is_authorized():
             raise UnauthorizedError(
                 f"Unauthorized access. 'Listen' or 'Send' claim(s) are required to perform this "
@@ -55,21 +52,20 @@ class ManagementLink(RequestLink):
             )
         settings = self.namespace.catalog.entity(entity).settings
         # A request may schedule several messages, each as large as the entity takes.
-        self.max_request = min(4 * settings.max_message_size, self.engine.max_message_size)
+        self.max_request = min(4 * settings.max_message_size, end.engine.max_message_size)
 
     def is_authorized(self) -> bool:
         """Whether the client may still do anything here."""
         # Clients put a token for the entity or, as JavaScript's does, for the node itself.
-        tokens = self.connection.tokens
-        return tokens.allows(AccessRight.LISTEN, self.path) or tokens.allows(
-            AccessRight.SEND, self.path
+        tokens = self.end.tokens
+        return tokens.allows(AccessRight.LISTEN, self.end.path) or tokens.allows(
+            AccessRight.SEND, self.end.path
         )
 
-    def handle(self, payload: bytes) -> None:
+    def handle(self, request: Request, reply: Reply) -> None:
         """Carry out one request, and answer when it is durable."""
-        request = read_request(payload)
         answer = Answer(request)
-        faults = self.broker.faults
+        faults = self.end.faults
         fault = faults.strike("management", self.entity) if faults.any else None
         delay = fault.delay if fault is not None and fault.kind == "delay" else 0.0
         try:
@@ -81,12 +77,12 @@ class ManagementLink(RequestLink):
                 return
             status, body = self._carry_out(request)
         except BrokerError as error:
-            self._reply(request, answer.failed(error.http_status, error), delay)
+            reply(answer.failed(error.http_status, error), delay)
             return
         except (AmqpError, KeyError, TypeError, ValueError) as error:
             _log.debug("a request cannot be read: %r", error)
             bad = ArgumentError(f"The request '{request.operation}' cannot be read.")
-            self._reply(request, answer.failed(bad.http_status, bad), delay)
+            reply(answer.failed(bad.http_status, bad), delay)
             return
         if fault is not None and fault.kind == "hang":
             return
@@ -94,31 +90,23 @@ class ManagementLink(RequestLink):
         def done(error: Exception | None) -> None:
             if error is not None:
                 failure = StoreError("The broker could not store the request.")
-                self._reply(request, answer.failed(500, failure), delay)
+                reply(answer.failed(500, failure), delay)
             else:
                 text = "OK" if status == 200 else "No content"
-                self._reply(request, answer.ok(status, text, body), delay)
+                reply(answer.ok(status, text, body), delay)
 
-        self.namespace.committer.after_commit(done)
-
-    def _reply(self, request: Request, encoded: bytes, delay: float = 0.0) -> None:
-        if delay:
-            asyncio.get_running_loop().call_later(delay, self._reply, request, encoded)
-            return
-        link = self.connection.reply_link(self.link.session, self.path, request.reply_to)
-        if link is not None:
-            link.send(encoded)
+        self.end.committer.after_commit(done)
 
     def _carry_out(self, request: Request) -> Result:
         name = request.operation.removeprefix(_PREFIX)
         known = _OPERATIONS.get(name)
         if known is None:
-            self.broker.unsupported(f"the management operation {request.operation[:80]!r}")
+            self.end.broker.unsupported(f"the management operation {request.operation[:80]!r}")
             raise NotImplementedByBrokerError(
                 f"The operation '{request.operation}' is not supported."
             )
         right, operation = known
-        self.connection.tokens.require(right, self.path)
+        self.end.tokens.require(right, self.end.path)
         body = request.body if isinstance(request.body, dict) else {}
         return operation(self, request, body)
 
@@ -229,7 +217,7 @@ class ManagementLink(RequestLink):
         """Return the session that a request names, if this connection's link holds it."""
         session_id = str(body["session-id"])
         name = request.properties.get("associated-link-name")
-        link = self.connection.link_named(str(name)) if name is not None else None
+        link = self.end.connection.link_named(str(name)) if name is not None else None
         if name is not None and link is None:
             raise SessionLockLostError(
                 f"The lock of the session '{session_id}' has expired: accept it again."
@@ -253,21 +241,21 @@ class ManagementLink(RequestLink):
         return 200, {}
 
 
-Operation = Callable[[ManagementLink, Request, dict[Any, Any]], Result]
+Operation = Callable[[ManagementNode, Request, dict[Any, Any]], Result]
 _OPERATIONS: dict[str, tuple[AccessRight, Operation]] = {
-    "peek-message": (AccessRight.LISTEN, ManagementLink.peek),
-    "schedule-message": (AccessRight.SEND, ManagementLink.schedule),
-    "cancel-scheduled-message": (AccessRight.SEND, ManagementLink.cancel),
-    "receive-by-sequence-number": (AccessRight.LISTEN, ManagementLink.receive_deferred),
-    "update-disposition": (AccessRight.LISTEN, ManagementLink.update_disposition),
-    "renew-lock": (AccessRight.LISTEN, ManagementLink.renew_lock),
-    "renew-session-lock": (AccessRight.LISTEN, ManagementLink.renew_session),
-    "get-session-state": (AccessRight.LISTEN, ManagementLink.get_session_state),
-    "set-session-state": (AccessRight.LISTEN, ManagementLink.set_session_state),
-    "get-message-sessions": (AccessRight.LISTEN, ManagementLink.list_sessions),
-    "enumerate-rules": (AccessRight.LISTEN, ManagementLink.enumerate_rules),
-    "add-rule": (AccessRight.LISTEN, ManagementLink.add_rule),
-    "remove-rule": (AccessRight.LISTEN, ManagementLink.remove_rule),
+    "peek-message": (AccessRight.LISTEN, ManagementNode.peek),
+    "schedule-message": (AccessRight.SEND, ManagementNode.schedule),
+    "cancel-scheduled-message": (AccessRight.SEND, ManagementNode.cancel),
+    "receive-by-sequence-number": (AccessRight.LISTEN, ManagementNode.receive_deferred),
+    "update-disposition": (AccessRight.LISTEN, ManagementNode.update_disposition),
+    "renew-lock": (AccessRight.LISTEN, ManagementNode.renew_lock),
+    "renew-session-lock": (AccessRight.LISTEN, ManagementNode.renew_session),
+    "get-session-state": (AccessRight.LISTEN, ManagementNode.get_session_state),
+    "set-session-state": (AccessRight.LISTEN, ManagementNode.set_session_state),
+    "get-message-sessions": (AccessRight.LISTEN, ManagementNode.list_sessions),
+    "enumerate-rules": (AccessRight.LISTEN, ManagementNode.enumerate_rules),
+    "add-rule": (AccessRight.LISTEN, ManagementNode.add_rule),
+    "remove-rule": (AccessRight.LISTEN, ManagementNode.remove_rule),
 }
 _OUTCOMES = {
     "completed": Outcome.COMPLETE,

@@ -1,10 +1,10 @@
 """A client's receiver: credit, deliveries, sessions and settlement.
 
-The namespace delivers as far as the client's credit goes. A client that gives credit and does not
-read its socket is paused, so that what waits for it stays in the store and not in memory.
+The namespace delivers up to the client's credit. A client that grants credit and does not read its
+socket is paused, so that its messages wait in the store and not in memory.
 
 A settlement is answered when it is durable, with the same outcome; a dead-letter with `rejected`
-and no error, since to the SDK an error in there means that the settlement failed.
+and no error, because the SDK takes an error there as a failed settlement.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pairbus.amqp.composite import Composite
+from pairbus.amqp.events import Delivery as AmqpDelivery
 from pairbus.amqp.link import Link, Outgoing
 from pairbus.amqp.performatives import (
     ACCEPTED,
@@ -39,13 +40,12 @@ from pairbus.broker.entities.errors import (
 from pairbus.broker.entities.messages import Delivery, Outcome
 from pairbus.broker.entities.model import AccessRight
 from pairbus.broker.entities.queue import LOCK_LOST
-from pairbus.broker.server.links import LinkHandler, guarded, rejected
+from pairbus.broker.server.link_end import LinkEnd, guarded, rejected
 from pairbus.broker.server.outgoing import render_delivery, render_locked
 
 if TYPE_CHECKING:
     from pairbus.broker.entities.receiver import Receiver
     from pairbus.broker.entities.sessions import PendingSession
-    from pairbus.broker.server.connection import AmqpConnection
 
 SESSION_FILTER = "com.microsoft:session-filter"
 SESSION_WAIT = 65.0  # seconds that the service waits for a session unless told otherwise
@@ -54,13 +54,15 @@ SWEEP_FROM = 10_000  # open deliveries of a session
 _TICKS_AT_EPOCH = 621355968000000000
 
 
-class ReceiveLink(LinkHandler):
+class ReceivingLink:
     """A client's receiver of a queue, a subscription, a dead-letter queue, or a session."""
 
-    def __init__(self, connection: AmqpConnection, link: Link, path: str) -> None:
-        super().__init__(connection, link, path)
-        self.connection.tokens.require(AccessRight.LISTEN, path)
-        self.is_destructive = link.snd_settle_mode == SND_SETTLED
+    def __init__(self, end: LinkEnd) -> None:
+        end.tokens.require(AccessRight.LISTEN, end.path)
+        self.end = end
+        self.link = end.link
+        self._engine = end.engine
+        self.is_destructive = end.link.snd_settle_mode == SND_SETTLED
         self.receiver: Receiver | None = None
         self._pending: PendingSession | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -69,14 +71,10 @@ class ReceiveLink(LinkHandler):
         self._is_paused = False
         self._unwritten = 0
         self._sweep_at = SWEEP_FROM
-        self._wants_session, self._session_id = _session_of(link)
-        if not self._wants_session:
-            self.receiver = self.namespace.open_receiver(
-                path, self, receive_and_delete=self.is_destructive
-            )
-        elif self._session_id is not None:
-            self.receiver = self.namespace.open_receiver(
-                path,
+        self._wants_session, self._session_id = _session_of(end.link)
+        if not self._wants_session or self._session_id is not None:
+            self.receiver = end.namespace.open_receiver(
+                end.path,
                 self,
                 receive_and_delete=self.is_destructive,
                 session_id=self._session_id,
@@ -90,14 +88,14 @@ class ReceiveLink(LinkHandler):
             self._attached(self.receiver)
             return
         try:
-            self._pending = self.namespace.accept_next_session(
-                self.path,
+            self._pending = self.end.namespace.accept_next_session(
+                self.end.path,
                 self,
                 self._accepted,
                 receive_and_delete=self.is_destructive,
             )
         except BrokerError as error:
-            self._refuse(error)
+            self.end.refuse(error)
             return
         if self.receiver is None:
             wait = _timeout_of(self.link)
@@ -110,42 +108,31 @@ class ReceiveLink(LinkHandler):
         self._pending = None
         self.receiver = receiver
         self._attached(receiver)
-        self.connection.flush_soon()
+        self.end.connection.flush_soon()
 
     def _attached(self, receiver: Receiver) -> None:
         info = receiver.session_info
         if info is None:
-            self.engine.attach_reply(self.link)
+            self.end.accept()
             return
         source = self.link.source
         assert isinstance(source, Source)
         source.filter = {**(source.filter or {}), Symbol(SESSION_FILTER): info.session_id}
         until = info.locked_until * 10_000 + _TICKS_AT_EPOCH
-        self.engine.attach_reply(
-            self.link,
-            source=source,
-            properties={"com.microsoft:locked-until-utc": until},
-        )
+        self.end.accept(source=source, properties={"com.microsoft:locked-until-utc": until})
 
     def _no_session(self) -> None:
         self._timer = None
         if self._pending is not None:
             self._pending.cancel()
             self._pending = None
-            self._refuse(
+            self.end.refuse(
                 OperationTimeoutError("No session became available in time: all are held or empty.")
             )
 
-    def _refuse(self, error: BrokerError) -> None:
-        from pairbus.amqp.performatives import Error
-
-        self.link.context = None
-        self.engine.refuse(self.link, Error(error.condition, error.description))
-        self.connection.flush_soon()
-
     def is_authorized(self) -> bool:
         """Whether the client may still receive."""
-        return self.connection.tokens.allows(AccessRight.LISTEN, self.path)
+        return self.end.tokens.allows(AccessRight.LISTEN, self.end.path)
 
     def close(self) -> None:
         """Give the session back; locks of messages run on."""
@@ -180,22 +167,22 @@ class ReceiveLink(LinkHandler):
                 payload = render_delivery(delivery)
                 self._unwritten += len(payload)
                 tag = self._tag_prefix + next(self._tags).to_bytes(8, "big")
-                self.engine.transfer(link, payload, tag, settled=True)
+                self._engine.transfer(link, payload, tag, settled=True)
         else:
-            self._unwritten += self.engine.transfer_many(
+            self._unwritten += self._engine.transfer_many(
                 link, [(one.lock_token, *render_locked(one)) for one in deliveries]
             )
-        if self._unwritten > self.broker.settings.limits.write_buffer // 4:
+        if self._unwritten > self.end.broker.settings.limits.write_buffer // 4:
             self._unwritten = 0
-            self.connection.flush()
+            self.end.connection.flush()
         else:
-            self.connection.flush_soon()
+            self.end.connection.flush_soon()
 
     def _sweep(self) -> None:
         """Forget deliveries that were settled by their tokens, on whatever connection."""
         unsettled = self.link.session.unsettled
         locks = self.receiver.queue.locks if self.receiver is not None else {}
-        self.engine.forget(
+        self._engine.forget(
             self.link.session,
             [n for n, d in unsettled.items() if d.link is self.link and d.tag not in locks],
         )
@@ -205,14 +192,14 @@ class ReceiveLink(LinkHandler):
     def drained(self) -> None:
         """Tell the client that its drain is over."""
         if self.link.is_active:
-            self.engine.drained(self.link)
-            self.connection.flush_soon()
+            self._engine.drained(self.link)
+            self.end.connection.flush_soon()
 
     @guarded
     def closed(self, error: BrokerError) -> None:
         """Detach: the entity is gone or disabled, or the session's lock is lost."""
         self.receiver = None
-        self.connection.detach(self.link, error)
+        self.end.detach(error)
 
     def pause(self) -> None:
         """Deliver nothing until `resume`: the client does not read."""
@@ -227,6 +214,9 @@ class ReceiveLink(LinkHandler):
         if self.receiver is not None and (self.link.credit or self.link.drain):
             self.receiver.grant(self.link.credit, drain=self.link.drain)
 
+    def on_deliveries(self, deliveries: Sequence[AmqpDelivery]) -> None:
+        """The client sends nothing on this link."""
+
     # -- settling --------------------------------------------------------------------------------
 
     def on_disposition(
@@ -235,7 +225,8 @@ class ReceiveLink(LinkHandler):
         """Settle what the client has an outcome for, and answer once it is durable."""
         if isinstance(state, Received) or (state is None and not settled):
             return
-        fault = self.broker.faults.strike("settle", self.path) if self.broker.faults.any else None
+        faults = self.end.faults
+        fault = faults.strike("settle", self.end.path) if faults.any else None
         if fault is not None and fault.kind in {"reject", "throttle"}:
             error = BrokerError(fault.description, condition=fault.condition)
             self._answer([d.id for d in deliveries], rejected(error), settled)
@@ -256,9 +247,7 @@ class ReceiveLink(LinkHandler):
         if not good or settled or (fault is not None and fault.kind == "hang"):
             return
         delay = fault.delay if fault is not None and fault.kind == "delay" else 0.0
-        self.namespace.committer.after_commit(
-            lambda error: self._committed(good, echo, error, delay)
-        )
+        self.end.committer.after_commit(lambda error: self._committed(good, echo, error, delay))
 
     def _complete(self, receiver: Receiver, deliveries: list[Outgoing], settled: bool) -> list[int]:
         """Complete many at once, answer those whose lock is lost, return the others' numbers."""
@@ -308,7 +297,7 @@ class ReceiveLink(LinkHandler):
                 properties=_properties(info),
             )
             return Rejected()
-        self.broker.unsupported("transactions")
+        self.end.broker.unsupported("transactions")
         raise NotImplementedByBrokerError("Transactions are not supported.")
 
     def _holder(self) -> Receiver:
@@ -328,16 +317,15 @@ class ReceiveLink(LinkHandler):
             self._answer(numbers, echo, False)
 
     def _answer(self, numbers: list[int], echo: Composite, settled: bool) -> None:
-        if settled or not self.link.is_active:
+        if settled:
             return
         first = numbers[0]
         if len(numbers) > 1 and numbers[-1] - first == len(numbers) - 1:
-            # The client told one outcome for a range: it gets one answer for the range.
-            self.engine.settle(self.link, first, numbers[-1], state=echo)
+            # The client gave one outcome for a range: it gets one answer for the range.
+            self.end.settle(first, echo, last=numbers[-1])
         else:
             for number in numbers:
-                self.engine.settle(self.link, number, state=echo)
-        self.connection.flush_soon()
+                self.end.settle(number, echo)
 
 
 def lock_lost() -> Rejected:

@@ -1,0 +1,130 @@
+"""The broker's end of a link: the part that all handlers of links share.
+
+A handler serves one link: `SendingLink` takes messages, `ReceivingLink` delivers them,
+`RequestLink` and `ReplyLink` carry the requests and answers of a node. Each has a `LinkEnd`, by
+which it reaches the engine, the namespace and the connection.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+from pairbus.amqp.composite import Composite
+from pairbus.amqp.errors import INTERNAL_ERROR
+from pairbus.amqp.events import Delivery
+from pairbus.amqp.link import Link, Outgoing
+from pairbus.amqp.performatives import Error, Rejected
+from pairbus.broker.entities.errors import BrokerError
+
+if TYPE_CHECKING:
+    from pairbus.broker.server.connection import AmqpConnection
+
+_log = logging.getLogger("pairbus.broker.amqp")
+
+CREDIT = 1000  # messages that a client may have on the way; topped up when half of it is used
+
+
+class LinkEnd:
+    """One link of a client, as its handler sees it.
+
+    Attributes:
+        path: The entity or node that the link is for, as the client wrote it.
+    """
+
+    __slots__ = (
+        "broker", "committer", "connection", "engine", "faults", "link", "namespace", "path",
+        "tokens",
+    )  # fmt: skip
+
+    def __init__(self, connection: AmqpConnection, link: Link, path: str) -> None:
+        self.connection = connection
+        self.link = link
+        self.path = path
+        self.broker = connection.broker
+        self.faults = connection.broker.faults
+        self.namespace = connection.namespace
+        self.committer = connection.namespace.committer
+        self.engine = connection.engine
+        self.tokens = connection.tokens
+
+    @property
+    def is_active(self) -> bool:
+        """Whether both ends are attached."""
+        return self.link.is_active
+
+    def accept(self, **changes: Any) -> None:
+        """Answer the client's attach."""
+        self.engine.attach_reply(self.link, **changes)
+
+    def refuse(self, error: BrokerError) -> None:
+        """Answer the client's attach with an error."""
+        self.link.context = None
+        self.engine.refuse(self.link, Error(error.condition, error.description))
+        self.connection.flush_soon()
+
+    def allow_more(self) -> None:
+        """Top up the client's credit to send."""
+        if self.link.credit * 2 < CREDIT:
+            self.engine.flow(self.link, CREDIT)
+
+    def settle(self, number: int, state: Composite, *, last: int | None = None) -> None:
+        """Send the outcome of a delivery, or of a range of them."""
+        if self.link.is_active:
+            self.engine.settle(self.link, number, last, state=state)
+            self.connection.flush_soon()
+
+    def detach(self, error: BrokerError) -> None:
+        """Detach the link with an error."""
+        self.connection.detach(self.link, error)
+
+
+class LinkHandler(Protocol):
+    """Serves one link of a client."""
+
+    end: LinkEnd
+
+    def attach(self) -> None:
+        """Answer the client's attach."""
+
+    def is_authorized(self) -> bool:
+        """Whether the client's tokens still allow this link."""
+
+    def on_deliveries(self, deliveries: Sequence[Delivery]) -> None:
+        """Take messages from the client that arrived together."""
+
+    def on_flow(self) -> None:
+        """Obey the client's new credit."""
+
+    def on_disposition(
+        self, deliveries: list[Outgoing], state: Composite | None, settled: bool
+    ) -> None:
+        """Apply the client's outcome to messages that were delivered to it."""
+
+    def close(self) -> None:
+        """The link is detached."""
+
+
+def rejected(error: BrokerError) -> Rejected:
+    """Return the outcome that carries an error."""
+    return Rejected(Error(error.condition, error.description))
+
+
+H = TypeVar("H", bound=LinkHandler)
+P = ParamSpec("P")
+
+
+def guarded(method: Callable[Concatenate[H, P], None]) -> Callable[Concatenate[H, P], None]:
+    """Let an error in a handler close its own connection only: the caller serves others too."""
+
+    @functools.wraps(method)
+    def call(handler: H, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        try:
+            method(handler, *args, **kwargs)
+        except Exception:  # noqa: BLE001 (whatever failed concerns this connection)
+            _log.exception("a connection is closed after an error of one of its links")
+            handler.end.connection.close(INTERNAL_ERROR, "the broker has failed to serve this")
+
+    return call

@@ -1,0 +1,152 @@
+"""Links of the request/response nodes: `$cbs`, and `$management` of an entity."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from pairbus.amqp.composite import Composite
+from pairbus.amqp.events import Delivery
+from pairbus.amqp.link import Outgoing
+from pairbus.amqp.performatives import ACCEPTED
+from pairbus.broker.entities.errors import MessageSizeExceededError
+from pairbus.broker.server.link_end import CREDIT, LinkEnd, rejected
+from pairbus.broker.server.requests import Request, read_request
+
+MAX_PENDING_REPLIES = 1000
+
+
+class Reply(Protocol):
+    """Sends the answer to a request."""
+
+    def __call__(self, encoded: bytes, delay: float = 0.0) -> None:
+        """Send the encoded answer, after *delay* seconds."""
+
+
+class Node(Protocol):
+    """Carries out the requests of a client to one node."""
+
+    max_request: int
+    """The largest request, in bytes."""
+
+    def is_authorized(self) -> bool:
+        """Whether the client may still use this node."""
+
+    def handle(self, request: Request, reply: Reply) -> None:
+        """Carry out one request and answer it."""
+
+
+class RequestLink:
+    """Takes requests for a node; the answer goes out on the node's `ReplyLink`."""
+
+    def __init__(self, end: LinkEnd, node: Node) -> None:
+        self.end = end
+        self._node = node
+
+    def attach(self) -> None:
+        """Answer the attach and grant credit for requests."""
+        self.end.accept(max_message_size=self._node.max_request)
+        self.end.engine.flow(self.end.link, CREDIT)
+
+    def is_authorized(self) -> bool:
+        """Whether the client may still use the node."""
+        return self._node.is_authorized()
+
+    def on_deliveries(self, deliveries: Sequence[Delivery]) -> None:
+        """Accept the requests and carry them out."""
+        end = self.end
+        for delivery in deliveries:
+            end.allow_more()
+            if delivery.oversize:
+                error = MessageSizeExceededError("The request is too large.")
+                end.settle(delivery.delivery_id, rejected(error))
+                continue
+            if not delivery.settled:
+                end.settle(delivery.delivery_id, ACCEPTED)
+            request = read_request(delivery.payload)
+            self._node.handle(request, self._reply_to(request))
+
+    def _reply_to(self, request: Request) -> Reply:
+        end = self.end
+
+        def reply(encoded: bytes, delay: float = 0.0) -> None:
+            if delay:
+                asyncio.get_running_loop().call_later(delay, reply, encoded)
+                return
+            session = end.link.session
+            link = end.connection.reply_link(session, end.path, request.reply_to)
+            if link is not None:
+                link.send(encoded)
+
+        return reply
+
+    def on_flow(self) -> None:
+        """The client grants no credit on a link on which it sends."""
+
+    def on_disposition(
+        self, deliveries: list[Outgoing], state: Composite | None, settled: bool
+    ) -> None:
+        """Nothing is delivered on this link."""
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+
+class ReplyLink:
+    """Carries the answers of a node to the client."""
+
+    def __init__(self, end: LinkEnd) -> None:
+        self.end = end
+        self._waiting: deque[bytes] = deque()
+        self._tags = itertools.count(1)
+
+    @property
+    def path(self) -> str:
+        """The node whose answers it carries."""
+        return self.end.path
+
+    def answers_to(self, reply_to: Any) -> bool:
+        """Whether the client attached this link with the address that a request names."""
+        return bool(getattr(self.end.link.target, "address", None) == reply_to)
+
+    def attach(self) -> None:
+        """Answer the client's attach."""
+        self.end.accept()
+
+    def is_authorized(self) -> bool:
+        """Answers go out whatever the client's tokens say."""
+        return True
+
+    def send(self, payload: bytes) -> None:
+        """Send an answer, or keep it until there is credit."""
+        end = self.end
+        if end.link.credit <= 0 or not end.is_active:
+            if len(self._waiting) >= MAX_PENDING_REPLIES:
+                end.connection.close(
+                    "amqp:resource-limit-exceeded", "The client does not take its answers."
+                )
+                return
+            self._waiting.append(payload)
+            return
+        end.engine.transfer(end.link, payload, next(self._tags).to_bytes(4, "big"), settled=True)
+        end.connection.flush_soon()
+        end.connection.flush_if_full(len(payload))
+
+    def on_flow(self) -> None:
+        """Send the answers that waited for credit."""
+        while self._waiting and self.end.link.credit > 0:
+            self.send(self._waiting.popleft())
+
+    def on_deliveries(self, deliveries: Sequence[Delivery]) -> None:
+        """The client sends nothing on this link."""
+
+    def on_disposition(
+        self, deliveries: list[Outgoing], state: Composite | None, settled: bool
+    ) -> None:
+        """Answers are sent settled."""
+
+    def close(self) -> None:
+        """Nothing to release."""

@@ -1,0 +1,158 @@
+"""A client's sender: messages for a queue or topic.
+
+A message is acknowledged when it is durable and not before. Each delivery gets a disposition frame
+of its own: the SDK stalls when one frame settles several.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from pairbus.amqp.composite import Composite
+from pairbus.amqp.errors import AmqpError
+from pairbus.amqp.events import Delivery
+from pairbus.amqp.link import Outgoing
+from pairbus.amqp.performatives import ACCEPTED
+from pairbus.broker.entities.errors import (
+    ArgumentError,
+    BrokerError,
+    EntityDisabledError,
+    MessageSizeExceededError,
+    StoreError,
+)
+from pairbus.broker.entities.model import AccessRight
+from pairbus.broker.faults.faults import Fault
+from pairbus.broker.server.incoming import BATCH_FORMAT, read_batch, read_message
+from pairbus.broker.server.link_end import CREDIT, LinkEnd, guarded, rejected
+from pairbus.names import PING_CONTENT_TYPE
+
+
+class SendingLink:
+    """Takes the messages of one client's sender."""
+
+    def __init__(self, end: LinkEnd) -> None:
+        end.tokens.require(AccessRight.SEND, end.path)
+        entity = end.namespace.catalog.entity(end.path)
+        if not entity.settings.can_send:
+            raise EntityDisabledError(f"The entity '{end.path}' is disabled for sending.")
+        self.end = end
+        self._namespace = end.namespace
+        self._entity = entity
+        self._size = min(entity.settings.max_message_size, end.engine.max_message_size)
+
+    def attach(self) -> None:
+        """Answer the attach with the entity's size limit, and grant credit."""
+        self.end.accept(max_message_size=self._size)
+        self.end.engine.flow(self.end.link, CREDIT)
+
+    def is_authorized(self) -> bool:
+        """Whether the client may still send."""
+        return self.end.tokens.allows(AccessRight.SEND, self.end.path)
+
+    def on_deliveries(self, deliveries: Sequence[Delivery]) -> None:
+        """Hand messages that arrived together to the namespace in one call if all are plain."""
+        if len(deliveries) == 1 or self.end.faults.any or not self._send_together(deliveries):
+            for delivery in deliveries:
+                self._on_delivery(delivery)
+
+    def _send_together(self, deliveries: Sequence[Delivery]) -> bool:
+        """Send plain messages in one call; False, and nothing sent, if one of them is not plain."""
+        namespace = self._namespace
+        try:
+            messages = []
+            for delivery in deliveries:
+                if delivery.oversize or delivery.message_format or delivery.state is not None:
+                    return False
+                messages.append(read_message(delivery.payload))
+                if messages[-1].content_type == PING_CONTENT_TYPE:
+                    return False
+            namespace.send(self.end.path, messages)
+        except (BrokerError, AmqpError):
+            return False  # nothing was taken: send them one by one, each with its own answer
+        namespace.operations.add(self._entity.path, "send", len(deliveries) - 1, 0, 0, 0)
+        self.end.allow_more()
+        self.end.committer.after_commit(lambda error: self._all_committed(deliveries, error))
+        return True
+
+    @guarded
+    def _all_committed(self, deliveries: Sequence[Delivery], error: Exception | None) -> None:
+        for delivery in deliveries:
+            self._committed(delivery, error, None)
+
+    def _on_delivery(self, delivery: Delivery) -> None:
+        """Hand a message, or a batch of them, to the namespace."""
+        self.end.allow_more()
+        faults = self.end.faults
+        fault = faults.strike("send", self.end.path) if faults.any else None
+        if fault is not None and not self._is_taken(fault, delivery):
+            return
+        try:
+            if delivery.oversize:
+                raise MessageSizeExceededError(
+                    f"The message is larger than the limit of {self._size} bytes."
+                )
+            if delivery.state is not None:
+                self.end.broker.unsupported("transactions")
+                raise BrokerError(
+                    "Transactions are not supported.", condition="amqp:not-implemented"
+                )
+            if delivery.message_format == BATCH_FORMAT:
+                messages = read_batch(delivery.payload)
+            else:
+                messages = [read_message(delivery.payload)]
+            self._namespace.send(self.end.path, messages)
+        except BrokerError as error:
+            self._answer(delivery, rejected(error), fault)
+            return
+        except AmqpError as error:
+            bad = ArgumentError(f"The message cannot be read: {error.description}.")
+            bad.condition = error.condition
+            self._answer(delivery, rejected(bad), fault)
+            return
+        if fault is not None and fault.kind == "hang":
+            return
+        if not delivery.settled:
+            self.end.committer.after_commit(lambda error: self._committed(delivery, error, fault))
+
+    @guarded
+    def _committed(self, delivery: Delivery, error: Exception | None, fault: Fault | None) -> None:
+        outcome: Composite = ACCEPTED
+        if error is not None:
+            outcome = rejected(
+                error if isinstance(error, BrokerError) else StoreError("The store has failed.")
+            )
+        self._answer(delivery, outcome, fault)
+
+    def _answer(self, delivery: Delivery, outcome: Composite, fault: Fault | None = None) -> None:
+        if fault is not None and fault.kind == "delay":
+            asyncio.get_running_loop().call_later(fault.delay, self._answer, delivery, outcome)
+            return
+        if not delivery.settled:
+            self.end.settle(delivery.delivery_id, outcome)
+
+    def _is_taken(self, fault: Fault, delivery: Delivery) -> bool:
+        """Apply a fault; return whether the message is taken nevertheless."""
+        error = BrokerError(fault.description, condition=fault.condition)
+        if fault.kind in {"reject", "throttle"}:
+            self._answer(delivery, rejected(error))
+        elif fault.kind == "detach":
+            self.end.detach(error)
+        elif fault.kind == "close":
+            self.end.connection.close(fault.condition, fault.description)
+        elif fault.kind == "hang":
+            return fault.take
+        else:
+            return True
+        return False
+
+    def on_flow(self) -> None:
+        """The client grants no credit on a link on which it sends."""
+
+    def on_disposition(
+        self, deliveries: list[Outgoing], state: Composite | None, settled: bool
+    ) -> None:
+        """Nothing is delivered on this link."""
+
+    def close(self) -> None:
+        """Nothing to release."""
