@@ -9,7 +9,7 @@ import pytest
 from pairbus.client import AuthenticationError, OperationTimeoutError, SasKey
 from pairbus.client import BulkConnection
 from pairbus.runtime import ThreadRuntime
-from tests.client.support import Peer, message
+from tests.client.support import KEY, Peer, message
 
 AccessToken = namedtuple("AccessToken", "token expires_on")
 
@@ -83,7 +83,7 @@ def test_wrong_key_is_refused_and_does_not_show(ns):
         with pytest.raises(AuthenticationError) as caught:
             client.sender("small")
         assert caught.value.status_code == 401
-        shown = f"{caught.value!r} {caught.value} {client!r} {client._tokens._provider!r}"
+        shown = f"{caught.value!r} {caught.value} {client!r} {client.tokens._provider!r}"
         assert "c2VjcmV0" not in shown
         assert "SharedAccessSignature" not in shown
 
@@ -106,6 +106,14 @@ def test_token_credentials_are_asked_for_the_service_scope(ns, queue):
     with connect(ns, credential) as client:
         client.sender(queue)
     assert credential.scopes == [("https://servicebus.azure.net/.default",)]
+
+
+def test_rights_can_be_checked_without_a_link(ns):
+    with connect(ns, KEY) as client:
+        client.authorize("$management", client.deadline())
+    with connect(ns, SasKey("RootManageSharedAccessKey", "wrong")) as client:
+        with pytest.raises(AuthenticationError):
+            client.authorize("$management", client.deadline())
 
 
 def test_error_of_a_credential_reaches_the_one_who_opens_a_link(ns, queue):

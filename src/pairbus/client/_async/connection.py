@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import ssl
+from collections.abc import Sequence
 from typing import Any, Self
 
 from pairbus._version import __version__
@@ -20,7 +21,7 @@ from pairbus.amqp.link import EndState, Session
 from pairbus.client._async.management import BulkManagement
 from pairbus.client._async.multiplexer import Multiplexer
 from pairbus.client._async.receiver import BulkReceiver, LongPoll
-from pairbus.client._async.sender import BulkSender
+from pairbus.client._async.sender import BulkSender, Posted
 from pairbus.client._async.tokens import TokenKeeper
 from pairbus.client.auth import Signer, TokenCredential, provider_of
 from pairbus.client.endpoint import Endpoint, endpoint_of
@@ -100,7 +101,7 @@ class BulkConnection:
             properties={"product": "pairbus", "version": __version__},
         )
         self.mux = Multiplexer(self.runtime, engine)
-        self._tokens = self.mux.chores = TokenKeeper(self, provider)
+        self.tokens = self.mux.chores = TokenKeeper(self, provider)
         self._managements: dict[str, BulkManagement] = {}
 
     # -- life
@@ -210,6 +211,12 @@ class BulkConnection:
         """A sender for a queue or topic, attached."""
         return await BulkSender(self, entity).open(timeout)
 
+    async def authorize(self, entity: str, deadline: float) -> None:
+        """Make sure that the peer has a valid token for the entity."""
+        await self.connect()
+        with self.mux.condition:
+            await self.tokens.ensure(entity, deadline)
+
     def management(self, entity: str) -> BulkManagement:
         """The entity's management node; the same object for the same entity."""
         with self.mux.condition:
@@ -221,10 +228,13 @@ class BulkConnection:
     async def wait_any(self, receivers: list[BulkReceiver], seconds: float) -> list[BulkReceiver]:
         """Long poll on many receivers together: those where a message arrives within `seconds`.
 
-        The messages are released again. Each receiver costs one receive.
+        The messages are released again. Each receiver costs one receive. The service ends a long
+        poll after ten minutes by detaching the link: that is an early end without a message.
         """
         mux, deadline = self.mux, self.deadline(seconds)
         with mux.condition:
+            for receiver in receivers:
+                await receiver.revive(self.deadline())
             polls = [LongPoll(receiver) for receiver in receivers]
             try:
                 await mux.wait_until(lambda: any(poll.is_over for poll in polls), deadline)
@@ -234,6 +244,16 @@ class BulkConnection:
                         poll.cancel()
             await mux.wait_until(lambda: all(poll.is_quiet for poll in polls), self.deadline())
             return [poll.receiver for poll in polls if poll.finish()]
+
+    async def wait_posted(self, posted: Sequence[Posted], timeout: float | None = None) -> None:
+        """Wait until one of these is done: to keep a window of batches in flight."""
+        with self.mux.condition:
+            try:
+                await self.mux.wait_until(
+                    lambda: any(one.is_done for one in posted), self.deadline(timeout)
+                )
+            except ConnectionLostError:
+                pass  # `Posted.wait` says so
 
     # -- for the links
 
@@ -248,10 +268,6 @@ class BulkConnection:
     def new_name(self, kind: str, entity: str) -> str:
         """A name for a link, unique in the connection."""
         return f"{self.container_id}-{kind}-{next(self._names)}-{entity}"
-
-    async def authorize(self, entity: str, deadline: float) -> None:
-        """Make sure that the peer has a valid token for the entity; the condition is held."""
-        await self._tokens.ensure(entity, deadline)
 
     def deadline(self, timeout: float | None = None) -> float:
         """The time at which an operation that starts now must end."""

@@ -73,7 +73,8 @@ class BulkManagement:
         deadline = connection.deadline(timeout)
         await connection.connect(timeout)
         with mux.condition:
-            await connection.authorize(self.entity, deadline)
+            mux.poll()  # the service detaches idle links
+            await connection.tokens.ensure(self.entity, deadline)
             links = self._links
             if links is None or links.is_detached:
                 node = f"{self.entity}/$management"

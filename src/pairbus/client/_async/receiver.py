@@ -21,6 +21,7 @@ from pairbus.amqp.performatives import (
 )
 from pairbus.amqp.types import Symbol
 from pairbus.client._async.links import LinkUser
+from pairbus.client.credit import CreditWindow
 from pairbus.client.errors import ClientError, OperationTimeoutError, RejectedError
 from pairbus.client.received import Received
 from pairbus.client.settlement import NEXT_SESSION, OUTCOMES, Mode, Settlements, Ticket, ranges
@@ -29,8 +30,7 @@ if TYPE_CHECKING:
     from pairbus.client._async.connection import BulkConnection
 
 _SESSION_FILTER = Symbol("com.microsoft:session-filter")
-_FIRST_SLICE = 64  # messages asked for first when bytes are bounded and sizes not known yet
-_MOST_SLICE = 512  # and at most at a time: the next ones may be larger than those before
+_LOCK_LOST = "com.microsoft:message-lock-lost"
 
 
 class BulkReceiver(LinkUser):
@@ -56,6 +56,8 @@ class BulkReceiver(LinkUser):
         self.long_poll: LongPoll | None = None
         self._buffer: list[Delivery] = []
         self._mean_bytes = 0  # of the messages that came last
+        self._last_number = -1  # of the delivery that came last
+        self._first_number = 0  # deliveries before this one came on a link that is gone
 
     def _attach(self) -> None:
         connection = self.connection
@@ -64,6 +66,7 @@ class BulkReceiver(LinkUser):
         if self.session_id is not None:
             wanted = None if self.session_id is NEXT_SESSION else self.session_id
             filters = {_SESSION_FILTER: wanted}
+        self._first_number = self._last_number + 1
         self.link = self.mux.engine.attach_receiver(
             connection.session,
             connection.new_name("receiver", self.entity),
@@ -110,56 +113,47 @@ class BulkReceiver(LinkUser):
     async def _receive_now(
         self, max_messages: int, max_bytes: int | None, timeout: float | None
     ) -> list[Delivery]:
-        deadline = self.connection.deadline(timeout)
-        received: list[Delivery] = []
-        size = 0
-        self.broke_off = False
-        while len(received) < max_messages:
-            ask = max_messages - len(received)
-            if max_bytes is not None:
-                if size >= max_bytes:
-                    break
-                mean = size // len(received) if received else self._mean_bytes
-                guess = max(1, (max_bytes - size) // mean) if mean else _FIRST_SLICE
-                ask = min(ask, guess, _MOST_SLICE)
-            try:
-                got = await self._receive_drained(ask, deadline)
-            except ClientError:
-                if not received:
-                    raise
-                self.broke_off = True
-                break
-            received += got
-            size += sum([len(one.payload) for one in got])
-            if len(got) < ask:
-                break
-        if received:
-            self._mean_bytes = size // len(received)
-        return received
-
-    async def _receive_drained(self, count: int, deadline: float) -> list[Delivery]:
-        mux = self.mux
+        mux, deadline = self.mux, self.connection.deadline(timeout)
+        window = CreditWindow(max_messages, max_bytes, self._mean_bytes)
         with mux.condition:
+            await self.revive(deadline)
             link = self.active_link()
             self.long_poll = None  # one that was cancelled does not take this call's messages
-            self.is_draining = True
-            mux.engine.flow(link, count, drain=True)
-            done = False
+            is_complete = False
             try:
-                done = await mux.wait_until(
-                    lambda: not self.is_draining or len(self._buffer) >= count or self.is_detached,
-                    deadline,
-                )
+                while True:
+                    window.take(self._buffer)
+                    if window.grow():
+                        self.is_draining = True
+                        mux.engine.flow(link, window.credit, drain=True)
+                    elif window.credit <= 0:
+                        is_complete = True
+                        break
+                    is_complete = await mux.wait_until(
+                        lambda: (
+                            not self.is_draining
+                            or self.is_detached
+                            or window.is_due(len(self._buffer))
+                        ),
+                        deadline,
+                    )
+                    is_drained = not self.is_draining and len(self._buffer) < window.asked
+                    if not is_complete or is_drained or self.is_detached:
+                        break
             except ClientError:
                 if not self._buffer:
                     raise
+                is_complete = False
             self.is_draining = False
             received, self._buffer = self._buffer, []
             if not received:
                 self.check()
-            if not done and not received:
-                raise OperationTimeoutError(f"receiving from {self.entity}")
-            self.broke_off = not done or (self.is_detached and len(received) < count)
+                if not is_complete:
+                    raise OperationTimeoutError(f"receiving from {self.entity}")
+            window.take(received)
+            self._mean_bytes = window.mean_bytes
+            is_cut = self.is_detached and len(received) < window.asked
+            self.broke_off = is_cut or not is_complete
             return received
 
     async def receive(
@@ -168,6 +162,7 @@ class BulkReceiver(LinkUser):
         """Wait up to `max_wait` seconds for the first message, then take what is there."""
         mux, connection = self.mux, self.connection
         with mux.condition:
+            await self.revive(connection.deadline(timeout))
             link = self.active_link()
             self.long_poll = None
             mux.engine.flow(link, max_messages)
@@ -197,6 +192,7 @@ class BulkReceiver(LinkUser):
 
     def on_deliveries(self, events: Sequence[Delivery]) -> None:
         """Keep the messages for `receive`, or release them if they end a long poll."""
+        self._last_number = events[-1].delivery_id
         if self.long_poll is None:
             self._buffer += events
         else:
@@ -229,9 +225,13 @@ class BulkReceiver(LinkUser):
         with self.mux.condition:
             link = self.active_link()
             numbers = [one.delivery_id for one in received]
-            for first, last in ranges(numbers):
-                self.mux.engine.settle(link, first, last, state=state, settled=False)
             ticket = self.settlements.begin(numbers)
+            for first, last in ranges(numbers):
+                if first >= self._first_number:
+                    self.mux.engine.settle(link, first, last, state=state, settled=False)
+                else:
+                    text = "the link that delivered it is gone: settle by lock token"
+                    self.settlements.answer(first, last, RejectedError(_LOCK_LOST, text))
             self.mux.flush()
             return Settling(self, ticket)
 
@@ -342,7 +342,7 @@ class LongPoll:
         """End the long poll; whether a message arrived.
 
         Raises:
-            LinkDetachedError: the link was detached instead.
+            LinkDetachedError: the link was detached, for another reason than being idle.
             OperationTimeoutError: the broker did not confirm that it has the message back.
         """
         receiver, is_open = self.receiver, self._unanswered
@@ -353,7 +353,7 @@ class LongPoll:
         if is_open:
             receiver.check()
             raise OperationTimeoutError(f"giving back a message of {receiver.entity}")
-        if not self._has_arrived:
+        if not self._has_arrived and not receiver.is_idle_detached:
             receiver.check()
         return self._has_arrived
 

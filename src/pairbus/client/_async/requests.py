@@ -82,7 +82,7 @@ class RequestLinks(LinkUser):
 
     def on_detached(self, link: Link, error: Error | None) -> None:
         """Without one link the other is of no use; every request in flight fails."""
-        super().on_detached(link, error)
+        super().on_detached(self.link or link, error)
         for pending in self._waiting.values():
             pending.error = self._detached
         self._waiting.clear()

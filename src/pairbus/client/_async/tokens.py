@@ -81,9 +81,6 @@ class TokenKeeper:
         self._conclude(grant)  # a renewal that nobody has looked at yet
         if grant.is_held and grant.renew_at > self._runtime.monotonic():
             return
-        if self._links is None or self._links.is_detached:
-            self._links = RequestLinks(self._connection, "$cbs", "$cbs")
-            await self._links.attach(deadline)
         if grant.pending is None:
             token = await self._token(grant, deadline)
             if grant.pending is None:  # nobody else has put one meanwhile
@@ -98,6 +95,10 @@ class TokenKeeper:
             if self._grants.get(key) is grant:
                 del self._grants[key]
             raise grant.error
+
+    def forget(self, entity: str) -> None:
+        """The peer says that the token is no longer valid."""
+        self._grants.pop(entity.lower(), None)
 
     async def _token(self, grant: _Grant, deadline: float) -> Token:
         provider = self._provider
@@ -137,10 +138,11 @@ class TokenKeeper:
             self._mux.condition.notify_all()
 
     def _put(self, grant: _Grant, token: Token) -> None:
-        if self._links is None:
-            return
-        self._links.check()
-        grant.pending = self._links.post(
+        links = self._links
+        if links is None or links.is_detached:
+            links = self._links = RequestLinks(self._connection, "$cbs", "$cbs")
+            links.begin_attach()  # the request leaves when credit comes
+        grant.pending = links.post(
             {
                 "name": grant.audience,
                 "operation": "put-token",
@@ -178,7 +180,7 @@ class TokenKeeper:
 
     def next_due(self) -> float:
         """When to call `run_due` next."""
-        if self._links is None or self._links.is_detached or self._is_renewing:
+        if self._is_renewing:
             return NEVER
         return min(
             (grant.renew_at for grant in self._grants.values() if grant.is_held),
@@ -187,7 +189,7 @@ class TokenKeeper:
 
     def run_due(self, now: float) -> None:
         """Begin to renew the tokens that are due; the answers are read when they come."""
-        if self._links is None or self._links.is_detached or self._is_renewing:
+        if self._is_renewing:
             return
         for grant in self._grants.values():
             self._conclude(grant)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 import ssl
+from collections.abc import Sequence
 from typing import Any, Self
 
 from pairbus._version import __version__
@@ -21,7 +22,7 @@ from pairbus.amqp.link import EndState, Session
 from pairbus.client._sync.management import BulkManagement
 from pairbus.client._sync.multiplexer import Multiplexer
 from pairbus.client._sync.receiver import BulkReceiver, LongPoll
-from pairbus.client._sync.sender import BulkSender
+from pairbus.client._sync.sender import BulkSender, Posted
 from pairbus.client._sync.tokens import TokenKeeper
 from pairbus.client.auth import Signer, TokenCredential, provider_of
 from pairbus.client.endpoint import Endpoint, endpoint_of
@@ -101,7 +102,7 @@ class BulkConnection:
             properties={"product": "pairbus", "version": __version__},
         )
         self.mux = Multiplexer(self.runtime, engine)
-        self._tokens = self.mux.chores = TokenKeeper(self, provider)
+        self.tokens = self.mux.chores = TokenKeeper(self, provider)
         self._managements: dict[str, BulkManagement] = {}
 
     # -- life
@@ -211,6 +212,12 @@ class BulkConnection:
         """A sender for a queue or topic, attached."""
         return BulkSender(self, entity).open(timeout)
 
+    def authorize(self, entity: str, deadline: float) -> None:
+        """Make sure that the peer has a valid token for the entity."""
+        self.connect()
+        with self.mux.condition:
+            self.tokens.ensure(entity, deadline)
+
     def management(self, entity: str) -> BulkManagement:
         """The entity's management node; the same object for the same entity."""
         with self.mux.condition:
@@ -222,10 +229,13 @@ class BulkConnection:
     def wait_any(self, receivers: list[BulkReceiver], seconds: float) -> list[BulkReceiver]:
         """Long poll on many receivers together: those where a message arrives within `seconds`.
 
-        The messages are released again. Each receiver costs one receive.
+        The messages are released again. Each receiver costs one receive. The service ends a long
+        poll after ten minutes by detaching the link: that is an early end without a message.
         """
         mux, deadline = self.mux, self.deadline(seconds)
         with mux.condition:
+            for receiver in receivers:
+                receiver.revive(self.deadline())
             polls = [LongPoll(receiver) for receiver in receivers]
             try:
                 mux.wait_until(lambda: any(poll.is_over for poll in polls), deadline)
@@ -235,6 +245,16 @@ class BulkConnection:
                         poll.cancel()
             mux.wait_until(lambda: all(poll.is_quiet for poll in polls), self.deadline())
             return [poll.receiver for poll in polls if poll.finish()]
+
+    def wait_posted(self, posted: Sequence[Posted], timeout: float | None = None) -> None:
+        """Wait until one of these is done: to keep a window of batches in flight."""
+        with self.mux.condition:
+            try:
+                self.mux.wait_until(
+                    lambda: any(one.is_done for one in posted), self.deadline(timeout)
+                )
+            except ConnectionLostError:
+                pass  # `Posted.wait` says so
 
     # -- for the links
 
@@ -249,10 +269,6 @@ class BulkConnection:
     def new_name(self, kind: str, entity: str) -> str:
         """A name for a link, unique in the connection."""
         return f"{self.container_id}-{kind}-{next(self._names)}-{entity}"
-
-    def authorize(self, entity: str, deadline: float) -> None:
-        """Make sure that the peer has a valid token for the entity; the condition is held."""
-        self._tokens.ensure(entity, deadline)
 
     def deadline(self, timeout: float | None = None) -> float:
         """The time at which an operation that starts now must end."""

@@ -1,12 +1,17 @@
 # generated from src/pairbus/client/_async/links.py by tools/gen_unasync.py; edit that one
-"""What all links of the bulk client share: attaching, being detached, waiting."""
+"""What all links of the bulk client share: attaching, being detached, waiting.
+
+The service detaches links for reasons that are no failure: nothing was sent for ten minutes, a
+token expired, the namespace is throttled. Such a link is attached again by the next operation. An
+operation that was under way when the link was detached fails, because its outcome is unknown.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Self
 
-from pairbus.amqp.errors import DETACH_FORCED, NOT_ALLOWED
+from pairbus.amqp.errors import DETACH_FORCED, NOT_ALLOWED, UNAUTHORIZED_ACCESS
 from pairbus.amqp.events import Delivery, Disposed, Flowed
 from pairbus.amqp.link import Link, Outgoing
 from pairbus.amqp.performatives import Error
@@ -14,6 +19,9 @@ from pairbus.client.errors import LinkDetachedError, OperationTimeoutError
 
 if TYPE_CHECKING:
     from pairbus.client._sync.connection import BulkConnection
+
+SERVER_BUSY = "com.microsoft:server-busy"
+_PASSING = frozenset((DETACH_FORCED, UNAUTHORIZED_ACCESS, SERVER_BUSY))
 
 
 class LinkUser:
@@ -26,6 +34,7 @@ class LinkUser:
         self.link: Link | None = None
         self._detached: LinkDetachedError | None = None
         self._is_attached = False
+        self._is_closed = False
 
     def __repr__(self) -> str:
         state = "detached" if self._detached else "attached" if self._is_attached else "new"
@@ -46,17 +55,39 @@ class LinkUser:
         deadline = self.connection.deadline(timeout)
         self.connection.connect(timeout)
         with self.mux.condition:
-            self.connection.authorize(self.entity, deadline)
+            self.connection.tokens.ensure(self.entity, deadline)
             self.attach(deadline)
         return self
 
     def attach(self, deadline: float) -> None:
         """Attach, and wait for the peer's answer; the caller holds the condition."""
-        self._attach()
+        self.begin_attach()
         if not self.mux.wait_until(self._is_settled, deadline):
             self._close()
             raise OperationTimeoutError(f"attaching to {self.entity}")
         self.check()
+
+    @property
+    def is_idle_detached(self) -> bool:
+        """The peer detached the link, once attached, for a reason that passes."""
+        return (
+            self._detached is not None
+            and self._detached.condition in _PASSING
+            and self._is_attached
+            and not self._is_closed
+        )
+
+    def revive(self, deadline: float) -> None:
+        """Attach again if the link was detached for a passing reason; the condition is held."""
+        self.mux.poll()  # the detach may have arrived while nobody was reading
+        detached = self._detached
+        if detached is None or not self.is_idle_detached or self.mux.is_lost:
+            return
+        if detached.condition == UNAUTHORIZED_ACCESS:
+            self.connection.tokens.forget(self.entity)
+        self.connection.tokens.ensure(self.entity, deadline)
+        if self._detached is detached:  # nobody else has done it meanwhile
+            self.attach(deadline)
 
     def close(self) -> None:
         """Detach, without waiting; a second call does nothing."""
@@ -84,12 +115,18 @@ class LinkUser:
         return self.link
 
     def _close(self) -> None:
+        self._is_closed = True
         if self._detached is None:
             self._detached = LinkDetachedError(DETACH_FORCED, "the link is closed")
             self._detach()
 
     def _is_settled(self) -> bool:
         return self._is_attached or self._detached is not None
+
+    def begin_attach(self) -> None:
+        """Attach without waiting; the caller holds the condition."""
+        self._detached, self._is_attached = None, False
+        self._attach()
 
     def _attach(self) -> None:
         raise NotImplementedError
@@ -110,7 +147,7 @@ class LinkUser:
 
     def on_detached(self, link: Link, error: Error | None) -> None:
         """The link is gone."""
-        if self._detached is None:
+        if self._detached is None and link is self.link:
             default = f"the link to {self.entity} was detached"
             self._detached = LinkDetachedError.of(error, DETACH_FORCED, default)
 

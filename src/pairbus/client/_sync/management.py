@@ -74,7 +74,8 @@ class BulkManagement:
         deadline = connection.deadline(timeout)
         connection.connect(timeout)
         with mux.condition:
-            connection.authorize(self.entity, deadline)
+            mux.poll()  # the service detaches idle links
+            connection.tokens.ensure(self.entity, deadline)
             links = self._links
             if links is None or links.is_detached:
                 node = f"{self.entity}/$management"

@@ -120,14 +120,27 @@ class BulkSender(LinkUser):
         Gives the outcome of each batch, in order, and raises nothing that an outcome can say. A
         batch is taken or refused as a whole.
         """
-        return self.post(messages).wait(timeout)
+        refused = self._ready(messages, timeout)
+        return refused or self.post(messages).wait(timeout)
 
     def send_each(
         self, messages: Sequence[bytes], timeout: float | None = None
     ) -> list[BatchOutcome]:
         """Send encoded messages each by itself, all in flight together: an outcome for each."""
+        refused = self._ready(messages, timeout)
         parts = [(index, 1) for index in range(len(messages))]
-        return self._post(messages, parts).wait(timeout)
+        return refused or self._post(messages, parts).wait(timeout)
+
+    def _ready(
+        self, messages: Sequence[bytes], timeout: float | None
+    ) -> list[BatchOutcome] | None:
+        """Attach again if the link was detached while it was idle; the outcome if that fails."""
+        try:
+            with self.mux.condition:
+                self.revive(self.connection.deadline(timeout))
+        except ClientError as exc:
+            return _all_failed(messages, exc)
+        return None
 
     def send(self, message: bytes, timeout: float | None = None) -> None:
         """Send one encoded message; raises what went wrong."""
@@ -141,12 +154,13 @@ class BulkSender(LinkUser):
 
     def _post(self, messages: Sequence[bytes], parts: Iterable[tuple[int, int]]) -> Posted:
         with self.mux.condition:
+            self.mux.poll()
+            if self.is_idle_detached and not self.mux.is_lost:
+                self.begin_attach()  # the messages leave when credit comes
             try:
                 self.check()
             except (ConnectionLostError, LinkDetachedError) as exc:
-                outcome = BatchOutcome(0, len(messages))
-                outcome.conclude(exc)
-                return Posted(self, [outcome])
+                return Posted(self, _all_failed(messages, exc))
             outcomes = [self._enqueue(messages, start, count) for start, count in parts]
             self._send_queued()
             try:
@@ -223,3 +237,9 @@ class BulkSender(LinkUser):
         super().on_detached(link, error)
         if self._detached is not None:
             self.give_up(list(self._open), self._detached)
+
+
+def _all_failed(messages: Sequence[bytes], error: ClientError) -> list[BatchOutcome]:
+    outcome = BatchOutcome(0, len(messages))
+    outcome.conclude(error)
+    return [outcome]
