@@ -8,7 +8,7 @@ import dataclasses
 import datetime as dt
 from typing import TYPE_CHECKING, Any
 
-from pairbus.envelope.aliases import PATH, SESSION_ID
+from pairbus.envelope.fields import peek_aliases
 from pairbus.monitoring.endpoints import ConfigurationError, Pair
 from pairbus.monitoring.sources import queue_number
 from pairbus.names import backlog_path, backlog_prefix, parse_backlog_path
@@ -158,21 +158,13 @@ def peek(
 
 
 def _peeked(message: Any, with_body: bool) -> PeekedMessage:
-    properties = {
-        key.decode() if isinstance(key, bytes) else key: value
-        for key, value in (message.application_properties or {}).items()
-    }
-
-    def text(name: str) -> str | None:
-        value = properties.get(name)
-        return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
-
+    destination, session_id = peek_aliases(message.application_properties)
     body = b"".join(message.body) if message.body_type.name == "DATA" else b""
     return PeekedMessage(
         sequence_number=message.sequence_number,
-        destination=text(PATH),
+        destination=destination,
         message_id=message.message_id,
-        session_id=text(SESSION_ID),
+        session_id=session_id,
         enqueued_at=message.enqueued_time_utc,
         size=len(body),
         reason=message.dead_letter_reason,

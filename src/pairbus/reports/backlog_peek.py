@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from pairbus.amqp.errors import NOT_FOUND, AmqpError
-from pairbus.envelope.aliases import PATH, SESSION_ID
+from pairbus.envelope.fields import peek_aliases
 
 if TYPE_CHECKING:
     from pairbus.client import LeanConnection
@@ -92,14 +92,14 @@ def _pages(
 
 def _row(received: Received, queue: str, dead: bool) -> dict[str, Any]:
     message = received.message
-    values = message.application_properties or {}
+    destination, session_id = peek_aliases(message.application_properties)
     properties = message.properties
     enqueued = received.enqueued_time
     message_id = properties.message_id if properties is not None else None
     return {
         "message_id": None if message_id is None else str(message_id),
-        "destination": _text(values.get(PATH)),
-        "session_id": _text(values.get(SESSION_ID)),
+        "destination": destination,
+        "session_id": session_id,
         "backlog_queue": queue,
         "sequence_number": received.sequence_number,
         "size": len(received.payload),
@@ -108,7 +108,3 @@ def _row(received: Received, queue: str, dead: bool) -> dict[str, Any]:
         else dt.datetime.fromtimestamp(enqueued / 1000, dt.UTC),
         "dead_letter": dead,
     }
-
-
-def _text(value: Any) -> str | None:
-    return None if value is None else str(value)

@@ -7,6 +7,8 @@ to anything; a transform of the user comes after it and may change any of these 
 
 from typing import TYPE_CHECKING
 
+from pairbus.envelope.fields import EXPIRED, MAX_EXPIRY, NO_DESTINATION, PATH, WRONG_ALIAS_TYPE
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
@@ -41,16 +43,19 @@ def restore(
 
     ttl = F.col("aliasTimeToLive")
     if ttl_policy == "deduct":
-        spent = F.unix_millis("receivedTime") - F.unix_millis("enqueuedTime")
-        ttl = ttl - F.greatest(spent, F.lit(0))
+        entered = F.unix_millis("enqueuedTime")
+        expiry = F.timestamp_millis(F.least(entered + ttl, F.lit(MAX_EXPIRY)))
+        backlog = backlog.withColumn("absoluteExpiryTime", expiry)
+        # As `pairbus.envelope.fields.remaining_time_to_live`.
+        ttl = ttl - F.greatest(F.unix_millis("receivedTime") - entered, F.lit(0))
     reason = (
-        F.when(F.col("aliasProblem").isNotNull(), "WrongAliasType")
-        .when(F.coalesce(F.trim("aliasPath"), F.lit("")) == "", "NoDestination")
-        .when(ttl <= 0, "ExpiredInBacklog")
+        F.when(F.col("aliasProblem").isNotNull(), WRONG_ALIAS_TYPE)
+        .when(F.coalesce(F.trim("aliasPath"), F.lit("")) == "", NO_DESTINATION)
+        .when(ttl <= 0, EXPIRED)
     )
     description = (
         F.when(F.col("aliasProblem").isNotNull(), F.col("aliasProblem"))
-        .when(F.coalesce(F.trim("aliasPath"), F.lit("")) == "", F.lit("there is no x-ms-path"))
+        .when(F.coalesce(F.trim("aliasPath"), F.lit("")) == "", F.lit(f"there is no {PATH}"))
         .when(ttl <= 0, F.lit("its time to live ran out while it was in the backlog"))
     )
     if keep_original:

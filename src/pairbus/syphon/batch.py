@@ -62,8 +62,15 @@ class Rows:
     @cached_property
     def scheduled(self) -> list[int | None]:
         """Scheduled times to put back, in milliseconds since 1970."""
-        times = self._times("scheduledEnqueueTime")
-        return [None if us is None else us // 1000 for us in times.to_pylist()]
+        return self._milliseconds("scheduledEnqueueTime")
+
+    @cached_property
+    def expires_at(self) -> list[int | None]:
+        """Original expiry where the time in the backlog is deducted, in milliseconds since 1970."""
+        return self._milliseconds("absoluteExpiryTime")
+
+    def _milliseconds(self, name: str) -> list[int | None]:
+        return [None if us is None else us // 1000 for us in self._times(name).to_pylist()]
 
     @cached_property
     def entity(self) -> list[Any]:

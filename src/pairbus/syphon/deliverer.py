@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
-from pairbus.envelope.encoded import compose
+from pairbus.envelope.encoded import restore
 from pairbus.names import BILLING_STEP, billable
 from pairbus.spark.restore import ORIGINAL
 from pairbus.syphon.backoff import Fault, LockBudget, halves, judge, plan
@@ -217,12 +217,15 @@ class Deliverer:
         if rows.is_composed:
             messages = [rows.message[i] for i in indices]
         else:
+            now = int(self.clock() * 1000)
             messages = [
-                compose(
+                restore(
                     rows.message[i],
                     session_id=rows.session[i],
                     time_to_live=rows.ttl[i],
                     scheduled=rows.scheduled[i],
+                    now=now,
+                    expires_at=rows.expires_at[i],
                 )
                 for i in indices
             ]

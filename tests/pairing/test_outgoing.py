@@ -1,11 +1,7 @@
-"""The envelope: exactly these aliases, and restore is the inverse of wrap.
-
-Messages are built with the SDK and encoded by the SDK, with every AMQP type that it can write.
-"""
+"""Messages made ready for a backlog queue: encoded as the SDK does, packed within limits."""
 
 import copy
-import uuid
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from decimal import Decimal
 
 import pytest
@@ -18,15 +14,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pairbus.amqp.message import Message
-from pairbus.amqp.types import Int, Long, Timestamp
 from pairbus.envelope.aliases import (
     ALIASES,
     PATH,
-    AliasError,
-    Aliases,
     annotated,
-    read_aliases,
-    restore,
     wrap,
     wrap_encoded,
     wrap_plain,
@@ -36,8 +27,6 @@ from pairbus.pairing.outgoing import PairedMessageBatch, pack, prepare, with_id
 from pairbus.pairing.sdk import internals as _sdk
 from pairbus.pairing.sdk.quick import encode_plain, encode_wrapped
 from pairbus.pairing.sdk.writing import shorten
-
-NOW = 2_000_000_000_000
 
 
 def encode(message):
@@ -167,44 +156,6 @@ def sections(message, *, with_times=False):
 
 
 @given(messages(), text.filter(bool))
-def test_restore_is_the_inverse_of_wrap_for_every_message_that_the_sdk_can_build(message, path):
-    direct = Message.parse(encode(message))
-
-    waiting = Message.parse(encode(wrap(message, path)))
-    aliases = read_aliases(waiting)
-    home = restore(waiting, aliases, now=NOW)
-
-    assert aliases.path == path
-    assert sections(Message.parse(home.encode())) == sections(direct)
-
-
-@given(messages(), text.filter(bool))
-def test_nothing_holds_a_wrapped_message_back(message, path):
-    before = copy.deepcopy(vars(message))
-    direct = Message.parse(encode(message))
-    waiting = Message.parse(encode(wrap(message, path)))
-
-    properties, header = waiting.properties, waiting.header
-    assert properties is None or properties.group_id is None
-    assert header is None or not header.ttl
-    assert "x-opt-scheduled-enqueue-time" not in (waiting.message_annotations or {})
-    found = waiting.application_properties
-    ttl = direct.header.ttl if direct.header else None
-    session = direct.properties.group_id if direct.properties else None
-    assert found["x-ms-path"] == path
-    assert found.get("x-ms-sessionid") == session
-    assert found.get("x-ms-timetolive") == (ttl or None)
-    if ttl:
-        assert type(found["x-ms-timetolive"]) in (int, Long)
-        assert properties.absolute_expiry_time is None
-    if "x-opt-scheduled-enqueue-time" in (direct.message_annotations or {}):
-        alias = found["x-ms-scheduledenqueuetimeutc"]
-        assert type(alias) is Timestamp
-        assert alias == direct.message_annotations["x-opt-scheduled-enqueue-time"]
-    assert vars(message) == before
-
-
-@given(messages(), text.filter(bool))
 @example(AmqpAnnotatedMessage(value_body=None), "orders")
 def test_encoded_messages_are_wrapped_as_objects_are(message, path):
     payload = encode(message)
@@ -217,8 +168,6 @@ def test_encoded_messages_are_wrapped_as_objects_are(message, path):
     assert sections(waiting) == sections(by_object)
     assert message_id == (direct.properties.message_id if direct.properties else None)
     assert session == (direct.properties.group_id if direct.properties else None)
-    home = restore(waiting, read_aliases(waiting), now=NOW)
-    assert sections(home) == sections(direct)
     if direct.properties is None or direct.properties.group_id is None:
         assert sections(Message.parse(wrap_plain(payload, path))) == sections(waiting)
 
@@ -382,42 +331,6 @@ def test_message_without_a_body_can_be_read_in_the_backlog(empty):
     assert waiting.application_properties == {"x-ms-path": "orders"}
 
 
-@pytest.mark.parametrize("session", [None, "a"])
-@pytest.mark.parametrize("body", [{"data_body": b"x"}, {"value_body": 0}, {"value_body": "x"}])
-@pytest.mark.parametrize("footer", [None, {"f": 1}])
-def test_delivery_annotations_survive_though_the_sdk_writes_them_last(session, body, footer):
-    message = with_id(
-        AmqpAnnotatedMessage(
-            **body,
-            delivery_annotations={"d": 1},
-            footer=footer,
-            properties={"group_id": session},
-        )
-    )
-
-    waiting = Message.parse(wrap_encoded(encode(message), "orders")[0])
-    home = restore(waiting, read_aliases(waiting), now=NOW)
-
-    assert waiting.delivery_annotations == home.delivery_annotations == {"d": 1}
-    assert home.properties.group_id == session
-    assert home.footer == footer
-
-
-def test_what_is_not_touched_stays_the_same_bytes():
-    payload = encode(
-        AmqpAnnotatedMessage(
-            value_body=[1, {"a": Decimal("1.5")}],
-            properties={"message_id": uuid.uuid4()},
-            application_properties={"n": typed("UBYTE", 7)},
-        )
-    )
-
-    waiting = Message.parse(wrap_encoded(payload, "orders")[0])
-    home = restore(waiting, read_aliases(waiting), now=NOW)
-
-    assert home.encode() == payload
-
-
 @pytest.mark.parametrize("name", [*ALIASES, *(alias.encode() for alias in ALIASES)])
 def test_reserved_names_are_refused(name):
     message = ServiceBusMessage("a", application_properties={name: "x"})
@@ -429,62 +342,6 @@ def test_reserved_names_are_refused(name):
         prepare(message)
     with pytest.raises(ReservedPropertyError):
         wrap_encoded(encode(message), "orders")
-
-
-def backlog(**found):
-    return Message.build(application_properties=found, data=b"x")
-
-
-@pytest.mark.parametrize(
-    ("found", "reason"),
-    [
-        ({}, "NoDestination"),
-        ({"x-ms-path": ""}, "NoDestination"),
-        ({"x-ms-path": 3}, "WrongAliasType"),
-        ({"x-ms-path": "q", "x-ms-sessionid": 3}, "WrongAliasType"),
-        ({"x-ms-path": "q", "x-ms-timetolive": Int(3)}, "WrongAliasType"),
-        ({"x-ms-path": "q", "x-ms-timetolive": "3"}, "WrongAliasType"),
-        ({"x-ms-path": "q", "x-ms-scheduledenqueuetimeutc": 3}, "WrongAliasType"),
-    ],
-)
-def test_aliases_of_the_wrong_type_are_told_by_name(found, reason):
-    with pytest.raises(AliasError) as caught:
-        read_aliases(Message.parse(backlog(**found).encode()))
-
-    assert caught.value.reason == reason
-
-
-def test_time_to_live_is_restored_in_full_or_less_what_is_deducted():
-    message = ServiceBusMessage("a", time_to_live=timedelta(seconds=30))
-    waiting = Message.parse(encode(wrap(message, "orders")))
-    aliases = read_aliases(waiting)
-
-    full = restore(waiting, aliases, now=NOW)
-    less = restore(waiting, aliases, now=NOW, ttl=10_000)
-
-    assert (full.header.ttl, full.properties.absolute_expiry_time) == (30_000, NOW + 30_000)
-    assert (less.header.ttl, less.properties.absolute_expiry_time) == (10_000, NOW + 10_000)
-
-
-def test_a_time_to_live_that_no_header_can_hold_is_kept_in_the_absolute_expiry():
-    long = 10**12
-    home = restore(backlog(**{"x-ms-path": "q"}), Aliases(path="q", time_to_live=long), now=NOW)
-
-    assert home.header.ttl == 0xFFFFFFFF
-    assert home.properties.absolute_expiry_time == NOW + long
-
-
-def test_aliases_take_less_than_a_kilobyte():
-    message = ServiceBusMessage(
-        "a",
-        session_id="s" * 128,
-        time_to_live=timedelta(days=1),
-        scheduled_enqueue_time_utc=datetime.now(UTC),
-    )
-
-    grown = len(encode(wrap(message, "p" * 260))) - len(encode(message))
-
-    assert grown < 1024
 
 
 def test_packing_keeps_order_and_limits():

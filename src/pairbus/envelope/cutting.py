@@ -1,0 +1,145 @@
+"""Find and cut the sections of an encoded message without decoding them.
+
+A message (AMQP 1.0, part 3, section 3.2) is a row of described sections, each with its length in
+front. So a section, a field of a list and an entry of a map can be found by their lengths alone,
+and copied byte for byte.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from pairbus.amqp.codec import decode
+
+__all__ = [
+    "ANNOTATIONS",
+    "APPLICATION",
+    "DELIVERY_ANNOTATIONS",
+    "HEADER",
+    "PROPERTIES",
+    "entries",
+    "make_map",
+    "map_start",
+    "replace_fields",
+    "sections",
+    "skip",
+]
+
+HEADER, DELIVERY_ANNOTATIONS, ANNOTATIONS, PROPERTIES, APPLICATION = 0x70, 0x71, 0x72, 0x73, 0x74
+
+_FIXED: Final = {4: 1, 5: 2, 6: 3, 7: 5, 8: 9, 9: 17}
+_NULL: Final = b"\x40"
+_BY_NAME: Final = {
+    "amqp:header:list": HEADER,
+    "amqp:delivery-annotations:map": DELIVERY_ANNOTATIONS,
+    "amqp:message-annotations:map": ANNOTATIONS,
+    "amqp:properties:list": PROPERTIES,
+    "amqp:application-properties:map": APPLICATION,
+}
+
+
+def skip(buf: bytes, pos: int) -> int:
+    """Return the position after the value that begins at `pos`."""
+    code = buf[pos]
+    if code == 0:
+        return skip(buf, skip(buf, pos + 1))
+    kind = code >> 4
+    width = _FIXED.get(kind)
+    if width is not None:
+        return pos + width
+    if kind in (0xA, 0xC, 0xE):
+        return pos + 2 + buf[pos + 1]
+    if kind in (0xB, 0xD, 0xF):
+        return pos + 5 + int.from_bytes(buf[pos + 1 : pos + 5], "big")
+    raise ValueError(f"no AMQP value begins with 0x{code:02x}")
+
+
+def sections(buf: bytes) -> tuple[dict[int, tuple[int, int]], int]:
+    """Return where the values of the sections before the body are, and where the body begins."""
+    found: dict[int, tuple[int, int]] = {}
+    pos, length = 0, len(buf)
+    while pos < length:
+        if buf[pos] != 0:
+            raise ValueError("a section is a described value")
+        if buf[pos + 1] == 0x53:
+            code, value = buf[pos + 2], pos + 3
+        else:
+            descriptor, value = decode(buf, pos + 1)
+            code = _BY_NAME.get(str(descriptor), descriptor if isinstance(descriptor, int) else 0)
+        if not HEADER <= code <= APPLICATION:
+            break
+        end = skip(buf, value)
+        found[code] = (value, end)
+        pos = end
+    return found, pos
+
+
+def map_start(buf: bytes, pos: int) -> tuple[int, int]:
+    """Return the position of the first key of a map, and the number of its keys and values."""
+    if buf[pos] == 0xC1:
+        return pos + 3, buf[pos + 2]
+    if buf[pos] == 0xD1:
+        return pos + 9, int.from_bytes(buf[pos + 5 : pos + 9], "big")
+    raise ValueError("not a map")
+
+
+def entries(buf: bytes, start: int, end: int) -> Iterator[tuple[bytes, int, int, int]]:
+    """Yield each entry of the map at `start`: its key's text, and where key, value and next are.
+
+    A key that is not a string or symbol has the text of its bytes, which is no name of ours.
+    """
+    pos, _ = map_start(buf, start)
+    while pos < end:
+        value = skip(buf, pos)
+        after = skip(buf, value)
+        is_short = buf[pos] in (0xA1, 0xA3)
+        yield buf[pos + 2 : value] if is_short else buf[pos + 5 : value], pos, value, after
+        pos = after
+
+
+def make_map(section: int, pieces: list[bytes]) -> bytes:
+    """Return a map section of encoded entries (key and value); empty if there are none."""
+    count = 2 * len(pieces)
+    if not pieces:
+        return b""
+    body = b"".join(pieces)
+    if len(body) < 255 and count < 256:
+        return b"\x00\x53%c\xc1%c%c" % (section, len(body) + 1, count) + body
+    return (
+        b"\x00\x53%c\xd1" % section
+        + (len(body) + 4).to_bytes(4, "big")
+        + count.to_bytes(4, "big")
+        + body
+    )
+
+
+def replace_fields(
+    section: int, buf: bytes, place: tuple[int, int] | None, changes: Mapping[int, bytes]
+) -> bytes:
+    """Return a list section with some fields replaced by encoded values; others are copied.
+
+    Args:
+        section: The section's code.
+        buf: The message.
+        place: Where the section's value is; None if the message does not have it.
+        changes: Encoded values by their index in the list.
+    """
+    fields: list[bytes] = []
+    if place is not None and buf[place[0]] != 0x45:  # an empty list
+        pos, end = place
+        pos += 3 if buf[pos] == 0xC0 else 9
+        while pos < end:
+            after = skip(buf, pos)
+            fields.append(buf[pos:after])
+            pos = after
+    fields += [_NULL] * (max(changes) + 1 - len(fields))
+    for index, value in changes.items():
+        fields[index] = value
+    body = b"".join(fields)
+    if len(body) < 255:
+        return b"\x00\x53%c\xc0%c%c" % (section, len(body) + 1, len(fields)) + body
+    return (
+        b"\x00\x53%c\xd0" % section
+        + (len(body) + 4).to_bytes(4, "big")
+        + len(fields).to_bytes(4, "big")
+        + body
+    )

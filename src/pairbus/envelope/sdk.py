@@ -1,0 +1,152 @@
+"""Messages of azure-servicebus, wrapped for a backlog queue; only their public attributes."""
+
+from __future__ import annotations
+
+import calendar
+import copy
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any, Final, TypeAlias
+
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageHeader, AmqpMessageProperties
+
+from pairbus.envelope.fields import (
+    PATH,
+    RESERVED,
+    SCHEDULED_ENQUEUE_TIME,
+    SESSION_ID,
+    TIME_TO_LIVE,
+    Aliases,
+    Fields,
+)
+from pairbus.envelope.fields import wrap as wrap_fields
+from pairbus.exceptions import ReservedPropertyError
+
+__all__ = ["SdkMessage", "annotated", "check_reserved", "is_empty", "wrap"]
+
+SdkMessage: TypeAlias = ServiceBusMessage | AmqpAnnotatedMessage
+
+# The SDK writes its own annotations with keys of bytes; an application may use text.
+_SCHEDULED_KEYS: Final = (b"x-opt-scheduled-enqueue-time", "x-opt-scheduled-enqueue-time")
+
+
+def annotated(message: SdkMessage) -> AmqpAnnotatedMessage:
+    """Return the AMQP message inside `message`, or `message` itself if it is one."""
+    return message.raw_amqp_message if isinstance(message, ServiceBusMessage) else message
+
+
+def check_reserved(names: Iterable[object] | Mapping[Any, Any] | None) -> None:
+    """Refuse application properties that use the name of an alias.
+
+    Raises:
+        ReservedPropertyError: there are any.
+    """
+    if not names:
+        return
+    used = RESERVED.intersection(names)
+    if used:
+        raise ReservedPropertyError(
+            sorted(name.decode() if isinstance(name, bytes) else str(name) for name in used)
+        )
+
+
+def is_empty(header: AmqpMessageHeader) -> bool:
+    """Return whether no field of the header is set, so that the SDK writes no header."""
+    return (
+        header.time_to_live is None
+        and header.durable is None
+        and header.delivery_count is None
+        and header.priority is None
+        and header.first_acquirer is None
+    )
+
+
+def wrap(message: SdkMessage, path: str, *, now: int) -> AmqpAnnotatedMessage:
+    """Return a copy of `message` for a backlog queue; `message` itself is not changed.
+
+    Args:
+        message: The message for its destination.
+        path: The destination.
+        now: Milliseconds since 1970; see `pairbus.envelope.fields.wrap`.
+
+    Raises:
+        ReservedPropertyError: the message uses the name of an alias itself.
+    """
+    source = annotated(message)
+    names = source.application_properties
+    if names:
+        check_reserved(names)
+    header, properties, annotations = source.header, source.properties, source.annotations
+    key, scheduled = _scheduled(annotations) if annotations else (None, None)
+    fields = Fields(
+        group_id=_text(properties.group_id) if properties is not None else None,
+        ttl=_integer(header.time_to_live) if header is not None else None,
+        absolute_expiry_time=properties.absolute_expiry_time if properties is not None else None,
+        creation_time=properties.creation_time if properties is not None else None,
+        scheduled_enqueue_time=scheduled,
+    )
+    waiting, aliases = wrap_fields(fields, path, now=now)
+    wrapped = copy.copy(source)
+    if header is not None:
+        if header.time_to_live is not None:
+            wrapped.header = header = copy.copy(header)
+            header.time_to_live = waiting.ttl
+        if is_empty(header):
+            wrapped.header = None  # type: ignore[assignment]  # spares the SDK a look at each field
+    if aliases.session_id is not None or aliases.time_to_live is not None:
+        changed = copy.copy(properties) if properties is not None else AmqpMessageProperties()
+        changed.group_id = waiting.group_id
+        changed.absolute_expiry_time = waiting.absolute_expiry_time
+        changed.creation_time = waiting.creation_time
+        wrapped.properties = changed
+    if annotations and key is not None:
+        wrapped.annotations = {k: v for k, v in annotations.items() if k != key}
+    entries = _entries(aliases)
+    wrapped.application_properties = {**names, **entries} if names else entries
+    return wrapped
+
+
+def _entries(aliases: Aliases) -> dict[str | bytes, Any]:
+    """The aliases with their AMQP types, as the SDK takes them."""
+    entries: dict[str | bytes, Any] = {PATH: aliases.path}
+    if aliases.session_id is not None:
+        entries[SESSION_ID] = aliases.session_id
+    if aliases.time_to_live is not None:
+        # The SDK writes a Python int as an AMQP int; the alias is a long.
+        entries[TIME_TO_LIVE] = {"TYPE": "LONG", "VALUE": aliases.time_to_live}
+    if aliases.scheduled_enqueue_time is not None:
+        entries[SCHEDULED_ENQUEUE_TIME] = {
+            "TYPE": "TIMESTAMP",
+            "VALUE": aliases.scheduled_enqueue_time,
+        }
+    return entries
+
+
+def _scheduled(annotations: Mapping[Any, Any]) -> tuple[Any, int | None]:
+    """The key and the time, in milliseconds, of the annotation that delays a message."""
+    for key in _SCHEDULED_KEYS:
+        value = _plain(annotations.get(key))
+        if isinstance(value, datetime):
+            # As the SDK encodes it: a time without a zone is UTC.
+            return key, calendar.timegm(value.utctimetuple()) * 1000 + value.microsecond // 1000
+        if isinstance(value, int):
+            return key, value
+    return None, None
+
+
+def _plain(value: Any) -> Any:
+    """The value of one that may be given with its AMQP type, as the SDK allows."""
+    return value["VALUE"] if isinstance(value, dict) and "VALUE" in value else value
+
+
+def _text(value: Any) -> str | None:
+    value = _plain(value)
+    if value is None or isinstance(value, str):
+        return value
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _integer(value: Any) -> int | None:
+    value = _plain(value)
+    return None if value is None else int(value)
