@@ -111,7 +111,7 @@ def run():
     disposition = disposition_frame(0, True, 70_000, 70_000, True, ACCEPTED)[8:]
     yield f"amqp_decode_disposition {cpu(lambda: read_disposition(disposition, 3), 20000):.2f} us"
 
-    client, server, sender, _, incoming, _ = connected()
+    client, server, sender, receiver, incoming, outgoing = connected()
 
     def exchange():
         for _ in range(100):
@@ -121,6 +121,23 @@ def run():
         client.receive_data(server.data_to_send())
 
     yield f"amqp_engines_send_and_settle_both_ends {cpu(exchange, 100, 100):.2f} us"
+
+    def exchange_one():
+        client.transfer(sender, payload, b"0123456789abcdef")
+        for event in server.receive_data(client.data_to_send()):
+            server.settle(incoming, event.delivery_id, state=ACCEPTED)
+        client.receive_data(server.data_to_send())
+
+    yield f"amqp_engines_one_message_per_packet {cpu(exchange_one, 3000):.2f} us"
+    messages = [(b"0123456789abcdef", payload[:40], payload[40:])] * 100
+
+    def deliver_many():
+        server.transfer_many(outgoing, messages)
+        events = client.receive_data(server.data_to_send())
+        client.settle(receiver, events[0].delivery_id, events[-1].delivery_id, state=ACCEPTED)
+        server.receive_data(client.data_to_send())
+
+    yield f"amqp_engines_deliver_many {cpu(deliver_many, 100, 100):.2f} us"
 
 
 def _encode(writer, payload):

@@ -28,6 +28,7 @@ from pairbus.amqp.types import (
     UInt,
     ULong,
     UShort,
+    Uuids,
 )
 
 from .strategies import SCALARS, alike, values
@@ -263,3 +264,54 @@ def test_decoded_uuids_are_whole(value):
     )
     assert pickle.loads(pickle.dumps(again)) == value
     assert copy.deepcopy(again) == value
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        "e0ff017000000001",  # an array longer than its buffer
+        "e00202" + "98",  # two uuids, no bytes
+        "e00501" + "7000000001" + "00",  # one uint, a byte too many
+        "e0020130",  # an unassigned element type
+        "00" * 70,  # descriptors within descriptors
+    ],
+)
+def test_malformed_arrays_and_descriptors_are_refused(raw):
+    with pytest.raises(ProtocolError) as caught:
+        decode(bytes.fromhex(raw))
+    assert caught.value.condition == "amqp:decode-error"
+
+
+def test_array_of_deeply_described_elements_is_refused():
+    body = b"\x00\x43" * (MAX_DEPTH + 1) + b"\x40"
+    with pytest.raises(ProtocolError, match="nested deeper"):
+        decode(b"\xe0" + bytes((len(body) + 1, 1)) + body)
+
+
+def test_value_behind_many_descriptors_cannot_be_skipped():
+    with pytest.raises(ProtocolError, match="nested deeper"):
+        skip(b"\x00\x43" * (MAX_DEPTH + 1) + b"\x40")
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        "e00701" + "c0" + "0401" + "a10161",  # lists with one-byte sizes
+        "e00801" + "c1" + "0502" + "a1016141",  # maps
+        "e00601" + "e0" + "03015005",  # arrays
+        "e00501" + "a1" + "026162",  # strings
+        "e00501" + "a3" + "026162",  # symbols
+        "e00501" + "a0" + "026162",  # binaries
+    ],
+)
+def test_arrays_of_short_elements_keep_their_encoding(raw):
+    encoded = bytes.fromhex(raw)
+    encoded = encoded[:1] + bytes((len(encoded) - 2,)) + encoded[2:]
+    value, end = decode(encoded)
+    assert end == len(encoded)
+    assert encode(value) == encoded
+
+
+def test_little_endian_uuids_have_whole_elements():
+    with pytest.raises(ValueError, match="16 bytes"):
+        Uuids.from_little_endian([b"short"])

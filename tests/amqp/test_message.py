@@ -154,3 +154,69 @@ def test_raw_entries_hold_the_bytes_of_each_pair():
     assert set(entries) == {"i", "s"}
     key, after = decode(entries["i"])
     assert (key, decode(entries["i"], after)[0]) == ("i", 3)
+
+
+def test_annotations_that_the_sdk_writes_last_are_moved_to_their_place():
+    late = b"\x00\x53\x71" + encode({Symbol("x"): 1})
+    for body in (b"\x00\x53\x75\xa0\x01z", b"\x00\x53\x75\xa0\x01z\x00\x53\x78\xc1\x01\x00"):
+        message = Message.parse(body + late)
+        assert message.body == b"z"
+        assert message.delivery_annotations == {"x": 1}
+        assert message.encode() == late + body
+
+
+def test_message_without_a_body_has_none():
+    message = Message.parse(b"\x00\x53\x73\x45")
+    assert message.body is None
+    assert message.body_kind is None
+    assert message.properties == Properties()
+    assert repr(message) == "<Message of 4 bytes>"
+
+
+@pytest.mark.parametrize(
+    ("payload", "section"),
+    [(b"\x00\x53\x74\x45", "application_properties"), (b"\x00\x53\x72\x45", "message_annotations"),
+     (b"\x00\x53\x75\xa1\x01x", "body"), (b"\x00\x53\x77\xc0\x03\x01\x40\x40", "body")],
+)  # fmt: skip
+def test_section_of_a_wrong_type_is_refused_when_read(payload, section):
+    with pytest.raises(ProtocolError) as caught:
+        getattr(Message.parse(payload), section)
+    assert caught.value.condition == "amqp:decode-error"
+
+
+def test_batch_with_unusual_encodings_comes_apart():
+    symbol = b"\x00" + encode(Symbol("amqp:data:binary"))
+    assert split_batch(symbol + b"\xa0\x03one" + b"\x00\x53\x75\xa0\x03two") == [b"one", b"two"]
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [b"\x00\x53\x77\x40", b"\x00\x53\x76\x45", b"\x00\x53\x75\xa1\x01x", b"\x00\x53\x75\xa0\x01",
+     b"\x00\x53\x75\xb0\x00"],
+)  # fmt: skip
+def test_batch_of_anything_but_data_is_refused(payload):
+    with pytest.raises(ProtocolError) as caught:
+        split_batch(payload)
+    assert caught.value.condition == "amqp:decode-error"
+
+
+def test_many_annotations_are_rendered_in_a_wide_map():
+    annotations = {f"x-opt-{n}": n for n in range(200)}
+    entries, count = encode_entries(annotations)
+    message = Message.parse(render(header_head(None), 0, entries, count, sample().bare))
+    assert message.message_annotations == annotations
+
+
+@pytest.mark.parametrize(
+    "section",
+    [b"\x00\x53\x74\x45", b"\x00\x53\x74\xc1\x05\x04\xa1\x01a\x41",
+     b"\x00\x53\x74\xc1\x03\x02\x45\x41", b"\x00\x53\x74\xc1\x02\x00\x40"],
+)  # fmt: skip
+def test_raw_entries_refuse_what_is_not_a_map_with_hashable_keys(section):
+    with pytest.raises(ProtocolError):
+        raw_entries(section)
+
+
+def test_raw_entries_of_a_wide_map():
+    section = b"\x00\x53\x74" + encode({"a": "x" * 300})
+    assert raw_entries(section) == {"a": encode("a") + encode("x" * 300)}

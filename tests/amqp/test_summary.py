@@ -63,7 +63,9 @@ def test_noise_is_a_summary_or_a_protocol_error(noise):
     "payload",
     [b"\x00\x53\x73\x40", b"\x00\x53\x70\x40", b"\x00\x53\x70\xc0\x02\x01\xa1",
      b"\x00\x53\x73" + encode([1]), b"\x00\x53\x73" + encode([None] * 14),
-     b"\x00\x53\x70" + encode(["x"]), b"\x00\x53\x72\xc1\x01\x00\x00\x53\x70\x45"],
+     b"\x00\x53\x70" + encode(["x"]), b"\x00\x53\x72\xc1\x01\x00\x00\x53\x70\x45",
+     b"\x00\x53\x73" + encode([None] * 6 + ["not a symbol"]),
+     b"\x00\x53\x73\xc0\x03\x01\x40\x40", b"\x00\x53\x70\xc0\x20\x01\x41"],
 )  # fmt: skip
 def test_what_cannot_be_read_is_refused(payload):
     with pytest.raises(ProtocolError):
@@ -77,3 +79,30 @@ def test_entries_are_found_by_name_whatever_their_form():
     assert find_entries(wide, 0, frozenset({b"a"})) == {b"a": 1}
     with pytest.raises(ProtocolError):
         find_entries(encode([1]), 0, frozenset())
+
+
+def test_empty_and_wide_properties_are_read():
+    assert summarize(b"\x00\x53\x73\x45").message_id is None
+    wide = Message.build(properties=Properties(message_id="i" * 300, group_id="g")).encode()
+    summary = summarize(wide)
+    assert (summary.message_id, summary.group_id) == ("i" * 300, "g")
+
+
+def test_delivery_annotations_are_skipped():
+    message = Message.build(
+        delivery_annotations={"x": 1}, properties=Properties(message_id="m"), data=b"x"
+    )
+    summary = summarize(message.encode())
+    assert summary.message_id == "m"
+    assert summary.annotations == b""
+
+
+def test_headers_beyond_the_cache_are_read_too():
+    for ttl in range(1000, 1400):
+        payload = Message.build(header=Header(ttl=ttl)).encode()
+        assert summarize(payload).ttl == summarize(payload).ttl == ttl
+
+
+def test_entries_with_bytes_after_the_last_are_refused():
+    with pytest.raises(ProtocolError, match="disagree"):
+        find_entries(b"\xc1\x02\x00\x40", 0, frozenset())

@@ -143,3 +143,39 @@ def test_unknown_states_are_kept_as_they_are():
         [UInt(1), UInt(2), b"t", UInt(0), False, False, None, odd, None]
     )
     assert read_transfer(body, 3)[7] == odd
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        ("c00705" + "5200" + "43" + "a000" + "43" + "a1", "settled"),
+        ("c00806" + "5200" + "43" + "a000" + "4342" + "a1", "more"),
+        ("c00907" + "5200" + "43" + "a000" + "434242" + "43", "rcv-settle-mode"),
+        ("c00b09" + "5200" + "43" + "a000" + "4342424040" + "43", "resume"),
+        ("c00806" + "5200" + "43" + "a000" + "434242" + "40", "disagree"),  # a field too many
+        ("c00707" + "5200" + "43" + "a000" + "434242", "disagree"),  # a field too few
+        ("c00908" + "5200" + "43" + "a000" + "434242" + "40", "disagree"),
+    ],
+)
+def test_malformed_transfers_are_refused_as_by_the_general_decoder(raw, message):
+    body = bytes.fromhex("005314" + raw)
+    body = body[:4] + bytes((len(body) - 5,)) + body[5:]
+    with pytest.raises(ProtocolError, match=message):
+        read_transfer(body, 3)
+    with pytest.raises(ProtocolError):
+        decode_composite(body)
+
+
+def test_flags_in_their_long_form_are_read():
+    body = bytes.fromhex("005314c0" + "11" + "0b" + "5200" + "43" + "a000" + "43")
+    body += b"\x56\x01\x56\x01\x50\x01\x40\x56\x00\x56\x01\x56\x00"
+    body = body[:4] + bytes((len(body) - 5,)) + body[5:]
+    fields = read_transfer(body, 3)
+    assert fields[4:9] == (True, True, 1, None, True)
+    assert fields[:9] == transfer_fields(decode_composite(body)[0])
+
+
+def test_tag_with_a_wide_length_is_read():
+    tag = b"\xb0\x00\x00\x00\x02ab"
+    body = b"\x00\x53\x14\xc0" + bytes((5 + len(tag), 3)) + b"\x52\x01\x52\x02" + tag
+    assert read_transfer(body, 3)[:3] == (1, 2, b"ab")

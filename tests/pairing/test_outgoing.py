@@ -150,7 +150,7 @@ def sections(message, *, with_times=False):
         "annotations": {key: (type(value), value) for key, value in annotations.items()},
         "properties": {k: (type(v), v) for k, v in said.items() if v is not None},
         "names": {key: (type(value), value) for key, value in names_.items()},
-        "body": message.body_bytes,
+        "body": message.raw_section(0x75),
         "footer": message.footer or {},
     }
 

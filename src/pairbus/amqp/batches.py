@@ -18,10 +18,10 @@ _pack_u32 = struct.Struct(">I").pack
 
 
 def split_batch(payload: bytes) -> list[bytes]:
-    """The messages in a delivery of format `BATCH_FORMAT`, each encoded.
+    """Return the messages in a delivery of format `BATCH_FORMAT`, each encoded.
 
     Raises:
-        ProtocolError: the body is no row of Data sections.
+        ProtocolError: the body does not consist of Data sections.
     """
     messages: list[bytes] = []
     append = messages.append
@@ -42,10 +42,10 @@ def split_batch(payload: bytes) -> list[bytes]:
                 if code == DATA:
                     value, _ = decode(payload, start)
                     if type(value) is not bytes:
-                        raise decode_error("a data section is no binary")
+                        raise decode_error("a data section is not a binary")
                     append(value)
                 elif code in (SEQUENCE, VALUE):
-                    raise decode_error("a batch is made of data sections")
+                    raise decode_error("a batch has a body section that is not data")
                 pos = end
     except MALFORMED as exc:
         raise decode_error("the batch is cut short") from exc
@@ -55,7 +55,7 @@ def split_batch(payload: bytes) -> list[bytes]:
 
 
 def join_batch(messages: Iterable[bytes], head: bytes = b"") -> bytes:
-    """The payload of a delivery of format `BATCH_FORMAT`; `head` are sections to go before."""
+    """Return the payload of a delivery of format `BATCH_FORMAT`, with the sections `head` first."""
     parts = [head]
     append = parts.append
     for message in messages:

@@ -38,7 +38,7 @@ class Composite:
     WIRE: ClassVar[str]
 
     def encode(self) -> bytes:
-        """The described list, with every field."""
+        """Return the described list, with every field."""
         plan = _plan(type(self))
         parts = []
         for name, encoder in plan.encoders:
@@ -50,9 +50,9 @@ class Composite:
 
     @classmethod
     def from_list(cls, values: object) -> Self:
-        """The composite from its decoded list; missing and null fields get their defaults."""
+        """Return the composite of a decoded list; missing and null fields get their defaults."""
         if not isinstance(values, list):
-            raise decode_error(f"{cls.NAME} is no list")
+            raise decode_error(f"{cls.NAME} is not a list")
         plan = _plan(cls)
         checks = plan.checks
         if len(values) > len(checks):
@@ -74,7 +74,7 @@ class Composite:
 
 
 class _Plan:
-    """What `Composite` needs to know of one class, worked out once."""
+    """How to encode and check the fields of one class, computed once."""
 
     __slots__ = ("checks", "defaults", "encoders", "mandatory", "names", "prefix")
 
@@ -113,7 +113,7 @@ def register(kind: type[_C]) -> type[_C]:
 
 
 def compose(value: object) -> Any:
-    """The composite that a decoded described value stands for, or the value as it is."""
+    """Return the composite of a decoded described value; any other value is returned as it is."""
     if isinstance(value, Described):
         descriptor = value.descriptor
         if isinstance(descriptor, int):
@@ -142,7 +142,7 @@ def _encode_symbols(value: Any) -> bytes:
 
 
 def _encode_fields(value: dict[Any, Any]) -> bytes:
-    """A map whose keys are symbols (part 1, section 1.3.5)."""
+    """Encode a map whose keys are symbols (part 2, section 2.8.13)."""
     return encode_map(
         {Symbol(key) if type(key) is str else key: item for key, item in value.items()}
     )

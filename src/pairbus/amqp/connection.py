@@ -40,6 +40,7 @@ from typing import Any
 
 from pairbus.amqp.composite import decode_composite
 from pairbus.amqp.decoder import MALFORMED, skip_plain
+from pairbus.amqp.disposition_codec import read_disposition
 from pairbus.amqp.dispositions import Dispositions
 from pairbus.amqp.errors import (
     DECODE_ERROR,
@@ -85,6 +86,9 @@ __all__ = ["Connection", "Phase", "Role"]
 _frame_header = FRAME_HEADER.unpack_from
 _TRANSFER = b"\x00\x53\x14"
 _DISPOSITION = b"\x00\x53\x15"
+# Looking up a member of an enum is slow in Python 3.11, and `_parse` needs several per frame.
+_HEADER, _SASL, _AMQP_HEADER = Phase.HEADER, Phase.SASL, Phase.AMQP_HEADER
+_OPEN, _CLOSED = Phase.OPEN, Phase.CLOSED
 
 
 class Role(enum.Enum):
@@ -226,7 +230,8 @@ class Connection:
         if self._failure is not None:
             raise self._failure
         self._idle.has_received = True
-        whole = self._input.add(data)
+        # A buffer that keeps nothing is left out: most packets are whole frames.
+        whole = data if type(data) is bytes and not self._input.size else self._input.add(data)
         if whole is None:
             return []
         events: list[Event] = []
@@ -239,7 +244,8 @@ class Connection:
             failure = ProtocolError(DECODE_ERROR, "a performative is cut short or malformed")
             self._fail(failure, events)
             raise failure from exc
-        self._input.keep(whole, pos, needed)
+        if pos < len(whole):
+            self._input.keep(whole[pos:], needed)
         return events
 
     def _parse(self, data: bytes, events: list[Event]) -> tuple[int, int]:
@@ -249,11 +255,11 @@ class Connection:
         incoming = self._incoming
         while True:
             phase = self.phase
-            if phase is Phase.CLOSED:
-                return total, 1
+            if phase is _CLOSED:
+                return total, 0
             if total - pos < 8:
                 return pos, 8
-            if phase is Phase.HEADER or phase is Phase.AMQP_HEADER:
+            if phase is _HEADER or phase is _AMQP_HEADER:
                 self.phase = self._handshake.on_header(data[pos : pos + 8])
                 pos += 8
                 continue
@@ -271,14 +277,14 @@ class Connection:
                 return pos, size
             body = data[pos + 4 * doff : end]
             pos = end
-            if phase is Phase.SASL:
+            if phase is _SASL:
                 if kind != SASL_FRAME:
                     raise ProtocolError(FRAMING_ERROR, "expected a SASL frame")
                 self.phase = self._handshake.on_sasl_frame(body, events)
             elif kind != AMQP_FRAME:
                 raise ProtocolError(FRAMING_ERROR, f"unexpected frame type {kind}")
             elif body:
-                if phase is Phase.OPEN:
+                if phase is _OPEN:
                     self._on_first_frame(body, events)
                 elif body[:3] == _TRANSFER:
                     incoming.on_transfer(channel, body, events)
@@ -286,12 +292,15 @@ class Connection:
                     self._on_frame(channel, body, events)
 
     def _on_frame(self, channel: int, body: bytes, events: list[Event]) -> None:
-        if body[:3] == _DISPOSITION and self._dispositions.on_encoded(channel, body, events):
-            return
+        if body[:3] == _DISPOSITION:
+            fields = read_disposition(body, 3)
+            if fields is not None:  # one of the usual encodings
+                self._dispositions.apply(channel, *fields, events)
+                return
         performative, end = decode_composite(body)
         if isinstance(performative, Transfer):  # its descriptor has one of the longer forms
-            fields = body[skip_plain(body, 1, body[1]) :]
-            self._incoming.on_transfer(channel, _TRANSFER + fields, events)
+            after_descriptor = body[skip_plain(body, 1, body[1]) :]
+            self._incoming.on_transfer(channel, _TRANSFER + after_descriptor, events)
             return
         if end != len(body):
             raise ProtocolError(FRAMING_ERROR, "bytes after a performative")

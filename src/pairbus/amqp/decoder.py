@@ -24,7 +24,7 @@ MAX_EMPTY_ELEMENTS = 255
 """How many elements without a byte of their own (null, true, false, 0, empty list) an array may
 claim; the bound that keeps a few bytes from becoming gigabytes."""
 
-# What a malformed buffer raises on the way; entry points turn all of it into ProtocolError.
+# Errors that a malformed buffer causes; the entry points turn them into ProtocolError.
 MALFORMED = (IndexError, struct.error, UnicodeDecodeError)
 
 _u32 = struct.Struct(">I").unpack_from
@@ -132,7 +132,7 @@ _EMPTY: dict[tuple[int, int], tuple[Any, ...]] = {}
 
 
 def _empty_items(code: int, count: int) -> tuple[Any, ...]:
-    """The elements that take no bytes: one tuple per code and count, shared by all arrays."""
+    """Return elements that take no bytes: one tuple per code and count, shared by all arrays."""
     items = _EMPTY.get((code, count))
     if items is None:
         items = _EMPTY[code, count] = (DECODERS[code](b"", 0, 0)[0],) * count
@@ -170,10 +170,10 @@ for _code, _decoder in {
 
 
 def decode(buf: bytes, pos: int = 0) -> tuple[Any, int]:
-    """Decode the value at `pos`; gives it and the position after it.
+    """Decode the value at `pos`; return it and the position after it.
 
     Raises:
-        ProtocolError: the bytes are no AMQP value (`amqp:decode-error`).
+        ProtocolError: the bytes are not an AMQP value (`amqp:decode-error`).
     """
     try:
         return DECODERS[buf[pos]](buf, pos + 1, 0)
@@ -188,7 +188,7 @@ _FIXED = {4: 0, 5: 1, 6: 2, 7: 4, 8: 8, 9: 16}
 
 
 def skip(buf: bytes, pos: int = 0) -> int:
-    """The position after the value at `pos`, without decoding it.
+    """Return the position after the value at `pos`, without decoding it.
 
     Raises:
         ProtocolError: the value is cut short (`amqp:decode-error`).
@@ -208,7 +208,7 @@ def skip(buf: bytes, pos: int = 0) -> int:
 
 
 def skip_plain(buf: bytes, pos: int, code: int) -> int:
-    """`skip` for a value with format code `code` at `pos` that has no descriptor."""
+    """Skip a value without descriptor, whose format code at `pos` is `code`."""
     if DECODERS[code] is unknown or code == 0:
         raise decode_error(f"unknown format code 0x{code:02x}")
     kind = code >> 4

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from pairbus.amqp.composite import Composite
-from pairbus.amqp.disposition_codec import disposition_frame, read_disposition
+from pairbus.amqp.disposition_codec import disposition_frame
 from pairbus.amqp.events import Disposed, Event
 from pairbus.amqp.link import Link, Outgoing, Session
 from pairbus.amqp.output import OutputBuffer
@@ -59,23 +59,15 @@ class Dispositions:
         for number in delivery_ids:
             session.unsettled.pop(number, None)
 
-    def on_encoded(self, channel: int, body: bytes, events: list[Event]) -> bool:
-        """Take a disposition in one of the usual encodings; return False for any other one."""
-        fields = read_disposition(body, 3)
-        if fields is None:
-            return False
-        self._apply(channel, *fields, events)
-        return True
-
     def on_disposition(self, channel: int, disposition: Disposition, events: list[Event]) -> None:
         """Take a disposition that the general decoder has read."""
         first = disposition.first
         last = first if disposition.last is None else disposition.last
-        self._apply(
+        self.apply(
             channel, disposition.role, first, last, disposition.settled, disposition.state, events
         )
 
-    def _apply(
+    def apply(
         self,
         channel: int,
         role: bool,
@@ -85,6 +77,7 @@ class Dispositions:
         state: Any,
         events: list[Event],
     ) -> None:
+        """Take the fields of a disposition."""
         session = self._sessions.get(channel)
         if session is None:
             return

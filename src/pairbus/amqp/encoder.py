@@ -47,14 +47,14 @@ _long_long = _pack(0x81, "q")
 
 
 def encode_uint(value: int) -> bytes:
-    """A uint in its shortest form."""
+    """Encode a uint in its shortest form."""
     if value == 0:
         return b"\x43"
     return b"\x52" + _BYTES[value] if 0 < value < 256 else _uint_long(value)
 
 
 def encode_ulong(value: int) -> bytes:
-    """A ulong in its shortest form."""
+    """Encode a ulong in its shortest form."""
     if value == 0:
         return b"\x44"
     return b"\x53" + _BYTES[value] if 0 < value < 256 else _ulong_long(value)
@@ -69,32 +69,32 @@ def _long(value: int) -> bytes:
 
 
 def encode_bool(value: bool) -> bytes:
-    """A boolean in its shortest form."""
+    """Encode a boolean in its shortest form."""
     return b"\x41" if value else b"\x42"
 
 
 def encode_binary(value: bytes) -> bytes:
-    """A binary in its shortest form."""
+    """Encode a binary in its shortest form."""
     size = len(value)
     return b"\xa0" + _BYTES[size] + value if size < 256 else b"\xb0" + _u32(size) + value
 
 
 def encode_string(value: str) -> bytes:
-    """A string in its shortest form."""
+    """Encode a string in its shortest form."""
     raw = value.encode()
     size = len(raw)
     return b"\xa1" + _BYTES[size] + raw if size < 256 else b"\xb1" + _u32(size) + raw
 
 
 def encode_symbol(value: str) -> bytes:
-    """A symbol in its shortest form."""
+    """Encode a symbol in its shortest form."""
     raw = value.encode("ascii")
     size = len(raw)
     return b"\xa3" + _BYTES[size] + raw if size < 256 else b"\xb3" + _u32(size) + raw
 
 
 def encode_compound(code8: int, code32: int, count: int, body: bytes) -> bytes:
-    """A list or a map around elements that are encoded already."""
+    """Encode a list or a map whose elements are already encoded."""
     size = len(body)
     if size < 255 and count < 256:
         return bytes((code8, size + 1, count)) + body
@@ -108,7 +108,7 @@ def _list(values: Sequence[Any]) -> bytes:
 
 
 def encode_map(values: dict[Any, Any]) -> bytes:
-    """A map, in the dict's order."""
+    """Encode a map, in the order of the dict."""
     return _pairs(values.items())
 
 
@@ -165,7 +165,7 @@ def _sized32(raw: bytes) -> bytes:
 
 
 def _inside8(code32: int) -> Encoder:
-    """The inside of a compound value with one-byte size and count, whatever its own form is."""
+    """Return an encoder for a compound element with one-byte size and count."""
 
     def element(value: Any) -> bytes:
         raw = _wide(code32, value)
@@ -176,7 +176,7 @@ def _inside8(code32: int) -> Encoder:
 
 
 def _wide(code32: int, value: Any) -> bytes:
-    """Size, count and elements with four-byte size and count, without the format code."""
+    """Encode a compound element with four-byte size and count, without its format code."""
     if code32 == 0xF0:
         raw = _array(value)
     elif code32 == 0xD1:

@@ -1,4 +1,4 @@
-"""What can go wrong on the wire, with the condition that the wire has for it.
+"""AMQP errors, each with the condition that it has on the wire.
 
     AmqpError                 an AMQP error: .condition .description .info
     └── ProtocolError         the peer broke the protocol; the connection is over
@@ -57,7 +57,7 @@ class AmqpError(Exception):
         self.info: Mapping[Any, Any] = dict(info) if info else {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Subclasses take other arguments; and errors cross processes (a Spark worker's, say).
+        # Errors cross processes (Spark workers), and constructors of subclasses differ.
         return _restore, (type(self), dict(self.__dict__))
 
     def __str__(self) -> str:
@@ -74,13 +74,13 @@ def _restore(kind: type[AmqpError], state: dict[str, Any]) -> AmqpError:
 class ProtocolError(AmqpError):
     """The peer broke the protocol.
 
-    `events` holds what the same bytes told before the violation, so that nothing depends on how
-    the network cut the stream into packets.
+    `events` are the events of the same bytes before the violation, so that the result does not
+    depend on how the network cut the stream into packets.
     """
 
     events: tuple[Event, ...] = ()
 
 
 def decode_error(description: str) -> ProtocolError:
-    """The error for bytes that are no AMQP."""
+    """Return the error for bytes that are not valid AMQP."""
     return ProtocolError(DECODE_ERROR, description)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pairbus.amqp.errors import ILLEGAL_STATE, NOT_ALLOWED, ProtocolError
 from pairbus.amqp.events import Delivery, Event
-from pairbus.amqp.link import EndState, Link, PartialDelivery, Session
+from pairbus.amqp.link import EndState, Link, PartialDelivery
 from pairbus.amqp.output import OutputBuffer
 from pairbus.amqp.performatives import SND_SETTLED
 from pairbus.amqp.reassembly import Reassembly
@@ -12,6 +12,9 @@ from pairbus.amqp.session import SERIAL_MASK
 from pairbus.amqp.session_table import SessionTable
 from pairbus.amqp.transfer_codec import read_transfer
 from pairbus.amqp.transfer_runs import TransferTemplate
+
+# Looking up a member of an enum is slow in Python 3.11, and every transfer needs one.
+_ACTIVE, _CLOSING = EndState.ACTIVE, EndState.CLOSING
 
 _MAX_USELESS_TEMPLATES = 100
 """Templates in a row that matched nothing: this peer encodes each transfer differently."""
@@ -46,7 +49,8 @@ class IncomingTransfers:
             return
         (handle, delivery_id, tag, message_format, settled, more, mode, state, aborted,
          start) = read_transfer(body, 3)  # fmt: skip
-        self._count(session, 1)
+        if session.count_incoming(1):
+            self._output.send(session.channel, session.flow())
         link = session.by_handle.get(handle)
         if link is None:
             session.check_was_attached(handle)
@@ -66,7 +70,7 @@ class IncomingTransfers:
             if settled is None:
                 settled = link.snd_settle_mode == SND_SETTLED
             if not more:
-                if link.state is not EndState.CLOSING:
+                if link.state is not _CLOSING:
                     payload = body[start:]
                     oversize = len(payload) > limit
                     events.append(
@@ -92,7 +96,7 @@ class IncomingTransfers:
         self._reassembly.add(partial, body[start:], limit)
         if not more:
             delivery = self._reassembly.finish(link, partial, limit)
-            if link.state is not EndState.CLOSING:
+            if link.state is not _CLOSING:
                 events.append(delivery)
 
     def read_run(
@@ -105,7 +109,7 @@ class IncomingTransfers:
     ) -> int:
         """Take the transfers from `pos` on that match the template; return where they end."""
         link = template.link
-        if link.state is not EndState.ACTIVE or link.partial is not None:
+        if link.state is not _ACTIVE or link.partial is not None:
             self.template = None
             return pos
         known = len(events)
@@ -114,14 +118,12 @@ class IncomingTransfers:
         count = len(events) - known
         if count:
             self._useless_templates = 0
-            self._count(link.session, count)
+            session = link.session
+            if session.count_incoming(count):
+                self._output.send(session.channel, session.flow())
             link.delivery_count = (link.delivery_count + count) & SERIAL_MASK
             link.credit = max(0, link.credit - count)
         return pos
-
-    def _count(self, session: Session, frames: int) -> None:
-        if session.count_incoming(frames):
-            self._output.send(session.channel, session.flow())
 
     def _learn(
         self, link: Link, channel: int, body: bytes, tag: bytes, settled: bool, start: int

@@ -12,33 +12,29 @@ class InputBuffer:
     arrives in many small chunks is not copied again for each of them.
     """
 
-    __slots__ = ("_chunks", "_needed", "_size")
+    __slots__ = ("_chunks", "_needed", "size")
 
     def __init__(self) -> None:
         self._chunks: list[bytes] = []
-        self._size = 0
-        self._needed = 8
+        self._needed = 0
+        self.size = 0
+        """The bytes that are kept; 0 most of the time, since peers send whole frames."""
 
     def add(self, data: bytes) -> bytes | None:
-        """Add a chunk; return all bytes so far, or None while the next frame is incomplete."""
-        self._size += len(data)
+        """Add a chunk; return and forget all bytes, or None while the frame is incomplete."""
         chunks = self._chunks
-        if self._size < self._needed:
-            chunks.append(data)
+        chunks.append(data)
+        self.size += len(data)
+        if self.size < self._needed:
             if len(chunks) > _MAX_CHUNKS:  # bounds the overhead of tiny chunks
                 self._chunks = [b"".join(chunks)]
             return None
-        if chunks:
-            chunks.append(data)
-            data = b"".join(chunks)
-            self._chunks = []
-        elif type(data) is not bytes:
-            data = bytes(data)
-        return data
+        self._chunks = []
+        self.size = 0
+        return b"".join(chunks)
 
-    def keep(self, data: bytes, pos: int, needed: int) -> None:
-        """Keep what follows `pos`, the start of a frame that is `needed` bytes long."""
-        if pos < len(data):
-            self._chunks = [data[pos:] if pos else data]
-        self._size = len(data) - pos
+    def keep(self, data: bytes, needed: int) -> None:
+        """Keep the start of a frame that is `needed` bytes long."""
+        self._chunks = [data]
+        self.size = len(data)
         self._needed = needed

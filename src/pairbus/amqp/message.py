@@ -1,8 +1,8 @@
-"""Messages as sections (part 3, section 3.2), read one by one and only when asked for.
+"""Messages as sections (part 3, section 3.2), decoded one by one and only on demand.
 
-A message is kept as the bytes of its sections. Reading a section decodes it; everything else stays
-as it came. `replace` writes anew only the sections that it is given, and in a map section only the
-values that are new: a value taken over from the message keeps its very bytes.
+A message is kept as the bytes of its sections, and reading a section decodes only that one.
+`replace` encodes only the given sections, and in a map section only the new values: a value that
+was taken from the message keeps its original bytes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-# How nearly every bare message starts: properties, application properties, or the body.
+# The usual first bytes of a bare message: properties, application properties or body.
 _BARE_STARTS = frozenset(b"\x00\x53" + bytes((code,)) for code in range(PROPERTIES, FOOTER + 1))
 
 
@@ -54,7 +54,7 @@ Annotations = Mapping[Any, Any]
 
 
 class Message:
-    """A message as its sections; immutable: `replace` gives a changed copy."""
+    """A message as its sections; immutable: `replace` returns a changed copy."""
 
     __slots__ = ("_bare", "_cache", "_raw", "_rest")
 
@@ -68,10 +68,10 @@ class Message:
 
     @classmethod
     def parse(cls, payload: bytes) -> Message:
-        """Take a message apart as far as needed to know where its bare message starts.
+        """Split a message as far as needed to find where its bare message starts.
 
         Raises:
-            ProtocolError: these are no message's sections (`amqp:decode-error`).
+            ProtocolError: the bytes are not message sections (`amqp:decode-error`).
         """
         raw: dict[int, bytes] = {}
         pos = 0
@@ -105,7 +105,7 @@ class Message:
         value: Any = _KEEP,
         footer: Annotations | None = None,
     ) -> Message:
-        """A new message; its body is `data`, `sequence` or `value` (by default empty data)."""
+        """Return a new message with a body of `data` (by default empty), `sequence` or `value`."""
         if value is not _KEEP:
             body = b"\x00\x53\x77" + encode(value)
         elif sequence is not None:
@@ -147,8 +147,8 @@ class Message:
             while pos < total:
                 code, _, end = section_at(buf, pos)
                 if code == DELIVERY_ANNOTATIONS and code not in self._raw:
-                    # azure-servicebus writes them last, and the service reads them there: they go
-                    # where the specification (3.2) has them.
+                    # azure-servicebus writes delivery annotations last, and the service accepts
+                    # that. They are moved to their place in the specification (3.2).
                     if body_start >= 0 and last != FOOTER:
                         rest[DATA] = buf[body_start:pos]
                     self._raw[code] = buf[pos:end]
@@ -200,7 +200,7 @@ class Message:
                 elif code == PROPERTIES:
                     value = Properties.from_list(value)
                 elif not isinstance(value, dict):
-                    raise decode_error("a message section is no map")
+                    raise decode_error("a message section is not a map")
         cache[code] = value
         return value
 
@@ -255,17 +255,12 @@ class Message:
         values = [value for _, value in _values(self._section(DATA) or b"")]
         if kind == DATA:
             if not all(type(value) is bytes for value in values):
-                raise decode_error("a data section is no binary")
+                raise decode_error("a data section is not a binary")
             return values[0] if len(values) == 1 else b"".join(values)
         return values if kind == SEQUENCE else values[0]
 
-    @property
-    def body_bytes(self) -> bytes:
-        """The body's sections, encoded."""
-        return self._section(DATA) or b""
-
     def raw_section(self, code: int) -> bytes | None:
-        """A section with its descriptor, as it is on the wire; the body is under DATA."""
+        """Return a section with its descriptor, encoded; all body sections are under DATA."""
         return self._section(code)
 
     # -- changing ----------------------------------------------------------------------------
@@ -279,7 +274,7 @@ class Message:
         properties: Properties | _Keep | None = _KEEP,
         application_properties: Annotations | _Keep | None = _KEEP,
     ) -> Message:
-        """A message with some sections changed, or without them where None is given."""
+        """Return a message with some sections changed; None removes a section."""
         rest = self._rest
         bare = self._bare
         if not (isinstance(properties, _Keep) and isinstance(application_properties, _Keep)):
@@ -307,7 +302,7 @@ class Message:
         return changed
 
     def encode(self) -> bytes:
-        """The whole message."""
+        """Return the whole message as bytes."""
         raw = self._raw
         if not raw:
             return self.bare
@@ -331,7 +326,7 @@ def _values(buf: bytes) -> Iterable[tuple[int, Any]]:
 def _encode_map_section(
     code: int, values: Annotations, old: bytes | None = None, seen: Any = None
 ) -> bytes:
-    """A map section; a value that is the very object decoded from `old` keeps its bytes."""
+    """Encode a map section; a value that is the same object as in `seen` keeps its old bytes."""
     kept: dict[Any, tuple[Any, bytes]] = {}
     if old is not None and isinstance(seen, dict):
         kept = {key: (seen[key], raw) for key, raw in raw_entries(old).items()}

@@ -62,7 +62,9 @@ class OutgoingTransfers:
                 delivery_id, tag, message_format, settled, payload, False, state
             )
             if session.remote_incoming_window > 0:
-                session.count_outgoing(1)
+                # `Session.count_outgoing`, inlined: this runs for every single message.
+                session.remote_incoming_window -= 1
+                session.next_outgoing_id = (session.next_outgoing_id + 1) & SERIAL_MASK
                 self._output.write(frame)
             else:
                 session.pending.append(frame)
@@ -104,9 +106,11 @@ class OutgoingTransfers:
         link.credit -= count
         link.delivery_count = (link.delivery_count + count) & SERIAL_MASK
         session.count_outgoing(count)
-        unsettled, write_all, head = session.unsettled, self._output.write_all, link.writer.head
+        unsettled, head = session.unsettled, link.writer.head
+        frames: list[bytes] = []
         for index, (tag, front, rest) in enumerate(messages):
             number = (first + index) & SERIAL_MASK
             unsettled[number] = Outgoing(number, link, tag, None)
-            write_all((head(number, tag, len(front) + len(rest)), front, rest))
+            frames += (head(number, tag, len(front) + len(rest)), front, rest)
+        self._output.write_all(frames)
         return size

@@ -1,7 +1,7 @@
-"""From bytes to values that consist of no others: numbers, text, bytes, and the like.
+"""Decoders of the primitive types: numbers, text, bytes and the like.
 
-Every function takes (buffer, position after the format code, depth) and gives (value, position
-after the value); `pairbus.amqp.decoder` says what happens when the bytes are malformed.
+Every function takes (buffer, position after the format code, depth) and returns (value,
+position after the value). `pairbus.amqp.decoder` explains how malformed bytes are handled.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _object_set = object.__setattr__
 
 
 def unknown(buf: bytes, pos: int, depth: int) -> tuple[Any, int]:
-    """Stand for every format code that means nothing."""
+    """Refuse a format code that is not assigned."""
     raise decode_error(f"unknown format code 0x{buf[pos - 1]:02x}")
 
 
@@ -131,7 +131,7 @@ def _float(buf: bytes, pos: int, depth: int) -> tuple[Any, int]:
 def _char(buf: bytes, pos: int, depth: int) -> tuple[Any, int]:
     point = _u32(buf, pos)[0]
     if point > 0x10FFFF or 0xD800 <= point <= 0xDFFF:
-        raise decode_error(f"no Unicode character: 0x{point:x}")
+        raise decode_error(f"not a Unicode character: 0x{point:x}")
     return _str_new(Char, chr(point)), pos + 4
 
 
@@ -171,7 +171,8 @@ def _decimal128(buf: bytes, pos: int, depth: int) -> tuple[Any, int]:
 
 
 def _uuid(buf: bytes, pos: int, depth: int) -> tuple[Any, int]:
-    # A request settles a thousand of these; UUID's own constructor checks what is sure here.
+    # A request settles up to a thousand of these, and the checks of UUID's constructor would
+    # be redundant.
     value = _object_new(uuid.UUID)
     _object_set(value, "int", int.from_bytes(_take(buf, pos, 16), "big"))
     _object_set(value, "is_safe", uuid.SafeUUID.unknown)

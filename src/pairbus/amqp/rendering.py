@@ -1,4 +1,4 @@
-"""Messages as a broker delivers them, put together from parts that are encoded already."""
+"""Messages as a broker delivers them, assembled from parts that are already encoded."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _pack_u32 = struct.Struct(">I").pack
 
 
 def header_head(header: Header | None) -> bytes:
-    """A header up to its delivery count, for `render`."""
+    """Encode a header up to its delivery count, for `render`."""
     if header is None:
         return b"\x00\x53\x70\xc0\x0a\x05\x40\x40\x40\x40"
     durable, priority, ttl, first = (
@@ -30,7 +30,7 @@ def header_head(header: Header | None) -> bytes:
 
 
 def encode_entries(annotations: Mapping[Any, Any]) -> tuple[bytes, int]:
-    """Annotations as the inside of a map, for `render`: the bytes, and how many entries."""
+    """Encode annotations as map entries, for `render`; return the bytes and the entry count."""
     parts = []
     for key, value in annotations.items():
         parts.append(encode(Symbol(key) if type(key) is str else key))
@@ -53,13 +53,13 @@ def render(
     lock_token: bytes | None = None,
     locked_until: int | None = None,
 ) -> bytes:
-    """A message as a broker delivers it.
+    """Return a message as a broker delivers it.
 
     Args:
         head: the header up to its delivery count, from `header_head`.
-        delivery_count: how often it was delivered before.
+        delivery_count: the number of earlier deliveries.
         entries: the message annotations, from `encode_entries`.
-        entry_count: how many there are in `entries`.
+        entry_count: the number of entries in `entries`.
         bare: everything from the properties on.
         lock_token: 16 bytes (in the order of `UUID.bytes`), for `x-opt-lock-token`.
         locked_until: milliseconds since 1970, for `x-opt-locked-until`.

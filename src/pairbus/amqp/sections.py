@@ -1,4 +1,4 @@
-"""The sections of a message (part 3, section 3.2): what they are, and where they are."""
+"""The sections of a message (part 3, section 3.2), and how to find them in its bytes."""
 
 from __future__ import annotations
 
@@ -67,10 +67,10 @@ class Properties(Composite):
 
 
 def section_at(buf: bytes, pos: int) -> tuple[int, int, int]:
-    """The section at `pos`: its code, where its value starts, and where it ends.
+    """Return code, start of the value and end of the section at `pos`.
 
     Raises:
-        ProtocolError: there is no message section.
+        ProtocolError: there is no message section at `pos`.
     """
     try:
         if buf[pos] == 0:
@@ -93,17 +93,17 @@ def section_at(buf: bytes, pos: int) -> tuple[int, int, int]:
                 return code, start, skip_plain(buf, start, buf[start])
     except MALFORMED as exc:
         raise decode_error("the message is cut short") from exc
-    raise decode_error("no message section")
+    raise decode_error("not a message section")
 
 
 def raw_entries(section: bytes) -> dict[Any, bytes]:
-    """The entries of a map section: each key, with the bytes of key and value together."""
+    """Return the entries of a map section: the encoded key and value, by key."""
     _, start, end = section_at(section, 0)
     return raw_map_entries(section, start, end)
 
 
 def raw_map_entries(buf: bytes, start: int, end: int) -> dict[Any, bytes]:
-    """The entries of the map at `start`: each key, with the bytes of key and value together."""
+    """Return the entries of the map at `start`: the encoded key and value, by key."""
     try:
         kind = buf[start]
         if kind == 0xC1:
@@ -111,7 +111,7 @@ def raw_map_entries(buf: bytes, start: int, end: int) -> dict[Any, bytes]:
         elif kind == 0xD1:
             count, pos = _u32(buf, start + 5)[0], start + 9
         else:
-            raise decode_error("a message section is no map")
+            raise decode_error("a message section is not a map")
         entries = {}
         for _ in range(count // 2):
             key, after = decode(buf, pos)

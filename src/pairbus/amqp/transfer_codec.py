@@ -140,7 +140,7 @@ def read_transfer(buf: bytes, pos: int) -> TransferFields:
         elif code != 0x42:
             more, pos = _rare_flag(code, buf, pos, "more")
     if pos < end:
-        # In nearly every transfer the rest is null or false, which is skipped by comparison.
+        # Nearly always all remaining fields are null or false: one comparison skips them.
         rest = buf[pos:end]
         if rest not in _PLAIN_RESTS or left < 6:
             if left > 6:

@@ -80,7 +80,7 @@ class Int(_Sized):
 
 
 class Long(_Sized):
-    """-(2**63) to 2**63 - 1; a plain `int` is a long too, and what decoding gives."""
+    """-(2**63) to 2**63 - 1; a plain `int` is a long too, and decoding returns one."""
 
     __slots__ = ()
     LOW, HIGH = -0x8000000000000000, 0x7FFFFFFFFFFFFFFF
@@ -126,7 +126,7 @@ class Symbol(str):
 
 
 class _Decimal(bytes):
-    """An IEEE 754 decimal as its bytes: carried, compared and written, never computed with."""
+    """An IEEE 754 decimal as its bytes: it is stored and compared, but there is no arithmetic."""
 
     __slots__ = ()
     WIDTH: ClassVar[int]
@@ -220,29 +220,29 @@ class Array:
 
 
 class Uuids(Array):
-    """An array of uuid that stays bytes: a request settles a thousand of these."""
+    """An array of uuid kept as bytes, because a request may settle a thousand of them."""
 
     __slots__ = ("raw",)
 
     def __init__(self, raw: bytes) -> None:
-        """Take the elements one after the other, 16 bytes each in the order of the wire."""
+        """Set up from the concatenated elements, 16 bytes each in network byte order."""
         self.raw = raw
         self.code = 0x98
         self.descriptors = ()
 
     @classmethod
     def from_little_endian(cls, tokens: Iterable[bytes]) -> Uuids:
-        """The array of what `UUID.bytes_le` gives for each: a lock token's delivery tag."""
+        """Return the array of lock tokens in the byte order of `UUID.bytes_le` (delivery tags)."""
         return cls(_swapped(b"".join(tokens)))
 
     def little_endian(self) -> list[bytes]:
-        """What `UUID.bytes_le` would give for each."""
+        """Return each element in the byte order of `UUID.bytes_le`."""
         raw = _swapped(self.raw)
         return [raw[i : i + 16] for i in range(0, len(raw), 16)]
 
     @property
     def items(self) -> tuple[Any, ...]:  # type: ignore[override]
-        """The elements, made when they are asked for."""
+        """The elements, created on each access."""
         raw = self.raw
         return tuple([uuid.UUID(bytes=raw[i : i + 16]) for i in range(0, len(raw), 16)])
 
@@ -251,7 +251,7 @@ class Uuids(Array):
 
 
 def _swapped(raw: bytes) -> bytes:
-    """GUIDs in a row, from little-endian to the wire's order, or back."""
+    """Convert concatenated UUIDs from little-endian to network byte order, or back."""
     if len(raw) % 16:
         raise ValueError("a uuid has 16 bytes")
     swapped = bytearray(raw)
@@ -261,10 +261,9 @@ def _swapped(raw: bytes) -> bytes:
 
 
 class Pairs(list[tuple[Any, Any]]):
-    """A map that a Python dict cannot hold: keys that are lists or maps, or equal in Python only.
+    """A map that a Python dict cannot hold: keys that are lists or maps, or equal only in Python.
 
-    Decoding gives a `dict` wherever a dict is faithful, and this where it is not; both encode to
-    a map.
+    Decoding returns a `dict` if it can represent the map, otherwise this. Both encode to a map.
     """
 
     __slots__ = ()
