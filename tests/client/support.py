@@ -7,7 +7,7 @@ from pairbus.amqp.connection import Connection, Role
 from pairbus.amqp.errors import ProtocolError
 from pairbus.amqp.events import Attached, Begun, Delivery, Opened
 from pairbus.amqp.message import Message, Properties
-from pairbus.amqp.performatives import ACCEPTED
+from pairbus.amqp.performatives import ACCEPTED, Error
 from pairbus.amqp.types import Int
 from pairbus.client import SasKey
 
@@ -28,6 +28,11 @@ def is_entity(event):
     return isinstance(event, Delivery) and event.link.target.address != "$cbs"
 
 
+def _entity(link):
+    address = link.source.address if link.is_sender else link.target.address
+    return address.rpartition("/")[2]
+
+
 class Peer:
     """A server on a real socket: the engine, in a thread; `act` sees every event."""
 
@@ -38,6 +43,8 @@ class Peer:
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.port = self.listener.getsockname()[1]
         self.socket = None
+        self.links = []  # in the order of their attaching
+        self.lock = threading.Lock()
         self.thread = threading.Thread(target=self.serve, daemon=True)
 
     def __enter__(self):
@@ -81,12 +88,23 @@ class Peer:
         replies = {}
         try:
             while data := self.socket.recv(65536):
-                for event in engine.receive_data(data):
-                    self.answer(engine, event, replies)
-                    self.act(self, event)
-                self.socket.sendall(engine.data_to_send())
+                with self.lock:
+                    for event in engine.receive_data(data):
+                        self.answer(engine, event, replies)
+                        self.act(self, event)
+                    self.socket.sendall(engine.data_to_send())
         except (OSError, ProtocolError):
             pass
+
+    def links_to(self, address):
+        """The links that were attached to this entity, oldest first."""
+        return [one for one in self.links if _entity(one) == address]
+
+    def detach(self, address, condition, description=None):
+        """Detach the newest link to an entity, unasked."""
+        with self.lock:
+            self.engine.detach(self.links_to(address)[-1], Error(condition, description))
+            self.socket.sendall(self.engine.data_to_send())
 
     def answer(self, engine, event, replies):
         match event:
@@ -96,6 +114,7 @@ class Peer:
                 engine.begin(session)
             case Attached(link):
                 engine.attach_reply(link)
+                self.links.append(link)
                 if link.is_sender:
                     replies[link.source.address] = link
                 else:

@@ -202,6 +202,19 @@ async def test_failing_key_is_asked_again_later_while_the_old_token_holds():
         assert key.count == 3
 
 
+async def test_renewal_goes_over_a_new_link_if_the_service_detached_the_old_one():
+    key = Key()
+    async with Peer() as peer, connect(peer, key) as client:
+        receiver = await client.receiver("q")
+        peer.detach("$cbs", "amqp:link:detach-forced")
+        for ahead, count in ((95, 2), (180, 3)):
+            Shifted.ahead = ahead
+            with pytest.raises(OperationTimeoutError):
+                await receiver.receive_now(1, timeout=0.1)
+            assert key.count == count
+        assert len(peer.links_to("$cbs")) == 4  # a pair, and another
+
+
 async def test_renewal_that_was_refused_is_tried_again_by_the_next_link():
     async with Peer() as peer, connect(peer, Key()) as client:
         receiver = await client.receiver("q")

@@ -14,12 +14,18 @@ from pairbus.amqp.types import Timestamp
 from pairbus.client._async.multiplexer import NEVER
 from pairbus.client._async.requests import Pending, RequestLinks
 from pairbus.client.auth import AAD_SCOPE, Signer, Token, TokenCredential
-from pairbus.client.errors import AuthenticationError, ClientError, OperationTimeoutError
+from pairbus.client.errors import (
+    AuthenticationError,
+    ClientError,
+    LinkDetachedError,
+    OperationTimeoutError,
+)
 
 if TYPE_CHECKING:
     from pairbus.client._async.connection import BulkConnection
 
 _RENEW_AT = 0.9  # renew when this share of a token's life is over
+_RETRY_LINK = 1.0  # seconds until a token is put again after its link was detached
 _RETRY = 30.0  # seconds until a credential that failed is asked again
 
 
@@ -74,6 +80,7 @@ class TokenKeeper:
             AuthenticationError: the peer refused it.
             OperationTimeoutError: the peer or the credential did not answer in time.
         """
+        self._mux.poll()  # the service detaches idle links, `$cbs` too
         key = entity.lower()
         grant = self._grants.get(key)
         if grant is None:
@@ -91,10 +98,11 @@ class TokenKeeper:
             grant.is_put = False
             raise OperationTimeoutError(f"authorizing for {entity}")
         self._conclude(grant)
-        if grant.error is not None:
+        error = grant.error or pending.error
+        if error is not None:
             if self._grants.get(key) is grant:
                 del self._grants[key]
-            raise grant.error
+            raise error
 
     def forget(self, entity: str) -> None:
         """The peer says that the token is no longer valid."""
@@ -161,6 +169,9 @@ class TokenKeeper:
         if pending is None or not pending.is_done:
             return
         grant.pending = None
+        if isinstance(pending.error, LinkDetachedError):  # no answer: the old token still holds
+            grant.renew_at = self._runtime.monotonic() + _RETRY_LINK
+            return
         grant.error = pending.error
         if pending.message is None:
             return
