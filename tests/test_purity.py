@@ -18,9 +18,14 @@ PURE = [
     "pricing.py",
     "reports/estimate.py",
     "syphon/backoff.py",
+    "syphon/batches.py",
     "syphon/held.py",
     "syphon/limits.py",
+    "syphon/planner.py",
     "syphon/progress.py",
+    "syphon/records.py",
+    "syphon/refusals.py",
+    "syphon/settlement.py",
 ]
 FORBIDDEN = {
     "asyncio", "socket", "threading", "time", "random", "logging", "sqlite3", "azure", "pyspark",

@@ -9,9 +9,9 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "src"))
 
 from pairbus.spark.options import OPTIONS  # noqa: E402
-from pairbus.spark.restore import VERDICTS  # noqa: E402
-from pairbus.spark.schema import ALIASES, COLUMNS  # noqa: E402
-from pairbus.syphon.backoff import REASONS  # noqa: E402 - src comes first
+from pairbus.syphon.columns import ALIASES, COLUMNS  # noqa: E402
+from pairbus.syphon.refusals import REASONS  # noqa: E402 - src comes first
+from pairbus.syphon.verdicts import VERDICTS  # noqa: E402
 
 INTRO = """\
 # Spark connector

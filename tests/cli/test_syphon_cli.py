@@ -15,7 +15,7 @@ from rich.console import Console
 from pairbus import broker
 from pairbus.cli import syphon_bar
 from pairbus.cli.syphon import group
-from pairbus.syphon.control_files import StateDir
+from pairbus.syphon.state import StateDirectory
 
 STATUS = {
     "kind": "syphon", "version": 1, "id": "syphon-1", "host": socket.gethostname(),
@@ -31,7 +31,7 @@ STATUS = {
 
 @pytest.fixture
 def state(tmp_path):
-    return StateDir(tmp_path).create()
+    return StateDirectory(tmp_path).create()
 
 
 def run(state, *arguments):
@@ -73,7 +73,7 @@ def test_a_syphon_whose_process_is_gone_is_not_called_running(state):
 
 
 def test_a_place_without_a_syphon_is_one_clear_line(tmp_path):
-    missing = StateDir(tmp_path / "nowhere")
+    missing = StateDirectory(tmp_path / "nowhere")
     result = run(missing, "status")
     assert result.exit_code == 3
     assert "there is no syphon at" in result.output

@@ -11,7 +11,8 @@ from pairbus.dashboard.guard import Guard
 from pairbus.ledger.writer import LedgerWriter
 from pairbus.monitoring.endpoints import Pair
 from pairbus.monitoring.monitor import PairMonitor
-from pairbus.syphon.control_files import Control, StateDir
+from pairbus.syphon.records import Control
+from pairbus.syphon.state import StateDirectory
 
 from .conftest import entity
 
@@ -129,7 +130,7 @@ async def test_pause_writes_the_control_file_and_keeps_the_limits(page, scene):
     answer = await client.post("/syphons/s1/pause", headers={"authorization": "Bearer open-sesame"})
     assert answer.json() == {"syphon": "s1", "paused": True}
     expected = Control(paused=True, max_messages_per_second=50)
-    assert StateDir(scene.checkpoint).control() == expected
+    assert StateDirectory(scene.checkpoint).control() == expected
 
 
 async def test_page_may_act_with_its_csrf_token_and_its_own_origin(page, scene):
@@ -142,7 +143,7 @@ async def test_page_may_act_with_its_csrf_token_and_its_own_origin(page, scene):
     )
     assert answer.status_code == 200
     assert (scene.checkpoint / "controls" / "paused.json").exists()
-    assert not StateDir(scene.checkpoint).control().paused
+    assert not StateDirectory(scene.checkpoint).control().paused
 
 
 @pytest.mark.parametrize(

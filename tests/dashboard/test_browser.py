@@ -6,7 +6,7 @@ import pytest
 
 from pairbus.dashboard.serve import serving
 from pairbus.monitoring.endpoints import Pair
-from pairbus.syphon.control_files import StateDir
+from pairbus.syphon.state import StateDirectory
 
 from .conftest import ago, entity
 
@@ -79,14 +79,14 @@ def test_pause_and_resume_work_from_the_keyboard(live, scene, tab):
     tab.keyboard.press("p")
     tab.keyboard.press("Enter")
     tab.wait_for_selector("#toast:has-text('Paused')")
-    assert StateDir(scene.checkpoint).control().paused
+    assert StateDirectory(scene.checkpoint).control().paused
     scene.syphon(state="paused")
     tab.wait_for_selector("button:has-text('Resume')")
     # The focus stays on the button while it changes: Enter presses it again.
     assert tab.evaluate("document.activeElement.textContent") == "Resume"
     tab.keyboard.press("Enter")
     tab.wait_for_selector("#toast:has-text('Resumed')")
-    assert not StateDir(scene.checkpoint).control().paused
+    assert not StateDirectory(scene.checkpoint).control().paused
 
 
 def test_without_the_token_the_button_is_off(live, scene, tab):

@@ -6,8 +6,17 @@ import pytest
 
 from pairbus import broker
 from pairbus.client.connection import LeanConnection
-from pairbus.spark.options import Target
-from pairbus.syphon.wire import BacklogSide
+from pairbus.runtime import ThreadRuntime
+from pairbus.syphon._sync.backlog import BacklogQueues
+from pairbus.syphon._sync.connections import ConnectionPool, NamespaceConnections
+from pairbus.syphon.target import Target
+
+
+def backlog_of(connection_string, **options):
+    connections = NamespaceConnections(
+        ConnectionPool(ThreadRuntime()), Target(connection_string), "test"
+    )
+    return BacklogQueues(ThreadRuntime(), connections, **options)
 
 
 @pytest.fixture
@@ -21,7 +30,7 @@ def secondary():
 
 
 def test_a_queue_is_empty_when_it_holds_no_message_or_does_not_exist(secondary):
-    backlog = BacklogSide(Target(secondary.connection_string))
+    backlog = backlog_of(secondary.connection_string)
     assert backlog.is_empty("full") is False
     assert backlog.is_empty("empty") is True
     assert backlog.is_empty("no-such-queue") is True
@@ -35,6 +44,6 @@ def test_whether_a_queue_of_an_unreachable_secondary_is_empty_is_unknown():
         f"Endpoint=sb://127.0.0.1:{port};SharedAccessKeyName=a;SharedAccessKey=b;"
         "UseDevelopmentEmulator=true"
     )
-    backlog = BacklogSide(Target(nobody), patience=0.2)
+    backlog = backlog_of(nobody, patience=0.2)
     assert backlog.is_empty("full") is None
     assert backlog.renew("full", [bytes(16)]) == {}

@@ -6,27 +6,28 @@ import threading
 import pytest
 
 from pairbus.monitoring.sources import control_syphon
-from pairbus.syphon.control_files import Control, StateDir
+from pairbus.syphon.records import Control
+from pairbus.syphon.state import StateDirectory
 
 
 def test_controls_have_defaults_and_survive_a_restart(tmp_path):
-    assert StateDir(tmp_path).control() == Control()
-    StateDir(tmp_path / "new").change_controls(paused=True, max_messages_per_second=10)
-    StateDir(tmp_path / "new").change_controls(max_messages_per_second=None)
-    assert StateDir(tmp_path / "new").control() == Control(paused=True)
+    assert StateDirectory(tmp_path).control() == Control()
+    StateDirectory(tmp_path / "new").change_controls(paused=True, max_messages_per_second=10)
+    StateDirectory(tmp_path / "new").change_controls(max_messages_per_second=None)
+    assert StateDirectory(tmp_path / "new").control() == Control(paused=True)
 
 
 def test_an_unknown_control_is_refused(tmp_path):
     with pytest.raises(TypeError, match="speed"):
-        StateDir(tmp_path).change_controls(speed=3)
+        StateDirectory(tmp_path).change_controls(speed=3)
 
 
 def test_the_control_file_of_an_earlier_version_is_read(tmp_path):
     old = {"paused": True, "max_messages_per_second": 50, "max_bytes_per_second": None}
     (tmp_path / "control.json").write_text(json.dumps(old))
-    assert StateDir(tmp_path).control() == Control(paused=True, max_messages_per_second=50)
-    StateDir(tmp_path).change_controls(paused=False)
-    assert StateDir(tmp_path).control() == Control(max_messages_per_second=50)
+    assert StateDirectory(tmp_path).control() == Control(paused=True, max_messages_per_second=50)
+    StateDirectory(tmp_path).change_controls(paused=False)
+    assert StateDirectory(tmp_path).control() == Control(max_messages_per_second=50)
 
 
 def test_a_pause_from_the_page_does_not_lose_a_limit_set_at_the_same_time(tmp_path):
@@ -43,8 +44,8 @@ def test_a_pause_from_the_page_does_not_lose_a_limit_set_at_the_same_time(tmp_pa
     page.start()
     try:
         for rate in range(1, 500):
-            StateDir(tmp_path).change_controls(max_messages_per_second=rate)
-            assert StateDir(tmp_path).control().max_messages_per_second == rate
+            StateDirectory(tmp_path).change_controls(max_messages_per_second=rate)
+            assert StateDirectory(tmp_path).control().max_messages_per_second == rate
     finally:
         ended.set()
         page.join()

@@ -4,29 +4,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairbus.syphon.backoff import REASONS, Backoff, Fault, LockBudget, halves, judge, plan
-from pairbus.syphon.held import EVERYTHING, Held, WaitingRoom
+from pairbus.syphon.backoff import Backoff, LockBudget
+from pairbus.syphon.batches import cut_batches, split_batch
+from pairbus.syphon.held import EVERYTHING, HeldMessages
 from pairbus.syphon.limits import Bucket, share
 from pairbus.syphon.progress import Progress, Remaining, state_of
+from pairbus.syphon.records import HeldMessage
+from pairbus.syphon.refusals import REASONS, Cause, judge
 
 
 @pytest.mark.parametrize(
-    ("condition", "fault"),
+    ("condition", "cause"),
     [
-        ("amqp:link:message-size-exceeded", Fault.MESSAGE),
-        ("com.microsoft:argument-error", Fault.MESSAGE),
-        ("amqp:not-found", Fault.GONE),
-        ("com.microsoft:entity-disabled", Fault.DESTINATION),
-        ("amqp:resource-limit-exceeded", Fault.DESTINATION),
-        ("com.microsoft:server-busy", Fault.PRIMARY),
-        ("amqp:connection:forced", Fault.PRIMARY),
-        ("com.example:never-heard-of", Fault.DESTINATION),
+        ("amqp:link:message-size-exceeded", Cause.MESSAGE),
+        ("com.microsoft:argument-error", Cause.MESSAGE),
+        ("amqp:not-found", Cause.MISSING),
+        ("com.microsoft:entity-disabled", Cause.DESTINATION),
+        ("amqp:resource-limit-exceeded", Cause.DESTINATION),
+        ("com.microsoft:server-busy", Cause.PRIMARY),
+        ("amqp:connection:forced", Cause.PRIMARY),
+        ("com.example:never-heard-of", Cause.DESTINATION),
     ],
 )
-def test_a_refusal_is_the_fault_of(condition, fault):
+def test_a_refusal_is_the_cause_of(condition, cause):
     judgement = judge(condition)
-    assert judgement.fault is fault
-    assert bool(judgement.reason) == (fault in (Fault.MESSAGE, Fault.GONE))
+    assert judgement.cause is cause
+    assert bool(judgement.reason) == (cause in (Cause.MESSAGE, Cause.MISSING))
     assert not judgement.reason or judgement.reason in REASONS
 
 
@@ -53,7 +56,7 @@ def test_nothing_is_sent_when_a_third_of_the_lock_is_left():
     st.integers(1, 50),
 )
 def test_a_plan_keeps_the_order_and_the_limits(sizes, max_bytes, max_messages):
-    batches = plan(sizes, max_bytes=max_bytes, max_messages=max_messages)
+    batches = cut_batches(sizes, max_bytes=max_bytes, max_messages=max_messages)
     assert [i for batch in batches for i in batch] == list(range(len(sizes)))
     for batch in batches:
         assert len(batch) <= max_messages
@@ -68,7 +71,7 @@ def test_splitting_finds_every_offender_alone(length, offset):
         if len(batch) == 1:
             alone.append(batch.start)
             continue
-        first, second = halves(batch)
+        first, second = split_batch(batch)
         assert first
         assert second
         pending += [second, first]
@@ -150,12 +153,12 @@ def test_what_is_left_is_told_between_two_counts_too():
         ({"remaining": 5, "now": 100.0}, "stalled"),
         ({"remaining": 5, "now": 100.0, "last_progress": 99.0}, "running"),
         ({"waiting": 3, "now": 100.0}, "stalled"),
-        ({"remaining": 5, "doubtful": 1}, "running"),
+        ({"remaining": 5, "uncertain": 1}, "running"),
         ({"problem": "ledger"}, "stalled"),
-        ({"begun": False}, "starting"),
-        ({"begun": False, "remaining": 5, "now": 200.0}, "starting"),
-        ({"begun": False, "remaining": 5, "now": 400.0}, "stalled"),
-        ({"begun": False, "problem": "ledger"}, "stalled"),
+        ({"is_started": False}, "starting"),
+        ({"is_started": False, "remaining": 5, "now": 200.0}, "starting"),
+        ({"is_started": False, "remaining": 5, "now": 400.0}, "stalled"),
+        ({"is_started": False, "problem": "ledger"}, "stalled"),
         ({"problem": "ledger", "paused": True}, "paused"),
         ({"paused": True, "stopped": True}, "stopped"),
     ],
@@ -172,9 +175,9 @@ def test_the_state_is_told_by_progress(changes, word):
 def test_a_standstill_names_the_locks_that_are_waited_for():
     state = state_of(
         100.0, stopped=False, paused=False, problem=None, remaining=5, waiting=0, active=False,
-        since=0.0, last_progress=50.0, doubtful=2,
+        since=0.0, last_progress=50.0, uncertain=2,
     )  # fmt: skip
-    assert state.stalled == "2 backlog queues wait for locks of a lost reader to end"
+    assert state.stalled == "2 backlog queues wait for locks of a lost reader to expire"
 
 
 @pytest.mark.parametrize(
@@ -190,73 +193,73 @@ def test_a_slow_start_is_not_told_as_a_standstill(last_progress, reason):
 
 
 def held(number, destination="orders", queue="b/0"):
-    return Held(queue, f"t{number}", number, destination, 60.0)
+    return HeldMessage(queue, f"t{number}", number, destination, 60.0)
 
 
 def test_a_destination_that_waits_is_probed_by_its_oldest_message():
-    room = WaitingRoom(destination=Backoff(first=10))
-    room.failed("orders", "com.microsoft:entity-disabled", 0)
+    room = HeldMessages(destination=Backoff(first=10))
+    room.fail("orders", "com.microsoft:entity-disabled", 0)
     room.hold([held(3), held(1), held(2)], 0)
     assert room.due(9) == []
-    assert room.blocked() == {"orders": None}
+    assert room.blocked().blocked == {"orders": None}
     assert [h.sequence for h in room.due(10)] == [1]
-    assert room.blocked() == {"orders": ("b/0", 1)}
+    assert room.blocked().blocked == {"orders": ("b/0", 1)}
     assert room.due(11) == []  # one probe at a time
 
 
 def test_a_probe_that_fails_doubles_the_wait_and_one_that_succeeds_frees_all():
-    room = WaitingRoom(destination=Backoff(first=10))
-    room.failed("orders", "com.microsoft:entity-disabled", 0)
+    room = HeldMessages(destination=Backoff(first=10))
+    room.fail("orders", "com.microsoft:entity-disabled", 0)
     room.hold([held(n) for n in (1, 2, 3)], 0)
     (probe,) = room.due(10)
-    room.failed("orders", "com.microsoft:entity-disabled", 11)
+    room.fail("orders", "com.microsoft:entity-disabled", 11)
     room.hold([probe], 11)
     assert room.due(30) == []
     assert [h.sequence for h in room.due(31)] == [1]
-    assert [h.sequence for h in room.delivered(["orders"])] == [3, 2]
-    assert not room.blocked()
+    assert [h.sequence for h in room.accept(["orders"])] == [3, 2]
+    assert not room.blocked().blocked
     assert len(room) == 0
 
 
 def test_the_same_failure_told_by_several_tasks_counts_once():
-    room = WaitingRoom(destination=Backoff(first=10))
-    room.failed("orders", "amqp:internal-error", 0)
-    room.failed("orders", "amqp:internal-error", 1)
+    room = HeldMessages(destination=Backoff(first=10))
+    room.fail("orders", "amqp:internal-error", 0)
+    room.fail("orders", "amqp:internal-error", 1)
     room.hold([held(1)], 1)
     assert len(room.due(10)) == 1
 
 
 def test_a_probe_that_nobody_heard_of_is_tried_again():
-    room = WaitingRoom(destination=Backoff(first=10), probe_patience=60)
-    room.failed("orders", "x", 0)
+    room = HeldMessages(destination=Backoff(first=10), probe_patience=60)
+    room.fail("orders", "x", 0)
     room.hold([held(1), held(2)], 0)
     assert [h.sequence for h in room.due(10)] == [1]
     assert [h.sequence for h in room.due(71)] == [2]
     assert room.due(140) == []
-    assert not room.blocked()
+    assert not room.blocked().blocked
 
 
 def test_the_whole_primary_waits_at_least_ten_seconds_when_it_is_busy():
-    room = WaitingRoom(primary=Backoff(first=2))
-    room.failed(EVERYTHING, "com.microsoft:server-busy", 100)
+    room = HeldMessages(primary=Backoff(first=2))
+    room.fail(EVERYTHING, "com.microsoft:server-busy", 100)
     room.hold([held(1, EVERYTHING), held(2, EVERYTHING)], 100)
     assert room.paused_until() == 110
     assert room.due(109) == []
     assert [h.sequence for h in room.due(110)] == [2, 1]
-    assert not room.blocked()
-    room.succeeded(111)
+    assert not room.blocked().blocked
+    room.succeed(111)
     assert room.paused_until() == 0
 
 
 def test_locks_are_renewed_at_half_time_and_forgotten_when_lost():
-    room = WaitingRoom()
-    room.failed("orders", "x", 0)
+    room = HeldMessages()
+    room.fail("orders", "x", 0)
     room.hold([held(1), held(2, queue="b/1")], 0)
     assert room.renewals(29, lock=60) == {}
     assert room.renewals(31, lock=60) == {"b/0": ["t1"], "b/1": ["t2"]}
     room.renewed(["t1"], 91)
     assert room.renewals(31, lock=60) == {"b/1": ["t2"]}
     room.lost(["t2"])
-    assert [h.token for h in room.everything()] == ["t1"]
+    assert [h.token for h in room.messages()] == ["t1"]
     assert room.count("orders") == 1
     assert room.reasons() == {"orders": "x"}

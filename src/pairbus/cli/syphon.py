@@ -21,7 +21,7 @@ from pairbus.monitoring.formatting import duration, money
 
 if TYPE_CHECKING:
     from pairbus.options import SyphonOptions
-    from pairbus.syphon.control_files import StateDir
+    from pairbus.syphon.state import StateDirectory
 
 checkpoint_option = click.option(
     "--checkpoint", metavar="FOLDER", help="Where the syphon keeps its checkpoint and controls."
@@ -242,18 +242,18 @@ def _dry_run(options: "SyphonOptions", settings: dict[str, Any]) -> int:
 # ------------------------------------------------------------------ status and controls
 
 
-def _state(pair: Pair, checkpoint: str | None) -> "StateDir":
-    from pairbus.syphon.control_files import StateDir
+def _state(pair: Pair, checkpoint: str | None) -> "StateDirectory":
+    from pairbus.syphon.state import StateDirectory
 
     place = checkpoint or pair.checkpoint
     if not place:
-        from pairbus.spark.setup import default_checkpoint
+        from pairbus.syphon.setup import default_checkpoint
 
         place = default_checkpoint(pair.primary_namespace, pair.require_secondary().host)
     path = Path(place).expanduser()
     if not path.is_dir():
         fail(f"there is no syphon at {path}", "--checkpoint FOLDER, as `syphon run` said it")
-    return StateDir(path)
+    return StateDirectory(path)
 
 
 def _is_alive(status: dict[str, Any]) -> bool:

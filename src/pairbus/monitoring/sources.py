@@ -16,7 +16,7 @@ from pairbus.ledger.store import Store
 from pairbus.monitoring.endpoints import Endpoint
 from pairbus.monitoring.formatting import one_line
 from pairbus.names import backlog_prefix
-from pairbus.syphon.control_files import StateDir
+from pairbus.syphon.state import StateDirectory
 
 Row = dict[str, Any]
 
@@ -178,7 +178,7 @@ def control_syphon(status: Mapping[str, Any], *, paused: bool) -> None:
     folder = Path(str(status.get("checkpoint") or ""))
     if not folder.is_absolute() or not folder.is_dir():
         raise FileNotFoundError(f"the checkpoint of syphon {status.get('id')} is not on this host")
-    StateDir(folder).change_controls(paused=paused)
+    StateDirectory(folder).change_controls(paused=paused)
 
 
 def guarded(read: Callable[[], Any]) -> tuple[Any, str | None]:

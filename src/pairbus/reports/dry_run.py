@@ -10,8 +10,13 @@ from typing import TYPE_CHECKING, Any
 from pairbus.options import SyphonOptions
 from pairbus.pricing import PriceList, Rules
 from pairbus.reports.cost_job import billable_column
-from pairbus.spark.restore import DELIVER, restore
-from pairbus.spark.setup import Setup
+from pairbus.spark.query import open_session, prepare_session
+from pairbus.spark.query_options import load_transform, peek_options
+from pairbus.spark.restore import restore
+from pairbus.spark.syphon import check_namespaces
+from pairbus.syphon.queue_counter import QueueCounter
+from pairbus.syphon.setup import Setup
+from pairbus.syphon.verdicts import DELIVER
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,29 +45,24 @@ def dry_run(
     from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
 
     from pairbus.reports.prices import load_prices
-    from pairbus.spark.syphon import open_session, prepare_session
-    from pairbus.syphon.control_files import StateDir
-    from pairbus.syphon.monitor import Monitor
 
     rules = rules or Rules()
     prices = prices or load_prices()
     tier = prices.tier(rules.tier)
     setup = Setup.of(options)
-    Monitor(setup, StateDir(setup.checkpoint)).check()
+    transform = load_transform(setup)
+    counter = QueueCounter(setup)
+    check_namespaces(setup, counter)
+    counter.close()
     own = spark is None
     session = spark or open_session(options.master)
     try:
         rows = (
-            prepare_session(session)
-            .read.format("servicebus")
-            .options(**setup.peek_options())
-            .load()
+            prepare_session(session).read.format("servicebus").options(**peek_options(setup)).load()
         )
-        messages = restore(
-            rows, ttl_policy=setup.ttl_policy, keep_original=setup.transform is not None
-        )
-        if setup.transform is not None:
-            messages = setup.transform(messages)
+        messages = restore(rows, ttl_policy=setup.ttl_policy, keep_original=transform is not None)
+        if transform is not None:
+            messages = transform(messages)
         counted = (
             messages.groupBy("destination", "verdict", "reason")
             .agg(

@@ -5,19 +5,14 @@ Spark hands options over as strings, with names in any case. Nothing here import
 
 # ruff: noqa: E501  (the table of options reads best with its texts unbroken)
 
-import importlib
-import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
+from pairbus.syphon.target import OptionError, Target
+
 __all__ = ["OPTIONS", "ConnectorOptions", "Option", "OptionError", "Target", "parse"]
-
-
-class OptionError(ValueError):
-    """An option is missing or wrong; the message names it, and never shows a secret."""
 
 
 def _boolean(text: str) -> bool:
@@ -145,51 +140,6 @@ OPTIONS = (
 
 _BY_NAME = {option.name.lower(): option for option in OPTIONS}
 _SECRET = re.compile(r"sharedaccess(key|signature)=", re.IGNORECASE)
-
-
-@dataclass(frozen=True, repr=False)
-class Target:
-    """A namespace and how to get in. Its repr shows no secret."""
-
-    reference: str = ""
-    host: str = ""
-    credential: str = ""
-    ca_file: str = ""
-
-    def connection_string(self) -> str | None:
-        """The connection string, looked up now; None where a token credential is used."""
-        return _resolve(self.reference) if self.reference else None
-
-    def token_credential(self) -> Any:
-        """Call the credential factory."""
-        module, _, name = self.credential.partition(":")
-        try:
-            return getattr(importlib.import_module(module), name)()
-        except (ImportError, AttributeError, ValueError) as exc:
-            raise OptionError(
-                f"credential: {self.credential!r} is not an importable module:function ({exc})"
-            ) from None
-
-    def __repr__(self) -> str:
-        if not self.reference:
-            return f"<Target {self.host}>"
-        shown = self.reference if self.reference.startswith(("env:", "file:")) else "***"
-        return f"<Target {shown}>"
-
-
-def _resolve(reference: str) -> str:
-    kind, _, rest = reference.partition(":")
-    if kind == "env":
-        value = os.environ.get(rest, "")
-        if not value:
-            raise OptionError(f"connectionString: the environment variable {rest} is not set")
-        return value.strip()
-    if kind == "file":
-        try:
-            return Path(rest.removeprefix("//")).read_text().strip()
-        except OSError as exc:
-            raise OptionError(f"connectionString: {rest}: {exc.strerror}") from None
-    return reference
 
 
 @dataclass(frozen=True)

@@ -1,30 +1,19 @@
 """Restore: a pure DataFrame function from backlog rows to messages for their destinations.
 
-In: what the source reads with `aliases=true`. Out: the same rows with the originals back in their
-columns, and a verdict: `deliver`, or `dead-letter` with reason and description. Nothing here talks
-to anything; a transform of the user comes after it and may change any of these columns.
+The input is what the source reads with `aliases=true`. The output is the same rows with the
+original values back in their columns, and a verdict: `deliver`, or `dead-letter` with reason and
+description. The user's transform comes after it and may change any of these columns.
 """
 
 from typing import TYPE_CHECKING
 
 from pairbus.envelope.fields import EXPIRED, MAX_EXPIRY, NO_DESTINATION, PATH, WRONG_ALIAS_TYPE
+from pairbus.syphon.verdicts import DEAD_LETTER, DELIVER, ORIGINAL
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["DEAD_LETTER", "DELIVER", "ORIGINAL", "VERDICTS", "restore"]
-
-DELIVER = "deliver"
-DEAD_LETTER = "dead-letter"
-#: The column that keeps the destination that the sender meant, whatever a transform makes of it.
-ORIGINAL = "originalDestination"
-#: What a row's `verdict` may say, and what the sink does.
-VERDICTS = {
-    DELIVER: "send it to `destination`; complete it when that confirmed it",
-    DEAD_LETTER: "to the backlog queue's dead-letter queue, with `reason` and `description`",
-    "complete": "settle it without sending it: it is gone, and the ledger says so with `reason`",
-    "abandon": "give it back to the backlog queue at once",
-}
+__all__ = ["restore"]
 
 
 def restore(

@@ -1,12 +1,12 @@
 """The sink of `format("servicebus")`: rows to queues and topics, in batches and in streams.
 
-What a task does is in `deliver`; here are Spark's classes around it, and the rows of users who have
-no encoded message but columns.
+`pairbus.syphon` delivers; here are Spark's classes around it. Rows without an encoded message are
+encoded from their columns.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
@@ -15,19 +15,20 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from pairbus.spark.options import ConnectorOptions, OptionError
+from pairbus.spark.encode import with_messages
+from pairbus.spark.executor import open_deliverer
+from pairbus.spark.options import ConnectorOptions
+from pairbus.syphon.target import OptionError
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from pairbus.syphon.deliverer import Deliverer
 
 __all__ = ["BatchWriter", "StreamWriter"]
 
 
 @dataclass
 class Done(WriterCommitMessage):
-    """A task is done; what it did is in its reports and receipts."""
+    """A task has ended; its reports and receipts say what it did."""
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -54,10 +55,10 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return write(self._options, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Nothing is left to do: each task settled what it sent."""
+        """Do nothing: each task has settled what it sent."""
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Nothing can be undone: what a task sent is sent, and what it settled is settled."""
+        """Do nothing: a send or a settlement cannot be undone."""
 
 
 def _check(options: ConnectorOptions, schema: StructType) -> None:
@@ -79,53 +80,7 @@ def write(options: ConnectorOptions, batches: "Iterator[pa.RecordBatch]") -> Wri
     """Deliver the rows of one task."""
     deliverer = open_deliverer(options)
     for batch in batches:
-        if "message" not in batch.schema.names:
-            from pairbus.spark.encode import with_messages
-
-            batch = with_messages(batch)
-        deliverer.take(batch)
+        has_message = "message" in batch.schema.names
+        deliverer.deliver(batch if has_message else with_messages(batch))
     deliverer.finish()
     return Done()
-
-
-def open_deliverer(options: ConnectorOptions) -> "Deliverer":
-    """A deliverer on this process's connections."""
-    from pairbus.syphon.connections import settle_in
-    from pairbus.syphon.control_files import StateDir
-    from pairbus.syphon.deliverer import Deliverer
-    from pairbus.syphon.wire import Sends, Settles, namespace_of
-
-    settle_in()
-    location = options["stateLocation"]
-    state = StateDir(location) if location else None
-    waiting: dict[str, Any] = state.read("waiting.json") if state else {}
-    ledger, client = options["ledger"], options["clientId"]
-    receipts: Callable[[pa.Table], None] | None = None
-    probe: Callable[[], str | None] = lambda: None  # noqa: E731 - replaced where there is a ledger
-    if ledger:
-        from pairbus.ledger import receipts as ledger_receipts
-
-        def receipts(table: "pa.Table") -> None:
-            ledger_receipts.write_receipts(ledger, table, client_id=client)
-
-        def probe() -> str | None:
-            return ledger_receipts.probe(ledger)
-
-    return Deliverer(
-        sending=Sends(options.target, options["sendTimeout"]),
-        settling=Settles(options.settle_target) if options.settle_target else None,
-        receipts=receipts,
-        report=state.report if state else lambda _report: None,
-        destination=options.destination(),
-        blocked={
-            name: tuple(probe) if probe else None
-            for name, probe in waiting.get("blocked", {}).items()
-        },
-        max_bytes=options["maxBatchBytes"],
-        names=(
-            options["namespaceName"] or namespace_of(options.target),
-            options["settleNamespaceName"] or namespace_of(options.settle_target or options.target),
-        ),
-        probe=probe,
-        stopping=(lambda: state.stopping) if state else bool,
-    )

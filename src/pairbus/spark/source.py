@@ -1,6 +1,6 @@
 """`format("servicebus")`: the data source class, and its readers.
 
-The class only parses options and builds readers. What `read()` does is in `reading`.
+The class only parses options and builds readers; `pairbus.spark.tasks` reads.
 
 A queue cannot rewind. The offset of a stream that receives is therefore a counter of micro-batches,
 and `read()` means one more bounded receive; a stream that peeks has sequence numbers as offsets and
@@ -22,15 +22,16 @@ from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
 from pairbus.envelope.encoded import open_message
-from pairbus.spark.options import ConnectorOptions, OptionError, parse
-from pairbus.spark.reader import PeekPartition, ReceivePartition, columns_of, peek, receive
+from pairbus.spark.options import ConnectorOptions, parse
 from pairbus.spark.schema import spark_schema
+from pairbus.spark.tasks import PeekPartition, ReceivePartition, columns_of, peek, receive
 from pairbus.syphon.limits import Grant
+from pairbus.syphon.target import OptionError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pairbus.syphon.coordinator import Keeper
+    from pairbus.syphon._sync.coordinator import Coordinator
 
 __all__ = ["ServiceBusSource"]
 
@@ -45,9 +46,7 @@ class ServiceBusSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns that were asked for."""
-        options = parse(self.options, "read")
-        found: StructType = spark_schema(columns_of(options))
-        return found
+        return spark_schema(columns_of(parse(self.options, "read")))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A bounded read of what is there now."""
@@ -127,9 +126,9 @@ class PeekStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return end
 
     def _look(self, start: dict[str, int], most: int) -> dict[str, int]:
-        from pairbus.syphon.wire import Browser
+        from pairbus.spark.executor import open_browser
 
-        browser = Browser(self._options.target, "doorbell")
+        browser = open_browser(self._options, "doorbell")
         end = dict(start)
         for entity in self._options.entities():
             first, left = start.get(entity, 0), most
@@ -157,18 +156,18 @@ class PeekStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class ReceiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Receives; the offset counts micro-batches. The keeper says what each may read."""
+    """Receives; the offset counts micro-batches. The coordinator plans each."""
 
     def __init__(self, options: ConnectorOptions) -> None:
         self._options = options
-        self._keeper: Keeper | None = None
+        self._coordinator: Coordinator | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_options": self._options, "_keeper": None}
+        return {"_options": self._options, "_coordinator": None}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Read until each queue was found empty once, and listen at none."""
-        self._kept().empty_once()
+        self._running().empty_once()
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
         """Nothing was received yet."""
@@ -177,14 +176,14 @@ class ReceiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:  # noqa: N802
         """One more micro-batch if there is something to do now, else none."""
         epoch = int(start["epoch"])
-        return {"epoch": epoch + 1} if self._kept().plan(epoch) else {"epoch": epoch}
+        return {"epoch": epoch + 1} if self._running().plan(epoch) else {"epoch": epoch}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         """The queues that have something, shared among at most `maxPartitions` tasks."""
         epoch = int(end["epoch"])
         if epoch == int(start["epoch"]):
             return []  # Spark's very first batch, which it runs whether there is something or not
-        grants = self._kept().grants(epoch)
+        grants = self._running().grants(epoch)
         count = min(len(grants), self._options["maxPartitions"])
         return [ReceivePartition(epoch, tuple(grants[number::count])) for number in range(count)]
 
@@ -195,13 +194,13 @@ class ReceiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         """The process ends (Spark calls this only when it was killed itself)."""
-        if self._keeper is not None:
-            self._keeper.close()
+        if self._coordinator is not None:
+            self._coordinator.close()
 
-    def _kept(self) -> "Keeper":
-        if self._keeper is None:
-            from pairbus.syphon.coordinator_setup import open_keeper
+    def _running(self) -> "Coordinator":
+        if self._coordinator is None:
+            from pairbus.spark.driver import open_coordinator
 
-            self._keeper = open_keeper(self._options)
-            self._keeper.start()
-        return self._keeper
+            self._coordinator = open_coordinator(self._options)
+            self._coordinator.start()
+        return self._coordinator

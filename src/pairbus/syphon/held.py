@@ -1,33 +1,24 @@
-"""The waiting room: messages that are locked because their destination cannot take them now.
+"""Messages that stay locked because their destination cannot accept them now.
 
-They stay locked, so that the next read reaches what is behind them. While a destination waits,
-newer messages for it join the room, so that none overtakes. When its back-off has passed, the
-oldest message is given back to the queue as a probe; the next micro-batch receives it, and it alone
-may be sent. If it is taken, everything is given back, newest first, and the destination is open
+They stay locked so that the next read reaches the messages behind them. While a destination waits,
+newer messages for it are held too, so that none overtakes. When its back-off has passed, the oldest
+message is returned to the queue as a probe: the next micro-batch receives it, and it alone may be
+sent. If it is accepted, all held messages are returned, newest first, and the destination is open
 again; if not, the back-off doubles. The primary as a whole is the destination `*`, with one
-difference: nothing is read while it waits, and then everything is given back at once.
+difference: nothing is read while it waits, and then all its messages are returned together.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from pairbus.syphon.backoff import Backoff, judge
+from pairbus.syphon.backoff import Backoff
+from pairbus.syphon.records import BlockedRecord, HeldMessage, HeldRecord
+from pairbus.syphon.refusals import judge
 
-__all__ = ["EVERYTHING", "Held", "WaitingRoom"]
+__all__ = ["EVERYTHING", "HeldMessages"]
 
 #: The destination that stands for the primary as a whole.
 EVERYTHING = "*"
-
-
-@dataclass(frozen=True, slots=True)
-class Held:
-    """One message in the room."""
-
-    queue: str
-    token: str
-    sequence: int
-    destination: str
-    locked_until: float
 
 
 @dataclass(slots=True)
@@ -39,11 +30,11 @@ class _Destination:
     until: float
     probe: tuple[str, int] | None = None
     probed_at: float = 0.0
-    held: dict[str, Held] = field(default_factory=dict)
+    held: dict[str, HeldMessage] = field(default_factory=dict)
 
 
-class WaitingRoom:
-    """Who waits, for whom, and what to do about it. Time is an argument; nothing here acts."""
+class HeldMessages:
+    """The messages that are held, by destination. Time is an argument; nothing here acts."""
 
     def __init__(
         self,
@@ -55,117 +46,136 @@ class WaitingRoom:
         self._backoff = destination or Backoff()
         self._primary = primary or Backoff(first=2.0, most=60.0)
         self._patience = probe_patience
-        self._rooms: dict[str, _Destination] = {}
+        self._destinations: dict[str, _Destination] = {}
 
     def __len__(self) -> int:
-        return sum(len(room.held) for room in self._rooms.values())
+        return sum(len(one.held) for one in self._destinations.values())
 
     def count(self, destination: str) -> int:
-        """Messages that wait for this destination."""
-        room = self._rooms.get(destination)
-        return len(room.held) if room else 0
+        """Return how many messages are held for this destination."""
+        found = self._destinations.get(destination)
+        return len(found.held) if found else 0
 
-    def failed(self, destination: str, condition: str, now: float) -> None:
-        """A destination (or `*`) refused: back off, longer each time in a row."""
-        room = self._rooms.get(destination)
-        failures = room.failures + 1 if room else 1
-        if room and now < room.until and room.probe is None:
-            return  # several tasks tell of the same failure
+    def fail(self, destination: str, condition: str, now: float) -> None:
+        """A destination (or `*`) refused: back off, longer after each consecutive failure."""
+        found = self._destinations.get(destination)
+        failures = found.failures + 1 if found else 1
+        if found and now < found.until and found.probe is None:
+            return  # several tasks report the same failure
         backoff = self._primary if destination == EVERYTHING else self._backoff
         until = now + backoff.delay(failures, at_least=judge(condition).wait)
-        if room:
-            room.condition, room.failures, room.until, room.probe = condition, failures, until, None
+        if found:
+            found.condition, found.failures = condition, failures
+            found.until, found.probe = until, None
         else:
-            self._rooms[destination] = _Destination(condition, failures, until)
+            self._destinations[destination] = _Destination(condition, failures, until)
 
-    def hold(self, messages: Iterable[Held], now: float) -> None:
-        """Put messages into the room of their destination."""
-        for held in messages:
-            room = self._rooms.get(held.destination)
-            if room is None:  # it opened while the task ran: due at once
-                room = self._rooms[held.destination] = _Destination("", 0, now)
-            room.held[held.token] = held
+    def hold(self, messages: Iterable[HeldMessage], now: float) -> None:
+        """Hold messages for their destinations."""
+        for message in messages:
+            found = self._destinations.get(message.destination)
+            if found is None:  # it recovered while the task ran: the messages are due now
+                found = self._destinations[message.destination] = _Destination("", 0, now)
+            found.held[message.token] = message
 
-    def delivered(self, destinations: Iterable[str]) -> list[Held]:
-        """Destinations took a message: what waited for them may go, newest first."""
-        free: list[Held] = []
+    def accept(self, destinations: Iterable[str]) -> list[HeldMessage]:
+        """Destinations accepted a message: return what was held for them, newest first."""
+        free: list[HeldMessage] = []
         for destination in destinations:
-            room = self._rooms.pop(destination, None)
-            if room:
-                free.extend(room.held.values())
-        return _newest_first(free)
+            found = self._destinations.pop(destination, None)
+            if found:
+                free.extend(found.held.values())
+        return newest_first(free)
 
-    def due(self, now: float) -> list[Held]:
-        """What to give back to the queues now, newest first: probes, and freed messages."""
-        free: list[Held] = []
-        for destination, room in list(self._rooms.items()):
-            if now < room.until:
+    def due(self, now: float) -> list[HeldMessage]:
+        """Take the messages to return to the queues now, newest first: probes and freed ones."""
+        free: list[HeldMessage] = []
+        for destination, found in list(self._destinations.items()):
+            if now < found.until:
                 continue
             if destination == EVERYTHING:
-                free.extend(room.held.values())
-                room.held.clear()
-                if now >= room.until + self._patience:  # long past: the next failure is a first one
-                    del self._rooms[destination]
+                free.extend(found.held.values())
+                found.held.clear()
+                if now >= found.until + self._patience:  # the next failure is a first one again
+                    del self._destinations[destination]
                 continue
-            if not room.held:
-                if room.probe is None or now >= room.probed_at + self._patience:
-                    del self._rooms[destination]
+            if not found.held:
+                if found.probe is None or now >= found.probed_at + self._patience:
+                    del self._destinations[destination]
                 continue
-            if room.probe is not None and now < room.probed_at + self._patience:
+            if found.probe is not None and now < found.probed_at + self._patience:
                 continue
-            oldest = min(room.held.values(), key=lambda held: (held.sequence, held.queue))
-            del room.held[oldest.token]
-            room.probe, room.probed_at = (oldest.queue, oldest.sequence), now
+            oldest = min(found.held.values(), key=lambda held: (held.sequence, held.queue))
+            del found.held[oldest.token]
+            found.probe, found.probed_at = (oldest.queue, oldest.sequence), now
             free.append(oldest)
-        return _newest_first(free)
+        return newest_first(free)
 
     def renewals(self, now: float, *, lock: float) -> dict[str, list[str]]:
-        """Tokens by queue whose lock has less than half of its `lock` seconds left."""
+        """Return the tokens, by queue, whose lock has less than half of its `lock` seconds left."""
         wanted: dict[str, list[str]] = {}
-        for room in self._rooms.values():
-            for held in room.held.values():
+        for found in self._destinations.values():
+            for held in found.held.values():
                 if held.locked_until - now < lock / 2:
                     wanted.setdefault(held.queue, []).append(held.token)
         return wanted
 
     def renewed(self, tokens: Sequence[str], until: float) -> None:
-        """These locks now last until then."""
+        """Locks were renewed until then."""
         wanted = set(tokens)
-        for room in self._rooms.values():
-            for token in wanted & room.held.keys():
-                old = room.held[token]
-                room.held[token] = Held(old.queue, token, old.sequence, old.destination, until)
+        for found in self._destinations.values():
+            for token in wanted & found.held.keys():
+                found.held[token] = replace(found.held[token], locked_until=until)
 
     def lost(self, tokens: Iterable[str]) -> None:
-        """These locks are gone: the queue gives the messages out again by itself."""
+        """Locks were lost: the queue hands these messages out again by itself."""
         gone = set(tokens)
-        for room in self._rooms.values():
-            for token in gone & room.held.keys():
-                del room.held[token]
+        for found in self._destinations.values():
+            for token in gone & found.held.keys():
+                del found.held[token]
 
-    def everything(self) -> list[Held]:
-        """All that is held, newest first (to be given back when the syphon stops)."""
-        return _newest_first([held for room in self._rooms.values() for held in room.held.values()])
+    def take_all(self) -> list[HeldMessage]:
+        """Take all messages, newest first, to return them when the syphon stops."""
+        everything = self.messages()
+        self._destinations.clear()
+        return everything
+
+    def messages(self) -> list[HeldMessage]:
+        """Return all messages, newest first."""
+        return newest_first([h for d in self._destinations.values() for h in d.held.values()])
 
     def paused_until(self) -> float:
-        """Until when nothing may be read because the whole primary waits; 0 when it does not."""
-        room = self._rooms.get(EVERYTHING)
-        return room.until if room else 0.0
+        """Return until when the whole primary is waited for, and nothing read; 0 if it is not."""
+        found = self._destinations.get(EVERYTHING)
+        return found.until if found else 0.0
 
-    def succeeded(self, now: float) -> None:
+    def succeed(self, now: float) -> None:
         """Something was delivered: the primary works again."""
-        room = self._rooms.get(EVERYTHING)
-        if room and now >= room.until and not room.held:
-            del self._rooms[EVERYTHING]
+        found = self._destinations.get(EVERYTHING)
+        if found and now >= found.until and not found.held:
+            del self._destinations[EVERYTHING]
 
-    def blocked(self) -> dict[str, tuple[str, int] | None]:
-        """Destinations that wait, each with the one message (queue, sequence) that may try."""
-        return {name: room.probe for name, room in self._rooms.items() if name != EVERYTHING}
+    def blocked(self) -> BlockedRecord:
+        """Return the destinations that wait, each with the one message that may be sent."""
+        probes = {n: d.probe for n, d in self._destinations.items() if n != EVERYTHING}
+        return BlockedRecord(probes, self.paused_until())
 
     def reasons(self) -> Mapping[str, str]:
-        """Why each destination waits."""
-        return {name: room.condition for name, room in self._rooms.items()}
+        """Return why each destination waits."""
+        return {name: found.condition for name, found in self._destinations.items()}
+
+    def record(self) -> HeldRecord:
+        """Return what the next coordinator must know."""
+        failed = {name: why for name, why in self.reasons().items() if name != EVERYTHING}
+        return HeldRecord(tuple(self.messages()), failed)
+
+    def restore(self, record: HeldRecord, now: float) -> None:
+        """Continue with what a former coordinator held."""
+        for destination, condition in record.failed.items():
+            self.fail(destination, condition, now)
+        self.hold(record.held, now)
 
 
-def _newest_first(messages: list[Held]) -> list[Held]:
+def newest_first(messages: Iterable[HeldMessage]) -> list[HeldMessage]:
+    """Sort messages by queue, each queue's newest first: the order in which to return them."""
     return sorted(messages, key=lambda held: (held.queue, -held.sequence))

@@ -10,8 +10,8 @@ __all__ = ["Bucket", "Grant", "share"]
 class Bucket:
     """A token bucket whose clock is an argument; a rate of None allows everything.
 
-    It holds at most `burst` seconds of its rate, and may go into debt: what was read is known only
-    afterwards, and is charged then.
+    It holds at most `burst` seconds of its rate, and its level may become negative: how much was
+    read is known only afterwards, and is charged then.
     """
 
     rate: float | None = None
@@ -20,30 +20,30 @@ class Bucket:
     at: float | None = None
 
     def refill(self, now: float) -> "Bucket":
-        """The bucket as it stands at `now`."""
+        """Return the bucket at `now`."""
         if self.rate is None:
             return replace(self, at=now)
-        if self.at is None:  # a new bucket has one second's worth
+        if self.at is None:  # a new bucket holds one second of its rate
             return replace(self, level=self.rate, at=now)
         gained = max(0.0, now - self.at) * self.rate
         return replace(self, level=min(self.level + gained, self.rate * self.burst), at=now)
 
     def charge(self, amount: float) -> "Bucket":
-        """The bucket after `amount` was used."""
+        """Return the bucket after `amount` was used."""
         return self if self.rate is None else replace(self, level=self.level - amount)
 
     def limit(self, rate: float | None) -> "Bucket":
-        """The bucket with another rate (the operator changed it)."""
+        """Return the bucket with another rate (the operator changed it)."""
         return self if rate == self.rate else Bucket(rate, self.burst, 0.0, self.at)
 
     def available(self) -> int | None:
-        """Whole tokens that may be used now; None when there is no limit."""
+        """Return the whole tokens that may be used now; None when there is no limit."""
         return None if self.rate is None else max(0, int(self.level))
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What one queue may give in one micro-batch."""
+    """How much of one queue may be read in one micro-batch."""
 
     queue: str
     messages: int
@@ -59,13 +59,13 @@ def share(
     size: int | None = None,
     turn: int = 0,
 ) -> list[Grant]:
-    """Share what is allowed now among the queues that have something.
+    """Share the allowance among the queues that have messages.
 
     Args:
         queues: the queues that have messages.
         per_queue: the cap of messages for each queue.
         bytes_per_queue: the cap of bytes for each queue.
-        messages: what may be read in all, None for no limit.
+        messages: messages that may be read in all, None for no limit.
         size: bytes that may be read in all, None for no limit.
         turn: a number that grows by one, so that a small allowance visits every queue in turn.
     """

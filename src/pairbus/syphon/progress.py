@@ -1,9 +1,9 @@
-"""Status by progress, never by connection: rate, time to go, and whether it is stalled.
+"""Status by progress, never by connection: rate, remaining time, and whether the syphon is stalled.
 
-A mover that is connected and moves nothing is the classic lie of such tools. Here `running` means
-that messages were settled a moment ago; `stalled` means that there are messages, the operator did
-not pause, and none was settled for a while, with the reason where one is known. `starting` is what
-Spark does before it can move anything at all, and takes its time: that is no standstill.
+A tool that is connected and moves nothing must not look healthy. So `running` means that messages
+were settled a moment ago; `stalled` means that there are messages, the operator did not pause, and
+none was settled for a while, with the reason where one is known. `starting` is the time that Spark
+needs before anything can move.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ __all__ = ["Progress", "Remaining", "State", "state_of"]
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What the syphon does, in one word, and why it does nothing."""
+    """The state in one word, and why nothing moves if it is stalled."""
 
     word: str
     stalled: str | None = None
@@ -22,7 +22,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What was forwarded so far, and how fast of late."""
+    """What was forwarded so far, and the rate of the last seconds."""
 
     forwarded: int = 0
     size: int = 0
@@ -47,7 +47,7 @@ class Progress:
         dead_lettered: Mapping[str, int],
         window: float = 10.0,
     ) -> "Progress":
-        """The progress with new totals, and a rate smoothed over about `window` seconds."""
+        """Return the progress with new totals, and a rate smoothed over about `window` seconds."""
         new = replace(self, forwarded=forwarded, size=size, dead_lettered=dict(dead_lettered))
         if self.sampled_at is None:
             return replace(
@@ -60,7 +60,7 @@ class Progress:
         if gap <= 0:
             return new
         moved = new.settled - self.sampled_settled
-        # At first it is the mean since messages move: else it would take a window to get there.
+        # At first the rate is the mean since messages move; else it would take a whole window.
         rated_for = min(window, gap + (self.rated_for if self.rate else 0.0))
         weight = min(1.0, gap / rated_for)
         rate = self.rate * (1 - weight) + (moved / gap) * weight
@@ -74,7 +74,7 @@ class Progress:
         )
 
     def eta(self, remaining: int | None) -> float | None:
-        """Seconds until the backlog is empty at this rate; None when that cannot be said."""
+        """Return the seconds until the backlog is empty at this rate; None if unknown."""
         if remaining is None:
             return None
         if remaining == 0:
@@ -84,19 +84,19 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Remaining:
-    """How many messages are left, told from one count of the queues to the next.
+    """How many messages are left, between two counts of the queues.
 
-    Counting costs a call for each queue, so it is done now and then. In between, what was settled
-    since is taken off.
+    Counting costs a call for each queue, so it is done now and then. In between, the messages that
+    were settled since are subtracted.
     """
 
     total: int | None = None  # settled so far, and still there
 
     def counted(self, messages: int, settled: int, *, moving: bool) -> "Remaining":
-        """The queues have so many messages, and so many were settled in all.
+        """The queues hold `messages`, and `settled` were settled in all.
 
-        While they move, what was settled is told a moment later than the queues know it: then
-        the total does not become less.
+        While messages move, the coordinator learns of a settlement later than the queue does; so
+        the total does not shrink then.
         """
         total = messages + settled
         if moving and messages and self.total is not None:
@@ -104,7 +104,7 @@ class Remaining:
         return Remaining(total)
 
     def left(self, settled: int) -> int | None:
-        """How many are left when so many were settled in all; None when nobody counted."""
+        """Return how many are left when `settled` were settled in all; None before a count."""
         return None if self.total is None else max(0, self.total - settled)
 
 
@@ -117,29 +117,29 @@ def state_of(
     remaining: int | None,
     waiting: int,
     active: bool,
-    doubtful: int = 0,
+    uncertain: int = 0,
     since: float,
     last_progress: float | None,
-    begun: bool = True,
+    is_started: bool = True,
     patience: float = 30.0,
     start_patience: float = 300.0,
 ) -> State:
-    """Say what the syphon does, by what it got done.
+    """Return the state of the syphon, by its progress.
 
     Args:
         now: the time.
         stopped: it was stopped.
         paused: the operator paused it.
         problem: a known reason why nothing can move (`ledger`, `primary: …`).
-        remaining: messages in the backlog, None when nobody knows.
-        waiting: messages that are held for destinations that cannot take them.
+        remaining: messages in the backlog, None if unknown.
+        waiting: messages that are held for destinations that cannot accept them.
         active: a micro-batch runs or is due.
-        doubtful: queues that wait until all that a lost reader was given is back.
+        uncertain: queues that wait until the locks of a lost reader have expired.
         since: when it started, or was resumed.
         last_progress: when a message was last settled.
-        begun: Spark runs the query: it looked, or listens, at the backlog queues.
+        is_started: Spark runs the query.
         patience: seconds without progress after which it counts as stalled.
-        start_patience: seconds that Spark may take to begin.
+        start_patience: seconds that Spark may take to start.
     """
     if stopped:
         return State("stopped")
@@ -148,15 +148,15 @@ def state_of(
     if problem:
         return State("stalled", problem)
     quiet = now - max(since, last_progress or since)
-    if not begun:
+    if not is_started:
         if now - since <= start_patience:
             return State("starting")
-        return State("stalled", f"Spark did not begin in the {int(now - since)} s since the start")
+        return State("stalled", f"Spark did not start in {int(now - since)} s")
     if waiting and quiet > patience:
         return State("stalled", f"{waiting} messages wait for their destinations")
-    if doubtful and quiet > patience:
-        queues = "1 backlog queue waits" if doubtful == 1 else f"{doubtful} backlog queues wait"
-        return State("stalled", f"{queues} for locks of a lost reader to end")
+    if uncertain and quiet > patience:
+        queues = "1 backlog queue waits" if uncertain == 1 else f"{uncertain} backlog queues wait"
+        return State("stalled", f"{queues} for locks of a lost reader to expire")
     if remaining and quiet > patience:
         since_start = last_progress is None or last_progress < since
         when = f"in the {int(quiet)} s since it began" if since_start else f"for {int(quiet)} s"

@@ -8,7 +8,7 @@ import pytest
 
 from pairbus.exceptions import SyphonError
 from pairbus.reports.prices import load_prices
-from tests.spark.syphon.conftest import PREFIX, backlog_message
+from tests.syphon.conftest import PREFIX, backlog_message
 
 pytestmark = [
     pytest.mark.spark,
@@ -67,6 +67,7 @@ class FailsAtFirst:
 def test_a_query_that_spark_gave_up_starts_again_or_says_why_and_loses_nothing(
     pair, spark, tmp_path, monkeypatch
 ):
+    from pairbus.spark import handle as handle_module
     from pairbus.spark import syphon
 
     pair.primary.create_queue("late")
@@ -74,7 +75,7 @@ def test_a_query_that_spark_gave_up_starts_again_or_says_why_and_loses_nothing(
     # Spark tries a task four times and gives the query up; the syphon does not, unless told to.
     fails = FailsAtFirst(str(tmp_path / "tries"), times=9)
     options = pair.options(transform=fails, checkpoint=str(tmp_path / "checkpoint"))
-    monkeypatch.setattr(syphon, "RESTARTS", 0)
+    monkeypatch.setattr(handle_module, "RESTARTS", 0)
     handle = syphon.start_syphon(options, spark=spark, bounds=syphon.Bounds(until_empty=True))
     with pytest.raises(SyphonError, match=r"the query ended: .*not yet"):
         handle.wait(200)

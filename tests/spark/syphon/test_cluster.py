@@ -13,7 +13,7 @@ import pytest
 
 from pairbus import broker
 from pairbus.client.connection import LeanConnection
-from tests.spark.syphon.conftest import PREFIX, Pair, backlog_message, order_of
+from tests.syphon.conftest import PREFIX, Pair, backlog_message, order_of
 
 pytestmark = [
     pytest.mark.spark,

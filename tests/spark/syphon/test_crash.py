@@ -25,11 +25,13 @@ import pytest
 from pairbus.administration import admin_client
 from pairbus.client.connection import LeanConnection
 from pairbus.envelope.encoded import open_message
-from pairbus.spark.options import Target
-from pairbus.spark.rows import message_id
-from pairbus.syphon.journal import Journal, Left
-from pairbus.syphon.wire import BacklogSide
-from tests.spark.syphon.conftest import PREFIX, backlog_message, order_of
+from pairbus.runtime import LocalFiles, ThreadRuntime
+from pairbus.syphon._sync.backlog import BacklogQueues
+from pairbus.syphon._sync.connections import ConnectionPool, NamespaceConnections
+from pairbus.syphon.journal import Journal, JournalPage
+from pairbus.syphon.rows import message_id
+from pairbus.syphon.target import Target
+from tests.syphon.conftest import PREFIX, backlog_message, order_of
 
 pytestmark = [
     pytest.mark.spark,
@@ -181,9 +183,11 @@ class Crash:
 
     def in_flight(self):
         """(locked, taken): what the syphon holds, and what of the backlog the primary has."""
-        side, locked = BacklogSide(Target(self.secondary.connection_string)), 0
-        for page in [Left(path, path.read_bytes()) for path in self.pages()]:
-            locked += len(side.renew(page.queue, page.tokens)) if page.tokens else 0
+        target = Target(self.secondary.connection_string)
+        connections = NamespaceConnections(ConnectionPool(ThreadRuntime()), target, "test")
+        backlog, locked = BacklogQueues(ThreadRuntime(), connections), 0
+        for page in [JournalPage(p, p.read_bytes(), LocalFiles()) for p in self.pages()]:
+            locked += len(backlog.renew(page.queue, page.tokens)) if page.tokens else 0
         return locked, self.taken()
 
     def taken(self):
@@ -213,7 +217,7 @@ class Crash:
 
     def reader(self):
         """A process whose page in the journal is open."""
-        pages = Journal(self.folder / "checkpoint").doubtful(1 << 62)
+        pages = Journal(self.folder / "checkpoint").uncertain(1 << 62)
         wanted = {str(page.path) for some in pages.values() for page in some if page.is_open}
         for process in psutil.Process(self.syphon.pid).children(recursive=True) if wanted else ():
             with contextlib.suppress(psutil.Error):

@@ -14,7 +14,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType
 
 from pairbus.envelope import aliases as envelope
-from tests.spark.syphon.conftest import PREFIX, backlog_message
+from tests.syphon.conftest import PREFIX, backlog_message
 
 pytestmark = [
     pytest.mark.spark,

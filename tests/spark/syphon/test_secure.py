@@ -10,7 +10,7 @@ import pytest
 
 from pairbus import broker
 from tests.spark.syphon import credentials
-from tests.spark.syphon.conftest import Pair, backlog_message, make_queues
+from tests.syphon.conftest import Pair, backlog_message, make_queues
 
 pytestmark = [
     pytest.mark.spark,

@@ -1,21 +1,28 @@
-"""The doorbell costs one receive per queue and long poll, and rings at once."""
+"""The doorbell costs one receive per queue and long poll, and rings immediately."""
 
 import time
 
 import pytest
 from azure.core.credentials import AzureNamedKeyCredential
 
-from pairbus.spark.options import Target
-from pairbus.syphon.doorbell import Doorbell
-from tests.spark.syphon.conftest import PREFIX, backlog_message
+from pairbus.runtime import ThreadRuntime
+from pairbus.syphon._sync.connections import ConnectionPool, NamespaceConnections
+from pairbus.syphon._sync.doorbell import Doorbell
+from pairbus.syphon.target import Target
+from tests.syphon.conftest import PREFIX, backlog_message
 
 pytestmark = pytest.mark.slow
 QUEUES = [f"{PREFIX}/0", f"{PREFIX}/1"]
 
 
+def doorbell(target, long_poll):
+    connections = NamespaceConnections(ConnectionPool(ThreadRuntime()), target, "doorbell")
+    return Doorbell(ThreadRuntime(), connections, long_poll)
+
+
 @pytest.fixture
 def bell(pair):
-    made = Doorbell(Target(pair.secondary.connection_string), 0.4, problem=lambda _text: None)
+    made = doorbell(Target(pair.secondary.connection_string), 0.4)
     yield made
     made.close()
 
@@ -53,7 +60,7 @@ def test_an_idle_queue_costs_one_receive_per_long_poll(pair, bell):
     bell.listen([])
     wait_for(lambda: not bell.armed())
     enough()
-    # What the bell counts for the ledger is what the broker counted.
+    # The doorbell counts for the ledger what the broker counted.
     assert receives(pair) - before == sum(polls.values())
 
 
@@ -63,7 +70,7 @@ def test_ten_idle_queues_cost_forty_receives_an_hour(pair):
     for queue in queues[2:]:
         pair.secondary.create_queue(queue)
     before, started = receives(pair), time.monotonic()
-    bell = Doorbell(Target(pair.secondary.connection_string), poll, problem=lambda _text: None)
+    bell = doorbell(Target(pair.secondary.connection_string), poll)
     try:
         bell.listen(queues)
         counted = dict.fromkeys(queues, 0)
@@ -100,28 +107,26 @@ refusals: list[Exception] = []
 
 
 def moody_credential():
-    """A credential that cannot be had at first, as one whose own service is away."""
+    """A credential that fails at first, as one whose own service is unavailable."""
     if refusals:
         raise refusals.pop()
     return AzureNamedKeyCredential("RootManageSharedAccessKey", "SAS_KEY_VALUE")
 
 
-def test_a_credential_that_fails_is_told_and_asked_again(pair):
+def test_a_credential_that_fails_is_reported_and_called_again(pair):
     refusals[:] = [RuntimeError("with a secret in it")]
-    told = []
     authority = str(pair.secondary.certificate)
     target = Target(
         host=f"127.0.0.1:{pair.secondary.port}",
         credential=f"{__name__}:moody_credential",
         ca_file=authority,
     )
-    bell = Doorbell(target, 30, problem=told.append)
+    bell = doorbell(target, 30)
     try:
         bell.listen(QUEUES[:1])
-        wait_for(lambda: told)
-        assert told[0] == "secondary: RuntimeError"
+        assert wait_for(lambda: bell.problem) == "secondary: RuntimeError"
         pair.fill([backlog_message("orders", 1)])
         assert wait_for(bell.rung) == {QUEUES[0]}
-        assert wait_for(lambda: told[-1] is None)
+        assert bell.problem is None
     finally:
         bell.close()

@@ -1,64 +1,99 @@
-"""Reader and sink without Spark: real brokers, real receives and sends, one task at a time."""
+"""Reader and deliverer without Spark: real brokers, one task at a time."""
 
 import time
 
 import pyarrow as pa
 import pytest
 
-from pairbus.spark.options import Target, parse
-from pairbus.spark.reader import ReceivePartition, receive
-from pairbus.syphon.control_files import StateDir
-from pairbus.syphon.deliverer import Deliverer
+from pairbus.runtime import ThreadRuntime
+from pairbus.syphon._sync.backlog import BacklogQueues
+from pairbus.syphon._sync.connections import ConnectionPool, NamespaceConnections
+from pairbus.syphon._sync.deliverer import Deliverer, DeliverySettings
+from pairbus.syphon._sync.destinations import Destinations
+from pairbus.syphon._sync.reader import BacklogReader
+from pairbus.syphon._sync.receiving import QueueReceiver
+from pairbus.syphon.columns import select
+from pairbus.syphon.journal import Journal
 from pairbus.syphon.limits import Grant
-from pairbus.syphon.wire import Sends, Settles
-from tests.spark.syphon.conftest import PREFIX, backlog_message
+from pairbus.syphon.records import TaskReport
+from pairbus.syphon.rows import RowMaker
+from pairbus.syphon.state import StateDirectory
+from pairbus.syphon.target import Target
+from tests.syphon.conftest import PREFIX, backlog_message
 
 pytestmark = pytest.mark.slow
 QUEUE = f"{PREFIX}/0"
 
 
+COLUMNS = (
+    "entity", "sequenceNumber", "enqueuedTime", "lockToken", "lockedUntil", "receivedTime",
+    "size", "messageId", "message",
+)  # fmt: skip
+
+
+class Clock(ThreadRuntime):
+    """A clock that a test moves on; it does not sleep."""
+
+    def __init__(self):
+        self.ahead = 0.0
+
+    def time(self):
+        return ThreadRuntime.time() + self.ahead
+
+    def sleep(self, seconds):
+        pass
+
+
 class Task:
-    """What one Spark task would do: read a queue, restore, deliver."""
+    """What one Spark task does: read a queue, restore, deliver."""
 
     def __init__(self, pair, state):
         self.pair = pair
-        self.state = StateDir(state).create()
+        self.runtime, self.pool = Clock(), ConnectionPool(ThreadRuntime())
+        self.state = StateDirectory(state).create()
         self.reports, self.receipts = [], []
+        self.backlog = BacklogQueues(self.runtime, self.connections(pair.secondary, "settler"))
+
+    def connections(self, namespace, role):
+        return NamespaceConnections(self.pool, Target(namespace.connection_string), role)
 
     def read(self, epoch=1, count=5000, **changes):
-        options = parse(
-            {
-                "connectionString": self.pair.secondary.connection_string,
-                "queue": QUEUE, "mode": "peekLock", "aliases": "true", "arrowBatchSize": "100",
-                "columns": "entity,sequenceNumber,enqueuedTime,lockToken,lockedUntil,receivedTime,"
-                "size,messageId,message",
-                "stateLocation": str(self.state.path), **changes,
-            },
-            "read",
+        link = self.connections(self.pair.secondary, "reader")
+        reader = BacklogReader(
+            self.runtime, QueueReceiver(link, is_ordered=True), BacklogQueues(self.runtime, link),
+            namespace="contoso-dr", state=self.state, journal=Journal(self.state.path),
+            batch_size=100, **changes,
         )  # fmt: skip
-        return receive(options, ReceivePartition(epoch, (Grant(QUEUE, count, 1 << 30),)))
+        maker = RowMaker(select(COLUMNS, aliases=True), aliases=True)
+        for batch in reader.read(epoch, [Grant(QUEUE, count, 1 << 30)]):
+            yield maker.batch_of(batch.queue, batch.received_at, batch.messages, batch.opened)
 
     def deliverer(self, **changes):
-        given = {
-            "sending": Sends(Target(self.pair.primary.connection_string), 10),
-            "settling": Settles(Target(self.pair.secondary.connection_string)),
-            "receipts": self.receipts.append,
-            "report": self.reports.append,
-        }
-        return Deliverer(**{**given, **changes})
+        own = {name: changes.pop(name) for name in ("probe", "is_stopping") if name in changes}
+        given = {"settling": self.backlog, "receipts": self.receipts.append}
+        given |= {name: changes.pop(name) for name in given.keys() & changes.keys()}
+        return Deliverer(
+            self.runtime,
+            Destinations(self.connections(self.pair.primary, "writer"), 10),
+            given["settling"],
+            given["receipts"],
+            self.reports.append,
+            DeliverySettings(**changes),
+            **own,
+        )
 
     def run(self, *, read=None, **changes):
         deliverer = self.deliverer(**changes)
         for batch in read or self.read():
-            deliverer.take(restored(batch))
+            deliverer.deliver(restored(batch))
         deliverer.finish()
         return self
 
     def total(self, name):
-        return sum(report.get(name, 0) for report in self.reports)
+        return sum(getattr(report, name) for report in self.reports)
 
     def held(self):
-        return [row for report in self.reports for row in report.get("held", [])]
+        return [held for report in self.reports for held in report.held]
 
     def remaining(self):
         admin = self.pair.secondary.admin_client()
@@ -66,7 +101,7 @@ class Task:
 
 
 def restored(batch):
-    """What `restore` does to a row that is well."""
+    """What `restore` does to a valid row."""
     names = {
         "aliasPath": "destination", "aliasSessionId": "sessionId",
         "aliasTimeToLive": "timeToLive", "aliasScheduledEnqueueTime": "scheduledEnqueueTime",
@@ -80,10 +115,9 @@ def restored(batch):
 def task(pair, tmp_path):
     made = Task(pair, tmp_path)
     yield made
-    # Nothing is left for the next test: a retry gives back what the journal has, and takes it off.
-    settling = Settles(Target(pair.secondary.connection_string))
+    # Empty the queue for the next test: a retry returns and receives what the journal has.
     for batch in made.read():
-        settling.settle(QUEUE, batch.column("lockToken").to_pylist(), "completed")
+        made.backlog.settle(QUEUE, batch.column("lockToken").to_pylist(), "completed")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -111,22 +145,21 @@ def test_a_pause_ends_a_read_that_is_under_way(pair, task):
     taken += [batch.num_rows for batch in batches]
     assert taken == [100, 100]
     (report,) = [report for _, report in task.state.reports()]
-    assert report["read"][QUEUE]["messages"] == 200
-    assert report["read"][QUEUE]["more"]
+    assert report.read[QUEUE].messages == 200
+    assert report.read[QUEUE].has_more
     task.state.change_controls(paused=False)
 
 
 def test_a_receipt_that_cannot_be_written_keeps_everything_in_the_backlog(pair, task):
     pair.fill([backlog_message("orders", n) for n in range(3)])
-    now = [time.time()]
 
     def full(_table):
-        now[0] += 20
+        task.runtime.ahead += 20
         raise OSError("disk full")
 
     with pytest.raises(OSError, match="disk full"):
-        task.run(receipts=full, clock=lambda: now[0], pause=lambda _s: None)
-    assert {"stalled": "ledger: disk full"} in task.reports
+        task.run(receipts=full)
+    assert TaskReport(stalled="ledger: disk full") in task.reports
     assert task.remaining() == 3
     assert len(pair.take("orders", 3)) == 3
 
@@ -134,12 +167,12 @@ def test_a_receipt_that_cannot_be_written_keeps_everything_in_the_backlog(pair, 
 def test_nothing_is_sent_when_no_receipt_could_be_written(pair, task):
     pair.fill([backlog_message("orders", 1)])
     task.run(probe=lambda: "read-only file system")
-    assert task.reports[0] == {"stalled": "ledger: read-only file system"}
+    assert task.reports[0] == TaskReport(stalled="ledger: read-only file system")
     assert pair.take("orders", 1, timeout=0.1) == []
     assert task.remaining() == 1
 
 
-def test_offenders_stand_alone_and_the_others_keep_their_order(pair, task):
+def test_refused_messages_are_dead_lettered_and_the_others_keep_their_order(pair, task):
     bad = {0, 13, 14, 199}
     pair.fill([backlog_message("picky", n, session=None if n in bad else "s") for n in range(200)])
     task.run()
@@ -147,7 +180,7 @@ def test_offenders_stand_alone_and_the_others_keep_their_order(pair, task):
     letters = pair.dead_letters(0, 4)
     assert {n for _, _, n in letters} == bad
     assert {reason for reason, _, _ in letters} == {"Rejected"}
-    assert [report["dead_lettered"] for report in task.reports] == [{"Rejected": 4}]
+    assert [report.dead_lettered for report in task.reports] == [{"Rejected": 4}]
     events = [row["event"] for table in task.receipts for row in table.to_pylist()]
     assert sorted(set(events)) == ["dead_lettered", "forwarded"]
 
@@ -157,10 +190,10 @@ def test_a_destination_that_fails_alone_is_held_and_the_others_go_on(pair, task)
     with pair.primary.faults.reject("com.microsoft:entity-disabled", entity="orders"):
         task.run()
     assert pair.numbers("other", 150) == list(range(0, 300, 2))
-    assert [row[2] for row in task.held()] == sorted(row[2] for row in task.held())
-    assert {row[3] for row in task.held()} == {"orders"}
+    assert [held.sequence for held in task.held()] == sorted(h.sequence for h in task.held())
+    assert {held.destination for held in task.held()} == {"orders"}
     assert len(task.held()) == 150
-    assert task.reports[-1]["failed"] == {"orders": "com.microsoft:entity-disabled"}
+    assert task.reports[-1].failed == {"orders": "com.microsoft:entity-disabled"}
 
 
 def test_a_blocked_destination_lets_only_its_probe_through(pair, task):
@@ -176,27 +209,26 @@ def test_a_busy_primary_holds_everything(pair, task):
     pair.fill([backlog_message("orders" if n % 2 else "other", n) for n in range(100)])
     with pair.primary.faults.reject("com.microsoft:server-busy", entity="orders"):
         task.run()
-    assert task.reports[-1]["failed"]["*"] == "com.microsoft:server-busy"
-    assert {row[3] for row in task.held()} == {"*"}
+    assert task.reports[-1].failed["*"] == "com.microsoft:server-busy"
+    assert {held.destination for held in task.held()} == {"*"}
     assert len(pair.take("other", 50, timeout=0.5)) + len(task.held()) == 100
 
 
-def test_a_lost_connection_is_the_primarys_fault(pair, task):
+def test_a_lost_connection_concerns_the_whole_primary(pair, task):
     pair.fill([backlog_message("orders", n) for n in range(10)])
     with pair.primary.faults.close("amqp:connection:forced", entity="orders"):
         task.run()
-    assert task.reports[-1]["failed"]["*"]
+    assert task.reports[-1].failed["*"]
     assert len(task.held()) == 10
 
 
-def test_what_is_locked_too_shortly_is_given_back_and_nothing_overtakes_it(pair, task):
+def test_messages_whose_lock_is_too_short_are_returned_and_nothing_overtakes_them(pair, task):
     pair.fill([backlog_message("orders", n) for n in range(250)])
-    now = [time.time()]
-    deliverer = task.deliverer(clock=lambda: now[0])
+    deliverer = task.deliverer()
     for number, batch in enumerate(task.read()):
         if number == 1:
-            now[0] += 45  # of a lock of 60 seconds less than a third is left
-        deliverer.take(restored(batch))
+            task.runtime.ahead += 45  # of a lock of 60 seconds less than a third is left
+        deliverer.deliver(restored(batch))
     deliverer.finish()
     assert pair.numbers("orders", 100) == list(range(100))
     assert task.total("forwarded") == 100
@@ -214,48 +246,52 @@ def test_a_retry_gets_the_same_messages_in_the_same_order(pair, task):
     assert pair.numbers("orders", 250) == list(range(250))
 
 
-def test_a_stop_gives_back_what_was_not_sent(pair, task):
+def test_a_stop_returns_messages_that_were_not_sent(pair, task):
     pair.fill([backlog_message("orders", n) for n in range(10)])
-    task.run(stopping=lambda: True)
+    task.run(is_stopping=lambda: True)
     assert task.remaining() == 10
     again = Task(pair, task.state.path / "again").run()
     assert again.total("forwarded") == 10
     assert pair.numbers("orders", 10) == list(range(10))
 
 
-def test_a_snapshot_leaves_what_came_later(pair, task):
+def test_a_snapshot_leaves_later_messages(pair, task):
     pair.fill([backlog_message("orders", n) for n in range(3)])
     edge = int(time.time() * 1000)
     time.sleep(0.02)
     pair.fill([backlog_message("orders", n) for n in range(3, 6)])
-    task.run(read=task.read(enqueuedBefore=str(edge)))
+    task.run(read=task.read(enqueued_before=edge))
     assert pair.numbers("orders", 3) == [0, 1, 2]
     (_, report), *_ = task.state.reports()
-    assert report["read"][QUEUE]["done"]
+    assert report.read[QUEUE].is_finished
     assert task.remaining() == 3
 
 
 def test_a_snapshot_of_a_queue_ends_when_it_is_empty(pair, task):
     pair.fill([backlog_message("orders", 1)])
-    task.run(read=task.read(enqueuedBefore=str(int(time.time() * 1000) + 60_000)))
+    task.run(read=task.read(enqueued_before=int(time.time() * 1000) + 60_000))
     assert len(pair.take("orders", 1)) == 1
     (_, report), *_ = task.state.reports()
-    assert report["read"][QUEUE]["done"]
+    assert report.read[QUEUE].is_finished
 
 
 def test_without_settlement_a_refusal_is_an_error(pair, task):
     batch = pa.record_batch({"message": pa.array([backlog_message(None, 1)], pa.binary())})
     deliverer = task.deliverer(settling=None, receipts=None, destination="no-such-queue")
     with pytest.raises(RuntimeError, match="no-such-queue: amqp:not-found"):
-        deliverer.take(batch)
+        deliverer.deliver(batch)
 
 
 def test_operations_are_counted_by_namespace_and_stage(pair, task):
     pair.fill([backlog_message("orders", n) for n in range(5)])
-    task.run(names=("contoso", "contoso-dr"))
-    rows = {tuple(row[:4]): row[4:] for report in task.reports for row in report["operations"]}
-    assert rows["contoso", "send_primary", "orders", "send"][1] == 5
-    assert rows["contoso-dr", "settle", QUEUE, "completed"][1] == 5
+    task.run(primary="contoso", secondary="contoso-dr")
+    counted = {
+        (one.namespace, one.stage, one.entity, one.operation): one.messages
+        for report in task.reports
+        for one in report.operations
+    }
+    assert counted["contoso", "send_primary", "orders", "send"] == 5
+    assert counted["contoso-dr", "settle", QUEUE, "completed"] == 5
     assert len(pair.take("orders", 5)) == 5
 
 
@@ -266,17 +302,17 @@ def test_verdicts_complete_and_abandon_need_no_destination(pair, task):
         rows = restored(batch)
         verdicts = pa.array(["complete", "abandon"])
         rows = rows.set_column(rows.schema.get_field_index("verdict"), "verdict", verdicts)
-        deliverer.take(rows)
+        deliverer.deliver(rows)
     deliverer.finish()
     assert task.remaining() == 1
     assert pair.take("orders", 1, timeout=0.1) == []
-    # What is gone without having been sent has left a trace.
+    # A message that was completed without being sent has a receipt.
     (receipt,) = pa.concat_tables(task.receipts).to_pylist()
     assert (receipt["event"], receipt["reason"]) == ("completed", "CompletedByTransform")
     assert (receipt["destination"], receipt["message_id"][:4]) == ("orders", "m-0-")
 
 
-def test_the_books_know_a_rerouted_message_by_where_its_sender_meant_it_to_go(pair, task):
+def test_the_ledger_knows_a_rerouted_message_by_its_original_destination(pair, task):
     pair.fill([backlog_message("orders", n) for n in range(2)])
     deliverer = task.deliverer()
     for batch in task.read():
@@ -284,7 +320,7 @@ def test_the_books_know_a_rerouted_message_by_where_its_sender_meant_it_to_go(pa
         rows = rows.append_column("originalDestination", rows.column("destination"))
         place = rows.schema.get_field_index("destination")
         rows = rows.set_column(place, "destination", pa.array(["other", "orders"]))
-        deliverer.take(rows)
+        deliverer.deliver(rows)
     deliverer.finish()
     assert pair.numbers("other", 1) == [0]
     assert pair.numbers("orders", 1) == [1]

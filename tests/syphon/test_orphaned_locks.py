@@ -1,4 +1,4 @@
-"""The order when a reader dies: its source, its journal and the keeper on a real broker.
+"""The order when a reader dies: reader, journal and coordinator on a real broker.
 
 No Spark runs here. The reader that dies is a process of its own, which kills itself where it hurts;
 the broker's time is moved on by hand.
@@ -13,16 +13,21 @@ import pytest
 from pairbus import broker
 from pairbus.amqp.message import Message
 from pairbus.client.connection import LeanConnection
-from pairbus.spark.options import Target, parse
-from pairbus.spark.reader import ReceivePartition, receive
-from pairbus.syphon.control_files import StateDir
-from pairbus.syphon.coordinator import Keeper
-from pairbus.syphon.journal import Page
+from pairbus.runtime import ThreadRuntime
+from pairbus.syphon._sync.backlog import BacklogQueues
+from pairbus.syphon._sync.connections import ConnectionPool, NamespaceConnections
+from pairbus.syphon._sync.coordinator import Coordinator
+from pairbus.syphon._sync.reader import BacklogReader
+from pairbus.syphon._sync.receiving import QueueReceiver
+from pairbus.syphon.held import HeldMessages
+from pairbus.syphon.journal import Journal, PageWriter
 from pairbus.syphon.limits import Grant
-from pairbus.syphon.wire import BacklogSide, Receiving
+from pairbus.syphon.planner import Planner
+from pairbus.syphon.state import StateDirectory
+from pairbus.syphon.target import Target
 from pairbus.testing import FakeClock
-from tests.spark.syphon.conftest import PREFIX, backlog_message, make_queues
-from tests.spark.syphon.test_keeper import Bell
+from tests.syphon.conftest import PREFIX, backlog_message, make_queues
+from tests.syphon.fakes import FakeBell, FakeOperations
 
 pytestmark = pytest.mark.slow
 QUEUES = [f"{PREFIX}/0", f"{PREFIX}/1"]
@@ -32,7 +37,7 @@ BATCH = 10  # messages that a reader asks for, and notes, at once
 
 def die(connection_string, folder, where):
     """Be a reader of the first queue that kills itself: run in a process of its own."""
-    times = {"received": 0, "noted": 0}
+    times = {"received": 0, "recorded": 0}
 
     def lethal(name, method):
         def call(*arguments, **named):
@@ -44,29 +49,42 @@ def die(connection_string, folder, where):
 
         return call
 
-    def ask(page):
-        asked(page)
-        if where == "asking":
+    def request(page):
+        requested(page)
+        if where == "requesting":
             signal.raise_signal(signal.SIGKILL)
         return True
 
-    asked, Page.ask = Page.ask, ask
-    Receiving.receive = lethal("received", Receiving.receive)
-    Page.note = lethal("noted", Page.note)
-    for _ in receive(options(connection_string, folder), partition(1, QUEUES[:1])):
+    requested, PageWriter.request = PageWriter.request, request
+    QueueReceiver.receive = lethal("received", QueueReceiver.receive)
+    PageWriter.record = lethal("recorded", PageWriter.record)
+    for _ in reader(connection_string, folder).read(1, grants(QUEUES[:1])):
         pass
 
 
-def options(connection_string, folder):
-    given = {
-        "connectionString": connection_string, "queue": ",".join(QUEUES), "mode": "peekLock",
-        "stateLocation": str(folder), "aliases": "true", "arrowBatchSize": str(BATCH),
-    }  # fmt: skip
-    return parse(given, "read")
+def connections(connection_string, role):
+    return NamespaceConnections(ConnectionPool(ThreadRuntime()), Target(connection_string), role)
 
 
-def partition(epoch, queues):
-    return ReceivePartition(epoch, tuple(Grant(queue, EACH, 1 << 20) for queue in queues))
+def reader(connection_string, folder):
+    link = connections(connection_string, "reader")
+    runtime = ThreadRuntime()
+    return BacklogReader(
+        runtime, QueueReceiver(link, is_ordered=True), BacklogQueues(runtime, link),
+        namespace="contoso-dr", state=StateDirectory(folder), journal=Journal(folder),
+        batch_size=BATCH,
+    )  # fmt: skip
+
+
+def grants(queues):
+    return [Grant(queue, EACH, 1 << 20) for queue in queues]
+
+
+class BrokerTime(ThreadRuntime):
+    """Threads as in production, and the broker's clock."""
+
+    def __init__(self, clock):
+        self.time = clock
 
 
 class Syphon:
@@ -74,18 +92,18 @@ class Syphon:
 
     def __init__(self, namespace, folder, clock):
         self.namespace, self.folder, self.clock = namespace, folder, clock
-        self.options = options(namespace.connection_string, folder)
-        self.backlog = BacklogSide(Target(namespace.connection_string), "keeper")
-        self.bell = Bell()
-        self.keeper = self.new_keeper()
+        link = connections(namespace.connection_string, "coordinator")
+        self.backlog = BacklogQueues(ThreadRuntime(), link)
+        self.bell = FakeBell()
+        self.coordinator = self.new_coordinator()
         with LeanConnection(namespace.connection_string) as lean:
             for queue in QUEUES:
                 lean.sender(queue).send_batch([backlog_message("orders", n) for n in range(EACH)])
 
-    def new_keeper(self):
-        return Keeper(
-            QUEUES, StateDir(self.folder), self.backlog, self.bell, clock=self.clock, warm=QUEUES,
-            per_queue=EACH,
+    def new_coordinator(self):
+        return Coordinator(
+            BrokerTime(self.clock), StateDirectory(self.folder), self.backlog, self.bell,
+            FakeOperations(), Planner(QUEUES, per_queue=EACH, ready=QUEUES), HeldMessages(),
         )  # fmt: skip
 
     def reader_dies(self, where):
@@ -97,15 +115,22 @@ class Syphon:
     def read(self, epoch, queues):
         """What a task gets, as numbers by queue; all of it is settled."""
         found = {queue: [] for queue in queues}
-        for batch in receive(self.options, partition(epoch, queues)):
-            for row in batch.to_pylist():
-                message = Message.parse(row["message"])
-                found[row["entity"]].append(message.application_properties["n"])
-                self.backlog.settle(row["entity"], [row["lockToken"]], "completed")
+        for batch in reader(self.namespace.connection_string, self.folder).read(
+            epoch, grants(queues)
+        ):
+            for (token, _), opened in zip(batch.messages, batch.opened, strict=True):
+                number = Message.parse(opened.message).application_properties["n"]
+                found[batch.queue].append(number)
+                self.backlog.settle(batch.queue, [token], "completed")
         return found
 
     def planned(self, epoch):
-        return {grant.queue for grant in self.keeper.plan(epoch)}
+        self.coordinator.tick()
+        return {grant.queue for grant in self.coordinator.plan(epoch)}
+
+    @property
+    def uncertain(self):
+        return list(StateDirectory(self.folder).progress().uncertain)
 
 
 @pytest.fixture
@@ -119,7 +144,7 @@ def syphon(tmp_path):
 ALL = list(range(EACH))
 
 
-def test_what_a_killed_reader_was_given_and_had_not_noted_is_not_passed(syphon):
+def test_messages_that_a_killed_reader_had_not_recorded_are_not_overtaken(syphon):
     syphon.reader_dies("received")
     # The retry leaves the queue alone, and reads the other one.
     assert syphon.read(1, QUEUES) == {QUEUES[0]: [], QUEUES[1]: ALL}
@@ -127,19 +152,19 @@ def test_what_a_killed_reader_was_given_and_had_not_noted_is_not_passed(syphon):
     for seconds in (2, 30):
         syphon.clock.advance(seconds)
         assert syphon.planned(2) == {QUEUES[1]}
-        assert syphon.keeper.progress["doubtful"] == QUEUES[:1]
+        assert syphon.uncertain == QUEUES[:1]
     # When the locks have ended, all is there, and in order.
     syphon.clock.advance(35)
     assert syphon.planned(2) == set(QUEUES)
     assert syphon.read(3, QUEUES[:1]) == {QUEUES[0]: ALL}
     assert syphon.planned(3) == set(QUEUES)
-    assert syphon.keeper.progress["doubtful"] == []
+    assert syphon.uncertain == []
 
 
 def test_a_driver_that_comes_back_waits_too(syphon):
     syphon.reader_dies("received")
-    syphon.keeper = syphon.new_keeper()
-    replayed = {grant.queue for grant in syphon.keeper.grants(1)}
+    syphon.coordinator = syphon.new_coordinator()
+    replayed = {grant.queue for grant in syphon.coordinator.grants(1)}
     assert replayed == set(QUEUES)
     assert syphon.read(1, QUEUES) == {QUEUES[0]: [], QUEUES[1]: ALL}
     assert QUEUES[0] not in syphon.planned(1)
@@ -150,8 +175,8 @@ def test_a_driver_that_comes_back_waits_too(syphon):
     assert syphon.read(2, QUEUES[:1]) == {QUEUES[0]: ALL}
 
 
-def test_a_reader_that_was_given_nothing_costs_no_wait(syphon):
-    syphon.reader_dies("asking")
+def test_a_reader_that_died_without_messages_costs_no_wait(syphon):
+    syphon.reader_dies("requesting")
     assert syphon.read(1, QUEUES[:1]) == {QUEUES[0]: []}
     assert QUEUES[0] not in syphon.planned(1)
     syphon.clock.advance(2)
@@ -159,16 +184,16 @@ def test_a_reader_that_was_given_nothing_costs_no_wait(syphon):
     assert syphon.read(2, QUEUES[:1]) == {QUEUES[0]: ALL}
 
 
-def test_what_a_killed_reader_had_noted_comes_again_at_once(syphon):
-    syphon.reader_dies("noted")
+def test_messages_that_a_killed_reader_had_recorded_come_again_immediately(syphon):
+    syphon.reader_dies("recorded")
     assert syphon.read(1, QUEUES[:1]) == {QUEUES[0]: ALL}
     assert QUEUES[0] in syphon.planned(1)
 
 
-def test_a_reader_whose_connection_breaks_off_hands_on_what_came_and_reads_no_more(
+def test_a_reader_whose_connection_breaks_passes_on_what_arrived_and_reads_no_more(
     syphon, monkeypatch
 ):
-    real, calls = Receiving.receive, []
+    real, calls = QueueReceiver.receive, []
 
     def receive_half(wire, queue, count, size):
         got = real(wire, queue, count, size)
@@ -178,10 +203,10 @@ def test_a_reader_whose_connection_breaks_off_hands_on_what_came_and_reads_no_mo
         wire.broke_off = True  # as if the other half had not arrived
         return got[: BATCH // 2]
 
-    monkeypatch.setattr(Receiving, "receive", receive_half)
+    monkeypatch.setattr(QueueReceiver, "receive", receive_half)
     assert syphon.read(1, QUEUES[:1]) == {QUEUES[0]: ALL[:15]}
     monkeypatch.undo()
-    syphon.keeper.plan(1)
+    syphon.coordinator.plan(1)
     syphon.bell.ringing = set(QUEUES[:1])
     syphon.clock.advance(2)
     assert QUEUES[0] not in syphon.planned(1)
@@ -190,24 +215,24 @@ def test_a_reader_whose_connection_breaks_off_hands_on_what_came_and_reads_no_mo
     assert syphon.read(2, QUEUES[:1]) == {QUEUES[0]: ALL[15:]}
 
 
-def test_a_look_knows_who_holds_what(syphon):
+def test_a_look_finds_unknown_locks_only(syphon):
     queue = QUEUES[0]
     with LeanConnection(syphon.namespace.connection_string) as lean:
         receiver = lean.receiver(queue)
-        assert syphon.backlog.look(queue, 0, ()).clean
+        assert syphon.backlog.look(queue, 0, ()).is_clean
         held = receiver.receive_now(3)
         numbers = [one.sequence_number for one in held]
         look = syphon.backlog.look(queue, 0, ())
-        assert not look.clean
-        assert look.lock == pytest.approx(60, abs=5)
-        assert syphon.backlog.look(queue, 0, numbers).clean
-        assert not syphon.backlog.look(queue, 0, numbers[1:]).clean
-        assert syphon.backlog.look(queue, numbers[-1], ()).clean
+        assert not look.is_clean
+        assert look.lock_seconds == pytest.approx(60, abs=5)
+        assert syphon.backlog.look(queue, 0, numbers).is_clean
+        assert not syphon.backlog.look(queue, 0, numbers[1:]).is_clean
+        assert syphon.backlog.look(queue, numbers[-1], ()).is_clean
         receiver.settle(held[:1], "released")  # now this one is in the way
-        assert not syphon.backlog.look(queue, numbers[-1], ()).clean
+        assert not syphon.backlog.look(queue, numbers[-1], ()).is_clean
         rest = receiver.receive_now(EACH)
         look = syphon.backlog.look(queue, 0, ())
-        assert (look.clean, look.size) == (False, None)
+        assert (look.is_clean, look.size) == (False, None)
         receiver.complete(rest + held[1:])
-        assert syphon.backlog.look(queue, 0, ()).clean
-    assert syphon.backlog.look("no-such-queue", 0, ()).clean
+        assert syphon.backlog.look(queue, 0, ()).is_clean
+    assert syphon.backlog.look("no-such-queue", 0, ()).is_clean

@@ -1,18 +1,17 @@
-"""Where a syphon goes and what it needs: names, places, options of source and sink.
+"""The namespaces, queues and directories of a syphon, worked out from its options.
 
-Everything that can be wrong before Spark starts is found here, in one line each.
+Whatever can be wrong before Spark starts is reported here, in one line each.
 """
 
 import getpass
 import hashlib
-import importlib
 import os
 import re
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pairbus.exceptions import SyphonError
 from pairbus.names import (
@@ -23,17 +22,10 @@ from pairbus.names import (
     parse_connection_string,
 )
 from pairbus.options import SyphonOptions
-from pairbus.spark.options import Target
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+from pairbus.syphon.target import Target
 
 __all__ = ["Bounds", "Setup", "default_checkpoint"]
 
-# What the syphon needs of a message; a transform gets all columns.
-_COLUMNS = (
-    "entity,sequenceNumber,enqueuedTime,lockToken,lockedUntil,receivedTime,size,messageId,message"
-)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
@@ -44,8 +36,8 @@ class Bounds:
     Args:
         until_empty: when the backlog queues are empty.
         max_messages: when this many messages were read.
-        snapshot: when what was there at the start was forwarded.
-        max_duration: after so many seconds.
+        snapshot: when the messages that were there at the start were forwarded.
+        max_duration: after this many seconds.
     """
 
     until_empty: bool = False
@@ -63,7 +55,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Setup:
-    """A syphon's places and names, all known."""
+    """The namespaces, queues and directories of one syphon."""
 
     primary: Target
     secondary: Target
@@ -75,16 +67,16 @@ class Setup:
     client_id: str
     ttl_policy: str
     long_poll: float
-    transform: "Callable[[DataFrame], DataFrame] | None"
+    transform: str | Callable[..., Any] | None
     per_trigger: int
     retry_after: float
 
     @classmethod
     def of(cls, options: SyphonOptions) -> "Setup":
-        """Work out everything, or say in one line what is missing.
+        """Work everything out.
 
         Raises:
-            SyphonError: what is wrong.
+            SyphonError: what is missing or wrong, in one line.
         """
         primary, primary_host = _endpoint("primary", options.primary, options.primary_host)
         secondary, secondary_host = _endpoint(
@@ -109,7 +101,6 @@ class Setup:
             checkpoint.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as exc:
             raise SyphonError(f"checkpoint {checkpoint}: {exc.strerror}") from None
-        transform = options.transform
         return cls(
             primary=primary,
             secondary=secondary,
@@ -123,7 +114,7 @@ class Setup:
             client_id=_client_id(checkpoint),
             ttl_policy=options.ttl_policy,
             long_poll=options.long_poll,
-            transform=_load(transform) if isinstance(transform, str) else transform,
+            transform=options.transform,
             per_trigger=options.max_messages_per_trigger,
             retry_after=options.retry_after,
         )
@@ -138,56 +129,6 @@ class Setup:
         """The secondary's name: the first label of its host, or the host where it is an address."""
         return namespace_or_host(self.secondary_host)
 
-    def source_options(self, bounds: Bounds, *, partitions: int, now: float) -> dict[str, str]:
-        """Options of the source over all backlog queues."""
-        options = {
-            **_target_options(self.secondary, ""),
-            "queue": ",".join(self.queues),
-            "mode": "peekLock",
-            "aliases": "true",
-            "columns": "all" if self.transform else _COLUMNS,
-            "stateLocation": str(self.checkpoint),
-            "longPoll": str(self.long_poll),
-            "maxPartitions": str(partitions),
-            "maxMessagesPerTrigger": str(self.per_trigger),
-            "clientId": self.client_id,
-            "namespaceName": self.secondary_name,
-            "retryAfter": str(self.retry_after),
-            "untilEmpty": "true" if bounds.until_empty else "false",
-        }
-        if bounds.max_messages:
-            options["maxMessages"] = str(bounds.max_messages)
-        if bounds.snapshot:
-            options["enqueuedBefore"] = str(int(now * 1000))
-        if self.ledger:
-            options["ledger"] = self.ledger
-        return options
-
-    def sink_options(self) -> dict[str, str]:
-        """Options of the sink: send to the primary, settle in the secondary."""
-        options = {
-            **_target_options(self.primary, ""),
-            **_target_options(self.secondary, "settle"),
-            "settle": "true",
-            "stateLocation": str(self.checkpoint),
-            "clientId": self.client_id,
-            "namespaceName": self.primary_name,
-            "settleNamespaceName": self.secondary_name,
-        }
-        if self.ledger:
-            options["ledger"] = self.ledger
-        return options
-
-    def peek_options(self) -> dict[str, str]:
-        """Options of a source that only looks, for a dry run."""
-        return {
-            **_target_options(self.secondary, ""),
-            "queue": ",".join(self.queues),
-            "mode": "peek",
-            "aliases": "true",
-            "columns": "all" if self.transform else _COLUMNS,
-        }
-
 
 def _endpoint(role: str, value: str, host: str | None) -> tuple[Target, str]:
     """A connection string, the name of a variable that holds one, or a credential factory."""
@@ -198,8 +139,8 @@ def _endpoint(role: str, value: str, host: str | None) -> tuple[Target, str]:
         text = os.environ.get(value, "").strip()
         if not text:
             raise SyphonError(f"{role}: the environment variable {value} is not set")
-        # The value itself goes on to the workers, whose environment may be another; Spark redacts
-        # it, and a signature, which it would not, is looked up there.
+        # Workers may have another environment, so the value itself is passed on: Spark redacts a
+        # key. It does not redact a signature, so workers look that up themselves.
         if "sharedaccesssignature=" in text.lower():
             return Target(reference=f"env:{value}"), _host_of(role, text)
         return Target(reference=text), _host_of(role, text)
@@ -219,22 +160,8 @@ def _host_of(role: str, text: str) -> str:
         raise SyphonError(f"{role}: {exc}") from None
 
 
-def _target_options(target: Target, prefix: str) -> dict[str, str]:
-    def name(base: str) -> str:
-        return prefix + base[0].upper() + base[1:] if prefix else base
-
-    trusted = {name("caFile"): target.ca_file} if target.ca_file else {}
-    if target.reference:
-        return {name("connectionString"): target.reference, **trusted}
-    return {
-        name("fullyQualifiedNamespace"): target.host,
-        name("credential"): target.credential,
-        **trusted,
-    }
-
-
 def default_checkpoint(name: str, secondary_host: str) -> str:
-    """A place that a restart finds again: by the pair, in the user's state directory."""
+    """Return a directory that a restart finds again: named by the pair, in the user's state."""
     base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     if not os.access(Path(base).parent.parent if not Path(base).exists() else base, os.W_OK):
         base = str(Path(tempfile.gettempdir()) / f"pairbus-{getpass.getuser()}")
@@ -244,16 +171,3 @@ def default_checkpoint(name: str, secondary_host: str) -> str:
 
 def _client_id(checkpoint: Path) -> str:
     return "syphon-" + hashlib.sha256(str(checkpoint).encode()).hexdigest()[:8]
-
-
-def _load(name: str) -> Any:
-    module, _, function = name.partition(":")
-    try:
-        found = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError, ValueError) as exc:
-        raise SyphonError(
-            f"transform {name!r} cannot be imported as package.module:function ({exc})"
-        ) from None
-    if not callable(found):
-        raise SyphonError(f"transform {name!r} is not a function")
-    return found

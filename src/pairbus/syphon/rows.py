@@ -1,6 +1,6 @@
-"""Delivered messages as Arrow batches, and only the columns that were asked for.
+"""Received messages as Arrow batches, with only the columns that were selected.
 
-A mover asks for a few columns that cost little; a notebook asks for all, and pays for decoding.
+The syphon selects a few columns that need no decoding; a notebook may select all, and pays for it.
 """
 
 import json
@@ -18,7 +18,7 @@ from pairbus.envelope.encoded import (
     open_message,
     sections,
 )
-from pairbus.spark.schema import Column, arrow_schema
+from pairbus.syphon.columns import Column, arrow_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -96,7 +96,7 @@ def _times(milliseconds: Sequence[int | None], kind: Any) -> Any:
     times = pa.array(milliseconds, pa.int64()).view(pa.timestamp("ms", tz="UTC"))
     try:
         return times.cast(kind)
-    except pa.ArrowInvalid:  # a time that no calendar has: as far away as one can say
+    except pa.ArrowInvalid:  # out of the calendar's range: use its limit
         most = (1 << 63) // 1000 - 1
         near = [None if ms is None else min(max(ms, -most), most) for ms in milliseconds]
         return pa.array(near, pa.int64()).view(times.type).cast(kind)

@@ -1,7 +1,7 @@
-"""One Arrow batch of rows to deliver, as the deliverer sees it: at once mostly, seldom row by row.
+"""One Arrow batch of rows to deliver, column by column.
 
-A column becomes a Python list when it is first asked for: most rows are sent as they are, and
-nobody asks for their session or number.
+A column becomes a Python list when it is first used: most rows are sent unchanged, and their
+session or sequence number is never needed.
 """
 
 from functools import cached_property
@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Rows"]
+__all__ = ["DeliveryRows"]
 
 
-class Rows:
+class DeliveryRows:
     """The rows of one Arrow batch.
 
     Args:
         batch: the rows.
-        destination: where rows go that do not say it.
+        destination: where rows go that name none.
     """
 
     def __init__(self, batch: "pa.RecordBatch", destination: str | None) -> None:
@@ -41,32 +41,32 @@ class Rows:
 
     @cached_property
     def destination(self) -> list[Any]:
-        """Where each goes."""
+        """The destination of each."""
         return self._column("destination", self._default)
 
     @cached_property
     def verdict(self) -> list[Any]:
-        """What is to happen to each."""
+        """The verdict on each."""
         return self._column("verdict", "deliver")
 
     @cached_property
     def session(self) -> list[Any]:
-        """Session ids to put back."""
+        """Session ids to restore."""
         return self._column("sessionId")
 
     @cached_property
     def ttl(self) -> list[Any]:
-        """Times to live to put back, in milliseconds."""
+        """Times to live to restore, in milliseconds."""
         return self._column("timeToLive")
 
     @cached_property
     def scheduled(self) -> list[int | None]:
-        """Scheduled times to put back, in milliseconds since 1970."""
+        """Scheduled times to restore, in milliseconds since 1970."""
         return self._milliseconds("scheduledEnqueueTime")
 
     @cached_property
     def expires_at(self) -> list[int | None]:
-        """Original expiry where the time in the backlog is deducted, in milliseconds since 1970."""
+        """Original expiry times (ttl policy: deduct), in milliseconds since 1970."""
         return self._milliseconds("absoluteExpiryTime")
 
     def _milliseconds(self, name: str) -> list[int | None]:
@@ -74,7 +74,7 @@ class Rows:
 
     @cached_property
     def entity(self) -> list[Any]:
-        """The queues that they came from."""
+        """The backlog queues."""
         return self._column("entity")
 
     @cached_property
@@ -84,16 +84,16 @@ class Rows:
 
     @cached_property
     def sequence(self) -> list[Any]:
-        """Their numbers there."""
+        """Their sequence numbers there."""
         return self._column("sequenceNumber")
 
     def locked_until(self, row: int) -> float | None:
-        """When a row's lock ends, in seconds since 1970."""
+        """Return when a row's lock expires, in seconds since 1970."""
         us = self._locked[row].as_py()
         return None if us is None else us / 1e6
 
     def received_at(self, row: int) -> float | None:
-        """When a row was received, in seconds since 1970."""
+        """Return when a row was received, in seconds since 1970."""
         us = self._received[row].as_py()
         return None if us is None else us / 1e6
 
@@ -114,7 +114,7 @@ class Rows:
         return self.batch.column(name).cast(pa.timestamp("us", "UTC")).view(pa.int64())
 
     def only_destination(self) -> str | None:
-        """The destination, if all rows are to be delivered to one and the same."""
+        """Return the destination if all rows are to be delivered to the same one."""
         first = self.destination[0]
         if (
             self.verdict.count("deliver") == self.count
@@ -125,14 +125,14 @@ class Rows:
 
     @property
     def is_composed(self) -> bool:
-        """Whether all messages are as they are to be sent: nothing is to be put back into one."""
+        """Whether nothing is to be restored: all messages are sent as they are."""
         return all(
             name not in self._names or self.batch.column(name).null_count == self.count
             for name in ("sessionId", "timeToLive", "scheduledEnqueueTime")
         )
 
     def reason(self, row: int, default: str = "Rejected") -> tuple[str, str]:
-        """Why a row is to be dead-lettered, or let go."""
+        """Return why a row is dead-lettered or completed: reason and description."""
         if self._reasons is None:
             names = set(self.batch.schema.names)
             empty = [None] * self.count

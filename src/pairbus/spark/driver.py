@@ -1,0 +1,91 @@
+"""Build the coordinator that runs beside Spark's driver: its connections, doorbell and ledger."""
+
+import tempfile
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from pairbus.spark.executor import connections, runtime
+from pairbus.spark.options import ConnectorOptions
+from pairbus.syphon._sync.backlog import BacklogQueues
+from pairbus.syphon._sync.coordinator import Coordinator
+from pairbus.syphon._sync.doorbell import Doorbell
+from pairbus.syphon.backoff import Backoff
+from pairbus.syphon.held import HeldMessages
+from pairbus.syphon.planner import Planner
+from pairbus.syphon.records import OperationCount
+from pairbus.syphon.state import StateDirectory
+
+if TYPE_CHECKING:
+    pass
+
+__all__ = ["open_coordinator"]
+
+
+class LedgerOperations:
+    """Counts operations in a ledger."""
+
+    def __init__(self, location: str, client_id: str) -> None:
+        from pairbus.ledger.writer import LedgerWriter
+
+        self._location = location
+        self._writer: LedgerWriter = LedgerWriter(location, client_id=client_id)
+        self.flush: Callable[[], bool] = self._writer.flush
+
+    def add(self, *counts: OperationCount) -> None:
+        """Count operations."""
+        for one in counts:
+            self._writer.count(
+                one.namespace,
+                one.entity,
+                one.stage,
+                one.operation,
+                messages=one.messages,
+                size=one.size,
+                billable=one.billable,
+                calls=one.calls,
+            )
+
+    def probe(self) -> str | None:
+        """Return why no receipt could be written now; None if one could."""
+        from pairbus.ledger import receipts
+
+        return receipts.probe(self._location)
+
+
+class NoLedger:
+    """Counts nothing."""
+
+    def add(self, *counts: OperationCount) -> None:
+        """There is no ledger."""
+
+    def flush(self) -> None:
+        """There is no ledger."""
+
+    def probe(self) -> str | None:
+        """There is no ledger that could be broken."""
+        return None
+
+
+def open_coordinator(options: ConnectorOptions) -> Coordinator:
+    """Return a coordinator for the stream with these options."""
+    # A stream that receives and deletes has no state but its doorbell.
+    location = options["stateLocation"] or tempfile.mkdtemp(prefix="pairbus-")
+    ledger, queues = options["ledger"], options.entities()
+    is_snapshot = options["enqueuedBefore"] is not None
+    return Coordinator(
+        runtime,
+        StateDirectory(location, runtime),
+        BacklogQueues(runtime, connections(options.target, "coordinator")),
+        Doorbell(runtime, connections(options.target, "doorbell"), options["longPoll"]),
+        LedgerOperations(ledger, options["clientId"]) if ledger else NoLedger(),
+        Planner(
+            queues,
+            per_queue=options["maxMessagesPerTrigger"],
+            bytes_per_queue=options["maxBytesPerTrigger"],
+            max_messages=options["maxMessages"],
+            ready=queues if is_snapshot else (),
+        ),
+        HeldMessages(destination=Backoff(first=options["retryAfter"])),
+        namespace=options["namespaceName"] or options.target.namespace,
+        until_empty=options["untilEmpty"],
+    )

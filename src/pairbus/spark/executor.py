@@ -1,0 +1,116 @@
+"""What Spark's Python workers keep from task to task, and the parts of the syphon that run in them.
+
+A module that is imported (not pickled) keeps its state while the worker lives. Nothing here imports
+azure-servicebus: a worker needs only pyspark and pyarrow.
+"""
+
+import gc
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from pairbus.runtime import ThreadRuntime
+from pairbus.spark.options import ConnectorOptions
+from pairbus.syphon._sync.backlog import BacklogQueues
+from pairbus.syphon._sync.connections import ConnectionPool, NamespaceConnections
+from pairbus.syphon._sync.deliverer import Deliverer, DeliverySettings
+from pairbus.syphon._sync.destinations import Destinations
+from pairbus.syphon._sync.reader import BacklogReader
+from pairbus.syphon._sync.receiving import Browser, QueueReceiver
+from pairbus.syphon.journal import Journal
+from pairbus.syphon.state import StateDirectory
+from pairbus.syphon.target import Target
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["connections", "open_browser", "open_deliverer", "open_reader", "runtime"]
+
+runtime = ThreadRuntime()
+_pool = ConnectionPool(runtime)
+_tuned: set[int] = set()
+
+
+def connections(target: Target, role: str, *, timeout: float = 30.0) -> NamespaceConnections:
+    """Return this process's connection to a namespace in one role."""
+    return NamespaceConnections(_pool, target, role, timeout=timeout)
+
+
+def open_browser(options: ConnectorOptions, role: str) -> Browser:
+    """Return a browser of the namespace that is read."""
+    return Browser(connections(options.target, role))
+
+
+def open_reader(options: ConnectorOptions, *, is_stream: bool) -> BacklogReader:
+    """Return a reader for one task.
+
+    Args:
+        options: of the source.
+        is_stream: a stream may be replayed, so its locks are recorded in the journal.
+    """
+    _tune_garbage_collector()
+    deletes = options["mode"] == "receiveAndDelete"
+    location = options["stateLocation"]
+    journal = Journal(location, runtime) if location and is_stream and not deletes else None
+    link = connections(options.target, "reader")
+    return BacklogReader(
+        runtime,
+        QueueReceiver(link, deletes=deletes, is_ordered=journal is not None),
+        BacklogQueues(runtime, link),
+        namespace=options["namespaceName"] or options.target.namespace,
+        state=StateDirectory(location, runtime) if location else None,
+        journal=journal,
+        batch_size=options["arrowBatchSize"],
+        aliases=options["aliases"],
+        enqueued_before=options["enqueuedBefore"],
+    )
+
+
+def open_deliverer(options: ConnectorOptions) -> Deliverer:
+    """Return a deliverer for one task."""
+    _tune_garbage_collector()
+    location = options["stateLocation"]
+    state = StateDirectory(location, runtime) if location else None
+    ledger, client = options["ledger"], options["clientId"]
+    receipts: Callable[[pa.Table], None] | None = None
+    probe: Callable[[], str | None] = lambda: None  # noqa: E731 - replaced where there is a ledger
+    if ledger:
+        from pairbus.ledger import receipts as ledger_receipts
+
+        def receipts(table: "pa.Table") -> None:
+            ledger_receipts.write_receipts(ledger, table, client_id=client)
+
+        def probe() -> str | None:
+            return ledger_receipts.probe(ledger)
+
+    settle_target = options.settle_target
+    timeout = options["sendTimeout"]
+    return Deliverer(
+        runtime,
+        Destinations(connections(options.target, "writer", timeout=timeout), timeout),
+        BacklogQueues(runtime, connections(settle_target, "settler")) if settle_target else None,
+        receipts,
+        state.report if state else lambda _report: None,
+        DeliverySettings(
+            destination=options.destination(),
+            blocked=state.blocked().blocked if state else None,
+            max_bytes=options["maxBatchBytes"],
+            primary=options["namespaceName"] or options.target.namespace,
+            secondary=options["settleNamespaceName"] or (settle_target or options.target).namespace,
+        ),
+        probe=probe,
+        is_stopping=(lambda: state.is_stopping) if state else bool,
+    )
+
+
+def _tune_garbage_collector() -> None:
+    """Once in a process: exempt what is loaded from garbage collection.
+
+    A task makes and drops many thousand small objects; with the default threshold the collector
+    scans all modules again and again, which takes a tenth of a task's time.
+    """
+    if os.getpid() not in _tuned:
+        _tuned.add(os.getpid())
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(20_000, 20, 20)

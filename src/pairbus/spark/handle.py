@@ -1,0 +1,211 @@
+"""A running syphon: its controls, its status, its bounds, and the restart of a failed query."""
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from pairbus.exceptions import SyphonError
+from pairbus.spark.query import deliver, first_line
+from pairbus.syphon.journal import Journal
+from pairbus.syphon.setup import Bounds, Setup
+from pairbus.syphon.state import StateDirectory
+from pairbus.syphon.status_monitor import StatusMonitor
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["SyphonHandle"]
+
+log = logging.getLogger("pairbus.syphon")
+
+RESTARTS = 5  # of a query that fails again and again without progress
+
+
+class SyphonHandle:
+    """A running syphon."""
+
+    def __init__(
+        self,
+        setup: Setup,
+        state: StateDirectory,
+        monitor: StatusMonitor,
+        messages: "DataFrame",
+        bounds: Bounds,
+        session: "SparkSession | None",
+        close: Callable[[], None],
+    ) -> None:
+        self._setup = setup
+        self._state = state
+        self._monitor = monitor
+        self._messages = messages
+        self._query = deliver(messages, setup)
+        self._bounds = bounds
+        self._session = session
+        self._close = close
+        self._started, self._began = time.monotonic(), time.time()
+        self._journal = Journal(state.path)
+        self._failures = 0  # consecutive, without progress
+        self._forwarded = 0
+        self._ended = threading.Event()
+        self._stop_asked = threading.Event()
+        self.error: SyphonError | None = None
+        self._thread = threading.Thread(target=self._watch, name="pairbus-syphon", daemon=True)
+        self._thread.start()
+
+    def __repr__(self) -> str:
+        return f"<SyphonHandle {self._setup.primary_name} {self.status()['state']}>"
+
+    @property
+    def checkpoint(self) -> str:
+        """Where checkpoint, controls and status are."""
+        return str(self._setup.checkpoint)
+
+    def status(self) -> dict[str, Any]:
+        """Return the status, by progress."""
+        return self._monitor.status(
+            is_active=self._active(), is_stopped=self._ended.is_set()
+        ).to_json()
+
+    def pause(self) -> None:
+        """Read nothing more and finish what is in flight. It survives a restart."""
+        self._state.change_controls(paused=True)
+
+    def resume(self) -> None:
+        """Continue after a pause."""
+        self._state.change_controls(paused=False)
+
+    def limit(
+        self,
+        *,
+        max_messages_per_second: float | None = None,
+        max_bytes_per_second: float | None = None,
+    ) -> None:
+        """Limit the rate; None removes a limit. It survives a restart."""
+        self._state.change_controls(
+            max_messages_per_second=max_messages_per_second,
+            max_bytes_per_second=max_bytes_per_second,
+        )
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it has ended: by its bounds, by `stop`, or by a failure, which is raised."""
+        ended = self._ended.wait(timeout)
+        if ended and self.error is not None:
+            raise self.error
+        return ended
+
+    def wait_until_empty(self, timeout: float | None = None) -> bool:
+        """Wait until nothing is left in the backlog queues, and nothing is in flight."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not self._ended.wait(0.2):
+            if self._idle() and self._monitor.is_empty():
+                return True
+            if deadline is not None and time.monotonic() > deadline:
+                return False
+        if self.error is not None:
+            raise self.error
+        return self._monitor.is_empty()
+
+    def stop(self, timeout: float = 30.0) -> None:
+        """Finish what is in flight, settle it, and end. Twice is fine."""
+        self._stop_asked.set()
+        self._ended.wait(timeout + 10)
+        self._thread.join(timeout=5)
+
+    # -- the watching thread
+
+    def _active(self) -> bool:
+        try:
+            status = self._query.status
+        except Exception:  # noqa: BLE001 - Spark is going down: then it is not active
+            return False
+        return bool(status["isTriggerActive"] and status["isDataAvailable"])
+
+    def _idle(self) -> bool:
+        is_waiting = self._state.progress().waiting or self._state.has_reports()
+        return not self._active() and not is_waiting
+
+    def _watch(self) -> None:
+        try:
+            while not self._stop_asked.wait(0.25):
+                if not self._query.isActive and not self._again():
+                    return
+                self._monitor.tick(is_active=self._active())
+                if self._reached():
+                    break
+            self._finish()
+        except Exception as exc:  # noqa: BLE001 - raised by `wait`
+            gone = "Py4J" in type(exc).__name__ or isinstance(exc, OSError)
+            self.error = SyphonError("Spark's Java process is gone" if gone else first_line(exc))
+        finally:
+            with contextlib.suppress(Exception):
+                self._monitor.tick(is_active=False, is_stopped=True)
+            with contextlib.suppress(Exception):
+                self._close()
+            with contextlib.suppress(Exception):  # a Java process that is gone cannot be stopped
+                self._end_session()
+            self._ended.set()
+
+    def _reached(self) -> bool:
+        """Whether the bounds are reached."""
+        bounds = self._bounds
+        if not bounds.bounded:
+            return False
+        elapsed = time.monotonic() - self._started
+        if bounds.max_duration is not None and elapsed >= bounds.max_duration:
+            return True
+        progress = self._state.progress()
+        if bounds.until_empty and progress.is_empty:
+            return True
+        return progress.is_drained and self._idle()
+
+    def _finish(self) -> None:
+        """Ask readers, sinks and coordinator to finish, wait for them, and end the query."""
+        self._state.ask_to_stop()
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline and self._query.isActive:
+            if not self._journal.has_entries_since(self._began):
+                break  # nothing was read yet, so there is nothing to finish
+            is_released = self._state.progress().is_released
+            if is_released and not self._active() and not self._state.has_reports():
+                break
+            time.sleep(0.1)
+        self._query.stop()
+
+    def _again(self) -> bool:
+        """Restart a query that failed; False if it was stopped, or fails without progress.
+
+        Spark gives a query up after a few failures of one task, or when one of its processes is
+        slow to start. Neither is a reason to leave the backlog where it is.
+        """
+        exc = self._query.exception()
+        if exc is None:
+            return False
+        forwarded = self._state.progress().forwarded
+        self._failures = self._failures + 1 if forwarded == self._forwarded else 1
+        self._forwarded = forwarded
+        if self._failures > RESTARTS:
+            self.error = SyphonError(f"the query ended: {_cause(exc)}")
+            return False
+        wait = 2.0 ** (self._failures - 1)
+        log.warning("the query failed and is restarted in %g s: %s", wait, _cause(exc))
+        if self._stop_asked.wait(wait):
+            return False
+        self._query = deliver(self._messages, self._setup)
+        return True
+
+    def _end_session(self) -> None:
+        if self._session is not None:
+            self._session.stop()
+
+
+def _cause(exc: Any) -> str:
+    """Return the line of a Spark error that says what happened."""
+    text = str(getattr(exc, "desc", None) or exc)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    for line in reversed(lines):
+        if "Error: " in line and not line.startswith(("at ", "Caused by", "org.", "===")):
+            return line[:300]
+    return lines[0][:300] if lines else type(exc).__name__

@@ -1,0 +1,108 @@
+"""The options of source and sink with which the syphon's query runs."""
+
+import importlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from pairbus.exceptions import SyphonError
+from pairbus.syphon.setup import Bounds, Setup
+from pairbus.syphon.target import Target
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["load_transform", "peek_options", "sink_options", "source_options"]
+
+# The columns that the syphon itself needs; a transform gets all columns.
+_COLUMNS = (
+    "entity,sequenceNumber,enqueuedTime,lockToken,lockedUntil,receivedTime,size,messageId,message"
+)
+
+
+def source_options(setup: Setup, bounds: Bounds, *, partitions: int, now: float) -> dict[str, str]:
+    """Return the options of the source over all backlog queues."""
+    options = {
+        **_target_options(setup.secondary, ""),
+        "queue": ",".join(setup.queues),
+        "mode": "peekLock",
+        "aliases": "true",
+        "columns": "all" if setup.transform else _COLUMNS,
+        "stateLocation": str(setup.checkpoint),
+        "longPoll": str(setup.long_poll),
+        "maxPartitions": str(partitions),
+        "maxMessagesPerTrigger": str(setup.per_trigger),
+        "clientId": setup.client_id,
+        "namespaceName": setup.secondary_name,
+        "retryAfter": str(setup.retry_after),
+        "untilEmpty": "true" if bounds.until_empty else "false",
+    }
+    if bounds.max_messages:
+        options["maxMessages"] = str(bounds.max_messages)
+    if bounds.snapshot:
+        options["enqueuedBefore"] = str(int(now * 1000))
+    if setup.ledger:
+        options["ledger"] = setup.ledger
+    return options
+
+
+def sink_options(setup: Setup) -> dict[str, str]:
+    """Return the options of the sink: send to the primary, settle in the secondary."""
+    options = {
+        **_target_options(setup.primary, ""),
+        **_target_options(setup.secondary, "settle"),
+        "settle": "true",
+        "stateLocation": str(setup.checkpoint),
+        "clientId": setup.client_id,
+        "namespaceName": setup.primary_name,
+        "settleNamespaceName": setup.secondary_name,
+    }
+    if setup.ledger:
+        options["ledger"] = setup.ledger
+    return options
+
+
+def peek_options(setup: Setup) -> dict[str, str]:
+    """Return the options of a source that only browses, for a dry run."""
+    return {
+        **_target_options(setup.secondary, ""),
+        "queue": ",".join(setup.queues),
+        "mode": "peek",
+        "aliases": "true",
+        "columns": "all" if setup.transform else _COLUMNS,
+    }
+
+
+def _target_options(target: Target, prefix: str) -> dict[str, str]:
+    def name(base: str) -> str:
+        return prefix + base[0].upper() + base[1:] if prefix else base
+
+    trusted = {name("caFile"): target.ca_file} if target.ca_file else {}
+    if target.reference:
+        return {name("connectionString"): target.reference, **trusted}
+    return {
+        name("fullyQualifiedNamespace"): target.host,
+        name("credential"): target.credential,
+        **trusted,
+    }
+
+
+def load_transform(setup: Setup) -> "Callable[[DataFrame], DataFrame] | None":
+    """Return the user's transform; one that is given by name is imported.
+
+    Raises:
+        SyphonError: it cannot be imported, or is no function.
+    """
+    name: Any = setup.transform
+    if not isinstance(name, str):
+        return setup.transform  # type: ignore[return-value]
+    module, _, function = name.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as exc:
+        raise SyphonError(
+            f"transform {name!r} cannot be imported as package.module:function ({exc})"
+        ) from None
+    if not callable(found):
+        raise SyphonError(f"transform {name!r} is not a function")
+    transform: Callable[[DataFrame], DataFrame] = found
+    return transform

@@ -1,0 +1,1 @@
+"""The parts of the syphon that wait: for namespaces, for time, for each other."""

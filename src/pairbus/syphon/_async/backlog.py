@@ -1,0 +1,205 @@
+"""The secondary: settle, return and renew by lock token, browse, and look for orphaned locks.
+
+Idempotent requests are retried on a new connection for some seconds. What remains unknown after
+that is returned to the caller as unknown, never as an answer.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import TypeVar
+
+from pairbus.client.errors import (
+    ClientError,
+    ConnectionLostError,
+    LinkDetachedError,
+    OperationTimeoutError,
+    RequestFailedError,
+)
+from pairbus.client.received import Received
+from pairbus.runtime import AsyncRuntime
+from pairbus.syphon._async.connections import NamespaceConnections
+from pairbus.syphon.orphaned_locks import Look
+
+__all__ = ["BROKEN", "BacklogQueues"]
+
+log = logging.getLogger("pairbus.syphon")
+T = TypeVar("T")
+
+TOKENS = 1000  # in one request
+PEEKS = 100  # at most, in one look
+BROKEN = (ConnectionLostError, LinkDetachedError, OperationTimeoutError)
+MISSING = "amqp:not-found"
+
+
+class BacklogQueues:
+    """The backlog queues, for the coordinator and for those who settle or return messages.
+
+    Args:
+        runtime: clock and sleep.
+        connections: the connection to the secondary.
+        patience: seconds for which a broken connection is retried.
+    """
+
+    def __init__(
+        self, runtime: AsyncRuntime, connections: NamespaceConnections, *, patience: float = 5.0
+    ) -> None:
+        self._runtime = runtime
+        self._connections = connections
+        self._patience = patience
+
+    async def settle(
+        self,
+        queue: str,
+        tokens: Sequence[bytes],
+        how: str,
+        reason: str = "",
+        description: str = "",
+        *,
+        patience: float = 20.0,
+    ) -> int:
+        """Settle by lock token; return how many of the locks were lost.
+
+        A secondary that cannot be reached is retried for `patience` seconds; after that the locks
+        expire by themselves, and the messages are delivered again.
+        """
+        lost = await self._settle(queue, tokens, how, reason, description, patience)
+        return len(tokens) if lost is None else lost
+
+    async def _settle(
+        self,
+        queue: str,
+        tokens: Sequence[bytes],
+        how: str,
+        reason: str,
+        description: str,
+        patience: float,
+    ) -> int | None:
+        """Return how many of the locks were lost; None if that is unknown for some of them."""
+        ids = list(tokens)
+        groups = [ids[i : i + TOKENS] for i in range(0, len(ids), TOKENS)]
+
+        async def ask(some: Sequence[Sequence[bytes]]) -> list[ClientError | None]:
+            management = self._connections.management(queue)
+            return await management.settle_each(some, how, reason or None, description or None)
+
+        answers = await self._retry(lambda: ask(groups), patience)
+        if answers is None:
+            log.warning("%s: %d messages not settled, they will come again", queue, len(ids))
+            return None
+        lost = 0
+        for group, error in zip(groups, answers, strict=True):
+            if error is None:
+                continue
+            if len(group) == 1:
+                lost += 1
+                continue
+            # One lost lock may have prevented the settlement of the others: settle each alone.
+            each = [[token] for token in group]
+            alone = await self._retry(lambda: ask(each), patience)  # noqa: B023 - used before the next
+            if alone is None:
+                return None
+            lost += sum(one is not None for one in alone)
+        return lost
+
+    async def give_back(self, queue: str, tokens: Sequence[bytes]) -> bool:
+        """Abandon locks, in this order; False if the queue could not be asked to."""
+        try:
+            for i in range(0, len(tokens), TOKENS):
+                some = tokens[i : i + TOKENS]
+                if await self._settle(queue, some, "abandoned", "", "", self._patience) is None:
+                    return False
+        except LinkDetachedError as exc:
+            if str(exc.condition) != MISSING:
+                raise
+        return True
+
+    async def renew(self, queue: str, tokens: Sequence[bytes]) -> dict[bytes, float]:
+        """Renew locks: when each expires now; a lock that was lost is left out."""
+        until: dict[bytes, float] = {}
+
+        async def ask(some: Sequence[bytes]) -> None:
+            ends = await self._connections.management(queue).renew(some)
+            until.update(zip(some, (end / 1000 for end in ends), strict=True))
+
+        pending = [list(tokens[i : i + TOKENS]) for i in range(0, len(tokens), TOKENS)]
+        while pending:
+            some = pending.pop()
+            try:
+                await self._retry(lambda: ask(some), self._patience)  # noqa: B023 - likewise
+            except RequestFailedError:
+                if len(some) > 1:  # one lost lock fails the request for all
+                    half = len(some) // 2
+                    pending += [some[:half], some[half:]]
+        return until
+
+    async def is_empty(self, queue: str) -> bool | None:
+        """Whether there is no message at all, locked ones included; None if that is not known."""
+        try:
+            found = await self._retry(lambda: self._peek(queue, 0, 1), self._patience)
+        except ClientError as exc:
+            if str(exc.condition) == MISSING:
+                return True
+            log.warning("%s: cannot be browsed: %s", queue, exc.condition)
+            return None
+        return None if found is None else not found
+
+    async def look(self, queue: str, after: int, known: Collection[int]) -> Look | None:
+        """Look for unknown locked messages; None if the queue could not be asked.
+
+        Args:
+            queue: the queue.
+            after: consider messages after this sequence number only.
+            known: sequence numbers of messages that the syphon itself holds.
+        """
+        try:
+            return await self._retry(lambda: self._look(queue, after, known), self._patience)
+        except ClientError as exc:
+            if str(exc.condition) == MISSING:
+                return Look(True)
+            log.warning("%s: cannot be looked at: %s", queue, exc.condition)
+            return None
+
+    async def _look(self, queue: str, after: int, known: Collection[int]) -> Look:
+        receiver = await self._connections.receiver(queue)
+        first, size, lock = None, None, None
+        got = await receiver.receive_now(1)
+        if got:
+            first, size = got[0].sequence_number, len(got[0].payload)
+            if got[0].locked_until is not None:
+                lock = got[0].locked_until / 1000 - self._runtime.time()
+            await receiver.settle(got, "released")  # waits: the next reader must find it
+            if first <= after:  # it hides the messages behind it
+                return Look(False, lock, size)
+        number, count = after + 1, 1
+        for peeks in range(1, PEEKS + 1):
+            found = await self._peek(queue, number, count)
+            for one in found:
+                if first is not None and one.sequence_number >= first:
+                    return Look(True, lock, size, peeks)
+                if one.sequence_number not in known and not one.facts.get("state"):
+                    return Look(False, lock, size, peeks)
+                number = one.sequence_number + 1
+            if not found:
+                return Look(True, lock, size, peeks)
+            count = 250
+        return Look(False, lock, size, PEEKS)
+
+    async def _peek(self, queue: str, first: int, count: int) -> list[Received]:
+        return await self._connections.management(queue).peek(first, count)
+
+    async def _retry(self, action: Callable[[], Awaitable[T]], patience: float) -> T | None:
+        """Act; after a broken connection on a new one; None when patience has run out."""
+        deadline = self._runtime.monotonic() + patience
+        delay = 0.1
+        while True:
+            try:
+                return await action()
+            except BROKEN as exc:
+                if str(exc.condition) == MISSING:
+                    raise
+                await self._connections.drop()
+                if self._runtime.monotonic() + delay > deadline:
+                    log.warning("secondary: %s", exc.condition)
+                    return None
+                await self._runtime.sleep(delay)
+                delay = min(2.0, delay * 2)

@@ -1,0 +1,140 @@
+"""The connections of one process: one per namespace and role, kept from task to task.
+
+Spark reuses its Python workers, so a connection is opened once and used by task after task. A
+worker reads in one task and writes in the next: the role keeps the two apart.
+"""
+
+import os
+import ssl
+from typing import Any
+
+from pairbus.client._async.connection import BulkConnection
+from pairbus.client._async.management import BulkManagement
+from pairbus.client._async.receiver import BulkReceiver
+from pairbus.client._async.sender import BulkSender
+from pairbus.client.errors import ClientError
+from pairbus.client.settlement import Mode
+from pairbus.names import split_host
+from pairbus.runtime import AsyncRuntime
+from pairbus.syphon.target import OptionError, Target
+
+__all__ = ["ConnectionPool", "NamespaceConnections", "check_access"]
+
+
+def open_connection(runtime: AsyncRuntime, target: Target, timeout: float) -> BulkConnection:
+    """Make a connection; its first use connects."""
+    options: dict[str, Any] = {"timeout": timeout, "runtime": runtime}
+    if target.ca_file:
+        try:
+            options["ssl_context"] = ssl.create_default_context(cafile=target.ca_file)
+        except OSError as exc:
+            raise OptionError(f"caFile: {target.ca_file}: {exc.strerror or exc}") from None
+    text = target.connection_string()
+    if text is not None:
+        return BulkConnection(text, **options)
+    host, port = split_host(target.host)
+    if port is not None:
+        options["port"] = port
+    return BulkConnection(host=host, credential=target.token_credential(), **options)
+
+
+async def check_access(
+    runtime: AsyncRuntime, target: Target, entity: str, timeout: float = 10.0
+) -> ClientError | None:
+    """Connect and authorize: None, or what failed."""
+    try:
+        async with open_connection(runtime, target, timeout) as connection:
+            await connection.connect()
+            with connection.mux.condition:
+                await connection.authorize(entity, connection.deadline())
+    except ClientError as exc:
+        return exc
+    return None
+
+
+class _Open:
+    """A connection and its links."""
+
+    def __init__(self, connection: BulkConnection) -> None:
+        self.connection = connection
+        self.receivers: dict[tuple[str, Mode], BulkReceiver] = {}
+        self.senders: dict[str, BulkSender] = {}
+
+
+class ConnectionPool:
+    """The connections of one process. A forked child does not use its parent's."""
+
+    def __init__(self, runtime: AsyncRuntime) -> None:
+        self._runtime = runtime
+        self._guard = runtime.condition()
+        self._open: dict[tuple[int, str, Target], _Open] = {}
+
+    def get(self, target: Target, role: str, timeout: float) -> _Open:
+        """Return the connection of this role; a new one where the last is gone."""
+        key = (os.getpid(), role, target)
+        with self._guard:
+            found = self._open.get(key)
+            if found is None or not found.connection.is_usable:
+                connection = open_connection(self._runtime, target, timeout)
+                found = self._open[key] = _Open(connection)
+            return found
+
+    def find(self, target: Target, role: str) -> _Open | None:
+        """Return the connection of this role, if there is one."""
+        return self._open.get((os.getpid(), role, target))
+
+    def take(self, target: Target, role: str) -> _Open | None:
+        """Take the connection of this role out of the pool."""
+        with self._guard:
+            return self._open.pop((os.getpid(), role, target), None)
+
+
+class NamespaceConnections:
+    """The connection to one namespace in one role; it is opened when it is first used."""
+
+    def __init__(
+        self, pool: ConnectionPool, target: Target, role: str, *, timeout: float = 30.0
+    ) -> None:
+        self._pool = pool
+        self._target = target
+        self._role = role
+        self._timeout = timeout
+
+    def _get(self) -> _Open:
+        return self._pool.get(self._target, self._role, self._timeout)
+
+    async def receiver(self, entity: str, mode: Mode = Mode.PEEK_LOCK) -> BulkReceiver:
+        """Return a receiver, attached."""
+        found = self._get()
+        receiver = found.receivers.get((entity, mode))
+        if receiver is None or receiver.is_detached:
+            receiver = await found.connection.receiver(entity, mode=mode)
+            found.receivers[entity, mode] = receiver
+        return receiver
+
+    async def forget_receiver(self, entity: str) -> None:
+        """Close the receiver; the next use opens a new one."""
+        found = self._pool.find(self._target, self._role)
+        if found is not None:
+            for mode in Mode:
+                receiver = found.receivers.pop((entity, mode), None)
+                if receiver is not None and found.connection.is_usable:
+                    await receiver.close()
+
+    async def sender(self, entity: str) -> BulkSender:
+        """Return a sender, attached."""
+        found = self._get()
+        sender = found.senders.get(entity)
+        if sender is None or sender.is_detached:
+            sender = found.senders[entity] = await found.connection.sender(entity)
+        return sender
+
+    def management(self, entity: str) -> BulkManagement:
+        """Return an entity's management node."""
+        return self._get().connection.management(entity)
+
+    async def drop(self) -> None:
+        """Close the connection; the next use opens a new one."""
+        found = self._pool.take(self._target, self._role)
+        if found is not None:
+            await found.connection.close()

@@ -1,0 +1,430 @@
+"""The coordinator: the part of the syphon that lives as long as the query, beside Spark's driver.
+
+It reads the reports of tasks, adds up totals, renews the locks of held messages, returns them when
+they are due, checks uncertain queues, and plans the next micro-batch. Tasks learn from it through
+the state directory; when it dies, the next coordinator continues from there.
+
+Two callers work at the same time: Spark plans, and a background task calls `tick`. `_guard`
+protects what both of them decide upon, and is never held while a namespace or the ledger is asked.
+`_files` keeps the state directory's files in the order of the decisions; whoever needs both takes
+`_files` first. While a queue's messages are being returned it is in `_returning` and is not
+planned.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
+
+from pairbus.names import billable
+from pairbus.runtime import AsyncRuntime, AsyncTask
+from pairbus.syphon._async.ports import Backlog, Bell, Operations
+from pairbus.syphon.held import EVERYTHING, HeldMessages, newest_first
+from pairbus.syphon.journal import Journal
+from pairbus.syphon.limits import Grant
+from pairbus.syphon.orphaned_locks import Check, Look, OrphanedLocks, tokens_to_return
+from pairbus.syphon.planner import Planner
+from pairbus.syphon.records import HeldMessage, OperationCount, TaskReport
+from pairbus.syphon.state import StateDirectory
+from pairbus.syphon.totals import Totals
+
+__all__ = ["Coordinator"]
+
+log = logging.getLogger("pairbus.syphon")
+
+TICK = 0.5  # seconds
+SAVE_EVERY = 5.0
+FLUSH_EVERY = 10.0
+PROBE_EVERY = 2.0
+LOCK_SECONDS = 60.0  # until a lock was seen
+
+
+class Coordinator:
+    """Coordinates one syphon.
+
+    Args:
+        runtime: clock, background task, guards.
+        state: the state directory.
+        backlog: the secondary.
+        doorbell: listens at quiet queues.
+        operations: the ledger.
+        planner: plans micro-batches.
+        held: the messages that stay locked.
+        namespace: the secondary's name in the ledger.
+        until_empty: find out whether the queues are empty, and report it in the progress.
+    """
+
+    def __init__(
+        self,
+        runtime: AsyncRuntime,
+        state: StateDirectory,
+        backlog: Backlog,
+        doorbell: Bell,
+        operations: Operations,
+        planner: Planner,
+        held: HeldMessages,
+        *,
+        namespace: str = "secondary",
+        until_empty: bool = False,
+    ) -> None:
+        self._runtime = runtime
+        self._state = state.create()
+        self._backlog = backlog
+        self._doorbell = doorbell
+        self._operations = operations
+        self._planner = planner
+        self._held = held
+        self._namespace = namespace
+        self._until_empty = until_empty
+        self._journal = Journal(state.path, runtime)
+        self._orphans = OrphanedLocks(self._journal)
+        self._totals = Totals(state.progress())
+        self._guard, self._files = runtime.condition(), runtime.condition()
+        self._freed: list[HeldMessage] = []  # to be returned
+        self._returning: Counter[str] = Counter()
+        self._lock_seconds: float | None = None
+        self._ledger_problem: str | None = None
+        self._problem: str | None = None  # of the last tick
+        self._probed_at = self._flushed_at = self._saved_at = self._empty_checked_at = 0.0
+        self._quiet_since: float | None = None
+        self._is_planned = False
+        self._must_flush = self._must_save = False
+        self._task: AsyncTask | None = None
+        self._stop = runtime.event()
+
+    # -- life
+
+    def start(self) -> None:
+        """Continue with what a former coordinator held, and work in the background."""
+        now = self._runtime.time()
+        self._held.restore(self._state.held(), now)
+        for queue in self._state.progress().suspect:
+            self._orphans.suspect(queue, now)  # its doorbell may have held a message when it died
+        self._totals.is_started = True
+        self._publish()
+        self._task = self._runtime.spawn(self._run, name="pairbus-coordinator")
+
+    def empty_once(self) -> None:
+        """Read every queue until it is found empty, and do not listen for more."""
+        with self._guard:
+            self._planner.empty_once()
+
+    async def close(self) -> None:
+        """Stop working."""
+        self._stop.set()
+        if self._task is not None:
+            await self._task.join(timeout=5)
+
+    async def _run(self) -> None:
+        while not await self._stop.wait(TICK):
+            await self.tick()
+
+    async def tick(self) -> None:
+        """Read reports, return and renew what is held, check uncertain queues, write everything.
+
+        Each step is tried on its own, and a failure names the step: the coordinator survives it.
+        """
+        steps: list[tuple[str, Callable[[], Awaitable[None]]]] = [
+            ("task reports", self._collect),
+            ("ledger", self._probe_ledger),
+        ]
+        if self._state.is_stopping:
+            steps.append(("secondary: returning held messages", self._release_all))
+        else:
+            steps.append(("secondary: returning held messages", self._return_due))
+            steps.append(("secondary: checking uncertain queues", self._check_orphans))
+        steps += [
+            ("secondary: renewing locks", self._renew),
+            ("secondary: checking for empty queues", self._check_empty),
+            ("ledger: writing operations", self._flush),
+        ]
+        problems = [await self._try(step, action) for step, action in steps]
+        with self._guard:
+            self._problem = next((problem for problem in problems if problem), None)
+        await self._try("state directory", self._save)
+
+    async def _try(self, step: str, action: Callable[[], Awaitable[None]]) -> str | None:
+        """Act; return None, or the failure labelled with the step."""
+        try:
+            await action()
+        except Exception as exc:  # noqa: BLE001 - the coordinator outlives every failure
+            log.warning("%s: %s", step, exc)
+            return f"{step}: {exc}"
+        return None
+
+    # -- planning, called by Spark
+
+    async def plan(self, epoch: int) -> tuple[Grant, ...]:
+        """Plan the micro-batch after `epoch`; empty when there is nothing to do now."""
+        await self._collect()
+        is_stopping = self._state.is_stopping
+        if not is_stopping:
+            # Not only at the next tick: what is read now must not overtake what is due.
+            await self._try("secondary: returning held messages", self._return_due)
+        control = self._state.control()
+        with self._guard:
+            now = self._runtime.time()
+            self._is_planned = True
+            self._orphans.search(epoch, now)
+            self._planner.ready(self._doorbell.rung())
+            plan = self._planner.plan(
+                epoch,
+                now,
+                control,
+                is_stopping=is_stopping,
+                is_blocked=self._is_blocked(now),
+                # A poll under way may hold the oldest message for a moment.
+                not_now={*self._doorbell.armed(), *self._orphans.queues(), *+self._returning},
+            )
+            self._totals.is_listening = plan.is_listening
+            self._totals.listening = plan.listen
+        if plan.grants:
+            self._journal.drop_before(epoch)
+        self._publish()  # before tasks read, and before anybody listens
+        self._doorbell.listen(plan.listen)
+        return plan.grants
+
+    def grants(self, epoch: int) -> tuple[Grant, ...]:
+        """Return the grants of a planned epoch; for one that another coordinator planned, all."""
+        with self._guard:
+            return self._planner.grants(epoch)
+
+    def _is_blocked(self, now: float) -> bool:
+        return bool(self._ledger_problem) or now < self._held.paused_until()
+
+    # -- reports
+
+    async def _collect(self) -> None:
+        with self._files:
+            for path, report in self._state.reports():
+                with self._guard:
+                    self._apply(report, self._runtime.time())
+                self._state.remove(path)
+        for queue, polls in self._doorbell.polls().items():
+            self._count("idle_poll", queue, "receive", polls, 0, 0, polls)
+        for queue, size in self._doorbell.rings():
+            # The poll that rang is counted already; what its message has beyond 64 KB is not.
+            self._count("receive_backlog", queue, "doorbell", 1, 0, size, billable(size) - 1)
+            self._count("settle", queue, "released", 1, 1, 0, 1)
+        with self._guard:
+            for queue in self._doorbell.broken():
+                self._orphans.suspect(queue, self._runtime.time())
+
+    def _apply(self, report: TaskReport, now: float) -> None:
+        self._totals.add(report)
+        self._operations.add(*report.operations)
+        self._must_flush = self._must_flush or bool(report.operations)
+        for queue, read in report.read.items():
+            self._planner.was_read(queue, read)
+            self._lock_seconds = read.lock_seconds or self._lock_seconds
+        if EVERYTHING in report.failed:
+            self._planner.primary_failed()
+        elif report.forwarded:
+            self._planner.delivered()
+            self._held.succeed(now)
+        for queue in report.uncertain:
+            self._orphans.suspect(queue, now)
+        if report.stalled:
+            self._ledger_problem = report.stalled
+        for destination, condition in report.failed.items():
+            self._held.fail(destination, condition, now)
+        self._held.hold(report.held, now)
+        self._freed += self._held.accept(d for d in report.delivered if d not in report.failed)
+        self._must_save = self._must_save or bool(report.held or report.failed)
+
+    def _count(self, stage: str, queue: str, operation: str, *numbers: int) -> None:
+        self._operations.add(OperationCount(self._namespace, stage, queue, operation, *numbers))
+        self._must_flush = True
+
+    # -- the ledger
+
+    async def _probe_ledger(self) -> None:
+        now = self._runtime.time()
+        if self._ledger_problem and now - self._probed_at >= PROBE_EVERY:
+            self._probed_at = now
+            problem = await self._runtime.run_blocking(self._operations.probe)
+            with self._guard:
+                self._ledger_problem = f"ledger: {problem}" if problem else None
+
+    async def _flush(self) -> None:
+        now = self._runtime.time()
+        is_due = now - self._flushed_at >= FLUSH_EVERY or self._state.is_stopping
+        if self._must_flush and is_due:
+            self._must_flush, self._flushed_at = False, now
+            await self._runtime.run_blocking(self._operations.flush)
+
+    # -- held messages
+
+    async def _return_due(self) -> None:
+        with self._guard:
+            due = self._held.due(self._runtime.time())
+            queues = self._start_returning(due)
+        await self._return(queues)
+
+    async def _release_all(self) -> None:
+        """The syphon is asked to end: return everything, so that the next one has it."""
+        with self._guard:
+            pages = self._orphans.pages()
+        for queue, found in pages.items():
+            for page, tokens in tokens_to_return(found):
+                if await self._give_back(queue, tokens):
+                    page.mark_returned()
+        with self._guard:
+            queues = self._start_returning(self._held.take_all())
+        await self._return(queues)
+        with self._guard:
+            self._totals.is_released = True
+            self._must_save, self._saved_at = True, 0.0
+
+    def _start_returning(self, messages: Iterable[HeldMessage]) -> dict[str, list[bytes]]:
+        freed, self._freed = self._freed, []
+        queues: dict[str, list[bytes]] = {}
+        for message in newest_first([*freed, *messages]):
+            queues.setdefault(message.queue, []).append(bytes.fromhex(message.token))
+        self._returning.update(queues.keys())
+        return queues
+
+    async def _return(self, queues: dict[str, list[bytes]]) -> None:
+        if not queues:
+            return
+        self._publish()  # tasks must know the probe before they can receive it
+        left = dict(queues)
+        try:
+            for queue, tokens in queues.items():
+                is_returned = await self._give_back(queue, tokens)
+                del left[queue]
+                self._end_returning(queue, is_returned)
+        finally:
+            for queue in left:  # something failed: these may still be locked
+                self._end_returning(queue, False)
+
+    def _end_returning(self, queue: str, is_returned: bool) -> None:
+        with self._guard:
+            self._returning[queue] -= 1
+            self._planner.ready([queue])
+            self._must_save = True
+            if not is_returned:
+                self._orphans.suspect(queue, self._runtime.time())
+
+    async def _give_back(self, queue: str, tokens: list[bytes]) -> bool:
+        if not await self._backlog.give_back(queue, tokens):
+            return False
+        self._count("settle", queue, "abandoned", 1, len(tokens), 0, len(tokens))
+        return True
+
+    async def _renew(self) -> None:
+        with self._guard:
+            lock = self._lock_seconds or LOCK_SECONDS
+            renewals = self._held.renewals(self._runtime.time(), lock=lock)
+        for queue, names in renewals.items():
+            tokens = [bytes.fromhex(name) for name in names]
+            until = await self._backlog.renew(queue, tokens)
+            self._count("management", queue, "renew", 1, len(tokens), 0, len(tokens))
+            ends: dict[float, list[str]] = {}
+            for token, end in until.items():
+                ends.setdefault(end, []).append(token.hex())
+            with self._guard:
+                for end, renewed in ends.items():
+                    self._held.renewed(renewed, end)
+                self._held.lost(token.hex() for token in tokens if token not in until)
+                self._must_save = True
+
+    # -- uncertain queues
+
+    async def _check_orphans(self) -> None:
+        with self._guard:
+            now = self._runtime.time()
+            # A look takes a message for a moment: not from a queue that a task or a poll reads. A
+            # queue without messages is not looked at, because that would cost an operation.
+            busy = self._planner.granted if self._is_planned else set(self._planner.queues)
+            wanted = set(self._planner.ready_queues) - busy - self._doorbell.armed()
+            due = [queue for queue in self._orphans.due(now) if queue in wanted]
+            checks = [self._orphans.begin_check(queue, now) for queue in due]
+        for check in checks:
+            await self._check_orphan(check, now)
+
+    async def _check_orphan(self, check: Check, now: float) -> None:
+        queue = check.queue
+        with self._guard:
+            known = {held.sequence for held in self._held.messages() if held.queue == queue}
+            lock = self._lock_seconds
+        look: Look | None = None
+        has_returned = True
+        if check.needs_look:
+            look = await self._backlog.look(queue, check.after, known)
+            if look is not None:
+                self._count_look(queue, look)
+        if look is not None or not check.needs_look:
+            for page, tokens in check.to_return:
+                if not await self._give_back(queue, tokens):
+                    has_returned = False
+                    break
+                page.mark_returned()
+        with self._guard:
+            self._orphans.end_check(
+                check, now, look=look, has_returned=has_returned, lock_seconds=lock
+            )
+
+    def _count_look(self, queue: str, look: Look) -> None:
+        if look.size is None:
+            self._count("idle_poll", queue, "receive", 1, 0, 0, 1)
+        else:
+            self._count("receive_backlog", queue, "doorbell", 1, 0, look.size, billable(look.size))
+            self._count("settle", queue, "released", 1, 1, 0, 1)
+        if look.peeks:
+            self._count("management", queue, "peek", look.peeks, 0, 0, look.peeks)
+
+    # -- a drain until empty
+
+    async def _check_empty(self) -> None:
+        """Find out whether nothing is left at all, locked messages included."""
+        now = self._runtime.time()
+        with self._guard:
+            is_busy = self._planner.ready_queues or len(self._held) or +self._returning
+            if not self._until_empty or is_busy:
+                self._quiet_since = None
+                return
+            self._quiet_since = self._quiet_since or now
+        if now - self._quiet_since < 1 or now - self._empty_checked_at < 2:
+            return
+        self._empty_checked_at = now
+        for queue in self._planner.queues:
+            self._count("management", queue, "peek", 1, 0, 0, 1)
+            if await self._backlog.is_empty(queue) is not True:  # unknown is not empty
+                return
+        with self._guard:
+            self._totals.is_empty = True
+
+    # -- files
+
+    async def _save(self) -> None:
+        now = self._runtime.time()
+        if self._must_save and now - self._saved_at >= SAVE_EVERY:
+            with self._files:
+                with self._guard:
+                    record = self._held.record()
+                    self._must_save, self._saved_at = False, now
+                self._state.write_held(record)
+        self._publish()
+
+    def _publish(self) -> None:
+        """Write the files that tasks, driver and the next coordinator read, if they changed."""
+        with self._files:
+            with self._guard:
+                blocked = self._held.blocked()
+                progress = self._totals.record(
+                    waiting=len(self._held),
+                    waiting_for=self._held.reasons(),
+                    in_flight=self._planner.in_flight,
+                    is_drained=self._planner.is_drained,
+                    uncertain=set(self._orphans.queues()),
+                    ready=self._planner.ready_queues,
+                    armed={*self._doorbell.armed(), *+self._returning},
+                    problem=self._current_problem(),
+                )
+            self._totals.publish(self._state, blocked, progress)
+
+    def _current_problem(self) -> str | None:
+        found = self._ledger_problem or self._problem or self._doorbell.problem
+        if not found and self._held.paused_until() > self._runtime.time():
+            found = f"primary: {self._held.reasons()[EVERYTHING]}"
+        return found

@@ -1,0 +1,300 @@
+"""Deliver rows: send them in order, wait for confirmation, write receipts, then settle.
+
+Order: rows of one destination are sent in the order in which they come, one batch in flight per
+destination (many destinations at once). So a batch that is refused half-way never lets a later one
+overtake. A refused batch is split until the refused message stands alone. One instance serves one
+task.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pairbus.envelope.encoded import restore
+from pairbus.names import BILLING_STEP, billable
+from pairbus.runtime import AsyncRuntime
+from pairbus.syphon._async.ports import Sending, Settling
+from pairbus.syphon._async.settler import Settler
+from pairbus.syphon.backoff import LockBudget
+from pairbus.syphon.batches import cut_batches, split_batch
+from pairbus.syphon.delivery_rows import DeliveryRows
+from pairbus.syphon.held import EVERYTHING
+from pairbus.syphon.records import HeldMessage, TaskReport
+from pairbus.syphon.refusals import Cause, Outcome, judge
+from pairbus.syphon.settlement import Settlement
+from pairbus.syphon.verdicts import COMPLETE, DEAD_LETTER, DELIVER
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Deliverer", "DeliverySettings"]
+
+BY_TRANSFORM = "CompletedByTransform"  # the reason if the transform gives none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliverySettings:
+    """How a task delivers.
+
+    Args:
+        destination: where rows go that name none.
+        blocked: destinations that wait, each with the one message (queue, sequence number) that may
+            be sent.
+        max_bytes: most bytes of a batch.
+        primary: name of the namespace that is sent to, in the ledger.
+        secondary: name of the namespace that is settled in.
+        budget: until when a locked message may be sent.
+    """
+
+    destination: str | None = None
+    blocked: Mapping[str, tuple[str, int] | None] | None = None
+    max_bytes: int = 1_000_000
+    primary: str = "primary"
+    secondary: str = "secondary"
+    budget: LockBudget = field(default_factory=LockBudget)
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """One batch for one destination: which of its rows."""
+
+    indices: list[int]
+    messages: list[bytes]
+    batch: range
+
+    def rows(self) -> list[int]:
+        return self.indices[self.batch.start : self.batch.stop]
+
+    def payloads(self) -> list[bytes]:
+        return self.messages[self.batch.start : self.batch.stop]
+
+    def part(self, batch: range) -> "_Job":
+        return _Job(self.indices, self.messages, batch)
+
+
+class Deliverer:
+    """Delivers the rows of one task.
+
+    Args:
+        runtime: clock and sleep.
+        sending: the primary.
+        settling: the secondary; None where nothing is to be settled (then a refusal raises).
+        receipts: writes an Arrow table of receipts, durable when it returns; None without ledger.
+        report: called with what was done, after each flush.
+        settings: how to deliver.
+        probe: None, or in one line why no receipt could be written now: then nothing is sent.
+        is_stopping: whether the syphon is asked to end; messages that were not sent are returned.
+
+    Raises:
+        RuntimeError: no receipt could be written, and nothing is to be settled.
+    """
+
+    def __init__(
+        self,
+        runtime: AsyncRuntime,
+        sending: Sending,
+        settling: Settling | None,
+        receipts: "Callable[[pa.Table], None] | None",
+        report: Callable[[TaskReport], None],
+        settings: DeliverySettings | None = None,
+        *,
+        probe: Callable[[], str | None] = lambda: None,
+        is_stopping: Callable[[], bool] = bool,
+    ) -> None:
+        self._runtime = runtime
+        self._sending = sending
+        self._settings = settings or DeliverySettings()
+        self._blocked = self._settings.blocked or {}
+        self._settles = settling is not None
+        self._is_stopping = is_stopping
+        self._settler = Settler(runtime, settling, receipts, report, self._settings.secondary)
+        self._is_primary_down = False
+        self._is_giving_back = False
+        problem = probe()
+        if problem and self._settles:
+            report(TaskReport(stalled=f"ledger: {problem}"))
+            self._is_giving_back = True
+        elif problem:
+            raise RuntimeError(f"servicebus: ledger: {problem}")
+
+    async def deliver(self, batch: "pa.RecordBatch") -> None:
+        """Deliver the rows of one Arrow batch; settle when enough have come together."""
+        if not batch.num_rows:
+            return
+        rows = DeliveryRows(batch, self._settings.destination)
+        if self._settles and (self._is_giving_back or self._is_stopping()):
+            # Nothing may overtake what was returned, so everything that follows is returned, too.
+            self._is_giving_back = True
+            self._settler.add(Settlement(rows, list(range(rows.count)), "abandoned", None))
+            return
+        await self._send(rows, self._group(rows))
+        if self._settler.is_due:
+            await self._settler.flush()
+
+    async def finish(self) -> None:
+        """The last row came: write receipts, settle, report."""
+        await self._settler.flush()
+
+    def _group(self, rows: DeliveryRows) -> dict[str, list[int]]:
+        """Return the rows to send, by destination; those with another verdict are settled."""
+        only = rows.only_destination()
+        if only is not None:
+            return {only: list(range(rows.count))}
+        groups: dict[str, list[int]] = {}
+        others: dict[tuple[str, str, str, str | None], list[int]] = {}
+        for row in range(rows.count):
+            verdict = rows.verdict[row]
+            if verdict == DELIVER:
+                groups.setdefault(rows.destination[row] or "", []).append(row)
+            elif verdict == DEAD_LETTER:
+                reason, description = rows.reason(row)
+                key = ("suspended", reason, description, "dead_lettered")
+                others.setdefault(key, []).append(row)
+            elif verdict == COMPLETE:
+                reason, _ = rows.reason(row, BY_TRANSFORM)
+                others.setdefault(("completed", reason, "", "completed"), []).append(row)
+            else:
+                others.setdefault(("abandoned", "", "", None), []).append(row)
+        for (how, reason, description, event), indices in others.items():
+            self._settler.add(Settlement(rows, indices, how, event, reason, description))
+        return groups
+
+    async def _send(self, rows: DeliveryRows, groups: dict[str, list[int]]) -> None:
+        """Send group by group: one batch in flight for each destination, all at once."""
+        work = {d: await self._cut(rows, d, indices) for d, indices in groups.items()}
+        work = {destination: jobs for destination, jobs in work.items() if jobs}
+        while work:
+            jobs: list[tuple[str, _Job]] = []
+            for destination, queue in list(work.items()):
+                job = self._next(rows, destination, queue)
+                if job is None:
+                    del work[destination]
+                else:
+                    jobs.append((destination, job))
+            if not jobs:
+                return
+            outcomes = await self._sending.send([(d, job.payloads()) for d, job in jobs])
+            for (destination, job), outcome in zip(jobs, outcomes, strict=True):
+                self._answered(rows, destination, job, outcome, work)
+
+    async def _cut(self, rows: DeliveryRows, destination: str, indices: list[int]) -> list[_Job]:
+        """Cut the rows of one destination into batches; hold those that may not be sent."""
+        if destination.lower() in self._blocked:
+            probe = self._blocked[destination.lower()]
+            allowed = [i for i in indices if (rows.entity[i], rows.sequence[i]) == probe]
+            self._hold(rows, sorted(set(indices) - set(allowed)), destination)
+            indices = allowed
+        if destination.lower() in self._settler.failed or self._is_primary_down:
+            self._hold(rows, indices, EVERYTHING if self._is_primary_down else destination)
+            return []
+        if not indices:
+            return []
+        if not destination:
+            self._dead_letter(rows, indices, "NoDestination", "")
+            return []
+        messages = _restore(rows, indices, int(self._runtime.time() * 1000))
+        limit = min(self._settings.max_bytes, await self._sending.limit(destination))
+        batches = cut_batches([len(message) for message in messages], max_bytes=limit)
+        return [_Job(indices, messages, batch) for batch in batches]
+
+    def _next(self, rows: DeliveryRows, destination: str, queue: list[_Job]) -> _Job | None:
+        """Return the next batch for a destination, if it may be sent now; else hold its rows."""
+        if not queue:
+            return None
+        rest = [i for one in queue for i in one.rows()]
+        if self._is_primary_down:
+            self._hold(rows, rest, EVERYTHING)
+            return None
+        if destination.lower() in self._settler.failed:
+            self._hold(rows, rest, destination)
+            return None
+        locked_until = rows.locked_until(rest[0])
+        if locked_until is not None:
+            received = rows.received_at(rest[0]) or 0.0
+            allows = self._settings.budget.allows(self._runtime.time(), received, locked_until)
+            if self._is_giving_back or not allows:
+                # Too little is left of the lock: settle what was sent, return the rest.
+                self._is_giving_back = True
+                self._settler.add(Settlement(rows, rest, "abandoned", None))
+                return None
+        return queue.pop(0)
+
+    def _answered(
+        self,
+        rows: DeliveryRows,
+        destination: str,
+        job: _Job,
+        outcome: Outcome,
+        work: dict[str, list[_Job]],
+    ) -> None:
+        if outcome.is_accepted:
+            self._accepted(rows, destination, job)
+            return
+        condition = outcome.condition or ""
+        if not self._settles:
+            raise RuntimeError(f"servicebus: {destination}: {condition}: {outcome.description}")
+        judgement = judge(condition)
+        match judgement.cause:
+            case Cause.MESSAGE if len(job.batch) > 1:
+                first, second = split_batch(job.batch)
+                work.setdefault(destination, [])[:0] = [job.part(first), job.part(second)]
+            case Cause.MESSAGE | Cause.MISSING:
+                text = f"{condition}: {outcome.description}"[:1024]
+                self._dead_letter(rows, job.rows(), judgement.reason, text)
+            case Cause.DESTINATION:
+                self._settler.failed[destination.lower()] = condition
+                self._hold(rows, job.rows(), destination)
+            case Cause.PRIMARY:
+                self._is_primary_down = True
+                self._settler.failed[EVERYTHING] = condition
+                self._hold(rows, job.rows(), EVERYTHING)
+
+    def _accepted(self, rows: DeliveryRows, destination: str, job: _Job) -> None:
+        self._settler.delivered(destination.lower())
+        sizes = [len(message) for message in job.payloads()]
+        steps = len(sizes) if max(sizes) <= BILLING_STEP else sum(map(billable, sizes))
+        self._settler.count(
+            self._settings.primary, "send_primary", destination, "send",
+            len(sizes), sum(sizes), steps,
+        )  # fmt: skip
+        self._settler.add(Settlement(rows, job.rows(), "completed", "forwarded"))
+
+    def _dead_letter(
+        self, rows: DeliveryRows, indices: list[int], reason: str, description: str
+    ) -> None:
+        self._settler.add(
+            Settlement(rows, indices, "suspended", "dead_lettered", reason, description)
+        )
+
+    def _hold(self, rows: DeliveryRows, indices: Sequence[int], destination: str) -> None:
+        key = destination if destination == EVERYTHING else destination.lower()
+        self._settler.hold(
+            [
+                HeldMessage(
+                    rows.entity[i],
+                    rows.token[i].hex(),
+                    rows.sequence[i],
+                    key,
+                    rows.locked_until(i) or 0.0,
+                )
+                for i in indices
+                if rows.token[i] is not None
+            ]
+        )
+
+
+def _restore(rows: DeliveryRows, indices: list[int], now: int) -> list[Any]:
+    """Return the messages as they are to be sent."""
+    if rows.is_composed:
+        return [rows.message[i] for i in indices]
+    return [
+        restore(
+            rows.message[i],
+            session_id=rows.session[i],
+            time_to_live=rows.ttl[i],
+            scheduled=rows.scheduled[i],
+            now=now,
+            expires_at=rows.expires_at[i],
+        )
+        for i in indices
+    ]

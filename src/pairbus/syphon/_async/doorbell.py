@@ -1,0 +1,152 @@
+"""The doorbell: one long poll per quiet queue, so that an idle syphon costs almost nothing.
+
+A task per queue holds one receive that lasts up to the long poll. A message that arrives is
+released again, which does not raise its delivery count, and the doorbell rings. All polls share one
+connection.
+"""
+
+import logging
+from collections.abc import Sequence
+
+from pairbus.client.errors import ClientError
+from pairbus.runtime import AsyncRuntime, AsyncTask
+from pairbus.syphon._async.connections import NamespaceConnections
+from pairbus.syphon.target import OptionError
+
+__all__ = ["Doorbell"]
+
+log = logging.getLogger("pairbus.syphon")
+
+MISSING = "amqp:not-found"
+
+
+class Doorbell:
+    """Listens at queues.
+
+    Args:
+        runtime: tasks and conditions.
+        connections: the connection to the secondary.
+        long_poll: seconds that one receive waits.
+    """
+
+    def __init__(
+        self, runtime: AsyncRuntime, connections: NamespaceConnections, long_poll: float
+    ) -> None:
+        self._runtime = runtime
+        self._connections = connections
+        self._long_poll = long_poll
+        self._changed = runtime.condition()
+        self._wanted: set[str] = set()
+        self._armed: set[str] = set()
+        self._rung: set[str] = set()
+        self._polls: dict[str, int] = {}
+        self._rings: list[tuple[str, int]] = []
+        self._broken: set[str] = set()
+        self._tasks: dict[str, AsyncTask] = {}
+        self._is_closed = False
+        self.problem: str | None = None
+
+    def listen(self, queues: Sequence[str]) -> None:
+        """Listen at these queues from now on; a poll under way at another queue just ends."""
+        with self._changed:
+            self._wanted = set(queues)
+            for queue in queues:
+                if queue not in self._tasks:
+                    self._tasks[queue] = self._runtime.spawn(
+                        self._run, queue, name=f"pairbus-doorbell-{queue}"
+                    )
+            self._changed.notify_all()
+
+    def rung(self) -> set[str]:
+        """Return the queues where a message arrived since the last call."""
+        with self._changed:
+            rung, self._rung = self._rung, set()
+            return rung
+
+    def armed(self) -> set[str]:
+        """Return the queues where a poll is under way: it may hold a message for a moment."""
+        with self._changed:
+            return set(self._armed)
+
+    def polls(self) -> dict[str, int]:
+        """Return the receives that began since the last call, by queue."""
+        with self._changed:
+            polls, self._polls = self._polls, {}
+            return polls
+
+    def rings(self) -> list[tuple[str, int]]:
+        """Return the messages that ended a poll since the last call: queue and bytes."""
+        with self._changed:
+            rings, self._rings = self._rings, []
+            return rings
+
+    def broken(self) -> set[str]:
+        """Return the queues where a poll broke off since the last call: a message may be locked."""
+        with self._changed:
+            broken, self._broken = self._broken, set()
+            return broken
+
+    async def close(self) -> None:
+        """Stop listening."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+        await self._connections.drop()
+
+    async def _run(self, queue: str) -> None:
+        failures = 0
+        while True:
+            with self._changed:
+                while not self._is_closed and (queue not in self._wanted or queue in self._rung):
+                    await self._changed.wait()
+                if self._is_closed:
+                    return
+                self._armed.add(queue)
+            size = await self._poll(queue, failures)
+            failures = failures + 1 if size is None else 0
+            with self._changed:
+                self._armed.discard(queue)
+                if size:
+                    self._rings.append((queue, size))
+                    self._rung.add(queue)
+                    self._wanted.discard(queue)
+            if failures:
+                await self._wait_closed(min(30.0, 0.5 * 2**failures))
+
+    async def _wait_closed(self, seconds: float) -> None:
+        deadline = self._runtime.monotonic() + seconds
+        with self._changed:
+            while not self._is_closed and (left := deadline - self._runtime.monotonic()) > 0:
+                await self._changed.wait(left)
+
+    async def _poll(self, queue: str, failures: int) -> int | None:
+        """Poll once: the bytes of a message that arrived, 0 for none, None for a failure."""
+        asked = False
+        try:
+            receiver = await self._connections.receiver(queue)
+            with self._changed:
+                # Counted when it begins: a poll that is cut off by our own end is charged, too.
+                self._polls[queue] = self._polls.get(queue, 0) + 1
+            asked = True
+            has_rung = await receiver.wait(self._long_poll)
+            self.problem = None
+            return max(1, int(receiver.rung_bytes)) if has_rung else 0
+        except ClientError as exc:
+            if asked:
+                with self._changed:
+                    self._broken.add(queue)
+            is_missing = str(exc.condition) == MISSING
+            if not is_missing:  # one queue may be missing
+                self.problem = f"secondary: {exc.condition}: {exc.description}"
+            if not failures and is_missing:
+                log.warning("%s does not exist; is backlog_queue_count right?", queue)
+            elif not failures:
+                log.warning("%s: %s", queue, exc.condition)
+        except Exception as exc:  # noqa: BLE001 - the user's credential may raise anything
+            # Only our own errors are known to contain no secret.
+            text = str(exc) if isinstance(exc, OptionError) else type(exc).__name__
+            self.problem = f"secondary: {text}"
+            if not failures:
+                log.warning("%s: cannot be listened at: %s", queue, text)
+        await self._connections.forget_receiver(queue)
+        return None

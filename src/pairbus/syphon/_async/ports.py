@@ -1,0 +1,98 @@
+"""What the parts of the syphon need of each other, so that each can be tested by itself."""
+
+from collections.abc import Collection, Sequence
+from typing import Protocol
+
+from pairbus.syphon.orphaned_locks import Look
+from pairbus.syphon.records import OperationCount
+from pairbus.syphon.refusals import Outcome
+
+__all__ = [
+    "Backlog",
+    "Bell",
+    "Operations",
+    "Sending",
+    "Settling",
+]
+
+
+class Sending(Protocol):
+    """The primary, as the deliverer sees it."""
+
+    async def limit(self, destination: str) -> int:
+        """Most bytes of one batch."""
+
+    async def send(self, jobs: Sequence[tuple[str, Sequence[bytes]]]) -> list[Outcome]:
+        """Send one batch to each of several destinations at once; the answer of each."""
+
+
+class Settling(Protocol):
+    """The secondary, as the deliverer sees it."""
+
+    async def settle(
+        self,
+        queue: str,
+        tokens: Sequence[bytes],
+        how: str,
+        reason: str = "",
+        description: str = "",
+    ) -> int:
+        """Settle by lock token; how many of the locks were lost already."""
+
+
+class Backlog(Protocol):
+    """The secondary, as the coordinator sees it."""
+
+    async def give_back(self, queue: str, tokens: Sequence[bytes]) -> bool:
+        """Abandon locks, in this order; False if the queue could not be asked to."""
+
+    async def renew(self, queue: str, tokens: Sequence[bytes]) -> dict[bytes, float]:
+        """Renew locks: when each expires now; a lock that was lost is left out."""
+
+    async def is_empty(self, queue: str) -> bool | None:
+        """Whether there is no message at all, locked ones included; None if that is not known."""
+
+    async def look(self, queue: str, after: int, known: Collection[int]) -> Look | None:
+        """Whether unknown messages are locked; None if the queue could not be asked."""
+
+
+class Bell(Protocol):
+    """The doorbell, as the coordinator sees it."""
+
+    @property
+    def problem(self) -> str | None:
+        """Why the secondary cannot be reached, in one line."""
+
+    def listen(self, queues: Sequence[str]) -> None:
+        """Hold one long poll on each of these queues, and on no other."""
+
+    def rung(self) -> set[str]:
+        """Queues where a message arrived since the last call."""
+
+    def armed(self) -> set[str]:
+        """Queues where a poll is under way: it may hold a message for a moment."""
+
+    def polls(self) -> dict[str, int]:
+        """Receives that began since the last call, by queue."""
+
+    def rings(self) -> list[tuple[str, int]]:
+        """Messages that ended a poll since the last call: queue and bytes."""
+
+    def broken(self) -> set[str]:
+        """Queues where a poll broke off since the last call: a message may be locked."""
+
+    async def close(self) -> None:
+        """Stop listening."""
+
+
+class Operations(Protocol):
+    """The ledger, as the coordinator sees it."""
+
+    def add(self, *counts: OperationCount) -> None:
+        """Count operations."""
+
+    def flush(self) -> object:
+        """Make the counts durable."""
+
+    def probe(self) -> str | None:
+        """Why no receipt could be written now, in one line; None if one could."""

@@ -1,0 +1,67 @@
+# generated from src/pairbus/syphon/_async/destinations.py by tools/gen_unasync.py; edit that one
+"""The primary: send one batch to each of several destinations at once."""
+
+from collections.abc import Sequence
+
+from pairbus.client._sync.sender import Posted
+from pairbus.client.errors import ClientError, ConnectionLostError
+from pairbus.syphon._sync.connections import NamespaceConnections
+from pairbus.syphon.refusals import Outcome
+
+__all__ = ["Destinations"]
+
+ENVELOPE = 1024  # bytes that a batch message needs for itself
+CONNECTION_LOST = "amqp:connection:forced"
+
+
+class Destinations:
+    """The queues and topics of the primary.
+
+    Args:
+        connections: the connection to the primary.
+        timeout: seconds to wait for a destination's answer.
+    """
+
+    def __init__(self, connections: NamespaceConnections, timeout: float) -> None:
+        self._connections = connections
+        self._timeout = timeout
+        self._refused: dict[str, Outcome] = {}
+
+    def limit(self, destination: str) -> int:
+        """Return the most bytes of one batch; if there is no link, `send` returns the refusal."""
+        try:
+            sender = self._connections.sender(destination)
+        except ClientError as exc:
+            self._refused[destination] = _outcome(exc)
+            return 1 << 20
+        return sender.max_batch_bytes - ENVELOPE
+
+    def send(self, jobs: Sequence[tuple[str, Sequence[bytes]]]) -> list[Outcome]:
+        """Send one batch to each of several destinations, all in flight at once."""
+        answers: list[Outcome | Posted] = []
+        for destination, messages in jobs:
+            refused = self._refused.pop(destination, None)
+            if refused is not None:
+                answers.append(refused)
+                continue
+            try:
+                sender = self._connections.sender(destination)
+                answers.append(sender.post(messages))
+            except ClientError as exc:
+                answers.append(_outcome(exc))
+        return [self._answer(one) for one in answers]
+
+    def _answer(self, answer: Outcome | Posted) -> Outcome:
+        if isinstance(answer, Outcome):
+            return answer
+        for outcome in answer.wait(self._timeout):
+            if outcome.error is not None:
+                return _outcome(outcome.error)
+        return Outcome()
+
+
+def _outcome(error: ClientError) -> Outcome:
+    is_lost = isinstance(error, ConnectionLostError)
+    is_busy = str(error.condition) == "com.microsoft:server-busy"
+    condition = CONNECTION_LOST if is_lost and not is_busy else str(error.condition)
+    return Outcome(condition, error.description or "")

@@ -1,0 +1,207 @@
+# generated from src/pairbus/syphon/_async/reader.py by tools/gen_unasync.py; edit that one
+"""Read backlog queues within one task: receive what is there now, up to each queue's grant.
+
+The reader records in the journal that it requests messages, and then the tokens that it received,
+before their rows go downstream. A retry of the same epoch returns the recorded tokens, newest
+first, before it receives. If an earlier attempt may have received more than it recorded, the retry
+leaves the queue to the coordinator.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from pairbus.envelope.encoded import Opened, open_message
+from pairbus.names import BILLING_STEP, billable
+from pairbus.runtime import Runtime
+from pairbus.syphon._sync.backlog import BacklogQueues
+from pairbus.syphon._sync.receiving import QueueReceiver
+from pairbus.syphon.journal import Journal, PageWriter
+from pairbus.syphon.limits import Grant
+from pairbus.syphon.records import OperationCount, QueueRead, TaskReport
+from pairbus.syphon.state import StateDirectory
+
+__all__ = ["BacklogReader", "ReceivedBatch"]
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedBatch:
+    """Messages of one queue: lock token and payload of each, and the payload taken apart."""
+
+    queue: str
+    received_at: int  # microseconds since 1970
+    messages: list[tuple[bytes | None, bytes]]
+    opened: list[Opened]
+
+
+@dataclass(slots=True)
+class _Tally:
+    """What was read of one queue so far."""
+
+    messages: int = 0
+    size: int = 0
+    billable: int = 0
+    has_more: bool = True
+    is_finished: bool = False
+    lock_seconds: float | None = None
+    oldest: int | None = None
+
+    def add(self, batch: ReceivedBatch) -> int:
+        """Count a batch; return its bytes."""
+        first = batch.opened[0]
+        self.oldest = first.enqueued_time or self.oldest
+        if self.lock_seconds is None and first.locked_until is not None:
+            self.lock_seconds = first.locked_until / 1000 - batch.received_at / 1e6
+        used = [len(payload) for _, payload in batch.messages]
+        size = sum(used)
+        self.messages += len(used)
+        self.size += size
+        self.billable += sum([billable(n) for n in used]) if max(used) > BILLING_STEP else len(used)
+        return size
+
+    def record(self) -> QueueRead:
+        return QueueRead(
+            self.messages,
+            self.size,
+            self.has_more and not self.is_finished,
+            self.is_finished,
+            self.lock_seconds,
+            self.oldest,
+        )
+
+
+class BacklogReader:
+    """Reads queues for one task.
+
+    Args:
+        runtime: the clock.
+        receiver: receives from the secondary.
+        backlog: returns messages to it.
+        namespace: the secondary's name in the ledger.
+        state: where to leave the report; None without one.
+        journal: None where locks need no journal.
+        batch_size: most messages of one batch.
+        aliases: take the aliases of the envelope out of each message.
+        enqueued_before: leave messages that were enqueued later (milliseconds since 1970).
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        receiver: QueueReceiver,
+        backlog: BacklogQueues,
+        *,
+        namespace: str,
+        state: StateDirectory | None = None,
+        journal: Journal | None = None,
+        batch_size: int = 1000,
+        aliases: bool = True,
+        enqueued_before: int | None = None,
+    ) -> None:
+        self._runtime = runtime
+        self._receiver = receiver
+        self._backlog = backlog
+        self._namespace = namespace
+        self._state = state
+        self._journal = journal
+        self._batch_size = batch_size
+        self._aliases = aliases
+        self._enqueued_before = enqueued_before
+
+    def read(self, epoch: int, grants: Sequence[Grant]) -> Iterator[ReceivedBatch]:
+        """Yield what the queues have now, queue by queue, and leave a report at the end."""
+        read: dict[str, QueueRead] = {}
+        operations: list[OperationCount] = []
+        for grant in grants:
+            queue = grant.queue
+            page = None
+            if self._journal is not None:
+                if not self._take_over(self._journal, epoch, queue):
+                    read[queue] = QueueRead(has_more=True)
+                    continue
+                page = self._journal.open_page(epoch, queue)
+            tally = _Tally()
+            for batch in self._read_queue(grant, page, tally):
+                yield batch
+            if page is not None:
+                page.close()
+            read[queue] = tally.record()
+            operations += self._operations(queue, tally)
+        if self._state is not None:
+            self._state.report(TaskReport(read=read, operations=tuple(operations)))
+
+    def _read_queue(
+        self, grant: Grant, page: PageWriter | None, tally: _Tally
+    ) -> Iterator[ReceivedBatch]:
+        queue, left, room = grant.queue, grant.messages, grant.size
+        while left > 0 and room > 0 and not tally.is_finished and not self._is_halted():
+            if page is not None and not page.request():
+                raise RuntimeError(f"servicebus: {queue}: another attempt has taken over")
+            got = self._receiver.receive(queue, min(left, self._batch_size), room)
+            if not got:
+                tally.has_more = False
+                if page is not None and not self._receiver.broke_off:
+                    page.record([])
+                # A snapshot has all of a queue that is empty, but not of one that is unreachable.
+                tally.is_finished = (
+                    self._enqueued_before is not None and not self._receiver.has_failed
+                )
+                return
+            batch = self._open(queue, got, page, tally)
+            if not batch.messages:
+                return
+            left -= len(batch.messages)
+            room -= tally.add(batch)
+            yield batch
+            if self._receiver.broke_off:
+                tally.has_more = False  # the doorbell notices when the queue is back
+                return
+
+    def _open(
+        self,
+        queue: str,
+        got: list[tuple[bytes | None, bytes]],
+        page: PageWriter | None,
+        tally: _Tally,
+    ) -> ReceivedBatch:
+        """Record the tokens, take the messages apart, and return those that are too new."""
+        now = int(self._runtime.time() * 1e6)
+        if page is not None:
+            newest = open_message(got[-1][1], aliases=False).sequence_number or 0
+            tokens = [token for token, _ in got if token is not None]
+            page.record(tokens, newest, is_complete=not self._receiver.broke_off)
+        opened = [open_message(payload, aliases=self._aliases) for _, payload in got]
+        latest = self._enqueued_before
+        if latest is not None:
+            keep = sum((one.enqueued_time or 0) <= latest for one in opened)
+            if keep < len(got):
+                later = [token for token, _ in reversed(got[keep:]) if token is not None]
+                if not self._backlog.give_back(queue, later) and page is not None:
+                    page.request()  # they stay locked for a while: the queue is uncertain
+                got, opened, tally.is_finished = got[:keep], opened[:keep], True
+        return ReceivedBatch(queue, now, got, opened)
+
+    def _take_over(self, journal: Journal, epoch: int, queue: str) -> bool:
+        """Return what earlier attempts recorded; False if they may have received more."""
+        pages = journal.take_over(epoch, queue)
+        if any(page.is_open for page in pages):
+            return False
+        for page in pages:
+            tokens = page.tokens[::-1]
+            if tokens and not self._backlog.give_back(queue, tokens):
+                return False
+            page.mark_returned()
+        return True
+
+    def _is_halted(self) -> bool:
+        return self._state is not None and self._state.is_halted
+
+    def _operations(self, queue: str, tally: _Tally) -> list[OperationCount]:
+        found = []
+        if tally.messages:
+            counts = (1, tally.messages, tally.size, tally.billable)
+            found.append(
+                OperationCount(self._namespace, "receive_backlog", queue, "receive", *counts)
+            )
+        if not tally.has_more:  # the last grant of credit ended empty, and is charged all the same
+            found.append(OperationCount(self._namespace, "idle_poll", queue, "receive", 1, 0, 0, 1))
+        return found

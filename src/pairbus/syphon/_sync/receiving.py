@@ -1,0 +1,79 @@
+# generated from src/pairbus/syphon/_async/receiving.py by tools/gen_unasync.py; edit that one
+"""Receive and browse on executors.
+
+A broken secondary never fails a task: the queue counts as quiet, and the doorbell notices when it
+is back.
+"""
+
+import logging
+from collections.abc import Sequence
+
+from pairbus.client.errors import ClientError
+from pairbus.client.settlement import Mode
+from pairbus.syphon._sync.backlog import BROKEN
+from pairbus.syphon._sync.connections import NamespaceConnections
+
+__all__ = ["Browser", "QueueReceiver"]
+
+log = logging.getLogger("pairbus.syphon")
+
+
+class QueueReceiver:
+    """Receives what a queue has now.
+
+    Args:
+        connections: the connection to the namespace.
+        deletes: receive and delete instead of peek-lock.
+        is_ordered: do not retry a receive that broke off: messages that were handed out and did not
+            arrive are locked, and a retry would get newer ones.
+    """
+
+    def __init__(
+        self, connections: NamespaceConnections, *, deletes: bool = False, is_ordered: bool = False
+    ) -> None:
+        self._connections = connections
+        self._mode = Mode.RECEIVE_AND_DELETE if deletes else Mode.PEEK_LOCK
+        self._is_ordered = is_ordered
+        self.has_failed = False  # the last receive found out nothing about the queue
+        self.broke_off = False  # more may have been handed out than the last receive returned
+
+    def receive(self, queue: str, count: int, size: int) -> list[tuple[bytes | None, bytes]]:
+        """Return lock tokens and payloads of what is there now; nothing if it cannot be read."""
+        self.has_failed = self.broke_off = False
+        for attempt in (0, 1):
+            asked = False
+            try:
+                receiver = self._connections.receiver(queue, self._mode)
+                asked = True
+                got = receiver.take_now(count, size)
+            except ClientError as exc:
+                self._connections.forget_receiver(queue)
+                if attempt or (asked and self._is_ordered):
+                    log.warning("%s: not read: %s", queue, exc.condition)
+                    self.has_failed = str(exc.condition) != "amqp:not-found"
+                    self.broke_off = asked and self.has_failed
+                    return []
+            else:
+                self.broke_off = receiver.broke_off
+                if self.broke_off:
+                    self._connections.forget_receiver(queue)
+                if self._mode is Mode.RECEIVE_AND_DELETE:
+                    return [(None, payload) for _, payload in got]
+                return list(got)
+        return []
+
+
+class Browser:
+    """Browses messages without changing them."""
+
+    def __init__(self, connections: NamespaceConnections) -> None:
+        self._connections = connections
+
+    def peek(self, entity: str, first: int, count: int) -> Sequence[bytes]:
+        """Return encoded messages from this sequence number on."""
+        try:
+            found = self._connections.management(entity).peek(first, count)
+        except BROKEN:
+            self._connections.drop()
+            found = self._connections.management(entity).peek(first, count)
+        return [one.payload for one in found]

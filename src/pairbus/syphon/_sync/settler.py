@@ -1,0 +1,181 @@
+# generated from src/pairbus/syphon/_async/settler.py by tools/gen_unasync.py; edit that one
+"""Write receipts of what was confirmed, then settle it, then report: in this order.
+
+A crash between any two of these steps can double a message, but never lose it or its receipt.
+"""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from pairbus.runtime import Runtime
+from pairbus.syphon._sync.ports import Settling
+from pairbus.syphon.records import HeldMessage, OperationCount, TaskReport
+from pairbus.syphon.settlement import Settlement, receipts_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Settler"]
+
+FLUSH_ROWS = 10_000
+FLUSH_SECONDS = 2.0
+
+
+class Settler:
+    """Settles the rows of one task, and reports what the task did.
+
+    Args:
+        runtime: clock and sleep.
+        settling: the secondary; None where nothing is to be settled.
+        receipts: writes an Arrow table of receipts, durable when it returns; None without ledger.
+        report: called with what was done, after each flush.
+        namespace: the secondary's name in the ledger.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        settling: Settling | None,
+        receipts: "Callable[[pa.Table], None] | None",
+        report: Callable[[TaskReport], None],
+        namespace: str,
+    ) -> None:
+        self._runtime = runtime
+        self._settling = settling
+        self._receipts = receipts
+        self._report = report
+        self._namespace = namespace
+        self._pending: list[Settlement] = []
+        self._pending_rows = 0
+        self._flushed_at = runtime.time()
+        self._forwarded, self._size = 0, 0
+        self._dead_lettered: dict[str, int] = {}
+        self._held: list[HeldMessage] = []
+        self._operations: dict[tuple[str, str, str, str], list[int]] = {}
+        self._delivered: set[str] = set()
+        self._uncertain: set[str] = set()  # queues to which something could not be returned
+        self.failed: dict[str, str] = {}
+
+    def add(self, settlement: Settlement) -> None:
+        """Settle these rows with the next flush."""
+        self._pending.append(settlement)
+        self._pending_rows += len(settlement.indices)
+
+    def hold(self, messages: list[HeldMessage]) -> None:
+        """Report that these messages stay locked."""
+        self._held += messages
+
+    def delivered(self, destination: str) -> None:
+        """Report that a destination accepted a message."""
+        self._delivered.add(destination)
+
+    def count(
+        self,
+        namespace: str,
+        stage: str,
+        entity: str,
+        operation: str,
+        messages: int,
+        size: int,
+        billable: int,
+    ) -> None:
+        """Count one call for the ledger."""
+        row = self._operations.setdefault((namespace, stage, entity, operation), [0, 0, 0, 0])
+        row[0] += 1
+        row[1] += messages
+        row[2] += size
+        row[3] += billable
+
+    @property
+    def is_due(self) -> bool:
+        """Whether enough has come together, or enough time has passed, for a flush."""
+        waited = self._runtime.time() - self._flushed_at
+        return self._pending_rows >= FLUSH_ROWS or waited > FLUSH_SECONDS
+
+    def flush(self) -> None:
+        """Write the receipts, settle, and report."""
+        self._flushed_at = self._runtime.time()
+        pending, self._pending, self._pending_rows = self._pending, [], 0
+        if pending:
+            self._write_receipts(pending)
+            if self._settling is not None:
+                self._settle_all(self._settling, pending)
+            for settlement in pending:
+                self._add_up(settlement)
+        self._send_report()
+
+    def _write_receipts(self, pending: list[Settlement]) -> None:
+        if self._receipts is None:
+            return
+        tables = [receipts_of(s, self._runtime.time()) for s in pending if s.event]
+        if not tables:
+            return
+        import pyarrow as pa
+
+        table = pa.concat_tables(tables)
+        ends = [s.rows.locked_until(s.indices[-1]) or 0 for s in pending if s.indices]
+        deadline = min(ends, default=0)
+        while True:
+            try:
+                self._runtime.run_blocking(self._receipts, table)
+            except Exception as exc:
+                # Sent, but not recorded: wait for the ledger while the lock lasts. When the lock
+                # expires the message is delivered again: doubled, and not lost.
+                self._report(TaskReport(stalled=f"ledger: {exc}"))
+                if self._runtime.time() >= deadline - 1:
+                    raise
+                self._runtime.sleep(1.0)
+            else:
+                return
+
+    def _settle_all(self, settling: Settling, pending: list[Settlement]) -> None:
+        """Complete each queue's messages together; then settle the others in their order."""
+        completed: dict[str, list[bytes]] = {}
+        for settlement in pending:
+            if settlement.how == "completed":
+                settlement.add_tokens(completed)
+        for queue, tokens in completed.items():
+            settling.settle(queue, tokens, "completed")
+            self._count_settled(queue, "completed", len(tokens))
+        for settlement in pending:
+            if settlement.how == "completed":
+                continue
+            for queue, tokens in settlement.add_tokens({}).items():
+                if settlement.how == "abandoned":
+                    tokens.reverse()  # newest first: the queue is in order at any time
+                    if settling.settle(queue, tokens, "abandoned"):
+                        # They may still be locked, and newer messages would overtake them.
+                        self._uncertain.add(queue)
+                else:
+                    settling.settle(
+                        queue, tokens, settlement.how, settlement.reason, settlement.description
+                    )
+                self._count_settled(queue, settlement.how, len(tokens))
+
+    def _count_settled(self, queue: str, how: str, number: int) -> None:
+        self.count(self._namespace, "settle", queue, how, number, 0, number)
+
+    def _add_up(self, settlement: Settlement) -> None:
+        number = len(settlement.indices)
+        if settlement.event == "forwarded":
+            self._forwarded += number
+            self._size += settlement.size
+        elif settlement.event == "dead_lettered":
+            reason = settlement.reason
+            self._dead_lettered[reason] = self._dead_lettered.get(reason, 0) + number
+
+    def _send_report(self) -> None:
+        report = TaskReport(
+            forwarded=self._forwarded,
+            size=self._size,
+            dead_lettered=self._dead_lettered,
+            operations=tuple(OperationCount(*k, *row) for k, row in self._operations.items()),
+            held=tuple(self._held),
+            failed=dict(self.failed),
+            delivered=tuple(sorted(self._delivered)),
+            uncertain=tuple(sorted(self._uncertain)),
+        )
+        self._forwarded, self._size, self._dead_lettered = 0, 0, {}
+        self._operations, self._held = {}, []
+        self._delivered, self._uncertain = set(), set()
+        self._report(report)

@@ -1,0 +1,94 @@
+"""What a refusal by a destination means: which messages it concerns, and whether to retry.
+
+A destination answers a whole batch with one AMQP condition. `judge` maps the condition to the
+cause: one message (split the batch until it stands alone), a destination that does not exist, a
+destination that cannot accept messages now (back off from it alone), or the primary as a whole
+(back off from everything). An unknown condition counts as temporary for that destination, because
+waiting loses nothing.
+"""
+
+import enum
+from dataclasses import dataclass
+
+__all__ = ["REASONS", "Cause", "Judgement", "Outcome", "judge"]
+
+
+class Cause(enum.Enum):
+    """What caused a refusal."""
+
+    MESSAGE = "message"  # this message will never be accepted: dead-letter it
+    MISSING = "missing"  # the destination does not exist
+    DESTINATION = "destination"  # this destination cannot accept messages now: wait for it alone
+    PRIMARY = "primary"  # nothing can be sent now: wait for the whole primary
+
+
+#: Reasons with which the syphon dead-letters, and what they mean.
+REASONS = {
+    "NoDestination": "the message carries no x-ms-path",
+    "WrongAliasType": "an alias has another AMQP type than the envelope gives it",
+    "DestinationNotFound": "the primary has no such queue or topic",
+    "MessageTooLarge": "the destination refuses a message of this size",
+    "ExpiredInBacklog": "its time to live ran out in the backlog (ttl policy: deduct)",
+    "Rejected": "the destination refuses this message",
+    "DroppedByTransform": "the transform dropped it and asked for the dead-letter queue",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A destination's answer to a batch: accepted, or refused with an AMQP condition."""
+
+    condition: str | None = None
+    description: str = ""
+
+    @property
+    def is_accepted(self) -> bool:
+        """Whether the batch was accepted."""
+        return self.condition is None
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """The cause of a refusal.
+
+    Args:
+        cause: what caused it.
+        reason: the dead-letter reason, if the refusal is final.
+        wait: the shortest wait in seconds before a retry, if it is not.
+    """
+
+    cause: Cause
+    reason: str = ""
+    wait: float = 0.0
+
+
+_JUDGEMENTS = {
+    "amqp:link:message-size-exceeded": Judgement(Cause.MESSAGE, "MessageTooLarge"),
+    "com.microsoft:argument-error": Judgement(Cause.MESSAGE, "Rejected"),
+    "com.microsoft:argument-out-of-range": Judgement(Cause.MESSAGE, "Rejected"),
+    "amqp:not-allowed": Judgement(Cause.MESSAGE, "Rejected"),
+    "amqp:decode-error": Judgement(Cause.MESSAGE, "Rejected"),
+    "amqp:invalid-field": Judgement(Cause.MESSAGE, "Rejected"),
+    "amqp:precondition-failed": Judgement(Cause.MESSAGE, "Rejected"),
+    "amqp:not-implemented": Judgement(Cause.MESSAGE, "Rejected"),
+    "amqp:frame-size-too-small": Judgement(Cause.MESSAGE, "MessageTooLarge"),
+    "amqp:not-found": Judgement(Cause.MISSING, "DestinationNotFound"),
+    "amqp:resource-deleted": Judgement(Cause.MISSING, "DestinationNotFound"),
+    "com.microsoft:entity-disabled": Judgement(Cause.DESTINATION),
+    "amqp:resource-limit-exceeded": Judgement(Cause.DESTINATION),
+    "amqp:unauthorized-access": Judgement(Cause.DESTINATION),
+    "com.microsoft:auth-failed": Judgement(Cause.DESTINATION),
+    "amqp:internal-error": Judgement(Cause.DESTINATION),
+    "com.microsoft:timeout": Judgement(Cause.DESTINATION),
+    "com.microsoft:operation-cancelled": Judgement(Cause.DESTINATION),
+    "com.microsoft:server-busy": Judgement(Cause.PRIMARY, wait=10.0),
+    "com.microsoft:container-close": Judgement(Cause.PRIMARY),
+    "amqp:connection:forced": Judgement(Cause.PRIMARY),
+    "amqp:connection:framing-error": Judgement(Cause.PRIMARY),
+    "amqp:socket-error": Judgement(Cause.PRIMARY),
+}
+
+
+def judge(condition: str) -> Judgement:
+    """Return the cause of a refusal with this AMQP condition."""
+    return _JUDGEMENTS.get(str(condition), Judgement(Cause.DESTINATION))

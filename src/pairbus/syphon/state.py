@@ -1,0 +1,161 @@
+"""The state directory of one syphon: how operator, driver, coordinator and tasks talk.
+
+    controls/*.json one file for each control that the operator set; they survive restarts
+    control.json    all controls in one file, as versions up to 0.1 wrote them; only read
+    stop            exists while the syphon is asked to end
+    results/*.json  reports of tasks; the coordinator reads and removes them
+    waiting.json    destinations that must not be sent to, and the probe of each
+    held.json       messages that stay locked, for a restart
+    progress.json   totals, written by the coordinator when they change
+    status.json     what `syphon status` shows
+    journal/        see `pairbus.syphon.journal`
+
+Every file is replaced atomically.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from pairbus.runtime import AsyncRuntime, Runtime, ThreadRuntime
+from pairbus.syphon.records import BlockedRecord, Control, HeldRecord, ProgressRecord, TaskReport
+
+__all__ = ["StateDirectory"]
+
+
+class StateDirectory:
+    """The state directory of one syphon.
+
+    Args:
+        path: the directory; `create` makes it.
+        runtime: whose files and random ids are used.
+    """
+
+    def __init__(self, path: str | Path, runtime: "AsyncRuntime | Runtime | None" = None) -> None:
+        self.path = Path(path)
+        self._runtime = runtime or ThreadRuntime()
+        self._files = self._runtime.files
+
+    def create(self) -> "StateDirectory":
+        """Make the directory, readable by its owner only."""
+        self._files.make_folder(self.path, mode=0o700)
+        self._files.make_folder(self.path / "results")
+        return self
+
+    # -- controls
+
+    def control(self) -> Control:
+        """Return the controls that the operator set; defaults for the others."""
+        return Control.from_json({**self.read("control.json"), **self._control_records()})
+
+    def change_controls(self, **changes: Any) -> Control:
+        """Set some controls and leave the others as they are; return all of them.
+
+        Each control has a file of its own, so that two processes that change different controls at
+        the same time cannot overwrite each other's change.
+
+        Raises:
+            TypeError: there is no such control.
+        """
+        Control(**changes)
+        folder = self.path / "controls"
+        self._files.make_folder(folder, mode=0o700)
+        for name, value in changes.items():
+            self.write(f"controls/{name}.json", {"value": value})
+        return self.control()
+
+    def _control_records(self) -> dict[str, Any]:
+        names = [field.name for field in fields(Control)]
+        found = {name: self._read(f"controls/{name}.json") for name in names}
+        return {name: record.get("value") for name, record in found.items() if record is not None}
+
+    # -- start and stop
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether the syphon is asked to end."""
+        return self._files.info(self.path / "stop") is not None
+
+    @property
+    def is_halted(self) -> bool:
+        """Whether nothing more may be read: the syphon is asked to end, or paused."""
+        return self.is_stopping or self.control().paused
+
+    def ask_to_stop(self) -> None:
+        """Ask readers, sinks and the coordinator to finish what they have in hand."""
+        self._files.write(self.path / "stop", b"")
+
+    def begin_run(self) -> None:
+        """Start a new run: totals continue, the state of the last run is forgotten."""
+        self._files.remove(self.path / "stop")
+        if self._read("progress.json") is not None:
+            self.write_progress(self.progress().for_new_run())
+
+    # -- reports of tasks
+
+    def report(self, report: TaskReport) -> None:
+        """Leave a report for the coordinator."""
+        self._files.make_folder(self.path / "results")
+        self.write(f"results/{self._runtime.uuid4().hex}.json", report.to_json())
+
+    def reports(self) -> Iterator[tuple[Path, TaskReport]]:
+        """Yield the reports that nobody has read; the caller removes each one with `remove`."""
+        for name in self._files.list(self.path / "results"):
+            if name.endswith(".json") and not name.startswith("."):
+                data = self._read(f"results/{name}")
+                if data is not None:
+                    yield self.path / "results" / name, TaskReport.from_json(data)
+
+    def has_reports(self) -> bool:
+        """Whether the coordinator has not yet read all reports."""
+        names = self._files.list(self.path / "results")
+        return any(name.endswith(".json") and not name.startswith(".") for name in names)
+
+    def remove(self, path: Path) -> None:
+        """Remove a report that was read."""
+        self._files.remove(path)
+
+    # -- the coordinator's records
+
+    def progress(self) -> ProgressRecord:
+        """Return the totals; zeros where there are none."""
+        return ProgressRecord.from_json(self.read("progress.json"))
+
+    def write_progress(self, record: ProgressRecord) -> None:
+        """Replace the totals."""
+        self.write("progress.json", record.to_json())
+
+    def held(self) -> HeldRecord:
+        """Return the messages that a former coordinator held."""
+        return HeldRecord.from_json(self.read("held.json"))
+
+    def write_held(self, record: HeldRecord) -> None:
+        """Replace the messages that are held."""
+        self.write("held.json", record.to_json())
+
+    def blocked(self) -> BlockedRecord:
+        """Return the destinations that must not be sent to."""
+        return BlockedRecord.from_json(self.read("waiting.json"))
+
+    def write_blocked(self, record: BlockedRecord) -> None:
+        """Replace the destinations that must not be sent to."""
+        self.write("waiting.json", record.to_json())
+
+    # -- any file
+
+    def write(self, name: str, data: Any) -> None:
+        """Replace a file of the directory with this JSON."""
+        self._files.write(self.path / name, json.dumps(data).encode())
+
+    def read(self, name: str) -> dict[str, Any]:
+        """Read a JSON file of the directory; empty where there is none."""
+        return self._read(name) or {}
+
+    def _read(self, name: str) -> dict[str, Any] | None:
+        try:
+            data = json.loads(self._files.read(self.path / name))
+        except (OSError, ValueError):
+            return None
+        return data if isinstance(data, dict) else None

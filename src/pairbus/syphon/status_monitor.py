@@ -1,0 +1,170 @@
+"""The status of a syphon, by progress: from the totals and the counts of the queues."""
+
+import contextlib
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pairbus.runtime import Runtime
+from pairbus.syphon.progress import Progress, Remaining, state_of
+from pairbus.syphon.records import ProgressRecord, QueueCounts, SyphonStatus
+from pairbus.syphon.state import StateDirectory
+
+__all__ = ["StatusMonitor", "SyphonIdentity"]
+
+COUNT_EVERY = 5.0  # seconds
+WRITE_EVERY = 1.0
+WRITE_IDLE = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyphonIdentity:
+    """Which syphon a status is of."""
+
+    id: str
+    host: str
+    pid: int
+    primary: str
+    secondary: str
+    checkpoint: Path
+
+
+class StatusMonitor:
+    """Watches a syphon from the outside and writes its status.
+
+    Args:
+        runtime: the clock.
+        state: the state directory.
+        identity: which syphon.
+        count: counts the backlog queues.
+        publish: gets the status as JSON each time it is written, for the ledger.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        state: StateDirectory,
+        identity: SyphonIdentity,
+        count: Callable[[], tuple[QueueCounts, ...]],
+        publish: Callable[[bytes], None] = lambda _status: None,
+    ) -> None:
+        self._runtime = runtime
+        self._state = state
+        self._identity = identity
+        self._count = count
+        self._publish = publish
+        self._progress = Progress()
+        self._since = runtime.time()
+        self._is_started = False
+        self._queues: tuple[QueueCounts, ...] = ()
+        self._remaining: int | None = None  # when it was last counted
+        self._left = Remaining()
+        self._counted_at = 0.0
+        self._written_at = 0.0
+        self._written: dict[str, object] = {}
+
+    def counted(self, queues: tuple[QueueCounts, ...], *, is_moving: bool = False) -> None:
+        """The queues were counted."""
+        self._queues = queues
+        self._remaining = sum(queue.active for queue in queues)
+        settled = self._state.progress().settled
+        self._left = self._left.counted(self._remaining, settled, moving=is_moving)
+        self._counted_at = self._runtime.time()
+
+    def is_empty(self) -> bool:
+        """Whether the queues hold no active message now, locked ones included."""
+        try:
+            self.counted(self._count())
+        except Exception:  # noqa: BLE001 - unknown is not empty
+            return False
+        return self._remaining == 0
+
+    def status(self, *, is_active: bool, is_stopped: bool) -> SyphonStatus:
+        """Return the status.
+
+        Args:
+            is_active: a micro-batch runs.
+            is_stopped: the syphon has ended.
+        """
+        now = self._runtime.time()
+        totals = self._state.progress()
+        control = self._state.control()
+        progress, identity = self._progress, self._identity
+        if totals.is_started and not self._is_started:
+            self._is_started, self._since = True, now  # the start of Spark is no standstill
+        state = state_of(
+            now,
+            stopped=is_stopped,
+            paused=control.paused,
+            problem=totals.problem,
+            remaining=self._remaining,
+            waiting=totals.waiting,
+            uncertain=len(totals.uncertain),
+            active=is_active,
+            since=self._since,
+            last_progress=progress.last_progress,
+            is_started=self._is_started,
+        )
+        remaining = self._left.left(totals.settled)
+        return SyphonStatus(
+            id=identity.id,
+            host=identity.host,
+            pid=identity.pid,
+            primary=identity.primary,
+            secondary=identity.secondary,
+            updated_at=_iso(now),
+            state=state.word,
+            stalled=state.stalled,
+            forwarded=totals.forwarded,
+            bytes=totals.size,
+            remaining=remaining,
+            in_flight=(totals.in_flight if is_active else 0) + totals.waiting,
+            waiting=totals.waiting,
+            waiting_for=totals.waiting_for,
+            uncertain=totals.uncertain,
+            dead_lettered=totals.dead_lettered,
+            oldest_age=max(0.0, now - totals.oldest / 1000) if totals.oldest else None,
+            rate=round(progress.rate, 1),
+            eta=progress.eta(remaining),
+            last_progress=_iso(progress.last_progress) if progress.last_progress else None,
+            control=control,
+            queues=self._queues,
+            checkpoint=str(identity.checkpoint),
+        )
+
+    def tick(self, *, is_active: bool, is_stopped: bool = False) -> None:
+        """Sample the totals, count the queues now and then, and write the status if it changed."""
+        now = self._runtime.time()
+        totals = self._state.progress()
+        if now - (self._progress.sampled_at or 0) >= 1:
+            self._progress = self._sample(now, totals)
+        is_busy = is_active or bool(self._remaining) or bool(totals.waiting)
+        if is_busy and now - self._counted_at >= COUNT_EVERY:
+            with contextlib.suppress(Exception):  # the status goes on without counts
+                self.counted(self._count(), is_moving=is_active)
+        if now - self._written_at >= WRITE_EVERY or is_stopped:
+            self._write(now, self.status(is_active=is_active, is_stopped=is_stopped).to_json())
+
+    def _sample(self, now: float, totals: ProgressRecord) -> Progress:
+        return self._progress.sample(
+            now,
+            forwarded=totals.forwarded,
+            size=totals.size,
+            dead_lettered=totals.dead_lettered,
+        )
+
+    def _write(self, now: float, status: dict[str, object]) -> None:
+        is_same = {**status, "updated_at": None} == {**self._written, "updated_at": None}
+        if is_same and now - self._written_at < WRITE_IDLE:
+            return
+        self._written, self._written_at = status, now
+        with contextlib.suppress(OSError):
+            self._state.write("status.json", status)
+        with contextlib.suppress(Exception):  # the status itself reports the ledger's state
+            self._publish(json.dumps(status).encode())
+
+
+def _iso(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).isoformat()

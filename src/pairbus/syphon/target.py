@@ -1,0 +1,85 @@
+"""A namespace and how to authenticate to it, as the syphon's processes pass it on.
+
+A target holds a reference to a secret rather than the secret where that is possible: the name of an
+environment variable, a file, or an importable factory of a credential.
+"""
+
+import importlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pairbus.names import namespace_or_host, parse_connection_string
+
+__all__ = ["OptionError", "Target"]
+
+
+class OptionError(ValueError):
+    """An option is missing or wrong; the message names it, and never shows a secret."""
+
+
+@dataclass(frozen=True, repr=False)
+class Target:
+    """A namespace and how to authenticate to it. Its repr shows no secret.
+
+    Args:
+        reference: `env:NAME`, `file:PATH` or a connection string; empty with a credential.
+        host: host name of the namespace, with a credential.
+        credential: `package.module:function` that returns a credential.
+        ca_file: PEM file of the certificate authorities to trust instead of the system's.
+    """
+
+    reference: str = ""
+    host: str = ""
+    credential: str = ""
+    ca_file: str = ""
+
+    def connection_string(self) -> str | None:
+        """Look the connection string up; None where a credential is used.
+
+        Raises:
+            OptionError: the variable or file is not there.
+        """
+        return _resolve(self.reference) if self.reference else None
+
+    @property
+    def namespace(self) -> str:
+        """The first label of the namespace's host, or the host where it is an address."""
+        text = self.connection_string()
+        return namespace_or_host(parse_connection_string(text).authority if text else self.host)
+
+    def token_credential(self) -> Any:
+        """Call the credential factory.
+
+        Raises:
+            OptionError: it cannot be imported.
+        """
+        module, _, name = self.credential.partition(":")
+        try:
+            return getattr(importlib.import_module(module), name)()
+        except (ImportError, AttributeError, ValueError) as exc:
+            raise OptionError(
+                f"credential: {self.credential!r} is not an importable module:function ({exc})"
+            ) from None
+
+    def __repr__(self) -> str:
+        if not self.reference:
+            return f"<Target {self.host}>"
+        shown = self.reference if self.reference.startswith(("env:", "file:")) else "***"
+        return f"<Target {shown}>"
+
+
+def _resolve(reference: str) -> str:
+    kind, _, rest = reference.partition(":")
+    if kind == "env":
+        value = os.environ.get(rest, "")
+        if not value:
+            raise OptionError(f"connectionString: the environment variable {rest} is not set")
+        return value.strip()
+    if kind == "file":
+        try:
+            return Path(rest.removeprefix("//")).read_text().strip()
+        except OSError as exc:
+            raise OptionError(f"connectionString: {rest}: {exc.strerror}") from None
+    return reference

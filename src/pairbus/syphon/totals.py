@@ -1,0 +1,82 @@
+"""The coordinator's totals, and the two files that it writes when they change."""
+
+from collections.abc import Collection, Mapping
+
+from pairbus.syphon.records import BlockedRecord, ProgressRecord, TaskReport
+from pairbus.syphon.state import StateDirectory
+
+__all__ = ["Totals"]
+
+
+class Totals:
+    """Adds up the reports of tasks.
+
+    Args:
+        former: the totals of former runs.
+    """
+
+    def __init__(self, former: ProgressRecord) -> None:
+        self._forwarded = former.forwarded
+        self._size = former.size
+        self._dead_lettered = dict(former.dead_lettered)
+        self._received = former.received
+        self._oldest: dict[str, int | None] = {}  # as last seen, where there was more
+        self._written: tuple[BlockedRecord | None, ProgressRecord | None] = (None, None)
+        self.is_started = False
+        self.is_listening = False
+        self.is_empty = False
+        self.is_released = False
+        self.listening: tuple[str, ...] = ()
+
+    def add(self, report: TaskReport) -> None:
+        """Add what a task did."""
+        self._forwarded += report.forwarded
+        self._size += report.size
+        for reason, number in report.dead_lettered.items():
+            self._dead_lettered[reason] = self._dead_lettered.get(reason, 0) + number
+        for queue, read in report.read.items():
+            self._received += read.messages
+            self._oldest[queue] = read.oldest if read.has_more else None
+
+    def record(
+        self,
+        *,
+        waiting: int,
+        waiting_for: Mapping[str, str],
+        in_flight: int,
+        is_drained: bool,
+        uncertain: Collection[str],
+        ready: Collection[str],
+        armed: Collection[str],
+        problem: str | None,
+    ) -> ProgressRecord:
+        """Return the totals together with what the other parts know."""
+        return ProgressRecord(
+            forwarded=self._forwarded,
+            size=self._size,
+            dead_lettered=dict(self._dead_lettered),
+            received=self._received,
+            waiting=waiting,
+            waiting_for=waiting_for,
+            in_flight=in_flight,
+            problem=problem,
+            is_started=self.is_started,
+            is_empty=self.is_empty,
+            is_listening=self.is_listening,
+            is_drained=is_drained,
+            is_released=self.is_released,
+            uncertain=tuple(sorted(queue for queue in uncertain if queue in ready)),
+            suspect=tuple(sorted({*self.listening, *armed, *uncertain})),
+            oldest=min((oldest for oldest in self._oldest.values() if oldest), default=None),
+        )
+
+    def publish(
+        self, state: StateDirectory, blocked: BlockedRecord, progress: ProgressRecord
+    ) -> None:
+        """Write what changed since the last call."""
+        was_blocked, was_progress = self._written
+        if blocked != was_blocked:
+            state.write_blocked(blocked)
+        if progress != was_progress:
+            state.write_progress(progress)
+        self._written = (blocked, progress)

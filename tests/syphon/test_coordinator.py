@@ -1,0 +1,277 @@
+"""The coordinator: what may be read next, what is held, and what survives a restart."""
+
+import threading
+
+import pytest
+
+from pairbus.syphon.records import HeldMessage, OperationCount, ProgressRecord
+from pairbus.syphon.state import StateDirectory
+from tests.syphon.fakes import HELD, FakeOperations, Scene
+
+
+@pytest.fixture
+def scene(tmp_path):
+    return Scene(tmp_path)
+
+
+def test_nothing_is_read_until_the_doorbell_rings(scene):
+    assert scene.plan(0) == ()
+    assert scene.bell.listening == ["b/0", "b/1"]
+    scene.bell.ringing = {"b/1"}
+    assert scene.planned(0) == ["b/1"]
+    assert scene.bell.listening == ["b/0"]
+
+
+def test_a_queue_is_read_until_it_has_no_more(scene):
+    scene.bell.ringing = {"b/0"}
+    scene.plan(0)
+    scene.read("b/0", 5000, more=True)
+    assert scene.plan(1)
+    scene.read("b/0", 12, more=False)
+    assert scene.plan(2) == ()
+    assert scene.progress().received == 5012
+
+
+def test_a_queue_is_not_read_while_a_poll_may_hold_its_oldest_message(scene):
+    scene.bell.ringing, scene.bell.busy = {"b/0"}, {"b/0"}
+    assert scene.plan(0) == ()
+    scene.bell.busy = set()
+    assert scene.plan(0)
+
+
+def test_pause_and_limits_survive_a_restart(scene, tmp_path):
+    scene.bell.ringing = {"b/0", "b/1"}
+    StateDirectory(tmp_path).change_controls(paused=True, max_messages_per_second=10)
+    assert scene.plan(0) == ()
+    assert scene.bell.listening == []
+    again = Scene(tmp_path)
+    again.bell.ringing = {"b/0", "b/1"}
+    assert again.plan(0) == ()
+    StateDirectory(tmp_path).change_controls(paused=False)
+    assert sum(grant.messages for grant in again.plan(0)) == 10
+    again.read("b/0", 10, more=True)
+    assert again.plan(1) == ()
+    again.runtime.now += 0.5
+    assert sum(grant.messages for grant in again.plan(1)) == 5
+
+
+def test_no_more_bytes_are_read_than_the_limit_allows(scene, tmp_path):
+    scene.bell.ringing = {"b/0"}
+    StateDirectory(tmp_path).change_controls(max_bytes_per_second=1000)
+    assert [grant.size for grant in scene.plan(0)] == [1000]
+    scene.read("b/0", 100, more=True)
+    assert scene.plan(1) == ()
+    scene.runtime.now += 0.25
+    assert [grant.size for grant in scene.plan(1)] == [250]
+
+
+def test_reading_resumes_with_one_message_after_the_primary_failed(scene):
+    scene.bell.ringing = {"b/0", "b/1"}
+
+    def granted(epoch):
+        scene.runtime.now += 100
+        return sum(grant.messages for grant in scene.plan(epoch))
+
+    assert granted(0) == 10_000
+    scene.report(failed={"*": "amqp:connection:forced"})
+    assert scene.plan(1) == ()  # it waits
+    assert granted(1) == 1
+    scene.report(failed={"*": "amqp:connection:forced"})
+    assert scene.plan(2) == ()
+    assert [granted(2), granted(3), granted(4)] == [1, 2, 4]  # nothing said that it is down
+    scene.report(forwarded=1, delivered=("orders",))
+    assert granted(5) == 10_000
+
+
+def test_no_more_than_the_bound_is_read(tmp_path):
+    scene = Scene(tmp_path, max_messages=7)
+    scene.bell.ringing = {"b/0"}
+    assert [grant.messages for grant in scene.plan(0)] == [7]
+    scene.read("b/0", 7, more=True)
+    assert scene.plan(1) == ()
+    assert scene.progress().is_drained
+
+
+def test_a_held_message_stays_locked_is_renewed_and_probes_its_destination(scene):
+    scene.report(held=HELD, failed={"orders": "com.microsoft:entity-disabled"})
+    scene.tick()
+    assert scene.queues.given_back == []
+    assert scene.state.blocked().blocked == {"orders": None}
+    assert scene.progress().waiting == 2
+    scene.runtime.now += 10
+    scene.tick()
+    assert scene.queues.given_back == [("b/0", "aa")]
+    assert scene.state.blocked().blocked == {"orders": ("b/0", 1)}
+    scene.runtime.now += 25
+    scene.tick()
+    assert scene.queues.renewed == ["bb"]
+    scene.report(forwarded=1, delivered=("orders",))
+    scene.tick()
+    assert scene.queues.given_back == [("b/0", "aa"), ("b/0", "bb")]
+    assert scene.progress().waiting == 0
+
+
+def test_a_new_coordinator_continues_with_the_held_messages(scene, tmp_path):
+    scene.report(held=HELD, failed={"orders": "com.microsoft:entity-disabled"})
+    scene.tick()
+    again = Scene(tmp_path)
+    again.coordinator.start()
+    again.coordinator.close()
+    assert again.state.blocked().blocked == {"orders": None}
+    again.runtime.now += 35
+    again.tick()
+    assert again.queues.renewed == ["bb"]  # the other was given back as a probe
+    assert again.queues.given_back == [("b/0", "aa")]
+
+
+def test_a_stop_returns_everything_newest_first(scene):
+    scene.report(held=HELD, failed={"orders": "x"})
+    scene.state.ask_to_stop()
+    scene.tick()
+    assert scene.queues.given_back == [("b/0", "bb"), ("b/0", "aa")]
+    assert scene.state.progress().is_released
+
+
+def test_messages_held_for_the_primary_are_returned_before_reading_resumes(scene):
+    scene.bell.ringing = {"b/0"}
+    scene.report(
+        held=(HeldMessage("b/0", "aa", 1, "*", 1060.0),), failed={"*": "amqp:connection:forced"}
+    )
+    assert scene.plan(0) == ()
+    assert scene.queues.given_back == []
+    scene.runtime.now += 2.0  # the primary's time is over, and no tick came yet
+    assert scene.plan(0)
+    assert scene.queues.given_back == [("b/0", "aa")]
+
+
+def test_a_busy_primary_stops_all_reading_for_ten_seconds(scene):
+    scene.bell.ringing = {"b/0"}
+    scene.report(
+        held=(HeldMessage("b/0", "aa", 1, "*", 1060.0),), failed={"*": "com.microsoft:server-busy"}
+    )
+    scene.tick()
+    assert scene.plan(0) == ()
+    assert scene.progress().problem == "primary: com.microsoft:server-busy"
+    scene.runtime.now += 10
+    scene.tick()
+    assert scene.queues.given_back == [("b/0", "aa")]
+    assert scene.plan(0)
+
+
+def test_a_ledger_that_cannot_be_written_stops_reading_until_it_can(tmp_path):
+    scene = Scene(tmp_path, operations=FakeOperations("disk full", None))
+    scene.bell.ringing = {"b/0"}
+    scene.report(stalled="ledger: disk full")
+    scene.tick()
+    assert scene.progress().problem == "ledger: disk full"
+    assert scene.plan(0) == ()
+    scene.runtime.now += 3
+    scene.tick()
+    assert scene.plan(0)
+
+
+def test_totals_are_added_up_and_operations_counted(scene, tmp_path):
+    row = OperationCount("contoso", "send_primary", "orders", "send", 1, 3, 30, 3)
+    for _ in range(2):
+        scene.report(forwarded=3, size=30, dead_lettered={"Rejected": 1}, operations=(row,))
+    scene.tick()
+    assert scene.operations.counted == [row] * 2
+    again = Scene(tmp_path)
+    assert again.progress().forwarded == 6
+    assert again.progress().dead_lettered == {"Rejected": 2}
+
+
+def test_queues_are_empty_when_no_message_is_left_not_even_a_locked_one(tmp_path):
+    scene = Scene(tmp_path, until_empty=True)
+    scene.queues.empty = False
+    scene.tick()
+    scene.runtime.now += 3
+    scene.tick()
+    assert not scene.progress().is_empty
+    scene.queues.empty = True
+    scene.runtime.now += 3
+    scene.tick()
+    assert scene.progress().is_empty
+
+
+def test_a_backlog_in_an_unknown_state_is_not_empty(tmp_path):
+    scene = Scene(tmp_path, until_empty=True)
+    scene.queues.empty = None  # unknown
+    scene.tick()
+    for _ in range(3):
+        scene.runtime.now += 3
+        scene.tick()
+        assert not scene.progress().is_empty
+    scene.queues.empty = True
+    scene.runtime.now += 3
+    scene.tick()
+    assert scene.progress().is_empty
+
+
+def test_a_replayed_epoch_reads_every_queue(scene):
+    assert {grant.queue for grant in scene.coordinator.grants(7)} == {"b/0", "b/1"}
+
+
+def test_a_new_run_keeps_the_totals_and_forgets_how_the_last_one_ended(tmp_path):
+    state = StateDirectory(tmp_path).create()
+    state.ask_to_stop()
+    ended = ProgressRecord(forwarded=5, is_empty=True, is_drained=True, is_released=True)
+    state.write_progress(ended)
+    state.begin_run()
+    assert not state.is_stopping
+    assert state.progress() == ProgressRecord(forwarded=5)
+
+
+def test_a_secondary_that_hangs_does_not_delay_planning(scene):
+    """The lock that planning needs is not held while the secondary is asked."""
+    asked, answer = threading.Event(), threading.Event()
+
+    def renew(queue, tokens):
+        asked.set()
+        assert answer.wait(10)
+        return {}
+
+    scene.queues.renew = renew
+    scene.bell.ringing = {"b/1"}
+    scene.report(held=HELD, failed={"orders": "x"})
+    scene.runtime.now += 35
+    background = threading.Thread(target=scene.tick)
+    background.start()
+    try:
+        assert asked.wait(10)
+        assert "b/1" in scene.planned(0)
+    finally:
+        answer.set()
+        background.join()
+
+
+def test_a_queue_is_not_read_while_its_messages_are_being_returned(scene):
+    planned = []
+
+    def give_back(queue, tokens):
+        planned.append(scene.planned(0))
+        return True
+
+    scene.queues.give_back = give_back
+    scene.bell.ringing = {"b/0", "b/1"}
+    scene.report(held=HELD, failed={"orders": "x"})
+    scene.tick()
+    scene.runtime.now += 10
+    scene.tick()
+    assert planned == [["b/1"]]
+    assert set(scene.planned(0)) == {"b/0", "b/1"}
+
+
+def test_a_failure_names_the_step_that_failed_and_the_others_go_on(scene):
+    def renew(queue, tokens):
+        raise RuntimeError("not now")
+
+    scene.queues.renew = renew
+    scene.report(held=HELD, failed={"orders": "x"}, forwarded=2)
+    scene.runtime.now += 35
+    scene.report(forwarded=1)
+    progress = scene.progress()
+    assert progress.problem == "secondary: renewing locks: not now"
+    assert progress.forwarded == 3
+    scene.queues.renew = lambda queue, tokens: {}
+    assert scene.progress().problem is None

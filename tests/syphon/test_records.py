@@ -1,0 +1,59 @@
+"""The records that cross a process or a file come back as they were written."""
+
+import dataclasses
+import json
+
+import pytest
+
+from pairbus.syphon.records import (
+    BlockedRecord,
+    Control,
+    HeldMessage,
+    HeldRecord,
+    OperationCount,
+    ProgressRecord,
+    QueueRead,
+    TaskReport,
+)
+
+HELD = HeldMessage("b/0", "aa" * 16, 7, "orders", 1060.5)
+RECORDS = [
+    Control(True, 10.0, 20.0),
+    QueueRead(3, 300, True, True, 60.0, 1700000000000, 2),
+    TaskReport(
+        forwarded=3,
+        size=300,
+        dead_lettered={"Rejected": 1},
+        operations=(OperationCount("contoso", "settle", "b/0", "completed", 1, 3, 0, 3),),
+        read={"b/0": QueueRead(3, 300)},
+        held=(HELD,),
+        failed={"orders": "amqp:internal-error"},
+        delivered=("other",),
+        uncertain=("b/1",),
+        stalled="ledger: disk full",
+    ),
+    HeldRecord((HELD,), {"orders": "amqp:internal-error"}),
+    BlockedRecord({"orders": ("b/0", 7), "other": None}, 1234.5),
+    ProgressRecord(
+        1, 2, {"Rejected": 3}, 4, 5, {"orders": "x"}, 6, "why", True, True, True, True, True,
+        ("b/0",), ("b/1",), 7,
+    ),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
+def test_a_record_survives_its_json_form_with_every_field_set(record):
+    default = type(record)()
+    unset = [
+        field.name
+        for field in dataclasses.fields(record)
+        if getattr(record, field.name) == getattr(default, field.name)
+    ]
+    assert not unset, "set every field, so that a forgotten one is noticed"
+    data = dataclasses.asdict(record) if isinstance(record, Control) else record.to_json()
+    assert type(record).from_json(json.loads(json.dumps(data))) == record
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
+def test_a_record_of_another_version_is_read_with_defaults(record):
+    assert type(record).from_json({"of a later version": 1}) == type(record)()

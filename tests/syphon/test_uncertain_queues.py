@@ -1,0 +1,120 @@
+"""Uncertain queues: they are not read while messages may be locked with tokens that nobody has."""
+
+import os
+
+import pytest
+
+from pairbus.syphon.journal import Journal
+from pairbus.syphon.orphaned_locks import Look
+from tests.syphon.fakes import HELD, Scene
+from tests.syphon.test_journal import TOKENS, write_page
+
+
+@pytest.fixture
+def scene(tmp_path):
+    return Scene(tmp_path)
+
+
+def test_an_uncertain_queue_waits_until_its_locks_expire_and_the_others_go_on(scene, tmp_path):
+    journal = Journal(tmp_path)
+    write_page(journal, requests_again=True).close()
+    journal.take_over(3, "b/0")  # by the retry, which did not read it
+    scene.bell.ringing = {"b/0", "b/1"}
+    granted = scene.planned(3)
+    assert granted == ["b/1"]
+    assert scene.queues.looked == []  # credit may still be on its way
+    scene.read("b/1", 1, more=True)
+    scene.runtime.now += 2
+    assert scene.planned_after_tick(4) == ["b/1"]
+    assert scene.queues.looked == [("b/0", 5, set())]
+    assert scene.queues.given_back == [("b/0", token.hex()) for token in reversed(TOKENS)]
+    assert scene.progress().uncertain == ("b/0",)
+    operations = [(o.stage, o.entity, o.operation) for o in scene.operations.counted]
+    assert operations == [
+        ("receive_backlog", "b/0", "doorbell"), ("settle", "b/0", "released"),
+        ("management", "b/0", "peek"), ("settle", "b/0", "abandoned"),
+    ]  # fmt: skip
+    # Returned messages hide what another look could see; a new coordinator knows no better.
+    again = Scene(tmp_path)
+    again.runtime.now, again.bell.ringing = scene.runtime.now, {"b/0"}
+    for _ in range(6):
+        scene.runtime.now, again.runtime.now = scene.runtime.now + 9, again.runtime.now + 9
+        assert scene.planned_after_tick(4) == ["b/1"]
+        assert again.planned_after_tick(4) == []
+    assert len(scene.queues.looked) == 1
+    scene.runtime.now += 9
+    assert set(scene.planned_after_tick(4)) == {"b/0", "b/1"}
+    assert scene.progress().uncertain == ()
+    assert journal.uncertain(9) == {}
+
+
+def test_a_queue_is_read_again_when_a_look_finds_no_unknown_lock(scene, tmp_path):
+    scene.report(held=HELD, failed={"orders": "x"})
+    write_page(Journal(tmp_path), requests_again=True).close()
+    scene.bell.ringing = {"b/0"}
+    assert scene.plan(3) == ()
+    scene.runtime.now += 2
+    assert scene.planned_after_tick(3) == []
+    assert scene.queues.looked == [("b/0", 5, {1, 2})]
+    assert scene.queues.given_back == []  # its task was not retried: it has delivered them
+    scene.queues.found = None  # cannot be asked
+    scene.runtime.now += 5
+    assert scene.planned_after_tick(3) == []
+    scene.queues.found = Look(True)
+    scene.runtime.now += 4
+    assert scene.planned_after_tick(3) == []  # not yet time
+    scene.runtime.now += 1
+    assert scene.planned_after_tick(3) == ["b/0"]
+
+
+def test_a_queue_is_read_again_when_its_reader_was_alive_and_recorded_everything(scene, tmp_path):
+    journal = Journal(tmp_path)
+    page = write_page(journal, requests_again=True)
+    journal.take_over(3, "b/0")
+    scene.bell.ringing = {"b/0"}
+    scene.plan(3)
+    scene.runtime.now += 2
+    assert scene.planned_after_tick(3) == []
+    late = os.urandom(16)
+    page.record([late], 6)
+    page.close()
+    scene.runtime.now += 5
+    assert scene.planned_after_tick(3)
+    assert scene.queues.given_back[-1] == ("b/0", late.hex())
+
+
+def test_a_stop_returns_what_a_dead_reader_had_recorded(scene, tmp_path):
+    journal = Journal(tmp_path)
+    write_page(journal, requests_again=True).close()
+    journal.take_over(3, "b/0")
+    scene.state.ask_to_stop()
+    scene.plan(3)
+    scene.tick()
+    scene.tick()
+    assert scene.queues.given_back == [("b/0", token.hex()) for token in reversed(TOKENS)]
+    assert journal.uncertain(3)["b/0"][0].is_open  # for the next coordinator
+
+
+@pytest.mark.parametrize("how", ["restart", "bell", "report", "not given back"])
+def test_an_event_that_may_leave_a_message_locked_makes_its_queue_uncertain(scene, tmp_path, how):
+    if how == "restart":  # a message may have rung when the former one died
+        scene.plan(0)
+        scene = Scene(tmp_path)
+        scene.coordinator.start()
+        scene.coordinator.close()
+    elif how == "bell":
+        scene.bell.broke = {"b/0"}
+    elif how == "report":
+        scene.report(uncertain=("b/0",))
+    else:
+        scene.queues.give_back = lambda queue, tokens: False
+        scene.report(held=HELD, failed={"orders": "x"})
+        scene.tick()
+        scene.runtime.now += 10
+    scene.tick()
+    scene.bell.ringing = {"b/0"}
+    assert scene.plan(0) == ()
+    scene.queues.found = Look(True)
+    scene.runtime.now += 2
+    assert scene.planned_after_tick(0) == ["b/0"]
+    assert scene.queues.looked[0][:2] == ("b/0", 0)
