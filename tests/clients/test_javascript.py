@@ -1,4 +1,4 @@
-"""The official JavaScript client against the embedded broker."""
+"""Clients in JavaScript: the official one, and rhea, which knows nothing of Service Bus."""
 
 from collections.abc import Callable
 
@@ -20,10 +20,28 @@ LONG = [
     "websocket",
     "token",
 ]
+Node = Callable[[str, str], None]
 
 
-@pytest.mark.parametrize(
-    "scenario", [*SHORT, *(pytest.param(name, marks=pytest.mark.slow) for name in LONG)]
-)
-def test_scenario_with_azure_service_bus(node: Callable[[str, str], None], scenario: str) -> None:
+@pytest.mark.parametrize("scenario", SHORT)
+def test_azure_service_bus(node: Node, scenario: str) -> None:
     node("service_bus.js", scenario)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("scenario", LONG)
+def test_more_of_azure_service_bus(node: Node, scenario: str) -> None:
+    node("service_bus.js", scenario)
+
+
+@pytest.mark.parametrize("scenario", ["plain"])
+def test_rhea(node: Node, scenario: str) -> None:
+    node("rhea.js", scenario)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize("scenario", ["plain_over_tls", "wrong_key", "many_sessions"])
+def test_more_of_rhea(node: Node, scenario: str) -> None:
+    node("rhea.js", scenario)

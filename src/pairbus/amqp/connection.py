@@ -253,6 +253,8 @@ class Connection:
         pos = 0
         total = len(data)
         incoming = self._incoming
+        if self.phase is Phase.SASL_DECISION:
+            return 0, 0
         while True:
             phase = self.phase
             if phase is _CLOSED:
@@ -281,6 +283,8 @@ class Connection:
                 if kind != SASL_FRAME:
                     raise ProtocolError(FRAMING_ERROR, "expected a SASL frame")
                 self.phase = self._handshake.on_sasl_frame(body, events)
+                if self.phase is Phase.SASL_DECISION:
+                    return pos, 0  # a client may send its AMQP header before it has the outcome
             elif kind != AMQP_FRAME:
                 raise ProtocolError(FRAMING_ERROR, f"unexpected frame type {kind}")
             elif body:
@@ -331,7 +335,11 @@ class Connection:
         return self.phase is Phase.CLOSED
 
     def sasl_outcome(self, code: int) -> None:
-        """Server: answer `SaslInitReceived`; 0 admits the client, any other code does not."""
+        """Server: answer `SaslInitReceived`; 0 admits the client, any other code does not.
+
+        Bytes that came with the client's choice are read by the next `receive_data`, which may be
+        called with none.
+        """
         self.phase = self._handshake.sasl_outcome(code)
 
     def _on_first_frame(self, body: bytes, events: list[Event]) -> None:

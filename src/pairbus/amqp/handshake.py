@@ -30,6 +30,7 @@ class Phase(enum.Enum):
 
     HEADER = "header"  # the peer's first protocol header
     SASL = "sasl"  # SASL frames
+    SASL_DECISION = "sasl-decision"  # nothing, until `sasl_outcome` answers the client
     AMQP_HEADER = "amqp-header"  # the protocol header after SASL
     OPEN = "open"  # the peer's open
     FRAMES = "frames"  # all other AMQP frames
@@ -137,7 +138,7 @@ class ServerHandshake:
             raise ProtocolError(UNAUTHORIZED_ACCESS, "the SASL mechanism is not on offer")
         if performative.mechanism != "ANONYMOUS":
             events.append(SaslInitReceived(performative))
-            return Phase.SASL
+            return Phase.SASL_DECISION
         events.append(SaslDone("ANONYMOUS"))
         return self.sasl_outcome(OK)
 

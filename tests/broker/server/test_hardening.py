@@ -10,6 +10,7 @@ import pytest
 from pairbus.amqp.connection import Connection, Role
 from pairbus.amqp.events import Attached, Detached, Opened
 from pairbus.amqp.performatives import Coordinator, Source, Target
+from pairbus.amqp.sasl import ANONYMOUS, Mechanism
 from pairbus.broker import BrokerStartError, Limits, run
 from pairbus.broker.settings import BrokerSettings
 
@@ -19,9 +20,9 @@ HEADER = b"AMQP\x03\x01\x00\x00"
 class RawClient:
     """A client on the engine, without any manners of its own."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, sasl: Mechanism | None = ANONYMOUS) -> None:
         self.socket = socket.create_connection(("127.0.0.1", port), timeout=10)
-        self.engine = Connection(Role.CLIENT, hostname="127.0.0.1")
+        self.engine = Connection(Role.CLIENT, hostname="127.0.0.1", sasl=sasl)
         self.engine.open()
         self.session = self.engine.begin()
         self.events: list = []

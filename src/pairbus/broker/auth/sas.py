@@ -86,6 +86,23 @@ class Claims:
             )
 
 
+def verify_key(key_name: str, key: str, rules: Iterable[AuthorizationRule]) -> Claims:
+    """The claims of a client that shows a key itself (SASL PLAIN); they do not expire.
+
+    Raises:
+        UnauthorizedError: No rule has this name and key.
+    """
+    found = None
+    for rule in rules:
+        for known in (rule.primary_key, rule.secondary_key):
+            matches = hmac.compare_digest(known.encode(), key.encode())
+            if matches and known and rule.key_name == key_name:
+                found = rule
+    if found is None:
+        raise UnauthorizedError("The key name or the key is not valid.")
+    return Claims(found.key_name, "", frozenset(found.rights), float(_END_OF_TIME))
+
+
 def split_resource(resource: str) -> tuple[str, str]:
     """Host and entity path of a resource, in the form in which they are compared.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pairbus.broker.auth.sas import Claims, KeyRing
+from pairbus.broker.auth.sas import Claims, KeyRing, verify_key
 from pairbus.broker.auth.tokens import verify_token
 from pairbus.broker.entities.errors import BrokerError, UnauthorizedError
 from pairbus.broker.entities.model import AccessRight
@@ -42,6 +42,14 @@ class Tokens:
             raise UnauthorizedError("The connection has put too many tokens.")
         self._claims[audience] = claims
         return claims
+
+    def put_key(self, key_name: str, key: str) -> None:
+        """Keep the claims of a key for as long as the connection lives.
+
+        Raises:
+            UnauthorizedError: The namespace has no such key.
+        """
+        self._claims[""] = verify_key(key_name, key, self._keys.namespace_rules)
 
     def allows(self, right: AccessRight, path: str) -> bool:
         """Whether a token that has not expired gives this right."""

@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pairbus.amqp import sasl
 from pairbus.amqp.connection import Connection, Role
 from pairbus.amqp.errors import INTERNAL_ERROR, ProtocolError
 from pairbus.amqp.events import (
@@ -25,10 +26,12 @@ from pairbus.amqp.events import (
     Ended,
     Flowed,
     Opened,
+    SaslInitReceived,
 )
 from pairbus.amqp.link import EndState, Link, Session
 from pairbus.amqp.performatives import Attach, Error, Source, Target
-from pairbus.broker.entities.errors import BrokerError
+from pairbus.amqp.sasl import SaslInit, read_plain
+from pairbus.broker.entities.errors import BrokerError, UnauthorizedError
 from pairbus.broker.server.cbs import Tokens
 from pairbus.broker.server.link_targets import CBS, handler_for, path_of
 from pairbus.broker.server.listener import abort_with_reset
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("pairbus.broker.amqp")
 STRANGERS_FRAME = 64 * 1024  # the largest frame that is read before a token was shown
+MECHANISMS = ("MSSBCBS", "PLAIN", "ANONYMOUS", "EXTERNAL")  # in the order of the service
 MAX_CHANNELS = 5000  # as the service; links and memory bound what a client can do with them
 STRANGERS_CHANNELS = 16  # before a token was accepted
 UNREAD = 16  # times what may wait for a client, deliveries; answers that it asked for come on top
@@ -72,6 +76,8 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
             idle_time_out=limits.idle_timeout,
             max_message_size=limits.message_size,
             properties={"product": "pairbus"},
+            sasl_mechanisms=MECHANISMS,
+            require_sasl=False,
         )
         self.transport: asyncio.Transport | None = None
         self.is_paused = False
@@ -283,6 +289,8 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
             self._on_attach(event.link, event.attach)
         elif isinstance(event, Detached):
             self._close_link(event.link)
+        elif isinstance(event, SaslInitReceived):
+            self._on_sasl_init(event.init)
         elif isinstance(event, Begun):
             if len(self.engine.sessions) > STRANGERS_CHANNELS and not self.tokens.any:
                 self.close("amqp:resource-limit-exceeded", "Too many channels without a token.")
@@ -295,6 +303,20 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
             self._close_links(event.session)
         elif isinstance(event, Closed):
             self._close_links()
+
+    def _on_sasl_init(self, init: SaslInit) -> None:
+        """Admit a client; PLAIN carries a key, the other mechanisms leave it to `$cbs`."""
+        try:
+            if init.mechanism == "PLAIN":
+                _, key_name, key = read_plain(init.initial_response)
+                self.tokens.put_key(key_name, key)
+                self.authorized()
+        except (UnauthorizedError, ProtocolError):
+            _log.info("a client was refused: its SASL PLAIN response has no valid key")
+            self.engine.sasl_outcome(sasl.AUTH)
+            return
+        self.engine.sasl_outcome(sasl.OK)
+        self._act_on(self.engine.receive_data(b""))
 
     def _on_disposed(self, event: Disposed) -> None:
         for low, high in event.unknown:  # settled elsewhere, and forgotten by its link
