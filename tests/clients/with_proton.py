@@ -16,9 +16,7 @@ def connect(scheme: str = "amqp", password: str = KEY) -> BlockingConnection:
     if scheme == "amqps":
         domain = SSLDomain(SSLDomain.MODE_CLIENT)
         domain.set_trusted_ca_db(os.environ["CERTIFICATE"])
-        domain.set_peer_authentication(
-            SSLDomain.VERIFY_PEER)  # it knows no addresses
-        )  # Proton compares names, not addresses
+        domain.set_peer_authentication(SSLDomain.VERIFY_PEER)  # it knows no addresses
     return BlockingConnection(
         f"{scheme}://{HOST}",
         timeout=20,
