@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from pairbus._version import __version__
+from pairbus.pairing.syphon_hook import RunningSyphon, register_syphon
 
 if TYPE_CHECKING:
     from pairbus.classify import Verdict
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     )
     from pairbus.options import SendAvailabilityPairedNamespaceOptions, SyphonOptions
     from pairbus.pairing._sync.client import PairedClient
-    from pairbus.pairing._sync.lifecycle import SecondaryClient
+    from pairbus.pairing._sync.guarded import SecondaryClient
     from pairbus.pairing._sync.pairing import pair_namespace
     from pairbus.pairing._sync.sender import PairedSender
     from pairbus.status import BacklogQueueStatus, EntityStatus, PairStatus
@@ -64,12 +65,21 @@ _HOMES = {
     "PairingError": "pairbus.exceptions",
     "PartlySentError": "pairbus.exceptions",
     "ReservedPropertyError": "pairbus.exceptions",
-    "SecondaryClient": "pairbus.pairing._sync.lifecycle",
+    "SecondaryClient": "pairbus.pairing._sync.guarded",
     "SendAvailabilityPairedNamespaceOptions": "pairbus.options",
     "SyphonOptions": "pairbus.options",
     "Verdict": "pairbus.classify",
     "pair_namespace": "pairbus.pairing._sync.pairing",
 }
+
+
+def _start_syphon(options: SyphonOptions) -> RunningSyphon:
+    from pairbus.spark.syphon import start_syphon
+
+    return start_syphon(options)
+
+
+register_syphon(_start_syphon)
 
 
 def __getattr__(name: str) -> Any:

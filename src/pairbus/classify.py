@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import enum
 import logging
+import re
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -96,13 +97,22 @@ INTERNAL = frozenset(
 DETACHED = frozenset({"amqp:unknown-error", "amqp:link:detach-forced"})
 
 
+_CONDITION_TEXT = re.compile(r"Error condition: (?:ErrorCondition\.)?(\S+?)\.(?=\s|$)")
+
+
 def condition_of(error: BaseException) -> str:
-    """The AMQP condition of an SDK error, as text; empty if it has none."""
-    condition = getattr(error, "_condition", None) or getattr(error, "condition", None)
+    """The AMQP condition of an SDK error, as text; empty if it has none.
+
+    The SDK's public errors have the condition only in their text.
+    """
+    condition = getattr(error, "condition", None)
     value = getattr(condition, "value", condition)
     if isinstance(value, bytes):
         return value.decode("ascii", "replace")
-    return str(value) if value else ""
+    if value:
+        return str(value)
+    found = _CONDITION_TEXT.findall(str(error))
+    return str(found[-1]) if found else ""
 
 
 def _inner(error: BaseException) -> BaseException | None:

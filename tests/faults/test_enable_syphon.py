@@ -14,7 +14,7 @@ from pairbus import (
     pair_namespace,
 )
 from pairbus.amqp.message import Message
-from pairbus.pairing._sync import client as shell
+from pairbus.pairing._sync import lifecycle as shell
 
 pytestmark = [
     pytest.mark.sdk,
@@ -84,4 +84,4 @@ def test_outage_from_the_first_failure_to_the_empty_backlog(tmp_path, monkeypatc
                     sender.send_messages(ServiceBusMessage("y"))
         finally:
             client.close()
-        assert client._syphon is None
+        assert client._lifecycle.syphon is None

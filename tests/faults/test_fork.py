@@ -99,7 +99,7 @@ def test_child_sends_on_links_of_its_own_and_leaves_the_parents_alone(namespaces
             counts = client.status().entity("orders").counts
             there = sorted(os.listdir(ledger + "/status"))
             client.close()
-            tell(who="child", sent=counts.sent_primary, status=there, id=client._pair.client_id)
+            tell(who="child", sent=counts.sent_primary, status=there, id=client.status().client_id)
 
         assert child(work) == 0
         sender.send_messages(ServiceBusMessage("p2"))

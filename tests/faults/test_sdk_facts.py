@@ -8,7 +8,7 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from pairbus import SendAvailabilityPairedNamespaceOptions, broker, pair_namespace
-from pairbus.pairing.sdk import internals as _sdk
+from pairbus.pairing.sdk import senders
 
 pytestmark = [
     pytest.mark.sdk,
@@ -63,8 +63,8 @@ def test_socket_timeout_does_not_bound_the_sdks_handshake():
                 ended.set()
 
             threading.Thread(target=open_it, daemon=True).start()
-            assert not ended.wait(1.5), "the SDK has learnt to give up: see _sdk.no_retries"
-            _sdk.hang_up(sender)
+            assert not ended.wait(1.5), "the SDK has learnt to give up: see senders.disable_retries"
+            senders.hang_up(sender)
             assert ended.wait(5), "cutting the connection brings the thread back"
 
 
@@ -93,9 +93,9 @@ def test_send_that_must_renew_its_token_runs_where_it_can_be_left_behind(pair):
     _, sender = pair
     sender.send_messages(ServiceBusMessage("opens"))
     assert sender._primary._ready.holds()
-    sender._primary._ready.good_until = 0.0
-    authenticator = sender._primary._sender._handler._cbs_authenticator
+    ready, authenticator = sender._primary._ready, sender._primary._ready.authenticator
     authenticator._expires_on = int(time.time()) + authenticator._refresh_window - 5
+    ready.expires_on, ready.good_until = authenticator._expires_on, 0.0
     threads = []
     refresh = authenticator.update_token
 
@@ -110,19 +110,3 @@ def test_send_that_must_renew_its_token_runs_where_it_can_be_left_behind(pair):
     assert threads[0] is not threading.current_thread()
     sender.send_messages(ServiceBusMessage("quick again"))
     assert sender._primary._ready.holds()
-
-
-def test_pairing_works_where_the_sdks_insides_are_unknown(pair, monkeypatch):
-    primary, sender = pair
-    monkeypatch.setattr(_sdk, "readiness", lambda sender: None)
-    monkeypatch.setattr(_sdk, "wire_of", lambda sender: None)
-    sender._primary._ready = None
-    before = len(primary.do(lambda ns: ns.peek("orders", 0, 1000)))
-
-    sender.send_messages(ServiceBusMessage("a"))
-    sender.send_messages([ServiceBusMessage("b"), ServiceBusMessage("c")])
-    batch = sender.create_message_batch()
-    batch.add_message(ServiceBusMessage("d"))
-    sender.send_messages(batch)
-
-    assert len(primary.do(lambda ns: ns.peek("orders", 0, 1000))) == before + 4

@@ -32,7 +32,7 @@ CLIENT = """
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     told = {}
     with pair_namespace(ServiceBusClient.from_connection_string(primary), options) as client:
-        ledger = client._pair.ledger
+        ledger = client._lifecycle.pair.ledger
         assert ledger.flush()
         usual = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (100, usual[1]))

@@ -6,8 +6,6 @@ from decimal import Decimal
 
 import pytest
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
-from azure.servicebus._pyamqp._encode import encode_payload
-from azure.servicebus._transport._pyamqp_transport import PyamqpTransport
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageHeader, AmqpMessageProperties
 from azure.servicebus.exceptions import MessageSizeExceededError
 from hypothesis import example, given
@@ -24,16 +22,14 @@ from pairbus.envelope.aliases import (
 )
 from pairbus.exceptions import ReservedPropertyError
 from pairbus.pairing.outgoing import PairedMessageBatch, pack, prepare, with_id
-from pairbus.pairing.sdk import internals as _sdk
-from pairbus.pairing.sdk.quick import encode_plain, encode_wrapped
-from pairbus.pairing.sdk.writing import shorten
+from pairbus.pairing.sdk.batches import payloads_of
 
 
 def encode(message):
     """The message as the SDK writes it."""
     batch = ServiceBusMessageBatch(max_size_in_bytes=1 << 30)
     batch.add_message(message)
-    return _sdk.take_payloads(batch)[0]
+    return payloads_of(batch)[0]
 
 
 def typed(kind, value):
@@ -194,48 +190,9 @@ plain_messages = st.builds(
 )
 
 
-@given(plain_messages, text.filter(bool) | st.just("p" * 260))
-def test_plain_messages_are_written_as_the_sdk_writes_them(message, path):
-    assert encode_wrapped(message, path) == encode(wrap(message, path))
-
-
-@given(plain_messages)
-def test_plain_messages_of_a_batch_are_written_as_the_sdk_writes_them(message):
-    assert encode_plain(message) == encode(message)
-
-
-@given(messages(), text.filter(bool))
-def test_messages_are_written_as_the_sdk_writes_them_or_not_at_all(message, path):
-    raw = annotated(with_id(message))
-    quick = encode_wrapped(raw, path)
-    plain = encode_plain(raw)
-
-    assert quick is None or quick == encode(wrap(raw, path))
-    assert plain is None or plain == encode(raw)
-
-
 def has_no_ttl(message):
     """With one the SDK writes the time of day, too."""
     return message.header is None or not message.header.time_to_live
-
-
-@given(messages().filter(has_no_ttl) | plain_messages)
-def test_messages_by_the_short_way_are_written_as_the_sdk_writes_them(message):
-    class Sender:
-        _amqp_transport = PyamqpTransport
-
-    sender = Sender()
-    shorten(sender)
-    short, long = sender._amqp_transport, PyamqpTransport
-    assert short is not long
-    assert short.KIND == long.KIND
-
-    raw = annotated(message)
-    written = [
-        bytes(encode_payload(bytearray(), way.to_outgoing_amqp_message(copy.deepcopy(raw))))
-        for way in (short, long)
-    ]
-    assert written[0] == written[1]
 
 
 @given(
@@ -254,7 +211,7 @@ def test_batches_are_written_as_the_sdk_writes_them(raws):
     assert ours._message == of_sdk._message
     assert ours.size_in_bytes == of_sdk.size_in_bytes
     assert len(ours) == len(of_sdk) == len(ours.notes)
-    assert _sdk.batch_messages(ours) == given_messages
+    assert ours.originals == given_messages
 
 
 def test_batch_is_full_where_the_sdks_is():
@@ -273,7 +230,7 @@ def test_batch_is_full_where_the_sdks_is():
     assert len(ours) == len(of_sdk) < 20
     assert ours.size_in_bytes == of_sdk.size_in_bytes
     assert len(set(refusals)) == 1
-    assert _sdk.take_payloads(ours) == _sdk.take_payloads(of_sdk)
+    assert payloads_of(ours) == payloads_of(of_sdk)
 
 
 def test_a_message_of_a_batch_is_as_it_was_when_it_was_added():
@@ -283,7 +240,7 @@ def test_a_message_of_a_batch_is_as_it_was_when_it_was_added():
     batch.add_message(message)
     message.message_id = "2"
 
-    assert {Message.parse(p).properties.message_id for p in _sdk.take_payloads(batch)} == {"1"}
+    assert {Message.parse(p).properties.message_id for p in payloads_of(batch)} == {"1"}
 
 
 def test_a_message_of_a_batch_may_not_use_a_reserved_name():
@@ -302,22 +259,9 @@ def test_a_single_message_arrives_in_the_backlog_as_it_was_wrapped(message, path
     [chunk] = pack(prepare(raw), path, 1 << 20)
     what = chunk.what
     is_encoded = isinstance(what, ServiceBusMessageBatch)
-    sent = _sdk.take_payloads(what)[0] if is_encoded else encode(what)
+    sent = payloads_of(what)[0] if is_encoded else encode(what)
 
     assert sections(Message.parse(sent)) == sections(Message.parse(encode(wrap(raw, path))))
-
-
-def test_a_message_near_the_limit_is_sent_by_itself_and_not_in_a_batch():
-    [chunk] = pack(prepare(ServiceBusMessage("x" * 9_500)), "orders", 10_000)
-
-    assert isinstance(chunk.what, AmqpAnnotatedMessage)
-
-
-def test_with_tracing_the_sdk_writes_the_message_and_adds_the_context(monkeypatch):
-    monkeypatch.setattr(_sdk, "is_tracing", lambda: True)
-    [chunk] = pack(prepare(ServiceBusMessage("x")), "orders", 10_000)
-
-    assert isinstance(chunk.what, AmqpAnnotatedMessage)
 
 
 @pytest.mark.parametrize("empty", ["", 0, False, [], {}])

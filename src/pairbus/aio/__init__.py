@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     )
     from pairbus.options import SendAvailabilityPairedNamespaceOptions, SyphonOptions
     from pairbus.pairing._async.client import PairedClient
-    from pairbus.pairing._async.lifecycle import SecondaryClient
+    from pairbus.pairing._async.guarded import SecondaryClient
     from pairbus.pairing._async.pairing import pair_namespace
     from pairbus.pairing._async.sender import PairedSender
     from pairbus.status import BacklogQueueStatus, EntityStatus, PairStatus
@@ -64,7 +64,7 @@ _HOMES = {
     "PairingError": "pairbus.exceptions",
     "PartlySentError": "pairbus.exceptions",
     "ReservedPropertyError": "pairbus.exceptions",
-    "SecondaryClient": "pairbus.pairing._async.lifecycle",
+    "SecondaryClient": "pairbus.pairing._async.guarded",
     "SendAvailabilityPairedNamespaceOptions": "pairbus.options",
     "SyphonOptions": "pairbus.options",
     "Verdict": "pairbus.classify",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import time
 from dataclasses import replace
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 
@@ -38,7 +38,6 @@ __all__ = [
     "SdkMessage",
     "annotated",
     "check_reserved",
-    "clone",
     "has_nothing",
     "wrap",
     "wrap_encoded",
@@ -48,15 +47,6 @@ __all__ = [
 _X_OPT_SCHEDULED: Final = "x-opt-scheduled-enqueue-time"
 _SHORT_PROPERTIES: Final = b"\x00\x53\x73\xc0"  # a properties section of less than 256 bytes
 _DATA: Final = b"\x00\x53\x75"
-
-_T = TypeVar("_T")
-
-
-def clone(thing: _T) -> _T:
-    """A shallow copy of an SDK object, in a quarter of the time of `copy.copy`."""
-    made = thing.__class__.__new__(thing.__class__)
-    made.__dict__.update(thing.__dict__)
-    return made
 
 
 def wrap(message: SdkMessage, path: str) -> AmqpAnnotatedMessage:

@@ -1,6 +1,6 @@
-"""Watches over sends that run on the caller's own thread or in its own task: each has a deadline.
+"""Deadlines for sends that run on the caller's own thread or in its own task.
 
-In pairs, as in `_compat`: the shells in `_async` use `AWatch`, those in `_sync` use `Watch`.
+In a pair, as in `pairbus.pairing.runtime`: `_async` uses `AWatch`, `_sync` uses `Watch`.
 """
 
 from __future__ import annotations
@@ -8,14 +8,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import os
 import threading
 import time
 import weakref
 from typing import Any
 
+from pairbus.pairing.forking import reset_in_child
 from pairbus.pairing.runtime import close_dropped
-from pairbus.pairing.sdk import internals as _sdk
+from pairbus.pairing.sdk.senders import hang_up
 
 logger = logging.getLogger("pairbus.tasks")
 
@@ -23,9 +23,9 @@ logger = logging.getLogger("pairbus.tasks")
 class AWatch:
     """Bounds a send in the running task: the event loop cancels it at the deadline.
 
-    As `asyncio.timeout`, but for one timer after another: a new one for each send would cost more
-    than the rest of the watching. The timer of the first send stays set, and looks when it fires
-    whether there is a send under way, and until when.
+    As `asyncio.timeout`, but with one timer for many sends: a new timer for each would cost more
+    than the rest. The timer of the first send stays set; when it fires, it checks whether a send is
+    under way and when that one is due.
     """
 
     __slots__ = ("_cancelling", "_deadline", "_due", "_has_fired", "_loop", "_task", "_timer")
@@ -90,9 +90,9 @@ class AWatch:
 class Watch:
     """Bounds a send on the caller's own thread.
 
-    The SDK's `timeout=` does so by itself as long as nothing but the answer is missing. Where the
-    SDK waits for something else, one watchdog thread cuts the connection a moment after the
-    deadline, and the send comes back with an error. It costs the send two assignments.
+    The SDK's `timeout=` bounds the wait for the answer. Where the SDK waits for something else, one
+    watchdog thread cuts the connection a moment after the deadline, and the send fails. A send
+    pays two assignments for it.
     """
 
     __slots__ = ("__weakref__", "deadline", "sender")
@@ -130,18 +130,9 @@ class _Watchdog:
         self._thread = threading.Thread(target=self._run, name="pairbus-watchdog", daemon=True)
         self._thread.start()
 
-    def after_fork(self) -> None:
-        """Go on in a child process, which has the watches of its parent but not the thread.
-
-        What the parent was sending then is the parent's: its connections are not cut from here.
-        """
-        self._lock = threading.Lock()
-        watches = list(self._watches)
-        for watch in watches:
-            watch.sender = None
-        self._thread = None
-        if watches:
-            self._start()
+    def reset(self) -> None:
+        """Start with no watches in a child process: those of the parent are the parent's."""
+        self.__init__()  # type: ignore[misc]
 
     def _run(self) -> None:
         while True:
@@ -150,7 +141,7 @@ class _Watchdog:
                 watches = list(self._watches)
                 if not watches:
                     self._thread = None
-            close_dropped()  # whose watches are gone: those of the last ones, too
+            close_dropped()  # also when the last watch is gone
             if not watches:
                 return
             now = time.monotonic()
@@ -158,10 +149,9 @@ class _Watchdog:
                 sender = watch.sender
                 if sender is not None and watch.deadline + 0.5 < now:
                     logger.debug("a send outlived its deadline; cutting its connection")
-                    _sdk.hang_up(sender)
+                    hang_up(sender)
             del watches, watch  # keep no watch alive through the next sleep
 
 
 _watchdog = _Watchdog()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_watchdog.after_fork)
+reset_in_child(_watchdog.reset)

@@ -1,4 +1,4 @@
-"""Hands events to those who watch: the log first, then the observers, in order."""
+"""Delivers events: to the log first, then to the observers, in order."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LEVELS: dict[type[Event], int] = {
 }
 
 
-class Hub:
+class EventBus:
     """The events of one pair."""
 
     def __init__(
@@ -42,11 +42,11 @@ class Hub:
         self.on_transition: Callable[[], None] | None = None
 
     def wants(self, kind: type[Event]) -> bool:
-        """Whether anybody would see an event of this kind: one per message need not be made."""
+        """Whether anybody would see an event of this kind; if not, it need not be made."""
         return bool(self.observers) or logger.isEnabledFor(_LEVELS.get(kind, logging.DEBUG))
 
     def emit(self, kind: type[Event], entity: str = "", **data: Any) -> None:
-        """Make an event and hand it on. Whatever an observer does, the caller goes on."""
+        """Make an event and deliver it. An observer that raises does not affect the caller."""
         event = kind(at=datetime.now(UTC), pair=self.pair, entity=entity, **data)
         level = _LEVELS.get(kind, logging.DEBUG)
         if logger.isEnabledFor(level):
@@ -57,7 +57,9 @@ class Hub:
         for observer in self.observers:
             try:
                 observer(event)
-            except Exception:
+            except KeyboardInterrupt:
+                raise
+            except BaseException:
                 logger.exception("observer %r failed; the message is not affected", observer)
         if kind in _LEVELS and self.on_transition is not None:
             self.on_transition()

@@ -1,11 +1,12 @@
-"""What the application wants sent, made ready: ids given, reserved names refused, sizes known.
+"""The messages of one call, made ready to send: ids given, reserved names refused, sizes known.
 
 The caller's objects are never changed. A message without an id gets one on a shallow copy, so that
-the copy that a silent primary may have taken and the copy in the backlog are known as one.
+the copy that a silent primary may have taken and the copy in the backlog can be recognised as one.
 """
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -22,23 +23,22 @@ from pairbus.envelope.aliases import (
     SdkMessage,
     annotated,
     check_reserved,
-    clone,
     has_nothing,
     wrap,
     wrap_encoded,
     wrap_plain,
 )
+from pairbus.exceptions import PairingError
 from pairbus.names import BILLING_STEP, billable
-from pairbus.pairing.sdk import internals as _sdk
-from pairbus.pairing.sdk.quick import encode_plain, encode_wrapped
+from pairbus.pairing.sdk.batches import batch_of, cost, is_readable, messages_of, payloads_of
 
 __all__ = ["BACKLOG_LIMIT", "Chunk", "Outgoing", "PairedMessageBatch", "pack", "prepare"]
 
 BACKLOG_LIMIT: Final = 256 * 1024  # what a queue of the Standard tier takes in one send
 _HEADERS: Final = 66 * 1024  # the service takes at most 64 KB of headers and properties
-_ALIAS_ROOM: Final = 1024
 _X_OPT_SCHEDULED: Final = b"x-opt-scheduled-enqueue-time"  # a key as the SDK writes it
 _FIXED: Final = 96  # about what the sections around the body take
+_ALIASES: Final = 64  # about what the aliases take
 
 _NO_ID: Final[tuple[Any, ...]] = (None, "")
 _MESSAGES: Final = (ServiceBusMessage, AmqpAnnotatedMessage)  # quicker to ask than a union
@@ -48,12 +48,15 @@ Oversized = Callable[[SdkMessage], None]
 
 @dataclass(slots=True)
 class Outgoing:
-    """One call's messages: `what` goes to the primary; `originals` are the caller's objects."""
+    """One call's messages: `what` goes to the primary; `originals` are the caller's objects.
+
+    `items` are the same messages with ids; None if the SDK does not show them.
+    """
 
     what: Any
     originals: Sequence[Any]
+    items: Sequence[SdkMessage] | None
     size: int
-    is_batch: bool = False
 
     @property
     def count(self) -> int:
@@ -63,16 +66,16 @@ class Outgoing:
     @property
     def billable(self) -> int:
         """How many operations the service charges: one for each message and 64 KB of it."""
-        if self.size <= BILLING_STEP or len(self.originals) < 2:
+        if self.size <= BILLING_STEP or len(self.originals) < 2 or self.items is None:
             return max(len(self.originals), billable(self.size))
-        return sum(billable(rough_size(message)) for message in self.originals)
+        return sum(billable(rough_size(message)) for message in self.items)
 
 
 @dataclass(slots=True)
 class Chunk:
     """What goes into a backlog queue in one send.
 
-    `notes` has each message's id, its session and its size: what is told of it, if anybody asks.
+    `notes` has the id, the session and the size of each message, for events and the ledger.
     """
 
     what: Any
@@ -120,31 +123,28 @@ def with_id(message: SdkMessage) -> SdkMessage:
     properties = raw.properties
     if properties is not None and properties.message_id not in _NO_ID:
         return message
-    copied = AmqpMessageProperties() if properties is None else clone(properties)
+    copied = AmqpMessageProperties() if properties is None else copy.copy(properties)
     copied.message_id = new_message_id()
-    named = clone(raw)
+    named = copy.copy(raw)
     named.properties = copied
     header = raw.header
     if header is not None and has_nothing(header):
-        named.header = None  # type: ignore[assignment]  # the SDK finds that out at ten times the price
+        named.header = None  # type: ignore[assignment]  # spares the SDK a slow look at each field
     return named
 
 
-def plain_size(message: ServiceBusMessage) -> int:
-    """How large the body is of a message that can be sent as it is; 0 means to look closer.
-
-    This is on the way of every healthy message: fields are read where they lie, not through the
-    SDK's properties.
-    """
-    try:
-        fields = message._raw_amqp_message.__dict__  # noqa: SLF001
-        (data,) = fields["_data_body"]
-        names = fields["_application_properties"]
-        if names and not RESERVED.isdisjoint(names):
-            return 0
-        return 0 if fields["_properties"].message_id in _NO_ID else len(data)
-    except (AttributeError, KeyError, TypeError, ValueError):
+def body_size(message: ServiceBusMessage) -> int:
+    """The size of the body, if the message can be sent as it is; 0 means to look closer."""
+    raw = message.raw_amqp_message
+    properties = raw.properties
+    if properties is None or properties.message_id in _NO_ID:
         return 0
+    names = raw.application_properties
+    if names and not RESERVED.isdisjoint(names):
+        return 0
+    if raw.body_type is not AmqpMessageBodyType.DATA:
+        return 0
+    return sum(map(len, raw.body))
 
 
 def as_message(message: Any) -> SdkMessage:
@@ -162,17 +162,12 @@ def as_message(message: Any) -> SdkMessage:
 def rough_size(message: SdkMessage) -> int:
     """About how many bytes `message` has when encoded; exact for the body if it is data."""
     raw = annotated(message)
-    data = raw.__dict__.get("_data_body")  # `body` makes a generator of it each time
-    if data.__class__ is list:
-        size = _FIXED
-        for section in data:
-            size += len(section)
-    elif raw.body_type is AmqpMessageBodyType.DATA:
+    if raw.body_type is AmqpMessageBodyType.DATA:
         size = _FIXED + sum(map(len, raw.body))
+    elif raw.body_type is AmqpMessageBodyType.VALUE:
+        size = _FIXED + _rough(raw.body)
     else:
-        size = _FIXED + _rough(
-            raw.body if raw.body_type is AmqpMessageBodyType.VALUE else list(raw.body)
-        )
+        size = _FIXED + _rough(list(raw.body))
     names = raw.application_properties
     if names:
         for name, value in names.items():
@@ -208,108 +203,128 @@ def suspicious_size(limit: int) -> int:
 class PairedMessageBatch(ServiceBusMessageBatch):
     """A batch whose messages have ids, use no reserved names, and are known to fit the backlog.
 
-    `notes` has, for each message, its id and whether it is without a session: if it has no header
-    and no annotations either, redirecting it adds one property and changes nothing else.
+    `notes` has, for each message, its id and whether it has no session.
+
+    Args:
+        max_size_in_bytes: As for the SDK's batch.
+        limit: The size of the largest message that every backlog queue takes.
+        oversized: Called with each message that may be too large for a backlog queue.
+        arguments: More arguments for the SDK's batch.
     """
 
     def __init__(
-        self, max_size_in_bytes: int, *, limit: int, oversized: Oversized | None = None
+        self,
+        max_size_in_bytes: int,
+        *,
+        limit: int = BACKLOG_LIMIT,
+        oversized: Oversized | None = None,
+        arguments: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(max_size_in_bytes=max_size_in_bytes)
+        super().__init__(max_size_in_bytes, **(arguments or {}))
+        self.originals: list[Any] = []
+        self.items: list[SdkMessage] = []
         self.notes: list[tuple[Any, bool]] = []
-        self._suspicious = limit - _HEADERS if oversized is not None else 1 << 60
+        self._suspicious = limit - _HEADERS
         self._oversized = oversized
-        self._is_traced = _sdk.is_tracing()
+        # Redirected by its encoded messages; if the SDK does not show them, by copies.
+        self._must_copy = not is_readable(self, arguments or {})
 
     def add_message(
         self, message: ServiceBusMessage | AmqpAnnotatedMessage | Mapping[str, Any]
     ) -> None:
         """Add a message; raises `MessageSizeExceededError` when the batch is full."""
-        # Written out for the common case: a batch is filled a hundred times faster than it is sent.
-        if message.__class__ is ServiceBusMessage and self.notes and not self._is_traced:
-            raw = message.raw_amqp_message
-            encoded = encode_plain(raw)
-            if encoded is not None and len(encoded) <= self._suspicious:
-                _sdk.add_payload(self, encoded, message)
-                self._note(raw)
-                return
-        item = with_id(as_message(message))
-        raw = annotated(item)
-        if rough_size(item) > self._suspicious:
-            assert self._oversized is not None
+        original = as_message(message)
+        item = with_id(copy.deepcopy(original) if self._must_copy else original)
+        if self._oversized is not None and rough_size(item) > self._suspicious:
             self._oversized(item)
-        self._add(item)
-        self._note(raw)
-
-    def _note(self, raw: AmqpAnnotatedMessage) -> None:
-        properties = raw.properties
-        assert properties is not None
+        super().add_message(item)
+        self.originals.append(original)
+        self.items.append(item)
+        properties = annotated(item).properties
+        assert properties is not None  # it has an id
         self.notes.append((properties.message_id, properties.group_id is None))
 
 
 def as_outgoing(message: ServiceBusMessage) -> Outgoing:
     """A single message that is ready as it is."""
-    return Outgoing(message, (message,), rough_size(message))
+    return Outgoing(message, (message,), (message,), rough_size(message))
 
 
-def prepare(message: Any) -> Outgoing | None:
+def prepare(message: Any, arguments: Mapping[str, Any] | None = None) -> Outgoing | None:
     """Make a call's messages ready; None if there are none.
 
     Raises:
         ReservedPropertyError: if a message uses a name that the envelope needs.
         TypeError: if something is no message.
     """
-    if message.__class__ is ServiceBusMessage and plain_size(message):
-        return as_outgoing(message)
     if isinstance(message, _MESSAGES):
-        return Outgoing(with_id(message), (message,), rough_size(message))
+        item = with_id(message)
+        return Outgoing(item, (message,), (item,), rough_size(message))
     if isinstance(message, ServiceBusMessageBatch):
         if len(message) == 0:
             return None
-        originals = _sdk.batch_messages(message)
         if isinstance(message, PairedMessageBatch):
-            return Outgoing(message, originals, message.size_in_bytes, True)
-        return _foreign_batch(message, originals)
+            return Outgoing(message, message.originals, message.items, message.size_in_bytes)
+        return _foreign_batch(message, arguments)
     if isinstance(message, Iterable) and not isinstance(message, Mapping):
         originals = [as_message(item) for item in message]
         if not originals:
             return None
         ready = [with_id(item) for item in originals]
-        return Outgoing(ready, originals, sum(map(rough_size, originals)))
+        return Outgoing(ready, originals, ready, sum(map(rough_size, originals)))
     single = as_message(message)
-    return Outgoing(with_id(single), (single,), rough_size(single))
+    item = with_id(single)
+    return Outgoing(item, (single,), (item,), rough_size(single))
 
 
-def _foreign_batch(batch: ServiceBusMessageBatch, originals: Sequence[Any]) -> Outgoing:
+def _foreign_batch(batch: ServiceBusMessageBatch, arguments: Mapping[str, Any] | None) -> Outgoing:
     """A batch that was not made by a paired sender: give its messages ids where they lack them."""
+    originals = messages_of(batch)
+    if originals is None or payloads_of(batch) is None:
+        return Outgoing(batch, (batch,) * len(batch), None, batch.size_in_bytes)
     ready = [with_id(item) for item in originals]
     if all(new is old for new, old in zip(ready, originals, strict=True)):
-        return Outgoing(batch, originals, batch.size_in_bytes, True)
+        return Outgoing(batch, originals, ready, batch.size_in_bytes)
     # Ids take room: 64 bytes each are more than enough.
     room = batch.max_size_in_bytes + 64 * len(ready)
-    rebuilt = PairedMessageBatch(room, limit=BACKLOG_LIMIT)
+    rebuilt = PairedMessageBatch(room, arguments=arguments)
     for item in ready:
         rebuilt.add_message(item)
-    return Outgoing(rebuilt, originals, rebuilt.size_in_bytes, True)
+    return Outgoing(rebuilt, originals, ready, rebuilt.size_in_bytes)
 
 
-def pack(outgoing: Outgoing, path: str, limit: int) -> list[Chunk]:
+def pack(
+    outgoing: Outgoing, path: str, limit: int, arguments: Mapping[str, Any] | None = None
+) -> list[Chunk]:
     """The sends that bring `outgoing` into a backlog queue, each within `limit` bytes.
 
     Raises:
         MessageSizeExceededError: if one message alone does not fit; nothing was sent.
+        PairingError: if the messages of a batch cannot be read.
     """
-    if outgoing.is_batch:
-        return _pack_encoded(outgoing, path, limit)
-    if not isinstance(outgoing.what, list):
-        return [_pack_single(outgoing, path, limit)]
+    what, items = outgoing.what, outgoing.items
+    if isinstance(what, ServiceBusMessageBatch):
+        encoded = _pack_encoded(outgoing, path, limit, arguments or {})
+        if encoded is not None:
+            return encoded
+    if items is None or (
+        isinstance(what, ServiceBusMessageBatch) and not isinstance(what, PairedMessageBatch)
+    ):
+        raise PairingError(
+            "This batch cannot be put into the backlog: this version of azure-servicebus does not "
+            "show its messages. Create batches with create_message_batch() of the paired sender."
+        )
+    if what is items[0]:
+        wrapped = wrap(what, path)
+        size = outgoing.size + _ALIASES
+        return [Chunk(wrapped, path, [*outgoing.originals], [_note(wrapped, size)], size)]
     chunks: list[Chunk] = []
     batch: ServiceBusMessageBatch | None = None
-    for original, item in zip(outgoing.originals, outgoing.what, strict=True):
+    for original, item in zip(outgoing.originals, items, strict=True):
         wrapped = wrap(item, path)
         for attempt in (1, 2):
             if batch is None:
-                batch = ServiceBusMessageBatch(max_size_in_bytes=limit)
+                batch = ServiceBusMessageBatch(limit, **(arguments or {}))
                 chunks.append(Chunk(batch, path))
             before = batch.size_in_bytes
             try:
@@ -320,33 +335,22 @@ def pack(outgoing: Outgoing, path: str, limit: int) -> list[Chunk]:
                     raise
                 batch = None
         chunk = chunks[-1]
-        size = chunks[-1].what.size_in_bytes - before
+        size = chunk.what.size_in_bytes - before
         chunk.originals.append(original)
         chunk.notes.append(_note(wrapped, size))
         chunk.size += size
     return chunks
 
 
-def _pack_single(outgoing: Outgoing, path: str, limit: int) -> Chunk:
-    raw = annotated(outgoing.what)
-    # With tracing the SDK adds the context of the span to each message that it writes itself.
-    encoded = None if _sdk.is_tracing() else encode_wrapped(raw, path)
-    if encoded is None or len(encoded) + _ALIAS_ROOM > limit:
-        wrapped = wrap(raw, path)
-        size = outgoing.size + 64
-        return Chunk(wrapped, path, [*outgoing.originals], [_note(wrapped, size)], size)
-    size = len(encoded)
-    properties = raw.properties
-    assert properties is not None
-    note = (properties.message_id, properties.group_id, size)
-    batch = _sdk.make_batch((encoded,), limit)
-    return Chunk(batch, path, [*outgoing.originals], [note], size)  # type: ignore[list-item]
-
-
-def _pack_encoded(outgoing: Outgoing, path: str, limit: int) -> list[Chunk]:
+def _pack_encoded(
+    outgoing: Outgoing, path: str, limit: int, arguments: Mapping[str, Any]
+) -> list[Chunk] | None:
+    """As `pack`, for a batch, by its encoded messages; None if the SDK does not show them."""
     batch = outgoing.what
-    empty = ServiceBusMessageBatch(max_size_in_bytes=limit).size_in_bytes
-    payloads = _sdk.take_payloads(batch)
+    payloads = payloads_of(batch)
+    if payloads is None:
+        return None
+    empty = ServiceBusMessageBatch(limit).size_in_bytes
     notes = (
         batch.notes if isinstance(batch, PairedMessageBatch) else [(None, False)] * len(payloads)
     )
@@ -359,23 +363,24 @@ def _pack_encoded(outgoing: Outgoing, path: str, limit: int) -> list[Chunk]:
             wrapped, session = wrap_plain(payload, path), None
         else:
             wrapped, message_id, session = wrap_encoded(payload, path)
-        cost = _sdk.batch_cost(wrapped)
-        if cost > room:
-            if empty + cost > limit:
+        if cost(wrapped) > room:
+            room = limit - empty
+            if cost(wrapped) > room:
                 raise MessageSizeExceededError(
                     message=f"With the aliases a message has {len(wrapped)} bytes; "
                     f"a backlog queue takes {limit}."
                 )
             groups.append(([], Chunk(None, path)))
-            room = limit - empty
-        room -= cost
+        room -= cost(wrapped)
         group, chunk = groups[-1]
         group.append(wrapped)
         chunk.originals.append(original)
         chunk.notes.append((message_id, session, len(wrapped)))
         chunk.size += len(wrapped)
     for group, chunk in groups:
-        chunk.what = _sdk.make_batch(group, limit)
+        chunk.what = batch_of(group, limit, arguments)
+        if chunk.what is None:
+            return None
     return [chunk for _, chunk in groups]
 
 
@@ -404,6 +409,6 @@ def schedulable(messages: Any, schedule_time_utc: datetime) -> Any:
 
 def _scheduled(message: SdkMessage, schedule_time_utc: datetime) -> AmqpAnnotatedMessage:
     raw = annotated(message)
-    scheduled = clone(raw)
+    scheduled = copy.copy(raw)
     scheduled.annotations = {**(raw.annotations or {}), _X_OPT_SCHEDULED: schedule_time_utc}
     return scheduled

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import weakref
 from typing import Any
@@ -10,12 +9,9 @@ from typing import Any
 from pairbus.exceptions import PairingError
 from pairbus.names import namespace_from_host
 from pairbus.options import check_namespace_name
+from pairbus.pairing.forking import reset_in_child
 
 _lock = threading.Lock()
-if hasattr(os, "register_at_fork"):  # a child must not inherit a lock that nobody gives back
-    os.register_at_fork(
-        before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release
-    )
 _primaries: weakref.WeakSet[Any] = weakref.WeakSet()
 _secondaries: weakref.WeakSet[Any] = weakref.WeakSet()
 
@@ -42,6 +38,14 @@ def enter(primary: Any, secondary: Any) -> None:
             raise PairingError("The secondary client is the secondary of another primary client.")
         _primaries.add(primary)
         _secondaries.add(secondary)
+
+
+def _new_lock() -> None:
+    global _lock  # a child must not inherit a lock that another thread of the parent holds
+    _lock = threading.Lock()
+
+
+reset_in_child(_new_lock)
 
 
 def leave(primary: Any, secondary: Any) -> None:

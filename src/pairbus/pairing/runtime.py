@@ -1,17 +1,16 @@
-"""The few names where tasks and threads differ, in pairs: `aspawn` and `spawn`, `ALock` and `Lock`.
+"""The names in which tasks and threads differ, in pairs: `aspawn` and `spawn`, `ALock` and `Lock`.
 
 The shells in `_async` use the first of each pair; the generator puts the second into `_sync`.
 
-The hard pair is `aabandonable`/`abandonable`: run something that may never come back, and go on
-without it after a deadline. A task is cancelled and left to its own clean-up; a thread cannot be
-cancelled, so it is left behind, as a daemon, with its connection cut so that it comes to an end.
+The hard pair is `aabandonable`/`abandonable`: run a call that may never return, and go on without
+it after a deadline. A task is cancelled and left to its own clean-up. A thread cannot be cancelled,
+so it is abandoned, as a daemon, and its connection is cut so that it ends.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import queue
 import threading
 import time
@@ -23,18 +22,20 @@ from typing import Any, TypeVar
 
 from azure.servicebus.exceptions import OperationTimeoutError
 
+from pairbus.pairing.forking import reset_in_child
+
 T = TypeVar("T")
 logger = logging.getLogger("pairbus.tasks")
 
 
 class AbandonedError(OperationTimeoutError):
-    """Something did not end within its deadline, and was left behind."""
+    """A call did not end within its deadline, and was abandoned."""
 
     def __init__(self, what: str) -> None:
         super().__init__(message=f"{what} did not end within its deadline.")
 
 
-# -- spawn: run in the background, log what it raises
+# -- spawn: run in the background, log errors
 
 _tasks: set[asyncio.Task[None]] = set()  # the event loop itself keeps only weak references
 
@@ -98,7 +99,7 @@ def spawn(function: Callable[..., None], *args: object, name: str = "pairbus") -
     return Task(thread)
 
 
-# -- abandonable: run something that may never come back
+# -- abandonable: run a call that may never return
 
 
 async def aabandonable(
@@ -115,12 +116,12 @@ async def aabandonable(
         seconds: The deadline.
         call: What to do, with `args`.
         args: What `call` takes.
-        what: What to call it in errors.
-        give_up: Called at the deadline, so that it comes to an end.
-        late: Called when it has come to an end after all.
+        what: Its name in errors.
+        give_up: Called at the deadline, to make it end.
+        late: Called when it has ended after its deadline.
 
     Raises:
-        AbandonedError: at the deadline. The task is cancelled and left behind.
+        AbandonedError: at the deadline. The task is cancelled and abandoned.
     """
 
     async def run() -> T:
@@ -150,7 +151,7 @@ def _leave(task: asyncio.Task[Any], late: Callable[[], Awaitable[object]] | None
         if late is not None:
             await late()
 
-    aspawn(see_off, name=f"{task.get_name()}, left behind")
+    aspawn(see_off, name=f"{task.get_name()}, abandoned")
 
 
 def abandonable(
@@ -167,12 +168,12 @@ def abandonable(
         seconds: The deadline.
         call: What to do, with `args`.
         args: What `call` takes.
-        what: What to call it in errors.
-        give_up: Called at the deadline, so that it comes to an end.
-        late: Called when it has come to an end after all.
+        what: Its name in errors.
+        give_up: Called at the deadline, to make it end.
+        late: Called when it has ended after its deadline.
 
     Raises:
-        AbandonedError: at the deadline. The thread is left behind.
+        AbandonedError: at the deadline. The thread is abandoned.
     """
     result: list[T] = []
     failure: list[BaseException] = []
@@ -191,7 +192,7 @@ def abandonable(
             try:
                 late()
             except Exception as error:  # noqa: BLE001  # nobody waits for it any more
-                logger.debug("%s, left behind: %r", what, error)
+                logger.debug("%s, abandoned: %r", what, error)
 
     threading.Thread(target=run, name=what, daemon=True).start()
     if not finished.wait(max(0.0, seconds)):
@@ -207,13 +208,13 @@ def abandonable(
     return result[0]
 
 
-# -- on_drop: close what nobody holds any more, and so nobody could close
+# -- on_drop: close a resource whose owner was garbage-collected
 
 
 def aon_drop(
     owner: object, close: Callable[..., Coroutine[Any, Any, None]], *args: object
 ) -> Callable[[], object]:
-    """Run `close(*args)` in the running loop once `owner` is gone; the answer calls that off."""
+    """Run `close(*args)` in the event loop once `owner` is gone; returns a cancel function."""
     loop = asyncio.get_running_loop()
 
     def dropped() -> None:
@@ -229,10 +230,10 @@ _dropped: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
 
 
 def on_drop(owner: object, close: Callable[..., None], *args: object) -> Callable[[], object]:
-    """Run `close(*args)` on a thread once `owner` is gone; the answer calls that off.
+    """Run `close(*args)` on a thread once `owner` is gone; returns a function that cancels.
 
-    An object may be found gone at any moment, amidst anything: all that happens there and then is
-    that a queue, which is made for it, takes a note for `close_dropped`.
+    A finalizer may run at any moment, in the middle of anything, so it only puts the call into a
+    queue that is safe there; `close_dropped` runs it.
     """
     return _at_the_end_of(owner, partial(_dropped.put, partial(close, *args)))
 
@@ -244,7 +245,7 @@ def _at_the_end_of(owner: object, call: Callable[[], object]) -> Callable[[], ob
 
 
 def close_dropped() -> None:
-    """Set going what `on_drop` was told to do, for those that are gone."""
+    """Run the calls that `on_drop` was given, for the owners that are gone."""
     while True:
         try:
             close = _dropped.get_nowait()
@@ -253,33 +254,12 @@ def close_dropped() -> None:
         spawn(close, name="pairbus close, dropped")
 
 
-# -- on_fork: what becomes of a client in a child process
-
-_in_child: weakref.WeakKeyDictionary[Any, Callable[[Any], None]] = weakref.WeakKeyDictionary()
-
-
-def aon_fork(client: T, go_on: Callable[[T], None], stay_behind: Callable[[T], None]) -> None:
-    """Call `stay_behind(client)` in a child process: its event loop has stayed there, too."""
-    _in_child[client] = stay_behind
-
-
-def on_fork(client: T, go_on: Callable[[T], None], stay_behind: Callable[[T], None]) -> None:
-    """Call `go_on(client)` in a child process."""
-    _in_child[client] = go_on
-
-
-def _after_fork() -> None:
+def _forget_dropped() -> None:
     while not _dropped.empty():
         _dropped.get_nowait()  # the parent's to close
-    for client, what in list(_in_child.items()):
-        try:
-            what(client)
-        except Exception:
-            logger.exception("a paired client cannot be used in this forked process")
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+reset_in_child(_forget_dropped)
 
 
 # -- lock, event, guard, sleep
@@ -288,8 +268,8 @@ if hasattr(os, "register_at_fork"):
 class ALock:
     """One task at a time, in the order in which they came; waiting for it has a deadline.
 
-    Other than `asyncio.Lock` it can be taken at once, with no coroutine, if it is free: `now()`
-    says whether it was. Whoever has waited gets it handed over, so nobody can be overtaken.
+    Unlike `asyncio.Lock` it can be taken without a coroutine if it is free: `now()` says whether it
+    was. It is handed to the first waiter, so nobody is overtaken.
     """
 
     def __init__(self) -> None:
@@ -310,13 +290,13 @@ class ALock:
             return await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled() and turn.result():
-                self.release()  # it was handed over, to one who does not want it any more
+                self.release()  # it was handed to a task that was cancelled
             raise
         finally:
             timer.cancel()
 
     def release(self) -> None:
-        """Give the lock back, or on to the first who waits for it."""
+        """Release the lock, or hand it to the first waiter."""
         while self._waiting:
             if _decide(self._waiting.popleft(), True):
                 return
@@ -345,7 +325,7 @@ class Lock:
 
 
 class AEvent:
-    """Something that happens once."""
+    """A flag that is set once."""
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
@@ -353,7 +333,7 @@ class AEvent:
         self.is_set = self._event.is_set
 
     async def wait(self, seconds: float) -> bool:
-        """Wait until it has happened, at most `seconds`; say whether it has."""
+        """Wait until it is set, at most `seconds`; say whether it is."""
         if self._event.is_set() or seconds <= 0:
             return self._event.is_set()
         try:
@@ -365,7 +345,7 @@ class AEvent:
 
 
 class Event:
-    """Something that happens once."""
+    """A flag that is set once."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
@@ -373,7 +353,7 @@ class Event:
         self.is_set = self._event.is_set
 
     def wait(self, seconds: float) -> bool:
-        """Wait until it has happened, at most `seconds`; say whether it has."""
+        """Wait until it is set, at most `seconds`; say whether it is."""
         return self._event.wait(max(0.0, seconds))
 
 

@@ -19,7 +19,7 @@ async def test_flapping_primary_loses_nothing_that_was_accepted(world, failover_
         client = await world.pair(
             world.primary_client(proxy.connection_string, retry_total=1),
             failover_interval=failover_interval,
-            send_timeout=1.5,
+            send_timeout=3,
         )
         accepted, refused = [], []
         stop = AEvent()

@@ -171,7 +171,7 @@ async def test_repr_and_status_show_no_secret(world):
         repr(client),
         repr(client.secondary),
         repr(client.status()),
-        repr(client._options),
+        repr(world.options()),
     ):
         assert "SAS_KEY_VALUE" not in shown
     assert isinstance(client, PairedClient)

@@ -153,7 +153,7 @@ async def test_tasks_that_share_a_sender_all_leave_a_queue_that_fails(world):
     found = {bytes(m.body) for m in world.backlog()}
     assert found == {b"opens", *(b"%d-%d" % (n, t) for n in range(6) for t in range(3))}
     assert client.status().state == "open"
-    assert client.secondary._side.state == "open"
+    assert client._lifecycle.secondary_side.state == "open"
 
 
 async def test_closing_a_sender_in_use_closes_that_sender_alone(world):
@@ -245,7 +245,7 @@ async def test_failure_half_way_says_what_was_taken_and_what_was_not(world, is_b
     client = await world.pair(backlog_queue_count=1, send_timeout=2)
     await client.force_failover("orders")
     sender = world.keep(client.get_queue_sender("orders"))
-    client._pair.batch_limit = 5_000
+    client._lifecycle.pair.batch_limit = 5_000
     messages = [ServiceBusMessage("x" * 1_000, message_id=str(n)) for n in range(10)]
     what = messages
     if is_batch:

@@ -197,7 +197,7 @@ def test_opening_a_sender_raises_what_is_no_outage(world):
 def test_what_no_longer_fits_with_the_aliases_is_split(world, is_batch):
     client = world.pair()
     sender = world.keep(client.get_queue_sender("a-queue-with-a-rather-long-name/" + "x" * 100))
-    client._pair.batch_limit = 20_000
+    client._lifecycle.pair.batch_limit = 20_000
     client.force_failover(sender.entity_name)
     messages = [ServiceBusMessage(f"{n:03}" + "x" * 97, message_id=str(n)) for n in range(100)]
     if is_batch:

@@ -148,7 +148,7 @@ def test_paired_client_is_used_where_the_sdks_is(world):
         with pytest.raises(ValueError, match="already been shutdown"):
             sender.send_messages(ServiceBusMessage("b"))
         receiver = client.get_queue_receiver("orders", max_wait_time=5)
-        assert type(receiver) is ServiceBusReceiver
+        assert isinstance(receiver, ServiceBusReceiver)
         with receiver:
             [received] = receiver.receive_messages()
             assert str(received) == "a"
@@ -172,7 +172,7 @@ def test_topics_are_sent_to_like_queues(world):
 def test_message_that_would_not_fit_the_backlog_is_warned_of_while_healthy(world):
     # In the embedded broker the limits of both namespaces are alike: the alias room tips the scale.
     client = world.pair()
-    client._pair.limit_messages(100_000)
+    client._lifecycle.pair.limit_messages(100_000)
     sender = world.keep(client.get_queue_sender("orders"))
     big = ServiceBusMessage("x" * 99_990)
 
@@ -192,7 +192,7 @@ def test_message_that_would_not_fit_the_backlog_is_warned_of_while_healthy(world
 
 def test_oversize_message_can_be_refused_or_ignored(world):
     client = world.pair(oversize="refuse")
-    client._pair.limit_messages(100_000)
+    client._lifecycle.pair.limit_messages(100_000)
     sender = world.keep(client.get_queue_sender("orders"))
     big = ServiceBusMessage("x" * 99_990)
 
@@ -202,8 +202,8 @@ def test_oversize_message_can_be_refused_or_ignored(world):
     assert caught.value.limit == 100_000
     assert world.bodies(world.primary, "orders") == []
 
-    client._pair.oversize = "ignore"
-    client._pair.limit_messages(100_000)
+    client._lifecycle.pair.oversize = "ignore"
+    client._lifecycle.pair.limit_messages(100_000)
     sender.send_messages(big)
     assert len(world.bodies(world.primary, "orders")) == 1
     assert world.seen.of(events.OversizeMessage) == []

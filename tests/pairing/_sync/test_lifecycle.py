@@ -8,9 +8,8 @@ from azure.servicebus import ServiceBusMessage
 
 from pairbus import events
 from pairbus.exceptions import ClientClosedError, ClientFaultedError
-from pairbus.pairing._sync import client as shell
+from pairbus.pairing._sync import lifecycle as shell
 from pairbus.pairing.runtime import Event
-from pairbus.pairing.sdk import internals as _sdk
 
 pytestmark = [pytest.mark.sdk, pytest.mark.slow]
 
@@ -60,7 +59,7 @@ def test_secondary_closed_behind_our_back_is_noticed_by_a_redirected_send(world)
 def test_where_the_syphon_runs_the_one_still_open_is_faulted(world, monkeypatch):
     monkeypatch.setattr(shell, "FAULT_AFTER", 0.2)
     client = world.pair()
-    client._syphon = Syphon()
+    client._lifecycle.syphon = Syphon()
     sender = world.keep(client.get_queue_sender("orders"))
     sender.send_messages(ServiceBusMessage("a"))
     receiver = client.get_queue_receiver("orders", max_wait_time=1)
@@ -100,7 +99,7 @@ def test_secondary_is_faulted_where_the_primary_is_down(world, monkeypatch):
     monkeypatch.setattr(shell, "FAULT_AFTER", 0.2)
     primary = world.primary_client()
     client = world.pair(primary)
-    client._syphon = Syphon()
+    client._lifecycle.syphon = Syphon()
     sender = world.keep(client.get_queue_sender("orders"))
     sender.send_messages(ServiceBusMessage("a"))
     receiver = client.secondary.get_queue_receiver("contoso/x-servicebus-transfer/0")
@@ -120,7 +119,7 @@ def test_secondary_is_faulted_where_the_primary_is_down(world, monkeypatch):
 def test_closing_both_in_time_faults_none_and_stops_the_syphon(world, monkeypatch):
     monkeypatch.setattr(shell, "FAULT_AFTER", 0.3)
     client = world.pair()
-    syphon = client._syphon = Syphon()
+    syphon = client._lifecycle.syphon = Syphon()
 
     client.secondary.close()
     client.close()
@@ -138,7 +137,7 @@ def test_syphon_that_does_not_stop_keeps_nothing_open(world, caplog):
 
     primary, secondary = world.primary_client(), world.secondary_client()
     client = world.pair(primary, secondary)
-    client._syphon = Stuck()
+    client._lifecycle.syphon = Stuck()
     sender = world.keep(client.get_queue_sender("orders"))
     sender.send_messages(ServiceBusMessage("a"))
 
@@ -154,11 +153,11 @@ def test_close_ends_every_receiver_though_a_sender_is_made_meanwhile(world):
     """The SDK's own close stops half-way then: its set of handlers changed."""
     primary = world.primary_client()
     client = world.pair(primary)
-    receivers = [client.get_queue_receiver("orders") for _ in range(3)]
+    receivers = [client.get_queue_receiver("orders")._wrapped for _ in range(3)]
 
     def meddle(receiver, close):
         def closed():
-            if not _sdk.is_shut_down(receiver):
+            if not receiver._shutdown.is_set():
                 world.keep(primary.get_queue_sender("orders"))
             close()
 
@@ -169,7 +168,7 @@ def test_close_ends_every_receiver_though_a_sender_is_made_meanwhile(world):
 
     client.close()
 
-    assert all(_sdk.is_shut_down(receiver) for receiver in receivers)
+    assert all(receiver._shutdown.is_set() for receiver in receivers)
 
 
 def test_nothing_is_pinged_for_a_client_that_was_closed_behind_our_back(world):
@@ -240,8 +239,8 @@ def test_sender_that_is_closed_is_not_closed_again_when_it_is_dropped(world):
     client = world.pair()
     with client.get_queue_sender("orders") as sender:
         link = sender._primary
-        assert link._keep is not None
+        assert link._cancel_drop is not None
         sender.send_messages(ServiceBusMessage("a"))
 
-    assert link._keep is None
+    assert link._cancel_drop is None
     assert link._sender is None

@@ -1,20 +1,29 @@
-"""The states of the two clients of a pair, and the wrapper of the secondary that has one."""
+"""The life of a pair: open, closed or faulted, for the paired client and for its secondary."""
 
 from __future__ import annotations
 
 import logging
 import weakref
-from collections.abc import Callable
-from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, NoReturn
 
-from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
+from azure.servicebus.aio import ServiceBusClient
 
+from pairbus import events
 from pairbus.exceptions import ClientClosedError, ClientFaultedError
-from pairbus.pairing.runtime import aabandonable
-from pairbus.pairing.sdk import internals as _sdk
+from pairbus.pairing import registry
+from pairbus.pairing._async.pair import Pair
+from pairbus.pairing.runtime import AGuard, aabandonable, ablocking, asleep, aspawn
+from pairbus.pairing.syphon_hook import RunningSyphon
+from pairbus.status import PairStatus, StatusFile, new_client_id
+
+if TYPE_CHECKING:
+    from pairbus.pairing._async.sender import PairedSender
 
 logger = logging.getLogger("pairbus.client")
+
+# How long one of the two clients may stay open after the other, where the syphon runs.
+FAULT_AFTER = 5.0
+FORKED = "the process was forked: make the clients and the pair in the child"
 
 
 class Side:
@@ -26,100 +35,191 @@ class Side:
         self.reason: str | None = None
 
     def check(self) -> None:
-        """Raise why it cannot be used, if it cannot."""
+        """Raise the reason why it cannot be used, if it cannot."""
         if self.state == "open":
             return
         if self.state == "faulted":
             raise ClientFaultedError(self.reason or "")
         raise ClientClosedError(f"The {self.name} client is closed: {self.reason}")
 
+    def end(self, state: str, reason: str) -> bool:
+        """Leave the state `open`; returns whether it was open."""
+        if self.state not in ("open", "forked"):
+            return False
+        self.state, self.reason = state, reason
+        return True
 
-class SecondaryClient(ServiceBusClient):
-    """The secondary client of a pair: a thin wrapper that knows whether it is open."""
 
-    def __init__(self, client: ServiceBusClient, side: Side, closed: Callable[[], None]) -> None:
-        # The SDK's own __init__ is not called: everything is the wrapped client's.
-        self._wrapped = client
-        self._side = side
-        self._closed = closed
-        self._given: weakref.WeakSet[Any] = weakref.WeakSet()
+class Lifecycle:
+    """Closes and faults the two clients of a pair together, and restarts them in a forked process.
 
-    def __getattr__(self, name: str) -> Any:
-        if name in ("_wrapped", "_side", "_closed", "_given"):
-            raise AttributeError(name)
-        return getattr(self._wrapped, name)
+    Args:
+        primary: The SDK client that was paired.
+        pair: The state that the senders share.
+        secondary: The SDK client of the secondary namespace.
+        ledger: The directory of the status file, if there is one.
+    """
 
-    def __repr__(self) -> str:
-        return f"<SecondaryClient {self._wrapped.fully_qualified_namespace} {self._side.state}>"
-
-    async def __aenter__(self) -> SecondaryClient:
-        self._side.check()
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None = None,
-        exc: BaseException | None = None,
-        traceback: TracebackType | None = None,
+    def __init__(
+        self, primary: ServiceBusClient, pair: Pair, secondary: ServiceBusClient, ledger: str | None
     ) -> None:
-        await self.close()
+        self.primary = primary
+        self.secondary = secondary
+        self.pair = pair
+        self.paired_side = Side("paired")
+        self.secondary_side = Side("secondary")
+        self.senders: weakref.WeakSet[PairedSender] = weakref.WeakSet()
+        self.syphon: RunningSyphon | None = None
+        self._ledger = ledger
+        self._status_file: StatusFile | None = None
+        self._restarting = AGuard()
+        self._is_watching = False
+        self._is_registered = True
 
-    def _give(self, handler: Any) -> Any:
-        self._given.add(handler)
-        return handler
+    def check(self, *, secondary: bool = False) -> None:
+        """Raise if the paired client, or its secondary if that is asked for, cannot be used."""
+        if self.paired_side.state == "forked":
+            self._restart()
+        self.paired_side.check()
+        if secondary:
+            self.secondary_side.check()
 
-    def get_queue_sender(self, queue_name: str, **kwargs: Any) -> ServiceBusSender:
-        """A sender of the secondary namespace, as the SDK gives it."""
-        self._side.check()
-        sender: ServiceBusSender = self._give(self._wrapped.get_queue_sender(queue_name, **kwargs))
-        return sender
+    def status(self) -> PairStatus:
+        """The state of the pair."""
+        if self.paired_side.state == "forked":
+            self._restart()
+        return self.pair.status(self.paired_side.state, self.paired_side.reason)
 
-    def get_topic_sender(self, topic_name: str, **kwargs: Any) -> ServiceBusSender:
-        """A sender of the secondary namespace, as the SDK gives it."""
-        self._side.check()
-        sender: ServiceBusSender = self._give(self._wrapped.get_topic_sender(topic_name, **kwargs))
-        return sender
-
-    def get_queue_receiver(self, queue_name: str, **kwargs: Any) -> ServiceBusReceiver:
-        """A receiver of the secondary namespace, as the SDK gives it."""
-        self._side.check()
-        receiver: ServiceBusReceiver = self._give(
-            self._wrapped.get_queue_receiver(queue_name, **kwargs)
+    def keep_status(self) -> None:
+        """Write `status/<client id>.json` in the ledger's directory from now on."""
+        pair = self.pair
+        if self._ledger is None or pair.ledger is None:
+            return
+        self._status_file = StatusFile(
+            self._ledger, pair.client_id, self.status, pair.ledger.write_status
         )
-        return receiver
+        pair.bus.on_transition = self._status_file.notify
 
-    def get_subscription_receiver(
-        self, topic_name: str, subscription_name: str, **kwargs: Any
-    ) -> ServiceBusReceiver:
-        """A receiver of the secondary namespace, as the SDK gives it."""
-        self._side.check()
-        receiver: ServiceBusReceiver = self._give(
-            self._wrapped.get_subscription_receiver(topic_name, subscription_name, **kwargs)
-        )
-        return receiver
+    # -- close and fault
 
     async def close(self) -> None:
-        """Close the secondary client alone; the pair has no backlog then. Twice is fine."""
-        if self._side.state == "open":
-            self._side.state, self._side.reason = "closed", "close() was called"
-            await close_sdk(self._wrapped)
-            self._closed()
+        """Close both clients, the senders and the syphon. Twice is fine."""
+        was_open = self.paired_side.end("closed", "close() was called")
+        await self._release_all()
+        await self.close_secondary()
+        if was_open:
+            self.pair.bus.emit(events.ClientClosed)
 
-    def _fault(self, reason: str) -> None:
-        self._side.state, self._side.reason = "faulted", reason
-        for handler in list(self._given):
-            _sdk.poison(handler, ClientFaultedError(reason))
+    async def close_secondary(self) -> None:
+        """Close the secondary alone. Twice is fine."""
+        if self.secondary_side.end("closed", "close() was called"):
+            await close_sdk(self.secondary)
+            self.one_is_down("secondary")
+
+    async def _release_all(self) -> None:
+        if not self._is_registered:
+            return
+        self._is_registered = False
+        self.pair.close()
+        syphon, self.syphon = self.syphon, None
+        if syphon is not None:
+            try:
+                await ablocking(syphon.stop)
+            except Exception:
+                logger.exception("the syphon did not stop; the clients are closed nevertheless")
+        closing = [aspawn(sender.close, name="pairbus close") for sender in list(self.senders)]
+        for task in closing:
+            await task.join(10.0)
+        await close_sdk(self.primary)
+        registry.leave(self.primary, self.secondary)
+        if self._status_file is not None:
+            await ablocking(self._status_file.close)
+        if self.pair.ledger is not None:
+            await ablocking(self.pair.ledger.close)
+
+    def closed_without_us(self, *, primary: bool) -> NoReturn:
+        """A sender has just noticed that the application closed an SDK client of the pair."""
+        side = self.paired_side if primary else self.secondary_side
+        if side.end("closed", "the SDK client below it was closed"):
+            if primary:
+                self.pair.close()
+            self.one_is_down(side.name)
+        side.check()
+        raise AssertionError("a side that is not open raises")
+
+    def one_is_down(self, name: str) -> None:
+        """One of the two is closed or faulted. Where the syphon runs, the other has 5 seconds."""
+        if self.syphon is not None and not self._is_watching:
+            self._is_watching = True
+            aspawn(self._fault_other, name, name="pairbus fault watch")
+
+    async def _fault_other(self, name: str) -> None:
+        await asleep(FAULT_AFTER)
+        reason = f"the {name} client is down, and this one was not closed within {FAULT_AFTER:g} s"
+        if name == "secondary":
+            await self.fault(reason)
+        elif self.secondary_side.end("faulted", reason):
+            await close_sdk(self.secondary)
+            self.pair.bus.emit(events.ClientFaulted, side="secondary", reason=reason)
+
+    async def fault(self, reason: str) -> None:
+        """Fault the paired client: every use of it, its senders and receivers raises `reason`."""
+        if not self.paired_side.end("faulted", reason):
+            return
+        self.pair.bus.emit(events.ClientFaulted, side="paired", reason=reason)
+        self.pair.close()
+        await close_sdk(self.primary)
+        self.one_is_down("paired")
+
+    # -- in a forked process
+
+    def restart_in_child(self) -> None:
+        """Release what is the parent's; the first use starts everything anew."""
+        if self.paired_side.state != "open":
+            self.fault_in_child()
+            return
+        self._release_in_child()
+        self.paired_side.state = "forked"
+
+    def fault_in_child(self) -> None:
+        """Make the client unusable in a child process; closing it there closes nothing."""
+        self._release_in_child()
+        self._is_registered = False
+        for side in (self.paired_side, self.secondary_side):
+            side.end("faulted", FORKED)
+
+    def _release_in_child(self) -> None:
+        self.syphon = self._status_file = None
+        self._is_watching = False
+        self._restarting = AGuard()
+        self.pair.bus.on_transition = None
+        if self.pair.ledger is not None:
+            self.pair.ledger.after_fork(new_client_id())
+        for sender in list(self.senders):
+            sender.abandon_links()
+
+    def _restart(self) -> None:
+        with self._restarting:
+            if self.paired_side.state != "forked":
+                return  # another thread has done it
+            ledger = self.pair.ledger
+            client_id = ledger.client_id if ledger is not None else new_client_id()
+            self.pair = self.pair.renewed(client_id)
+            for sender in list(self.senders):
+                sender.restart(self.pair)
+            self.paired_side.state = "open"
+        self.keep_status()
 
 
 async def close_sdk(client: ServiceBusClient) -> None:
-    """Close an SDK client; one whose peer is deaf is left behind."""
+    """Close an SDK client; one whose peer is silent is abandoned."""
     for _ in range(5):
         try:
             await aabandonable(10.0, client.close, what="closing a client")
         except RuntimeError as error:
-            # The SDK stops half-way when a sender is made or closed meanwhile: go on with the rest.
+            # The SDK stops half-way when a sender is made or closed meanwhile: close the rest.
             logger.debug("closing a client: %r", error)
-        except Exception as error:  # noqa: BLE001  # closed for us, whatever it says
+        except Exception as error:  # noqa: BLE001  # it counts as closed in any case
             logger.warning("closing a client: %r", error)
             return
         else:

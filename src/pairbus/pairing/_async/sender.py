@@ -17,7 +17,6 @@ from azure.servicebus.exceptions import OperationTimeoutError
 from pairbus.classify import Verdict
 from pairbus.exceptions import NotCancellableError
 from pairbus.pairing._async.backlog_route import BacklogRoute
-from pairbus.pairing._async.entity import Entity
 from pairbus.pairing._async.link import Link
 from pairbus.pairing._async.pair import Pair
 from pairbus.pairing.core.health import Phase
@@ -25,24 +24,25 @@ from pairbus.pairing.outgoing import (
     BACKLOG_LIMIT,
     Outgoing,
     PairedMessageBatch,
-    as_message,
     as_outgoing,
-    plain_size,
+    body_size,
     prepare,
     rough_size,
     schedulable,
 )
 from pairbus.pairing.runtime import AGuard, aspawn
-from pairbus.pairing.sdk import internals as _sdk
+from pairbus.pairing.sdk.senders import SHUT_DOWN, ShutDownError, UnwantedError
+from pairbus.pairing.sdk.surface import covers
 
 if TYPE_CHECKING:
-    from pairbus.pairing._async.client import PairedClient
+    from pairbus.pairing._async.lifecycle import Lifecycle
 
 # How long to wait before each retry of a failed attempt on the primary, at most. The SDK's own
 # waits (1.6, 3.2, 6.4 s at its defaults) are for a caller who has nowhere else to go.
 QUICK_BACKOFF = 0.4
 
 
+@covers(ServiceBusSender)
 class PairedSender(ServiceBusSender):
     """A `ServiceBusSender` whose sends survive an outage of the primary.
 
@@ -52,25 +52,35 @@ class PairedSender(ServiceBusSender):
 
     def __init__(
         self,
-        client: PairedClient,
-        pair: Pair,
-        entity: Entity,
+        lifecycle: Lifecycle,
         make: Callable[[], ServiceBusSender],
         name: str,
         client_identifier: str,
     ) -> None:
         # The SDK's own __init__ is not called: this class has its surface, and none of its state.
         self.entity_name = name
-        self.fully_qualified_namespace = pair.primary_host
-        self._client = client
-        self._side = client._side  # noqa: SLF001
-        self._pair = pair
-        self._entity = entity
+        self.fully_qualified_namespace = lifecycle.pair.primary_host
+        self._lifecycle = lifecycle
+        self._side = lifecycle.paired_side
+        self._make = make
         self._identifier = client_identifier
-        self._primary = Link(make, f"primary {name}")
-        self._backlog = BacklogRoute(client, pair, entity, name)
-        self._guard = AGuard()
         self._closed = False
+        self.restart(lifecycle.pair)
+
+    def restart(self, pair: Pair) -> None:
+        """Start with new links: also in a forked process, whose parent goes on with the old."""
+        self._pair = pair
+        self._entity = pair.entity(self.entity_name)
+        self._primary = Link(self._make, f"primary {self.entity_name}")
+        self._backlog = BacklogRoute(self._lifecycle, pair, self._entity, self.entity_name)
+        self._guard = AGuard()
+
+    def abandon_links(self) -> None:
+        """Release the connections without closing them: in a fork they are the parent's."""
+        self._primary.abandon()
+        backlog = self._backlog.current
+        if backlog is not None:
+            backlog.abandon()
 
     def __repr__(self) -> str:
         backlog = self._backlog.current
@@ -115,22 +125,17 @@ class PairedSender(ServiceBusSender):
                 return
             self._closed = True
         backlog = self._backlog.leave()
-        self._client._forget(self)  # noqa: SLF001
-        # Both at once: closing a link takes the SDK half a second.
+        self._lifecycle.senders.discard(self)
+        # In parallel: closing a link takes the SDK half a second.
         closing = aspawn(backlog.close, name="pairbus close") if backlog is not None else None
         await self._primary.close()
         if closing is not None:
             await closing.join(10.0)
 
-    def _after_fork(self) -> None:
-        self._guard = AGuard()
-        self._primary.after_fork()
-        self._backlog.after_fork()
-
     def _check_usable(self) -> None:
-        self._client._check_usable()  # noqa: SLF001  # first: it says why
+        self._lifecycle.check()  # first: it gives the reason
         if self._closed:
-            raise ValueError(_sdk.SHUT_DOWN)
+            raise ValueError(SHUT_DOWN)
 
     # -- the SDK's surface
 
@@ -161,11 +166,11 @@ class PairedSender(ServiceBusSender):
             self._check_usable()
         pair, entity = self._pair, self._entity
         budget = pair.timing.send_timeout if timeout is None else self._budget(timeout)
-        # The healthy way of a plain message is written out: each call more is felt.
+        # The path of a plain message to a healthy primary is written out, to save calls.
         outgoing: Outgoing | None = None
-        size = plain_size(message) if message.__class__ is ServiceBusMessage else 0
+        size = body_size(message) if message.__class__ is ServiceBusMessage else 0
         if not 0 < size <= pair.suspicious_size or entity.health.phase is Phase.FAILED_OVER:
-            outgoing = prepare(message)
+            outgoing = prepare(message, pair.primary_batches)
             if outgoing is None:
                 return
             if entity.health.phase is Phase.FAILED_OVER:
@@ -273,7 +278,7 @@ class PairedSender(ServiceBusSender):
     async def create_message_batch(
         self, max_size_in_bytes: int | None = None
     ) -> ServiceBusMessageBatch:
-        """An empty batch. While failed over this does not wait for the primary."""
+        """Return an empty batch. While failed over this does not wait for the primary."""
         self._check_usable()
         limit = self._primary.batch_limit
         if not limit and not self._entity.health.is_failed_over:
@@ -281,7 +286,7 @@ class PairedSender(ServiceBusSender):
             await self._on_primary(partial(self._primary.open, deadline=deadline), deadline)
             limit = self._primary.batch_limit
         if not limit:
-            # Unknown while the primary is down: the application may know; it is split if need be.
+            # Unknown while the primary is down: the application may know. A send splits the batch.
             limit = max(max_size_in_bytes or 0, BACKLOG_LIMIT)
         if max_size_in_bytes and max_size_in_bytes > limit:
             raise ValueError(
@@ -292,6 +297,7 @@ class PairedSender(ServiceBusSender):
         return PairedMessageBatch(
             max_size_in_bytes or limit,
             limit=pair.message_limit,
+            arguments=pair.primary_batches,
             oversized=(
                 None
                 if pair.oversize == "ignore"
@@ -313,10 +319,9 @@ class PairedSender(ServiceBusSender):
 
     def _check_sizes(self, outgoing: Outgoing) -> None:
         pair = self._pair
-        if isinstance(outgoing.what, PairedMessageBatch):
-            return  # looked at one by one when they were added
-        for original in outgoing.originals:
-            item = as_message(original)
+        if isinstance(outgoing.what, PairedMessageBatch) or outgoing.items is None:
+            return  # checked one by one when they were added
+        for item in outgoing.items:
             if rough_size(item) > pair.suspicious_size:
                 pair.check_oversize(self.entity_name, item)
 
@@ -342,10 +347,10 @@ class PairedSender(ServiceBusSender):
         total, factor, maximum, is_fixed = pair.retries
         retried = 0
         while True:
-            if isinstance(error, _sdk.UnwantedError):
+            if isinstance(error, UnwantedError):
                 return Redirect(entity.last_error)
-            if isinstance(error, _sdk.ShutDownError):
-                self._client._closed_behind(primary=True)  # noqa: SLF001
+            if isinstance(error, ShutDownError):
+                self._lifecycle.closed_without_us(primary=True)
             verdict = pair.verdict(error)
             if verdict in (Verdict.REFUSED, Verdict.FULL, Verdict.MISSING):
                 raise error
@@ -368,7 +373,7 @@ class PairedSender(ServiceBusSender):
             retried += 1
             if wait > 0 and await entity.engaged.wait(wait):
                 return Redirect(error)
-            self._client._check_usable()  # noqa: SLF001
+            self._lifecycle.check()
             try:
                 await attempt()
             except Exception as again:  # noqa: BLE001  # decided by the table

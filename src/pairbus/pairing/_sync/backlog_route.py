@@ -19,10 +19,10 @@ from pairbus.pairing._sync.pair import Pair
 from pairbus.pairing.core.backlog import BacklogCall, Failure
 from pairbus.pairing.outgoing import Outgoing, pack
 from pairbus.pairing.runtime import Guard, sleep, spawn
-from pairbus.pairing.sdk import internals as _sdk
+from pairbus.pairing.sdk.senders import SHUT_DOWN, ShutDownError, UnwantedError
 
 if TYPE_CHECKING:
-    from pairbus.pairing._sync.client import PairedClient
+    from pairbus.pairing._sync.lifecycle import Lifecycle
 
 BUSY_BACKOFF = 0.8
 _FAILURES = {
@@ -36,21 +36,21 @@ class BacklogRoute:
     """Where the messages of one sender go while its entity is failed over.
 
     Args:
-        client: The paired client, which knows whether the secondary is open.
-        pair: What the senders of the client share.
-        entity: Whose messages they are.
+        lifecycle: Knows whether the secondary is open.
+        pair: The state that the senders of the client share.
+        entity: The entity of the primary.
         name: The entity's name, as the application wrote it.
     """
 
     def __init__(
         self,
-        client: PairedClient,
+        lifecycle: Lifecycle,
         pair: Pair,
         entity: Entity,
         name: str,
     ) -> None:
         self.current: Link | None = None
-        self._client = client
+        self._lifecycle = lifecycle
         self._pair = pair
         self._entity = entity
         self._name = name
@@ -58,20 +58,14 @@ class BacklogRoute:
         self._guard = Guard()
 
     def leave(self) -> Link | None:
-        """Give up the link for good, for the caller to close."""
+        """Stop for good; returns the link for the caller to close."""
         with self._guard:
             self._is_left = True
             link, self.current = self.current, None
             return link
 
-    def after_fork(self) -> None:
-        """Start afresh in a child process, with the same queue."""
-        self._guard = Guard()
-        if self.current is not None:
-            self.current.after_fork()
-
     def warm_up(self) -> None:
-        """Open the way while the primary is suspected: it takes half a second."""
+        """Open the link while the primary is suspected: it takes half a second."""
         if self.current is None or not self.current.is_open:
             spawn(self._open, name=f"pairbus warm-up {self._name}")
 
@@ -80,7 +74,7 @@ class BacklogRoute:
             link = self._link()
             if link is not None:
                 link.open(deadline=monotonic() + self._pair.timing.send_timeout)
-        except Exception:  # noqa: BLE001  # the send that needs it finds out and tells
+        except Exception:  # noqa: BLE001  # the next send reports it
             return
 
     def _link(self, call: BacklogCall | None = None) -> Link | None:
@@ -89,9 +83,9 @@ class BacklogRoute:
         The queue is picked at random, and kept while it is in rotation.
         """
         with self._guard:
-            self._client._check_usable()  # noqa: SLF001
+            self._lifecycle.check()
             if self._is_left:  # nobody would close a link that is opened after the close
-                raise ValueError(_sdk.SHUT_DOWN)
+                raise ValueError(SHUT_DOWN)
             link = self.current
             current = link.path if link is not None else None
             rotation, draw = self._pair.rotation, random.random()
@@ -113,8 +107,8 @@ class BacklogRoute:
         entity, pair = self._entity, self._pair
         if entity.health.refused and entity.refusal is not None:
             raise bare(entity.refusal)
-        self._client._check_usable(secondary=True)  # noqa: SLF001
-        chunks = pack(outgoing, self._name, pair.batch_limit)
+        self._lifecycle.check(secondary=True)
+        chunks = pack(outgoing, self._name, pair.batch_limit, pair.secondary_batches)
         now = monotonic()
         taken: list[Any] = []
         for position, chunk in enumerate(chunks):
@@ -144,9 +138,9 @@ class BacklogRoute:
             deadline = call.attempt_deadline(pair.rotation, path, monotonic())
             try:
                 link.send(what, deadline=deadline)
-            except _sdk.ShutDownError:
-                self._client._closed_behind(primary=False)  # noqa: SLF001
-            except _sdk.UnwantedError:
+            except ShutDownError:
+                self._lifecycle.closed_without_us(primary=False)
+            except UnwantedError:
                 continue  # another thread has left this queue: follow it
             except TurnTimeoutError as error:
                 last = last or error  # nothing was sent: no evidence against the queue
@@ -190,7 +184,7 @@ class BacklogRoute:
         primary = cause or entity.last_error
         if failure is None:
             failure = OperationTimeoutError(message="The deadline has passed.")
-        pair.hub.emit(
+        pair.bus.emit(
             events.PairUnavailable,
             entity.name,
             primary=describe(primary, "failed over"),

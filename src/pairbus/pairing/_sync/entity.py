@@ -50,8 +50,8 @@ class Entity:
         self.next_ping: float | None = None
         self.engaged = Event()  # set while failed over; a new one after each restore
         self.guard = Guard()
-        self._untold: deque[tuple[Health, Health, Fact, str]] = deque()
-        self._telling = threading.Lock()
+        self._pending: deque[tuple[Health, Health, Fact, str]] = deque()
+        self._emitting = threading.Lock()
         self._timer: Event | None = None  # set to cancel
         self._pings: Event | None = None  # set to stop
         self._is_closed = False
@@ -82,9 +82,9 @@ class Entity:
         return self.observe(core.SendFailed(describe(error, "")))
 
     def observe(self, fact: Fact, by: str = "ping") -> Health:
-        """Apply a fact, and do what follows from it."""
-        # A real lock between threads, a no-op in one event loop. What is decided is also set going
-        # under it: two threads must not swap "stop the pings" and "start the pings".
+        """Apply a fact, and perform the commands that follow from it."""
+        # A lock between threads; in one event loop it is always free. Commands are performed under
+        # it too: two threads must not swap "stop the pings" and "start the pings".
         with self.guard:
             before = self.health
             health, commands = step(before, fact, now=monotonic(), options=self.pair.timing)
@@ -97,27 +97,27 @@ class Entity:
             for command in commands:
                 self._perform(command)
             if health is not before:
-                self._untold.append((before, health, fact, by))
-        self._tell_all()
+                self._pending.append((before, health, fact, by))
+        self._emit_pending()
         return health
 
-    def _tell_all(self) -> None:
-        """Tell what was decided in the order of the decisions, whichever thread comes to it.
+    def _emit_pending(self) -> None:
+        """Emit events in the order of the state changes, from any thread.
 
-        Observers are called without the guard, and may decide something themselves: one who finds
-        another telling leaves it to that one.
+        Observers are called without the guard and may change the state themselves; their events are
+        emitted by the thread that is emitting already.
         """
-        while self._untold and self._telling.acquire(blocking=False):
+        while self._pending and self._emitting.acquire(blocking=False):
             try:
-                while self._untold:
-                    self._tell(*self._untold.popleft())
+                while self._pending:
+                    self._emit(*self._pending.popleft())
             finally:
-                self._telling.release()
+                self._emitting.release()
 
     def _perform(self, command: Command) -> None:
-        """Set a command going; nothing here waits."""
+        """Start a command; nothing here waits."""
         if self._is_closed:
-            return  # all is stopped, and a send that was under way starts nothing anew
+            return  # a send that was under way at the close must start nothing
         match command:
             case core.ArmTimer(at):
                 self._cancel_timer()
@@ -145,36 +145,24 @@ class Entity:
         if pings is not None:
             pings.set()
 
-    def after_fork(self) -> None:
-        """Go on in a child process, which has none of what ran in the background."""
-        self.guard = Guard()
-        self._telling = threading.Lock()
-        self._untold.clear()
-        self.counts = Counts()
-        self._timer = self._pings = self.next_ping = None
-        self.engaged = Event()
-        if self.health.is_failed_over:
+    def resume(self, health: Health) -> None:
+        """Go on from `health` in a forked process, which has nothing that ran in the background."""
+        self.health = health
+        if health.is_failed_over:
             self.engaged.set()
-        for command in core.resume(self.health, now=monotonic(), options=self.pair.timing):
+        for command in core.resume(health, now=monotonic(), options=self.pair.timing):
             self._perform(command)
 
-    def stay_behind(self) -> None:
-        """Do nothing any more in a child process: what ran in the background is the parent's."""
-        self.guard = Guard()
-        self._telling = threading.Lock()
-        self._timer = self._pings = self.next_ping = None
-        self._is_closed = True
-
     def close(self) -> None:
-        """Stop what runs in the background, and start nothing any more."""
+        """Stop the timer and the pings for good."""
         with self.guard:
             self._is_closed = True
             self._cancel_timer()
             self.stop_pings()
             self.engaged.set()
 
-    def _tell(self, before: Health, after: Health, fact: Fact, by: str) -> None:
-        emit = self.pair.hub.emit
+    def _emit(self, before: Health, after: Health, fact: Fact, by: str) -> None:
+        emit = self.pair.bus.emit
         if after.forced != before.forced:
             if after.forced:
                 emit(events.RoutingForced, self.name, to=after.forced)
@@ -193,7 +181,7 @@ class Entity:
         if after.refused and after.refused != before.refused:
             emit(events.PrimaryRefused, self.name, reason=after.refused)
 
-    # -- what runs in the background
+    # -- background tasks
 
     def _run_timer(self, at: float, cancelled: Event) -> None:
         if not cancelled.wait(at - monotonic()):
@@ -223,7 +211,7 @@ class Entity:
         pair.count_ping(pair.primary_namespace, self.name, taken=error is None)
         seconds = monotonic() - started
         reason = describe(error, "")
-        pair.hub.emit(
+        pair.bus.emit(
             events.PingSent, self.name, succeeded=error is None, reason=reason, seconds=seconds
         )
         link.discard()

@@ -1,10 +1,10 @@
 # generated from src/pairbus/pairing/_async/pair.py by tools/gen_unasync.py; edit that one
-"""What all senders of one paired client share: both clients, entities, rotation, events, ledger."""
+"""The state that all senders of one paired client share: entities, rotation, events, ledger."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any
@@ -18,10 +18,10 @@ from pairbus.options import Oversize
 from pairbus.pairing._sync.entity import Entity, ping_message, wall
 from pairbus.pairing._sync.link import Link
 from pairbus.pairing.core.rotation import Rotation
-from pairbus.pairing.event_bus import Hub
+from pairbus.pairing.event_bus import EventBus
 from pairbus.pairing.outgoing import BACKLOG_LIMIT, Chunk, Outgoing, exact_size, suspicious_size
 from pairbus.pairing.runtime import Event, Guard, spawn
-from pairbus.pairing.sdk import internals as _sdk
+from pairbus.pairing.sdk import senders
 from pairbus.status import BacklogQueueStatus, EntityStatus, PairStatus
 
 if TYPE_CHECKING:
@@ -39,48 +39,67 @@ class Timing:
     backlog_cooldown: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairSettings:
+    """What a pair is made of."""
+
+    primary: ServiceBusClient
+    secondary: ServiceBusClient
+    primary_namespace: str
+    queues: tuple[str, ...]
+    timing: Timing
+    observers: Sequence[Callable[[events.Event], None]] = ()
+    rule: Callable[[BaseException], Any] | None = None
+    oversize: Oversize = "warn"
+    message_limit: int = BACKLOG_LIMIT
+
+
 class Pair:
-    """The heart of a paired client."""
+    """The state that all senders of a paired client share.
+
+    Args:
+        settings: What the pair is made of.
+        client_id: The name of the paired client in status and ledger.
+        ledger: Where operations are noted, if anywhere.
+    """
 
     def __init__(
-        self,
-        *,
-        client_id: str,
-        primary: ServiceBusClient,
-        secondary: ServiceBusClient,
-        primary_namespace: str,
-        queues: tuple[str, ...],
-        timing: Timing,
-        hub: Hub,
-        rule: Callable[[BaseException], Any] | None,
-        oversize: Oversize,
-        message_limit: int,
-        ledger: LedgerWriter | None,
+        self, settings: PairSettings, client_id: str, ledger: LedgerWriter | None = None
     ) -> None:
         self.client_id = client_id
-        self.primary = primary
-        self.secondary = secondary
-        self.primary_namespace = primary_namespace
-        self.timing = timing
-        self.hub = hub
-        self.classify = rule
-        self.oversize = oversize
-        self.limit_messages(message_limit)
-        self.batch_limit = BACKLOG_LIMIT  # what a backlog queue takes in one send, once known
+        self.primary = settings.primary
+        self.secondary = settings.secondary
+        self.primary_namespace = settings.primary_namespace
+        self.timing = settings.timing
+        self.classify = settings.rule
+        self.oversize = settings.oversize
+        self.limit_messages(settings.message_limit)
+        self.batch_limit = BACKLOG_LIMIT  # bytes that a backlog queue takes in one send, once known
         self.ledger = ledger
-        self.retries = _sdk.retries_of(primary)
+        self.retries = senders.retries_of(settings.primary)
+        self.primary_batches = senders.batch_arguments(settings.primary)
+        self.secondary_batches = senders.batch_arguments(settings.secondary)
         self.entities: dict[str, Entity] = {}
-        self.primary_host: str = primary.fully_qualified_namespace
-        self.secondary_host: str = secondary.fully_qualified_namespace
-        self._rotation = Rotation(queues)
+        self.primary_host: str = settings.primary.fully_qualified_namespace
+        self.secondary_host: str = settings.secondary.fully_qualified_namespace
+        self.bus = EventBus(f"{self.primary_host}>{self.secondary_host}", settings.observers)
+        self._settings = settings
+        self._rotation = Rotation(settings.queues)
         self._guard = Guard()
         self._probes: Event | None = None
         self._is_closed = False
         self._scheduled = 0
         self._numbers = threading.Lock()
 
+    def renewed(self, client_id: str) -> Pair:
+        """A new pair with the same settings and states, for a forked process."""
+        pair = Pair(self._settings, client_id, self.ledger)
+        for entity in list(self.entities.values()):
+            pair.entity(entity.name).resume(entity.health)
+        return pair
+
     def limit_messages(self, size: int) -> None:
-        """Say how large a message may be in every backlog queue."""
+        """Set the size of the largest message that every backlog queue takes."""
         self.message_limit = size
         self.suspicious_size = suspicious_size(size) if self.oversize != "ignore" else 1 << 60
 
@@ -122,7 +141,7 @@ class Pair:
             if start:
                 self._probes = Event()
             stopped = self._probes
-        self.hub.emit(
+        self.bus.emit(
             events.BacklogQueueRemoved, path, reason=reason, until=wall(monotonic() + cooldown)
         )
         if start and stopped is not None:
@@ -134,7 +153,7 @@ class Pair:
             before = self._rotation
             self._rotation = before.restore(path)
         if path not in before.available:
-            self.hub.emit(events.BacklogQueueRestored, path)
+            self.bus.emit(events.BacklogQueueRestored, path)
 
     def _run_probes(self, stopped: Event) -> None:
         """Probe queues that are out of the rotation, until all are back."""
@@ -172,7 +191,7 @@ class Pair:
                 cooldown=max(1.0, self.timing.backlog_cooldown),
             )
 
-    # -- what is counted and told
+    # -- ledger and events
 
     def count_sent(self, entity: str, outgoing: Outgoing) -> None:
         """Note a send that the primary took."""
@@ -208,7 +227,7 @@ class Pair:
             )
 
     def count_ping(self, namespace: str, entity: str, *, taken: bool) -> None:
-        """Note a ping. One that was not taken is told apart: a call with no message.
+        """Note a ping. One that failed is noted separately, as a call with no message.
 
         Whether the service charges such a call is a switch of the cost model.
         """
@@ -234,9 +253,9 @@ class Pair:
                 billable=chunk.billable,
             )
             self.ledger.backlogged(chunk.rows(path))
-        if not self.hub.wants(events.MessageBacklogged):
+        if not self.bus.wants(events.MessageBacklogged):
             return
-        self.hub.emit(
+        self.bus.emit(
             events.MessageBacklogged,
             entity.name,
             backlog_queue=path,
@@ -256,14 +275,14 @@ class Pair:
             return
         if self.oversize == "refuse":
             raise OversizeError(size, self.message_limit)
-        self.hub.emit(events.OversizeMessage, entity, size=size, limit=self.message_limit)
+        self.bus.emit(events.OversizeMessage, entity, size=size, limit=self.message_limit)
 
     def verdict(self, error: BaseException) -> Any:
         """What `error` means."""
         return classify(error, self.classify)
 
     def status(self, state: str, reason: str | None) -> PairStatus:
-        """Everything that is known, at this moment."""
+        """The state at this moment."""
         rotation = self._rotation
         out = dict(rotation.removed)
         return PairStatus(
@@ -285,35 +304,11 @@ class Pair:
                 )
                 for path in rotation.paths
             ),
-            events=tuple(event.as_dict() for event in list(self.hub.recent)),
+            events=tuple(event.as_dict() for event in list(self.bus.recent)),
         )
 
-    def after_fork(self, client_id: str) -> None:
-        """Go on in a child process, as a client of its own."""
-        self.client_id = client_id
-        self._guard = Guard()
-        self._numbers = threading.Lock()
-        if self.ledger is not None:
-            self.ledger.after_fork(client_id)
-        for entity in list(self.entities.values()):
-            entity.after_fork()
-        self._probes = Event() if self._rotation.removed else None
-        if self._probes is not None:
-            spawn(self._run_probes, self._probes, name="pairbus probes")
-
-    def stay_behind(self, client_id: str) -> None:
-        """Do nothing any more in a child process; what was noted is the parent's to write."""
-        self._guard = Guard()
-        self._numbers = threading.Lock()
-        self.hub.on_transition = None
-        if self.ledger is not None:
-            self.ledger.after_fork(client_id)
-        for entity in list(self.entities.values()):
-            entity.stay_behind()
-        self._is_closed, self._probes = True, None
-
     def close(self) -> None:
-        """Stop what runs in the background, and start nothing any more."""
+        """Stop the background tasks for good."""
         for entity in list(self.entities.values()):
             entity.close()
         with self._guard:

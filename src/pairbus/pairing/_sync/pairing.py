@@ -1,12 +1,12 @@
 # generated from src/pairbus/pairing/_async/pairing.py by tools/gen_unasync.py; edit that one
-"""Make a pair of two clients: check them, see to the backlog queues, start what runs along."""
+"""Make a pair of two clients: check them, provide the backlog queues, start the syphon."""
 
 from __future__ import annotations
 
-import importlib
 from dataclasses import replace
 from typing import Any
 
+from azure.servicebus import ServiceBusMessageBatch
 from azure.servicebus import ServiceBusClient
 from azure.servicebus.management import ServiceBusAdministrationClient
 
@@ -16,11 +16,13 @@ from pairbus.options import SendAvailabilityPairedNamespaceOptions
 from pairbus.pairing import registry
 from pairbus.pairing._sync.backlog_queues import provide_queues
 from pairbus.pairing._sync.client import PairedClient
-from pairbus.pairing._sync.lifecycle import SecondaryClient
-from pairbus.pairing._sync.pair import Pair, Timing
-from pairbus.pairing.event_bus import Hub
+from pairbus.pairing._sync.guarded import SecondaryClient
+from pairbus.pairing._sync.lifecycle import Lifecycle
+from pairbus.pairing._sync.pair import Pair, PairSettings, Timing
 from pairbus.pairing.runtime import blocking
-from pairbus.pairing.sdk import internals as _sdk
+from pairbus.pairing.sdk.contract import probe_new_sender
+from pairbus.pairing.sdk.senders import check_transport
+from pairbus.pairing.syphon_hook import RunningSyphon, start_registered_syphon
 from pairbus.status import new_client_id
 
 
@@ -53,13 +55,14 @@ def pair_namespace(
                 f"{name} must be a {wanted.__module__.split('._')[0]}.{wanted.__name__}, "
                 f"got {type(value).__module__}.{type(value).__name__}"
             )
-    _sdk.check_transport(primary)
-    _sdk.check_transport(secondary)
+    check_transport(primary)
+    check_transport(secondary)
     assert isinstance(secondary, ServiceBusClient)
     assert isinstance(admin, ServiceBusAdministrationClient)
     namespace = registry.namespace_of(primary, options.primary_namespace)
     ledger = _ledger(options)
     registry.enter(primary, secondary)
+    probe_new_sender(primary, primary.get_queue_sender("probe"), ServiceBusMessageBatch())
     try:
         return _pair(primary, secondary, admin, namespace, options, ledger)
     except BaseException:
@@ -85,32 +88,27 @@ def _pair(
     )
     paths = backlog_paths(namespace, options.backlog_queue_count)
     queues, limit, calls = provide_queues(admin, paths, timeout=timing.send_timeout)
-    hosts = (primary.fully_qualified_namespace, secondary.fully_qualified_namespace)
-    hub = Hub(f"{hosts[0]}>{hosts[1]}", options.observers)
-    client_id = ledger.client_id if ledger is not None else new_client_id()
     if ledger is not None:
-        ledger.count(
-            hosts[1], namespace, "management", "provision", messages=0, size=0, calls=calls
-        )
-    pair = Pair(
-        client_id=client_id,
+        host = secondary.fully_qualified_namespace
+        ledger.count(host, namespace, "management", "provision", messages=0, size=0, calls=calls)
+    settings = PairSettings(
         primary=primary,
         secondary=secondary,
         primary_namespace=namespace,
         queues=queues,
         timing=timing,
-        hub=hub,
+        observers=options.observers,
         rule=options.classify,
         oversize=options.oversize,
         message_limit=limit,
-        ledger=ledger,
     )
-    client = PairedClient(primary, options, pair, secondary)
+    pair = Pair(settings, ledger.client_id if ledger is not None else new_client_id(), ledger)
+    directory = None if options.ledger is None else str(options.ledger)
+    lifecycle = Lifecycle(primary, pair, secondary, directory)
     if options.enable_syphon:
-        client._syphon = blocking(_start_syphon, options, namespace)  # noqa: SLF001
-    if options.ledger is not None:
-        client.keep_status()
-    return client
+        lifecycle.syphon = blocking(_start_syphon, options, namespace)
+    lifecycle.keep_status()
+    return PairedClient(lifecycle)
 
 
 def _ledger(options: SendAvailabilityPairedNamespaceOptions) -> Any:
@@ -123,15 +121,10 @@ def _ledger(options: SendAvailabilityPairedNamespaceOptions) -> Any:
     return LedgerWriter(str(options.ledger), client_id=new_client_id())
 
 
-def _start_syphon(options: SendAvailabilityPairedNamespaceOptions, namespace: str) -> Any:
+def _start_syphon(options: SendAvailabilityPairedNamespaceOptions, namespace: str) -> RunningSyphon:
     syphon = options.syphon
     assert syphon is not None  # the options have checked
-    try:
-        module = importlib.import_module("pairbus.spark.syphon")
-        importlib.import_module("pyspark")
-    except ImportError as error:
-        raise PairingError("enable_syphon needs: pip install 'pairbus[spark]'") from error
-    return module.start_syphon(
+    return start_registered_syphon(
         replace(
             syphon,
             primary_namespace=syphon.primary_namespace or namespace,

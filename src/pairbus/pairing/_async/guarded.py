@@ -1,0 +1,137 @@
+"""The SDK's receivers, and the secondary client: handed on as long as the pair is usable."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
+
+from pairbus.pairing.sdk.senders import is_shut_down
+from pairbus.pairing.sdk.surface import Guarded
+
+if TYPE_CHECKING:
+    from pairbus.pairing._async.lifecycle import Lifecycle
+
+
+class GuardedReceiver(Guarded, ServiceBusReceiver):  # type: ignore[misc]  # in the SDK's bases
+    """The SDK's receiver; after its client was closed or faulted it raises the reason."""
+
+    _own = frozenset({"__aenter__", "__aexit__", "__aiter__", "__anext__", "close"})
+
+    async def __aenter__(self) -> GuardedReceiver:
+        self._check()
+        await self._wrapped.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None = None,
+        exc: BaseException | None = None,
+        traceback: TracebackType | None = None,
+    ) -> None:
+        await self.close()
+
+    def __aiter__(self) -> Any:
+        return self
+
+    async def __anext__(self) -> Any:
+        self._check()
+        try:
+            return await self._wrapped.__anext__()
+        except ValueError as error:
+            if is_shut_down(error):
+                self._check()
+            raise
+
+    async def close(self) -> None:
+        """Close the receiver. Twice is fine."""
+        await self._wrapped.close()
+
+
+class GuardedSender(Guarded, ServiceBusSender):  # type: ignore[misc]  # in the SDK's bases
+    """The SDK's sender; after its client was closed or faulted it raises the reason."""
+
+    _own = frozenset({"__aenter__", "__aexit__", "close"})
+
+    async def __aenter__(self) -> GuardedSender:
+        self._check()
+        await self._wrapped.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None = None,
+        exc: BaseException | None = None,
+        traceback: TracebackType | None = None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the sender. Twice is fine."""
+        await self._wrapped.close()
+
+
+class SecondaryClient(Guarded, ServiceBusClient):
+    """The secondary client of a pair: the SDK's, with a state that says whether it is open."""
+
+    _own = frozenset(
+        {
+            "__aenter__",
+            "__aexit__",
+            "__repr__",
+            "_lifecycle",
+            "close",
+            "get_queue_receiver",
+            "get_queue_sender",
+            "get_subscription_receiver",
+            "get_topic_sender",
+        }
+    )
+
+    def __init__(self, lifecycle: Lifecycle) -> None:
+        super().__init__(lifecycle.secondary, lifecycle.secondary_side.check)
+        object.__setattr__(self, "_lifecycle", lifecycle)
+
+    def __repr__(self) -> str:
+        host = self._wrapped.fully_qualified_namespace
+        return f"<SecondaryClient {host} {self._lifecycle.secondary_side.state}>"
+
+    async def __aenter__(self) -> SecondaryClient:
+        self._check()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None = None,
+        exc: BaseException | None = None,
+        traceback: TracebackType | None = None,
+    ) -> None:
+        await self.close()
+
+    def get_queue_sender(self, queue_name: str, **kwargs: Any) -> ServiceBusSender:
+        """A sender of the secondary namespace, as the SDK returns it."""
+        self._check()
+        return GuardedSender(self._wrapped.get_queue_sender(queue_name, **kwargs), self._check)
+
+    def get_topic_sender(self, topic_name: str, **kwargs: Any) -> ServiceBusSender:
+        """A sender of the secondary namespace, as the SDK returns it."""
+        self._check()
+        return GuardedSender(self._wrapped.get_topic_sender(topic_name, **kwargs), self._check)
+
+    def get_queue_receiver(self, queue_name: str, **kwargs: Any) -> ServiceBusReceiver:
+        """A receiver of the secondary namespace, as the SDK returns it."""
+        self._check()
+        return GuardedReceiver(self._wrapped.get_queue_receiver(queue_name, **kwargs), self._check)
+
+    def get_subscription_receiver(
+        self, topic_name: str, subscription_name: str, **kwargs: Any
+    ) -> ServiceBusReceiver:
+        """A receiver of the secondary namespace, as the SDK returns it."""
+        self._check()
+        receiver = self._wrapped.get_subscription_receiver(topic_name, subscription_name, **kwargs)
+        return GuardedReceiver(receiver, self._check)
+
+    async def close(self) -> None:
+        """Close the secondary client alone; the pair has no backlog then. Twice is fine."""
+        await self._lifecycle.close_secondary()

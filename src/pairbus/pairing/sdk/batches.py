@@ -1,0 +1,75 @@
+"""Batches as encoded messages: read what the SDK encoded, and build a batch of encoded messages.
+
+The SDK encodes a message when it is added to a batch; the application may change or reuse the
+object afterwards. So a batch is redirected by its encoded messages, not by the objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from azure.servicebus import ServiceBusMessageBatch
+
+from pairbus.pairing.sdk.contract import COUNT, MESSAGE, MESSAGES, SIZE
+
+_BODY = 5  # position of the data sections in the SDK's message
+
+
+def messages_of(batch: ServiceBusMessageBatch) -> list[Any] | None:
+    """The messages that were added to `batch`, as objects; None if the SDK does not show them."""
+    try:
+        return list(MESSAGES.of(batch))
+    except AttributeError:
+        return None
+
+
+def payloads_of(batch: ServiceBusMessageBatch) -> list[bytes] | None:
+    """The encoded messages of `batch`; None if the SDK does not show them."""
+    try:
+        payloads = [bytes(payload) for payload in MESSAGE.of(batch)[_BODY]]
+    except (AttributeError, TypeError, LookupError):
+        return None
+    return payloads if len(payloads) == len(batch) else None
+
+
+def is_readable(batch: ServiceBusMessageBatch, arguments: Mapping[str, Any]) -> bool:
+    """Whether a batch can be redirected by its encoded messages."""
+    try:
+        SIZE.of(batch), COUNT.of(batch), MESSAGES.of(batch)
+    except AttributeError:
+        return False
+    return bool(arguments) and payloads_of(batch) is not None
+
+
+def batch_of(
+    payloads: Sequence[bytes], max_size_in_bytes: int, arguments: Mapping[str, Any]
+) -> ServiceBusMessageBatch | None:
+    """A batch of messages that are encoded already; None if the SDK cannot take them.
+
+    `arguments` are those of `senders.batch_arguments`: without them the async SDK would build the
+    batch anew from its objects, of which there are none. The caller has checked that they fit.
+    """
+    if not arguments:
+        return None
+    batch = ServiceBusMessageBatch(max_size_in_bytes, **arguments)
+    try:
+        size = SIZE.of(batch) + sum(map(cost, payloads))
+        COUNT.of(batch)
+        # If the SDK should build the batch anew all the same, it must fail, not send nothing.
+        MESSAGES.of(batch).extend([_Encoded()] * len(payloads))
+        MESSAGE.of(batch)[_BODY].extend(payloads)
+    except (AttributeError, TypeError, LookupError):
+        return None
+    setattr(batch, SIZE.name, size)
+    setattr(batch, COUNT.name, len(payloads))
+    return batch
+
+
+class _Encoded:
+    """Stands for a message of which there are only the encoded bytes."""
+
+
+def cost(payload: bytes) -> int:
+    """How many bytes an encoded message takes in a batch."""
+    return len(payload) + (5 if len(payload) < 256 else 8)

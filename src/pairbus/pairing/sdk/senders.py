@@ -1,0 +1,240 @@
+"""An SDK sender as a link needs it: retries off, readiness known, its connection within reach."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import time
+from typing import Any
+
+from pairbus.pairing.sdk.contract import (
+    AMQP_TRANSPORT,
+    AUTHENTICATOR,
+    CONFIG,
+    CONNECTION,
+    CREATE_HANDLER,
+    EXPIRES_ON,
+    HANDLER,
+    LINK,
+    TRANSPORT,
+)
+
+logger = logging.getLogger("pairbus.sdk")
+
+# What the SDK says of a handler that was closed, word for word.
+SHUT_DOWN = (
+    "The handler has already been shutdown. Please use ServiceBusClient to create a new instance."
+)
+
+
+class ShutDownError(Exception):
+    """The SDK sender was closed with its client, without our knowledge."""
+
+
+class UnwantedError(Exception):
+    """While the send waited for its turn, its destination changed."""
+
+
+def check_transport(client: Any) -> None:
+    """Refuse a client on the retired uAMQP transport.
+
+    Raises:
+        ValueError: if it is.
+    """
+    try:
+        kind = AMQP_TRANSPORT.of(client).KIND
+    except AttributeError:
+        return
+    if kind != "pyamqp":
+        raise ValueError("A client with uamqp_transport=True cannot be paired.")
+
+
+def batch_arguments(client: Any) -> dict[str, Any]:
+    """The arguments that make a batch one of `client`'s own.
+
+    The async SDK encodes a batch anew that was made for another transport.
+    """
+    try:
+        return {"amqp_transport": AMQP_TRANSPORT.of(client)}
+    except AttributeError:
+        return {}
+
+
+def disable_retries(sender: Any) -> None:
+    """Let `sender` try each operation once.
+
+    The SDK opens links inside a send, on each retry, and its SASL and TLS handshakes read with no
+    timeout (`socket_timeout=` does not reach them). pairbus retries itself, and opens links where
+    they can be abandoned.
+    """
+    try:
+        CONFIG.of(sender).retry_total = 0
+    except AttributeError:
+        logger.debug("the SDK's sender keeps its retries")
+
+
+def retries_of(client: Any) -> tuple[int, float, float, bool]:
+    """How often the application wants an operation retried: total, factor, maximum, fixed."""
+    try:
+        config = CONFIG.of(client)
+    except AttributeError:
+        config = None
+    mode = getattr(config, "retry_mode", "exponential")
+    return (
+        int(getattr(config, "retry_total", 3)),
+        float(getattr(config, "retry_backoff_factor", 0.8)),
+        float(getattr(config, "retry_backoff_max", 120)),
+        str(getattr(mode, "value", mode)).lower() == "fixed",
+    )
+
+
+def is_shut_down(error: BaseException) -> bool:
+    """Whether the SDK refused a call because the sender, or its client, was closed."""
+    return isinstance(error, ValueError) and "already been shutdown" in str(error)
+
+
+class Readiness:
+    """What an open sender looks like, to see cheaply whether it still does.
+
+    A send on a ready sender does nothing but send: its link is attached, and its token is valid for
+    a while. Otherwise the SDK would first open a link or renew the token, which may take any time.
+    """
+
+    __slots__ = (
+        "attached",
+        "authenticator",
+        "expires_on",
+        "good_until",
+        "handler",
+        "link",
+        "ok",
+        "sender",
+    )
+
+    def __init__(self, sender: Any, before: Readiness | None = None) -> None:
+        """Look at `sender`, which is open; `before` is how it looked the last time.
+
+        Raises:
+            AttributeError, TypeError, ValueError: if it is not open, or the SDK has changed.
+        """
+        self.sender = sender
+        self.handler = HANDLER.of(sender)
+        self.link = LINK.of(self.handler)
+        self.authenticator = AUTHENTICATOR.of(self.handler)
+        self.attached = self.link.state
+        self.ok = self.authenticator.auth_state
+        if self.attached.name != "ATTACHED" or self.ok.name != "OK":
+            raise AttributeError("not open")
+        self.expires_on = float(EXPIRES_ON.of(self.authenticator))
+        if (
+            before is not None
+            and before.authenticator is self.authenticator
+            and before.expires_on == self.expires_on
+        ):
+            self.good_until: float = before.good_until
+        else:
+            # The SDK renews a token in the last tenth of its life, as seen when it was new.
+            life = max(0.0, self.expires_on - time.time())
+            self.good_until = self.expires_on - 0.1 * life - 60
+
+    def holds(self) -> bool:
+        """Whether the sender is as it was, and its token valid for a while."""
+        return (
+            HANDLER.of(self.sender) is self.handler
+            and self.link.state is self.attached
+            and self.authenticator.auth_state is self.ok
+            and time.time() < self.good_until
+        )
+
+
+def readiness(sender: Any, before: Readiness | None = None) -> Readiness | None:
+    """How `sender`, which is open, looks; None if the SDK's internals changed."""
+    try:
+        return Readiness(sender, before)
+    except (AttributeError, TypeError, ValueError):
+        return None
+
+
+class Opening:
+    """Remembers the handler that an SDK sender creates while it opens.
+
+    When the peer hangs up during the handshake, the SDK drops its connection without closing it (it
+    closes none that has no session yet), and nobody else could.
+    """
+
+    def __init__(self, sender: Any) -> None:
+        self._sender = sender
+        self._handler: Any = None
+        self._is_patched = False
+        try:
+            create = CREATE_HANDLER.of(sender)
+            HANDLER.of(sender)
+        except AttributeError:
+            return
+
+        def create_and_remember(*args: Any, **kwargs: Any) -> None:
+            create(*args, **kwargs)
+            self._handler = HANDLER.of(sender)
+
+        setattr(sender, CREATE_HANDLER.name, create_and_remember)
+        self._is_patched = True
+
+    def end(self) -> None:
+        """The call that opens the sender is over: take the patch off."""
+        if self._is_patched:
+            self._is_patched = False
+            delattr(self._sender, CREATE_HANDLER.name)
+
+    def cut(self) -> None:
+        """Close the connection that the handler left open, if it did."""
+        cut(_wire(self._handler))
+
+
+def wire_of(sender: Any) -> Any:
+    """The socket below `sender`, in the async SDK its stream writer; None if there is none."""
+    try:
+        return _wire(HANDLER.of(sender))
+    except AttributeError:
+        return None
+
+
+def _wire(handler: Any) -> Any:
+    try:
+        transport = TRANSPORT.of(CONNECTION.of(handler))
+    except AttributeError:
+        return None
+    return getattr(transport, "writer", None) or getattr(transport, "sock", None)
+
+
+def hang_up(sender: Any) -> None:
+    """Cut the connection below `sender`, so that a thread stuck in it returns."""
+    cut(wire_of(sender))
+
+
+def cut(wire: Any) -> None:
+    """Cut a connection immediately and release it: the SDK does not after some of its failures."""
+    if wire is None:
+        return
+    try:
+        if isinstance(wire, socket.socket):
+            # As a plain socket: a TLS socket would first exchange alerts with a silent peer.
+            socket.socket.shutdown(wire, socket.SHUT_RDWR)
+    except (OSError, ValueError):
+        logger.debug("the connection was closed already")
+    try:
+        wire.close()
+    except Exception as error:  # noqa: BLE001  # a web socket raises its own; it is closed anyway
+        logger.debug("closing a connection: %r", error)
+
+
+def release(wire: Any) -> None:
+    """Close this process's end of a connection that its parent process goes on using.
+
+    Nothing is sent to the peer, and the connection is not shut down.
+    """
+    inner = getattr(wire, "sock", wire)  # of a web socket
+    if isinstance(inner, socket.socket):
+        try:
+            inner.close()
+        except OSError as error:
+            logger.debug("releasing a connection: %r", error)

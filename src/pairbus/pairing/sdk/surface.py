@@ -1,0 +1,78 @@
+"""The SDK's classes as a surface: every public name either works or raises a clear error.
+
+A later version of the SDK may have methods that pairbus does not know. A paired class derives from
+the SDK's, so such a method would run on an object that lacks the state it needs. `covers` replaces
+every public name that a class does not define itself by an error that names it. `Guarded` is the
+opposite: it hands every name on to the wrapped object, after a check.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from pairbus.exceptions import PairingError
+
+ClassT = TypeVar("ClassT", bound=type)
+
+
+class _Unsupported:
+    """A name of the SDK's class that a paired class does not support."""
+
+    def __init__(self, owner: str, name: str) -> None:
+        self._text = (
+            f"{owner} does not support {name!r} of this version of azure-servicebus. "
+            "Use it on the client that was paired."
+        )
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        if instance is None:
+            return self
+        raise PairingError(self._text)
+
+
+def covers(sdk_class: type) -> Callable[[ClassT], ClassT]:
+    """A class decorator: what `sdk_class` has and the class does not define raises an error."""
+
+    def decorate(paired: ClassT) -> ClassT:
+        own = {
+            name for base in paired.__mro__ if base not in sdk_class.__mro__ for name in vars(base)
+        }
+        for name in dir(sdk_class):
+            if not name.startswith("_") and name not in own:
+                setattr(paired, name, _Unsupported(paired.__name__, name))
+        return paired
+
+    return decorate
+
+
+class Guarded:
+    """Hands every attribute on to a wrapped object, after `check`, which raises if it is unusable.
+
+    A subclass also derives from the class of the wrapped object, for `isinstance`, and names in
+    `_own` what it defines itself.
+    """
+
+    _own: frozenset[str] = frozenset()
+
+    def __init__(self, wrapped: Any, check: Callable[[], None]) -> None:
+        object.__setattr__(self, "_wrapped", wrapped)
+        object.__setattr__(self, "_check", check)
+
+    def __getattribute__(self, name: str) -> Any:
+        get = object.__getattribute__
+        if name in get(self, "_own") or name in _GUARD:
+            return get(self, name)
+        get(self, "_check")()
+        return getattr(get(self, "_wrapped"), name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(object.__getattribute__(self, "_wrapped"), name, value)
+
+    def __repr__(self) -> str:
+        return repr(object.__getattribute__(self, "_wrapped"))
+
+
+_GUARD = frozenset(
+    {"__class__", "__dict__", "__repr__", "_own", "_wrapped", "_check", "__weakref__"}
+)

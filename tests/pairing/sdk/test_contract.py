@@ -1,0 +1,161 @@
+"""The contract with the SDK: few private names, each probed, each with a fallback."""
+
+import ast
+import asyncio
+import logging
+from pathlib import Path
+
+import pytest
+from azure.core.credentials import AzureNamedKeyCredential
+from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusMessageBatch
+
+import pairbus.aio
+from pairbus import PairingError, SendAvailabilityPairedNamespaceOptions, pair_namespace
+from pairbus.amqp.message import Message
+from pairbus.broker.run import run
+from pairbus.pairing.outgoing import PairedMessageBatch, pack, prepare
+from pairbus.pairing.sdk import contract
+from pairbus.pairing.sdk.batches import payloads_of
+from pairbus.pairing.sdk.contract import NAMES, PrivateName
+from pairbus.pairing.sdk.senders import batch_arguments
+
+SDK = Path(pairbus.__file__).parent / "pairing" / "sdk"
+BACKLOG = "contoso/x-servicebus-transfer/0"
+
+
+def test_there_are_at_most_15_private_names():
+    assert len({name.name for name in NAMES}) == len(NAMES) <= 15
+
+
+def test_no_private_attribute_is_read_but_through_the_contract():
+    for path in SDK.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and node.attr.startswith("_"):
+                owner = node.value.id if isinstance(node.value, ast.Name) else ""
+                assert owner == "self" or node.attr.startswith("__"), (path.name, node.attr)
+
+
+@pytest.fixture(scope="module")
+def namespaces():
+    with run(namespace="contoso") as primary, run(namespace="backup") as secondary:
+        primary.create_queue("orders")
+        yield primary, secondary
+
+
+@pytest.fixture
+def hide(monkeypatch):
+    """Hide one private name of the SDK from pairbus, as if a later version had renamed it."""
+    monkeypatch.setattr(contract, "_warned", set())
+    read = PrivateName.of
+
+    def hide(name):
+        def of(self, thing):
+            if self.name == name:
+                raise AttributeError(name)
+            return read(self, thing)
+
+        monkeypatch.setattr(PrivateName, "of", of)
+
+    return hide
+
+
+def bodies(namespace, path):
+    found = namespace.do(lambda ns: ns.peek(path, 0, 1000))
+    return [bytes(Message.parse(delivery.message.bare).body) for delivery in found]
+
+
+@pytest.mark.sdk
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name.name for name in NAMES])
+def test_without_any_private_name_sends_work_and_one_warning_is_logged(
+    namespaces, hide, name, caplog
+):
+    hide(name)
+    primary, secondary = namespaces
+    with secondary.admin_client() as admin, caplog.at_level(logging.WARNING, "pairbus.sdk"):
+        client = pair_namespace(
+            ServiceBusClient.from_connection_string(primary.connection_string),
+            SendAvailabilityPairedNamespaceOptions(
+                secondary=ServiceBusClient.from_connection_string(secondary.connection_string),
+                secondary_admin=admin,
+                primary_namespace="contoso",
+                backlog_queue_count=1,
+            ),
+        )
+        with client, client.get_queue_sender("orders") as sender:
+            for path, namespace in (("orders", primary), (BACKLOG, secondary)):
+                before = len(bodies(namespace, path))
+                sender.send_messages(ServiceBusMessage("a"))
+                sender.send_messages([ServiceBusMessage("b"), ServiceBusMessage("c")])
+                batch = sender.create_message_batch()
+                batch.add_message(ServiceBusMessage("d", session_id="s"))
+                batch.add_message(ServiceBusMessage("e"))
+                sender.send_messages(batch)
+
+                assert bodies(namespace, path)[before:] == [b"a", b"b", b"c", b"d", b"e"]
+                client.force_failover("orders")
+            foreign = ServiceBusMessageBatch()
+            foreign.add_message(ServiceBusMessage("f", message_id="1"))
+            if name in ("_messages", "_message", "_size", "_count", "_amqp_transport"):
+                with pytest.raises(PairingError, match="create_message_batch"):
+                    sender.send_messages(foreign)
+            else:
+                sender.send_messages(foreign)
+                assert bodies(secondary, BACKLOG)[-1] == b"f"
+
+    [record] = [r for r in caplog.records if r.name == "pairbus.sdk"]
+    assert f"no {name} of a" in record.getMessage()
+
+
+@pytest.mark.sdk
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["_amqp_transport", "_message", "_handler"])
+def test_without_a_private_name_the_async_client_works_too(namespaces, hide, name):
+    from azure.servicebus import aio
+
+    hide(name)
+    primary, secondary = namespaces
+
+    async def main():
+        admin = secondary.aio_admin_client()
+        client = await pairbus.aio.pair_namespace(
+            aio.ServiceBusClient.from_connection_string(primary.connection_string),
+            SendAvailabilityPairedNamespaceOptions(
+                secondary=aio.ServiceBusClient.from_connection_string(secondary.connection_string),
+                secondary_admin=admin,
+                primary_namespace="contoso",
+                backlog_queue_count=1,
+            ),
+        )
+        async with client, client.get_queue_sender("orders") as sender:
+            for _ in range(2):
+                await sender.send_messages(ServiceBusMessage("a"))
+                batch = await sender.create_message_batch()
+                batch.add_message(ServiceBusMessage("b"))
+                await sender.send_messages(batch)
+                await client.force_failover("orders")
+        await admin.close()
+
+    asyncio.run(main())
+
+    assert bodies(primary, "orders")[-2:] == [b"a", b"b"]
+    assert bodies(secondary, BACKLOG)[-2:] == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("name", ["", "_message", "_size"])
+def test_objects_that_are_reused_are_redirected_as_they_were_added(hide, name):
+    hide(name)
+    arguments = batch_arguments(ServiceBusClient("x", AzureNamedKeyCredential("name", "key")))
+    batch = PairedMessageBatch(1 << 20, arguments=arguments)
+    message = ServiceBusMessage(b"body", application_properties={"n": 0})
+    for number in range(3):
+        message.message_id = str(number)
+        message.application_properties["n"] = number
+        batch.add_message(message)
+
+    [chunk] = pack(prepare(batch), "orders", 1 << 20, arguments)
+    hide("")
+
+    sent = [Message.parse(payload) for payload in payloads_of(chunk.what)]
+    assert [m.properties.message_id for m in sent] == ["0", "1", "2"]
+    assert [m.application_properties["n"] for m in sent] == [0, 1, 2]
