@@ -6,7 +6,7 @@ import json
 import httpx
 import pytest
 
-from pairbus.dashboard.app import brief, create_app
+from pairbus.dashboard.app import create_app
 from pairbus.dashboard.guard import Guard
 from pairbus.ledger.writer import LedgerWriter
 from pairbus.monitoring.endpoints import Pair
@@ -58,15 +58,35 @@ async def test_page_shows_the_outage_and_escapes_what_others_wrote(page):
     assert "<script>alert" not in text
 
 
-def test_reasons_are_shown_without_what_the_sdk_says_around_them():
-    long = (
-        "ServiceBusConnectionError: Failed to initiate the connection due to exception: "
-        "[Errno 111] Connection refused Error condition: amqp:socket-error."
-    )
-    assert brief(long) == "ServiceBusConnectionError: [Errno 111] Connection refused"
-    assert brief("the queue is full") == "the queue is full"
-    assert len(brief("x" * 500)) == 110
-    assert brief(None) == ""
+async def test_unknown_address_is_a_page_with_the_way_back(page):
+    _, client, _ = page
+    answer = await client.get("/nowhere")
+    assert answer.status_code == 404
+    assert "There is no page /nowhere" in answer.text
+    assert 'href="/events"' in answer.text
+    assert (await client.get("/nowhere.json")).json() == {
+        "error": "no page is called '/nowhere.json'"
+    }
+
+
+async def test_events_are_filtered_by_entity(scene):
+    events = [
+        {"event": "FailedOver", "at": "2026-01-01T00:00:00+00:00", "entity": name, "reason": "r"}
+        for name in ("orders", "bills")
+    ]
+    scene.client(entity("orders"), entity("bills"), events=events)
+    _, client, _ = connect(scene, Guard())
+    assert (await client.get("/events")).text.count('data-event="FailedOver"') == 2
+    only = (await client.get("/events?entity=orders")).text
+    assert only.count('data-event="FailedOver"') == 1
+    assert "Events of" in only
+
+
+async def test_disabled_button_says_why(page):
+    _, client, _ = page
+    assert 'disabled title="Open the link' in (await client.get("/")).text
+    await sign_in(client)
+    assert "disabled" not in (await client.get("/")).text
 
 
 async def test_nothing_on_a_page_comes_from_another_host(page):

@@ -7,7 +7,7 @@ from pairbus import broker
 from pairbus.monitoring.endpoints import Endpoint, Pair
 from pairbus.monitoring.monitor import PairMonitor
 
-from .conftest import entity
+from .conftest import ago, entity
 
 pytestmark = [pytest.mark.sdk, pytest.mark.slow]
 QUEUE = "contoso/x-servicebus-transfer/0"
@@ -42,7 +42,7 @@ def test_depth_age_and_brokers_come_from_the_namespaces_themselves(scene):
                 ("primary", False),
                 ("secondary", True),
             ]
-            assert "1 broker down" in snapshot["headline"]
+            assert snapshot["headline"].startswith("Primary contoso is down")
             # And when the secondary does not answer, that is a problem that hides nothing.
             secondary.stop()
             scene.client(entity("orders", "failed_over"))
@@ -68,17 +68,13 @@ def test_events_of_a_client_that_closed_stay_on_the_page(scene):
 
 
 def test_rates_come_from_each_clients_own_counts(scene):
-    import datetime as dt
-
-    now = dt.datetime.now(dt.UTC)
-    clock = iter([now + dt.timedelta(seconds=n) for n in range(0, 50, 5)])
-    monitor = PairMonitor(Pair(ledger=str(scene.ledger)), clock=lambda: next(clock))
+    monitor = PairMonitor(Pair(ledger=str(scene.ledger)))
     counts = {"sent_primary": 100, "sent_backlog": 0}
-    scene.client(entity("q", counts=counts))
+    scene.client(entity("q", counts=counts), updated_at=ago(5))
     scene.client(entity("q", counts={"sent_primary": 900}), client_id="web-2")
     monitor.refresh()
     scene.client(entity("q", counts={"sent_primary": 150, "sent_backlog": 10}))
     (scene.ledger / "status" / "web-2.json").unlink()  # a client that closed takes nothing away
     monitor.refresh()
     _, _, to_primary, to_backlog, _ = monitor.history()[-1]
-    assert (to_primary, to_backlog) == (10.0, 2.0)
+    assert (to_primary, to_backlog) == (pytest.approx(10, rel=0.1), pytest.approx(2, rel=0.1))

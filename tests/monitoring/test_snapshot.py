@@ -35,7 +35,7 @@ def see(*statuses, **facts):
 
 def test_nothing_reported_is_said_plainly():
     assert see()["headline"] == "Nothing has reported yet"
-    assert see()["level"] == "ok"
+    assert see()["level"] == "unknown"
 
 
 def test_healthy_pair_is_well():
@@ -108,7 +108,25 @@ def test_stalled_syphon_is_critical_and_silent_one_a_warning():
     assert see(stalled)["level"] == "critical"
     assert see(silent)["syphons"][0]["state"] == "silent"
     assert see(silent)["level"] == "warning"
-    assert see(stopped)["level"] == "ok"
+    assert see(stopped)["level"] == "unknown"
+
+
+def test_outage_of_the_primary_is_one_alarm_with_its_name():
+    waits = {
+        "kind": "syphon", "id": "s", "updated_at": at(0), "state": "stalled",
+        "stalled": "primary: amqp:connection:forced", "next_attempt": at(8),
+    }  # fmt: skip
+    down = {"role": "primary", "namespace": "contoso", "host": "h", "is_up": False}
+    during = see(client(entity("orders", "failed_over", at(-9))), waits, brokers=[down])
+    assert during["headline"] == "Primary contoso is down, 1 entity failed over"
+    after = see(client(entity("orders")), waits, brokers=[{**down, "is_up": True}])
+    assert after["level"] == "warning"
+    assert after["headline"] == "Syphon waits: the primary cannot be reached; next try in 8s"
+
+
+def test_clients_that_stopped_reporting_are_in_the_headline():
+    snapshot = see(client(entity("orders"), age=3000), client(entity("orders"), client_id="b"))
+    assert (snapshot["level"], snapshot["headline"]) == ("warning", "1 client silent")
 
 
 def test_paused_syphon_is_in_the_headline_and_has_no_time_left():

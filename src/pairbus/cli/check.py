@@ -1,4 +1,8 @@
-"""`pairbus check`: a pair against thresholds, for monitors."""
+"""`pairbus check`: a pair against thresholds, for monitoring systems."""
+
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any, TypeVar
 
 import click
 
@@ -6,45 +10,93 @@ from pairbus.cli.errors import ExitCode
 from pairbus.cli.options import pair_options
 from pairbus.cli.output import emit, json_option
 from pairbus.cli.tables import Table, cell
+from pairbus.monitoring.checks import (
+    LEVELS,
+    Grades,
+    Thresholds,
+    check_duplicate_windows,
+    check_snapshot,
+    duplicate_windows,
+    worst,
+)
 from pairbus.monitoring.endpoints import Pair
-from pairbus.monitoring.formatting import one_line
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 COLOURS = {"ok": "green", "warning": "yellow", "critical": "bold red", "unknown": "magenta"}
+CODES = {
+    "ok": ExitCode.OK,
+    "warning": ExitCode.NEGATIVE,
+    "critical": ExitCode.CRITICAL,
+    "unknown": ExitCode.ERROR,
+}
+GRADE_HELP = {
+    "failed_over": "an entity that is failed over",
+    "no_client": "no paired client has reported",
+    "stale": "clients, or a syphon, that stopped reporting without closing",
+    "no_syphon": "no syphon reports",
+    "stalled": "a syphon that makes no progress while the primary works",
+    "paused": "a paused syphon",
+    "unreachable": "a ledger or secondary that cannot be read",
+}
+
+
+def grade_options(command: F) -> F:
+    """Give a command one option for the grade of each condition."""
+    for field in reversed(fields(Grades)):
+        command = click.option(
+            "--" + field.name.replace("_", "-"),
+            type=click.Choice(LEVELS),
+            default=field.default,
+            show_default=True,
+            help=f"Grade of: {GRADE_HELP[field.name]}.",
+        )(command)
+    return command
+
+
+def threshold_options(command: F) -> F:
+    """Give a command one option for each threshold."""
+    for name, text, unit in (
+        ("backlog_warning", "Messages in the backlog: a warning from here on.", "N"),
+        ("backlog_critical", "Messages in the backlog: critical from here on.", "N"),
+        ("age_warning", "Age of the oldest message: a warning from here on.", "SECONDS"),
+        ("age_critical", "Age of the oldest message: critical from here on.", "SECONDS"),
+        ("dead_warning", "Dead letters: a warning from here on.", "N"),
+        ("dead_critical", "Dead letters: critical from here on.", "N"),
+    )[::-1]:
+        command = click.option(
+            "--" + name.replace("_", "-"),
+            type=float,
+            default=getattr(Thresholds(), name),
+            show_default=True,
+            metavar=unit,
+            help=text,
+        )(command)
+    return command
 
 
 @click.command("check")
 @json_option
 @pair_options
-@click.option("--backlog-warning", default=1.0, show_default=True, metavar="N",
-              help="Messages in the backlog from which on it is a warning.")  # fmt: skip
-@click.option("--backlog-critical", default=100_000.0, show_default=True, metavar="N",
-              help="Messages in the backlog from which on it is critical.")  # fmt: skip
-@click.option("--age-warning", default=300.0, show_default=True, metavar="SECONDS",
-              help="Age of the oldest message: a warning.")  # fmt: skip
-@click.option("--age-critical", default=3600.0, show_default=True, metavar="SECONDS",
-              help="Age of the oldest message: critical.")  # fmt: skip
-@click.option("--dead-warning", default=1.0, show_default=True, metavar="N",
-              help="Dead letters: a warning.")  # fmt: skip
-@click.option("--dead-critical", default=1.0, show_default=True, metavar="N",
-              help="Dead letters: critical.")  # fmt: skip
-@click.option("--failed-over", type=click.Choice(["ok", "warning", "critical"]), default="warning",
-              show_default=True, help="What an entity that is failed over counts as.")  # fmt: skip
+@threshold_options
+@grade_options
 @click.option("--outage", default=3600.0, show_default=True, metavar="SECONDS",
               help="The outage to expect; shorter duplicate windows are a warning.")  # fmt: skip
 @click.option("--no-windows", is_flag=True, help="Do not ask the primary for its windows.")
-def command(pair: Pair, failed_over: str, outage: float, no_windows: bool, **limits: float) -> None:
-    """Compare a pair with thresholds, for monitors.
+def command(pair: Pair, outage: float, no_windows: bool, **settings: Any) -> None:
+    """Compare a pair with thresholds, for monitoring systems.
 
-    Looks at entities that are failed over, the depth and the oldest message of the backlog, dead
-    letters, stalled syphons, and duplicate-detection windows in the primary that are shorter than
-    the outage to expect (copies that come later are delivered twice).
+    Looks at entities that are failed over, clients and syphons that stopped reporting, the depth
+    and the oldest message of the backlog, dead letters, and duplicate-detection windows in the
+    primary that are shorter than the outage to expect (copies that come later are delivered twice).
+    A pair that cannot be seen is unknown, never OK. The grade of each condition can be set.
 
     \b
     Exit codes:
       0  all is well
       1  a warning
       2  critical
-      3  unknown: a source did not answer
+      3  unknown: something could not be checked
 
     \b
     Example:
@@ -52,7 +104,6 @@ def command(pair: Pair, failed_over: str, outage: float, no_windows: bool, **lim
     """
     if not (pair.ledger or pair.secondary):
         pair.require_ledger()
-    from pairbus.monitoring.checks import Finding, duplicate_windows, judge, worst
     from pairbus.monitoring.monitor import PairMonitor
 
     monitor = PairMonitor(pair)
@@ -60,21 +111,25 @@ def command(pair: Pair, failed_over: str, outage: float, no_windows: bool, **lim
         snapshot = monitor.refresh()
     finally:
         monitor.close()
-    findings = judge(snapshot, limits, failed_over=failed_over)
+    grades = Grades(**{field.name: settings.pop(field.name) for field in fields(Grades)})
+    findings = check_snapshot(snapshot, Thresholds(**settings), grades)
     if pair.primary and not no_windows:
-        try:
-            findings += duplicate_windows(pair, outage)
-        except Exception as exc:  # noqa: BLE001 - the primary may be down: that is when we are asked
-            findings.append(Finding("duplicate windows", "unknown", one_line(exc)))
+        failed_over = any(e["phase"] == "failed_over" for e in snapshot["entities"])
+        findings.append(
+            check_duplicate_windows(pair, outage, failed_over=failed_over, read=duplicate_windows)
+        )
     level = worst(findings)
-    table = Table("check", "level", "detail")
+    table = Table("check", "level", "detail", "what to do")
     for finding in findings:
-        table.add(finding.check, cell(finding.level, COLOURS[finding.level]), finding.detail)
+        table.add(
+            finding.check,
+            cell(finding.level, COLOURS[finding.level]),
+            finding.detail,
+            finding.remedy if finding.level != "ok" else "",
+        )
     emit(
         {"level": level, "findings": findings},
         [f"pairbus {level.upper()}: {snapshot['headline']}", table],
     )
-    codes = {"ok": ExitCode.OK, "warning": ExitCode.NEGATIVE, "critical": ExitCode.CRITICAL}
-    code = codes.get(level, ExitCode.ERROR)
-    if code:
-        raise click.exceptions.Exit(code)
+    if CODES[level]:
+        raise click.exceptions.Exit(CODES[level])

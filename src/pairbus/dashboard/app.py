@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import datetime as dt
 import json
-import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from starlette.staticfiles import StaticFiles
 from pairbus import __version__
 from pairbus.dashboard.guard import AccessControl, Guard
 from pairbus.monitoring import metrics
-from pairbus.monitoring.formatting import duration, money, one_line, to_plain
+from pairbus.monitoring.formatting import brief, duration, money, one_line, to_plain
 from pairbus.monitoring.monitor import PairMonitor
 from pairbus.monitoring.snapshot import age, parse_time
 
@@ -50,6 +49,7 @@ def create_app(monitor: PairMonitor, guard: Guard) -> Starlette:
     )
     env.filters.update(
         brief=brief,
+        capitalize_first=lambda text: text[:1].upper() + text[1:],
         ago=lambda value: duration(age(value, dt.datetime.now(dt.UTC))),
         clock=clock,
         duration=duration,
@@ -66,6 +66,7 @@ def create_app(monitor: PairMonitor, guard: Guard) -> Starlette:
         return {
             "s": monitor.snapshot,
             "page": page,
+            "entity": request.query_params.get("entity", ""),
             "version": __version__,
             "can_act": can_act,
             "csrf": guard.csrf if can_act else "",
@@ -145,6 +146,14 @@ def create_app(monitor: PairMonitor, guard: Guard) -> Starlette:
 
         return endpoint
 
+    async def not_found(request: Request, exc: Exception) -> Response:
+        if request.url.path.endswith(".json"):
+            return answer({"error": f"no page is called {request.url.path!r}"}, 404)
+        html = env.get_template("not_found.html").render(
+            context("", request), path=request.url.path
+        )
+        return HTMLResponse(html, 404, {"cache-control": "no-store"})
+
     @contextlib.asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
         monitor.start()
@@ -173,6 +182,7 @@ def create_app(monitor: PairMonitor, guard: Guard) -> Starlette:
             Route("/syphons/{syphon}/resume", act(paused=False), methods=["POST"]),
             Mount("/static", StaticFiles(directory=STATIC)),
         ],
+        exception_handlers={404: not_found},
         middleware=[Middleware(AccessControl, guard=guard)],
         lifespan=lifespan,
     )
@@ -198,13 +208,6 @@ def clock(value: Any) -> str:
     parsed = parsed.astimezone(dt.UTC)
     today = dt.datetime.now(dt.UTC).date()
     return parsed.strftime("%H:%M:%S" if parsed.date() == today else "%Y-%m-%d %H:%M:%S")
-
-
-def brief(text: Any) -> str:
-    """A reason without what the SDK says around it; the JSON twin has it in full."""
-    short = re.sub(r"\s*Error condition: \S+$", "", str(text or "").strip())
-    short = re.sub(r"(^|: )[^:]* due to exception: ", r"\1", short, count=1)
-    return short if len(short) <= 110 else short[:109] + "…"
 
 
 def size(value: float | None) -> str:

@@ -1,73 +1,217 @@
-"""Checks of a pair against thresholds, for monitors."""
+"""Health checks of a pair, for monitoring systems.
+
+A check that cannot see is never OK: a ledger that does not exist, clients that stopped reporting, a
+secondary that does not answer. Each condition has a grade that can be set, and each finding that is
+not OK names what to do.
+
+One cause is one alarm: while entities are failed over, a syphon that waits for the primary is part
+of that outage and is reported as such.
+"""
 
 import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pairbus.monitoring.endpoints import Pair
-from pairbus.monitoring.formatting import duration
+from pairbus.monitoring.formatting import duration, one_line
+from pairbus.monitoring.snapshot import Row, age, count, parse_time
+
+LEVELS = ("ok", "unknown", "warning", "critical")
+"""From best to worst; a check that could not be done is worse than one that passed."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """One thing that was compared with its thresholds."""
+    """The result of one check.
+
+    Attributes:
+        check: What was looked at.
+        level: One of `LEVELS`.
+        detail: What was found.
+        remedy: What to do where the level is not ok.
+    """
 
     check: str
     level: str
     detail: str
+    remedy: str = ""
 
 
-def compare(value: float, warning: float, critical: float) -> str:
-    """The level of a value: from `critical` on critical, from `warning` on a warning."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Grades:
+    """What each condition counts as: one of `LEVELS`.
+
+    Attributes:
+        failed_over: An entity is failed over.
+        no_client: No paired client has ever reported.
+        stale: All clients, or the syphon, stopped reporting without closing. While other clients
+            report, a silent one is a warning at most.
+        no_syphon: No syphon reports.
+        stalled: A syphon makes no progress, for another reason than an outage of the primary.
+        paused: A syphon is paused.
+        unreachable: A source (ledger, secondary, a client's ledger) cannot be read or written.
+    """
+
+    failed_over: str = "warning"
+    no_client: str = "unknown"
+    stale: str = "critical"
+    no_syphon: str = "warning"
+    stalled: str = "critical"
+    paused: str = "warning"
+    unreachable: str = "unknown"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Thresholds:
+    """From which value on a figure is a warning or critical; ages are in seconds."""
+
+    backlog_warning: float = 1
+    backlog_critical: float = 100_000
+    age_warning: float = 300
+    age_critical: float = 3600
+    dead_warning: float = 1
+    dead_critical: float = 1
+
+
+def worst(findings: Sequence[Finding]) -> str:
+    """Return the worst level among the findings."""
+    return max((finding.level for finding in findings), key=LEVELS.index, default="ok")
+
+
+def check_snapshot(
+    snapshot: Row, thresholds: Thresholds | None = None, grades: Grades | None = None
+) -> list[Finding]:
+    """Compare a snapshot with thresholds and grades."""
+    limits, grade = thresholds or Thresholds(), grades or Grades()
+    return [
+        check_entities(snapshot, grade),
+        *check_clients(snapshot, grade),
+        *check_backlog(snapshot, limits),
+        *check_syphons(snapshot, grade),
+        *[
+            Finding("source", grade.unreachable, problem, "mend it: what it holds is not checked")
+            for problem in snapshot["problems"]
+        ],
+    ]
+
+
+def check_entities(snapshot: Row, grade: Grades) -> Finding:
+    """Check for entities that are failed over."""
+    failed = [e["entity"] for e in snapshot["entities"] if e["phase"] == "failed_over"]
+    if failed:
+        detail = f"{count(failed, 'entity', 'entities')} failed over: {', '.join(failed)}"
+        return Finding("entities", grade.failed_over, detail, "look at the primary namespace")
+    if not snapshot["entities"]:
+        return Finding("entities", grade.no_client, "no client reports any", "see clients")
+    return Finding("entities", "ok", f"none of {len(snapshot['entities'])} failed over")
+
+
+def check_clients(snapshot: Row, grade: Grades) -> list[Finding]:
+    """Check that paired clients report."""
+    clients = [c for c in snapshot["clients"] if c["state"] == "open"]
+    silent = [c for c in clients if c["is_stale"]]
+    if not clients:
+        return [
+            Finding(
+                "clients", grade.no_client, "no paired client reports",
+                "give the client the option `ledger`, with the location that is checked here",
+            )
+        ]  # fmt: skip
+    if not silent:
+        return [Finding("clients", "ok", f"{count(clients, 'client', 'clients')} reporting")]
+    now = parse_time(snapshot["at"])
+    assert now is not None
+    ages = [age(c["updated_at"], now) for c in silent]
+    latest = min((a for a in ages if a is not None), default=None)
+    all_silent = len(silent) == len(clients)
+    who = ", ".join(str(c["client_id"]) for c in silent[:3]) + (" …" if len(silent) > 3 else "")
+    detail = f"{len(silent)} of {count(clients, 'client', 'clients')} silent"
+    detail += f" for {duration(latest)}: {who}" if latest is not None else f": {who}"
+    level = grade.stale if all_silent else min(grade.stale, "warning", key=LEVELS.index)
+    remedy = "see whether they run; of one that is gone for good, remove status/CLIENT.json"
+    return [Finding("clients", level, detail, remedy)]
+
+
+def check_backlog(snapshot: Row, limits: Thresholds) -> list[Finding]:
+    """Check depth, age and dead letters of the backlog."""
+    backlog = snapshot["backlog"]
+    if backlog["active"] is None:
+        remedy = "--secondary or PAIRBUS_SECONDARY, so that the queues can be counted"
+        return [Finding("backlog", "unknown", "its depth is not known", remedy)]
+    depth, oldest, dead = backlog["active"], backlog["oldest_age"], backlog["dead_letters"]
+    depth_level = _compare(depth, limits.backlog_warning, limits.backlog_critical)
+    age_level = _compare(oldest or 0, limits.age_warning, limits.age_critical)
+    dead_level = _compare(dead, limits.dead_warning, limits.dead_critical)
+    found = "no message" if oldest is None else f"oldest message {duration(oldest)}"
+    drain, peek = "pairbus syphon status", "pairbus backlog peek QUEUE --dead-letters"
+    return [
+        Finding(
+            "backlog", depth_level, f"{depth:,} messages", drain if depth_level != "ok" else ""
+        ),
+        Finding("oldest", age_level, found, drain if age_level != "ok" else ""),
+        Finding("dead letters", dead_level, f"{dead:,} dead letters", peek if dead else ""),
+    ]
+
+
+def check_syphons(snapshot: Row, grade: Grades) -> list[Finding]:
+    """Check that a syphon reports and makes progress."""
+    is_outage = any(e["phase"] != "healthy" for e in snapshot["entities"])
+    living = [s for s in snapshot["syphons"] if s["state"] != "stopped"]
+    if not living:
+        return [Finding("syphon", grade.no_syphon, "no syphon reports", "pairbus syphon run")]
+    return [_check_syphon(syphon, grade, is_outage=is_outage) for syphon in living]
+
+
+def _check_syphon(syphon: Row, grade: Grades, *, is_outage: bool) -> Finding:
+    name, state = syphon["id"], syphon["state"]
+    if state == "silent":
+        return Finding("syphon", grade.stale, f"{name} stopped reporting", "see whether it runs")
+    if state == "paused":
+        return Finding("syphon", grade.paused, f"{name} is paused", "pairbus syphon resume")
+    if state == "stalled" and syphon["waits_for_primary"] and is_outage:
+        return Finding("syphon", "ok", f"{name} waits for the primary")
+    if state == "stalled":
+        detail = f"{name} makes no progress: {syphon['problem']}"
+        return Finding("syphon", grade.stalled, detail, "pairbus syphon status")
+    return Finding("syphon", "ok", f"{name} is {state}")
+
+
+def _compare(value: float, warning: float, critical: float) -> str:
     return "critical" if value >= critical else "warning" if value >= warning else "ok"
 
 
-def judge(snapshot: dict[str, Any], limits: dict[str, float], *, failed_over: str) -> list[Finding]:
-    """Compare a snapshot with the thresholds."""
-    findings = []
-    failed = [e["entity"] for e in snapshot["entities"] if e["phase"] == "failed_over"]
-    detail = f"{len(failed)} failed over" + (f": {', '.join(failed)}" if failed else "")
-    findings.append(Finding("entities", failed_over if failed else "ok", detail))
-    backlog = snapshot["backlog"]
-    if backlog["active"] is None:
-        findings.append(Finding("backlog", "unknown", "nobody knows its depth"))
-    else:
-        level = compare(backlog["active"], limits["backlog_warning"], limits["backlog_critical"])
-        findings.append(Finding("backlog", level, f"{backlog['active']:,} messages"))
-    oldest = backlog["oldest_age"]
-    level = compare(oldest or 0, limits["age_warning"], limits["age_critical"])
-    detail = "nothing waits" if oldest is None else f"oldest message {duration(oldest)}"
-    findings.append(Finding("oldest", level, detail))
-    dead = backlog["dead_letters"]
-    level = compare(dead, limits["dead_warning"], limits["dead_critical"])
-    findings.append(Finding("dead letters", level, f"{dead:,} dead letters"))
-    for s in snapshot["syphons"]:
-        level = {"stalled": "critical", "silent": "warning", "paused": "warning"}.get(
-            s["state"], "ok"
-        )
-        why = f": {s['stalled']}" if s["stalled"] else ""
-        findings.append(Finding("syphon", level, f"{s['id']} is {s['state']}{why}"))
-    findings += [Finding("source", "unknown", problem) for problem in snapshot["problems"]]
-    return findings
+def check_duplicate_windows(
+    pair: Pair, outage: float, *, failed_over: bool, read: Callable[[Pair], Mapping[str, float]]
+) -> Finding:
+    """Check for entities whose duplicate detection forgets before an outage would end.
+
+    Args:
+        pair: the pair.
+        outage: the outage to expect, in seconds.
+        failed_over: the primary is out, so that it need not answer.
+        read: gives the duplicate-detection window of each entity that detects duplicates.
+    """
+    try:
+        windows = read(pair)
+    except Exception as exc:  # noqa: BLE001 - whatever the primary answers, the check goes on
+        if failed_over:
+            return Finding("duplicate windows", "ok", "not checked: the primary is out")
+        remedy = "--no-windows leaves this check out"
+        return Finding("duplicate windows", "unknown", one_line(exc), remedy)
+    short = [f"{name} ({duration(w)})" for name, w in windows.items() if w < outage]
+    if not short:
+        return Finding("duplicate windows", "ok", f"none shorter than {duration(outage)}")
+    detail = f"shorter than an outage of {duration(outage)}: {', '.join(short)}"
+    return Finding("duplicate windows", "warning", detail, "make them longer, or set --outage")
 
 
-def duplicate_windows(pair: Pair, outage: float) -> list[Finding]:
-    """Entities of the primary whose duplicate detection forgets before an outage would end."""
-    short = []
+def duplicate_windows(pair: Pair) -> dict[str, float]:
+    """Return the duplicate-detection windows of the primary's queues and topics, in seconds."""
+    found: dict[str, float] = {}
     with pair.primary_admin() as admin:
         entities: list[Any] = [*admin.list_queues(), *admin.list_topics()]
-        for entity in entities:
-            window = entity.duplicate_detection_history_time_window
-            if entity.requires_duplicate_detection and window is not None:
-                seconds = window.total_seconds() if hasattr(window, "total_seconds") else 0
-                if seconds < outage:
-                    short.append(f"{entity.name} ({duration(seconds)})")
-    detail = f"shorter than an outage of {duration(outage)}: {', '.join(short)}"
-    if not short:
-        return [Finding("duplicate windows", "ok", f"none shorter than {duration(outage)}")]
-    return [Finding("duplicate windows", "warning", detail)]
-
-
-def worst(findings: list[Finding]) -> str:
-    """The level of all: critical, else warning, else unknown, else ok."""
-    found = {finding.level for finding in findings}
-    return next((level for level in ("critical", "warning", "unknown") if level in found), "ok")
+    for entity in entities:
+        window = entity.duplicate_detection_history_time_window
+        if entity.requires_duplicate_detection and hasattr(window, "total_seconds"):
+            found[entity.name] = window.total_seconds()
+    return found

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 ERROR_LENGTH = 400
+BRIEF_LENGTH = 110
 
 _SECRETS = re.compile(
     r"((?:SharedAccessKey|SharedAccessSignature|AccountKey)=|\bsig=|\bBearer\s+)"
@@ -26,6 +27,13 @@ def one_line(exc: BaseException) -> str:
     """Return an exception's message as one masked line."""
     text = " ".join(str(exc).split()) or type(exc).__name__
     return mask(text if len(text) <= ERROR_LENGTH else text[: ERROR_LENGTH - 1] + "…")
+
+
+def brief(text: Any) -> str:
+    """Return a reason without the SDK's phrases around it, in at most `BRIEF_LENGTH` characters."""
+    short = re.sub(r"\s*Error condition: \S+$", "", str(text or "").strip())
+    short = re.sub(r"(^|: )[^:]* due to exception: ", r"\1", short, count=1)
+    return short if len(short) <= BRIEF_LENGTH else short[: BRIEF_LENGTH - 1] + "…"
 
 
 def duration(seconds: float | None) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 
 from pairbus.monitoring.endpoints import Pair
 from pairbus.monitoring.running_cost import RunningCost
+from pairbus.monitoring.send_rates import SendRates
 from pairbus.monitoring.snapshot import Facts, assemble
 from pairbus.monitoring.sources import (
     BacklogSource,
@@ -25,10 +26,10 @@ from pairbus.monitoring.sources import (
     guarded,
     read_statuses,
 )
+from pairbus.monitoring.syphon_events import SyphonEvents
 
 log = logging.getLogger("pairbus.web")
 
-RATE_WINDOW = 12.0  # clients write their status every five seconds
 REMEMBERED = 200  # clients whose events are kept after they closed
 HISTORY = 900  # samples: half an hour at two seconds
 
@@ -64,7 +65,9 @@ class PairMonitor:
         self._lock = threading.Lock()
         self._watchers: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
         self._history: deque[list[float | None]] = deque(maxlen=HISTORY)
-        self._sent: deque[tuple[dt.datetime, dict[Any, Row]]] = deque()
+        self._rates = SendRates()
+        self._syphon_events = SyphonEvents()
+        self._past_syphons: list[Row] = []
         self._thread: threading.Thread | None = None
         self._namespace = self._primary_namespace()
         self._backlog = (
@@ -104,11 +107,12 @@ class PairMonitor:
                 now=now,
                 pair=self.pair.name,
                 primary_namespace=self._namespace or first_namespace(statuses),
-                statuses=[*statuses, *self._remember(statuses)],
+                statuses=[*statuses, *self._remember(statuses), *self._past_syphons],
                 status_problem=problem,
                 **self._slow,
             )
         )
+        self._past_syphons = self._syphon_events.update(snapshot["syphons"], snapshot["at"])
         self._sample(now, snapshot)
         with self._lock:
             self.snapshot = snapshot
@@ -120,7 +124,7 @@ class PairMonitor:
         return snapshot
 
     def _remember(self, statuses: list[Row]) -> list[Row]:
-        """The events of clients that are gone: a client removes its status file when it closes."""
+        """Return the events of clients that are gone: a client removes its file when it closes."""
         living = {str(s.get("client_id")): s for s in statuses if s.get("kind") == "client"}
         for client_id, status in living.items():
             self._past.pop(client_id, None)  # the newest last
@@ -150,41 +154,22 @@ class PairMonitor:
             for role, endpoint in roles
             if endpoint and (health := broker_health(endpoint))
         ]
-        is_quiet = self.snapshot["level"] == "ok" and not any(slow.get("backlog") or ())
+        is_quiet = self.snapshot["level"] in ("ok", "unknown") and not any(
+            slow.get("backlog") or ()
+        )
         pause = self._refresh * (4 if is_quiet else 1)
         self._slow, self._slow_due = slow, now + dt.timedelta(seconds=pause)
 
     def _sample(self, now: dt.datetime, snapshot: Row) -> None:
-        counts = {
-            (client["client_id"], entity.get("entity")): entity.get("counts") or {}
-            for client in snapshot["clients"]
-            for entity in client["entities"]
-        }
-        self._sent.append((now, counts))
-        while (now - self._sent[0][0]).total_seconds() > RATE_WINDOW:
-            self._sent.popleft()
-        then, before = self._sent[0]
-        seconds = (now - then).total_seconds()
-
-        def rate(name: str) -> float | None:
-            """Over some seconds, since clients write their status every now and then."""
-            if seconds <= 0:
-                return None
-            grown = [
-                new.get(name, 0) - before[key].get(name, 0)
-                for key, new in counts.items()
-                if key in before
-            ]
-            return float(sum(max(0, step) for step in grown)) / seconds
-
-        drained = [s["rate"] for s in snapshot["syphons"] if s["state"] == "running"]
+        rates = self._rates.update(snapshot["clients"])
+        drained = [s["rate"] or 0.0 for s in snapshot["syphons"] if s["state"] == "running"]
         self._history.append(
             [
                 round(now.timestamp(), 3),
                 snapshot["backlog"]["active"],
-                rate("sent_primary"),
-                rate("sent_backlog"),
-                sum(rate or 0 for rate in drained) if drained else None,
+                rates["sent_primary"],
+                rates["sent_backlog"],
+                sum(drained) if snapshot["syphons"] else None,
             ]
         )
 

@@ -8,6 +8,8 @@ import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from pairbus.monitoring.syphon_problems import explain_stall, explain_wait, waits_for_primary
+
 Row = dict[str, Any]
 
 PHASES = ("healthy", "suspect", "failed_over")
@@ -52,7 +54,10 @@ def assemble(facts: Facts) -> Row:
         for client in clients
         if client["ledger_dropped_rows"] and not client["is_stale"]
     ]
-    level, headline = judge(entities, backlog, syphons, facts.brokers)
+    silent = [c for c in clients if c["is_stale"]]
+    level, headline = judge(entities, backlog, syphons, facts.brokers, silent)
+    if problems and level == "ok":
+        level = "unknown"  # not everything was seen
     return {
         "version": 1,
         "at": facts.now.isoformat(),
@@ -104,7 +109,17 @@ def read_syphon(status: Mapping[str, Any], now: dt.datetime) -> Row:
     if is_stale or state not in ("running", "idle"):
         # It does not move, whatever it last said: nobody knows when it will be done.
         row["rate"], row["eta"] = 0.0, None
-    return {**row, "state": "silent" if is_stale else state, "is_stale": is_stale}
+    until = age(status.get("next_attempt"), now)
+    next_attempt_in = None if until is None or until > 0 else -until
+    return {
+        **row,
+        "state": "silent" if is_stale else state,
+        "is_stale": is_stale,
+        "waits_for_primary": state == "stalled" and waits_for_primary(row["stalled"]),
+        "next_attempt_in": next_attempt_in,
+        "problem": explain_stall(row["stalled"], next_attempt_in),
+        "waits": [explain_wait(d, str(c)) for d, c in (status.get("waiting_for") or {}).items()],
+    }
 
 
 def merge_entities(clients: Iterable[Row], now: dt.datetime) -> list[Row]:
@@ -241,16 +256,25 @@ def merge_events(statuses: Iterable[Mapping[str, Any]], limit: int = 200) -> lis
 
 
 def judge(
-    entities: Sequence[Row], backlog: Row, syphons: Sequence[Row], brokers: Sequence[Row]
+    entities: Sequence[Row],
+    backlog: Row,
+    syphons: Sequence[Row],
+    brokers: Sequence[Row],
+    silent_clients: Sequence[Row] = (),
 ) -> tuple[str, str]:
-    """The level of the whole, and one sentence that says why."""
+    """Return the level of the whole, and one sentence that gives the reason.
+
+    One cause is one alarm: a syphon that waits for a primary that is out is not mentioned. While it
+    waits for its next attempt after the primary recovered, that is a warning.
+    """
     failed = [e for e in entities if e["phase"] == "failed_over"]
     suspect = [e for e in entities if e["phase"] == "suspect"]
-    stalled = [s for s in syphons if s["state"] == "stalled"]
-    silent = [s for s in syphons if s["is_stale"]]
-    paused = [s for s in syphons if s["state"] == "paused"]
     down = [b for b in brokers if not b.get("is_up")]
-    parts = []
+    is_outage = bool(failed or suspect or any(b.get("role") == "primary" for b in down))
+    stalled = [s for s in syphons if s["state"] == "stalled" and not s["waits_for_primary"]]
+    waiting = [s for s in syphons if s["waits_for_primary"]]
+    silent = [s for s in syphons if s["is_stale"]]
+    parts = [f"{b.get('role', 'broker')} {b.get('namespace') or b['host']} is down" for b in down]
     if failed:
         parts.append(f"{count(failed, 'entity', 'entities')} failed over")
     if suspect:
@@ -262,19 +286,21 @@ def judge(
     if backlog["dead_letters"]:
         parts.append(f"{backlog['dead_letters']:,} dead letters")
     if stalled:
-        parts.append("syphon stalled")
+        parts.append(f"syphon stalled: {stalled[0]['problem']}")
+    elif waiting and not is_outage:
+        parts.append(f"syphon waits: {waiting[0]['problem']}")
+    if silent_clients:
+        parts.append(f"{count(silent_clients, 'client', 'clients')} silent")
     if silent:
         parts.append("syphon silent")
-    if paused:
+    if any(s["state"] == "paused" for s in syphons):
         parts.append("syphon paused")
-    if down:
-        parts.append(f"{count(down, 'broker', 'brokers')} down")
     if failed or backlog["dead_letters"] or stalled:
         level = "critical"
     elif parts:
         level = "warning"
     else:
-        level = "ok"
+        level = "ok" if entities else "unknown"
     if not parts:
         nobody = "No paired client reports" if syphons else "Nothing has reported yet"
         parts = ["All is well" if entities else nobody]

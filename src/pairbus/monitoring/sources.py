@@ -22,10 +22,17 @@ Row = dict[str, Any]
 
 
 def read_statuses(ledger: str) -> list[Row]:
-    """The status files that clients and syphons keep in the ledger; broken ones are left out."""
+    """Return the status files that clients and syphons keep in the ledger, without broken ones.
+
+    Raises:
+        LedgerError: nothing has reported, and the location is not a ledger.
+    """
     store = Store(ledger)
     found = []
-    for name in store.list("status", ".json"):
+    names = store.list("status", ".json")
+    if not names:  # else it is a ledger: clients report before their first flush marks it as one
+        store.require_ledger()
+    for name in names:
         with contextlib.suppress(OSError, ValueError):
             data = json.loads(store.read(name) or b"")
             if isinstance(data, dict) and data.get("kind") in {"client", "syphon"}:

@@ -19,7 +19,7 @@ function makeChart(id, series) {
   const plot = new uPlot({
     width: width(), height: 150,
     legend: { live: true }, cursor: { y: false }, scales: { y: { range: (_u, _min, max) => [0, Math.max(1, (max || 0) * 1.1)] } },
-    axes: [{ ...axis(), space: 80, size: 28, values: (_u, ticks) => ticks.map(time) }, { ...axis(), size: 44, values: (_u, ticks) => ticks.map((v) => v >= 10000 ? v / 1000 + "k" : v) }],
+    axes: [{ ...axis(), space: 80, size: 28, values: (_u, ticks) => ticks.map(time) }, { ...axis(), size: 44, values: (_u, ticks) => ticks.map((v) => v >= 1e6 ? v / 1e6 + "M" : v >= 1e4 ? v / 1e3 + "k" : v) }],
     series: [{ label: "", value: (_u, v) => v == null ? "" : time(v) },
       ...series.map((s) => ({ label: s.label, stroke: css(s.colour), fill: s.fill && css(s.fill), width: 2, points: { show: false },
         value: (_u, v) => v == null ? "" : v.toLocaleString("en", { maximumFractionDigits: 1 }) }))],
@@ -59,7 +59,9 @@ function replace(id, html) {
 const live = $("live");
 function setLive(state, text) { live.dataset.state = state; live.lastElementChild.textContent = text; }
 
-const source = new EventSource("/stream?page=" + page);
+const entity = new URLSearchParams(location.search).get("entity") || "";
+const address = "/stream?page=" + page + "&entity=" + encodeURIComponent(entity);
+const source = page ? new EventSource(address) : { close() {} }; // a page that was not found has no news
 source.onmessage = (event) => {
   const news = JSON.parse(event.data);
   for (const [id, html] of Object.entries(news.sections)) replace(id, html);
@@ -71,6 +73,7 @@ source.onmessage = (event) => {
   draw();
   setLive("live", "live");
 };
+if (!page) setLive("waiting", "");
 source.onerror = () => setLive("lost", "reconnecting");
 addEventListener("pagehide", () => source.close());
 

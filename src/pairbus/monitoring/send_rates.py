@@ -1,0 +1,60 @@
+"""Sends per second, from the counts in the clients' status files.
+
+A client writes its status every few seconds. A rate by the time of reading would be a saw-tooth of
+that period, so a rate is the growth between two reports divided by the time between those reports.
+"""
+
+import datetime as dt
+from collections import deque
+from collections.abc import Iterable
+
+from pairbus.monitoring.snapshot import Row, parse_time
+
+WINDOW = 12.0  # seconds between the first and the last report that a rate spans, at most
+SHORTEST = 1.0  # seconds: reports that follow each other faster say little
+NAMES = ("sent_primary", "sent_backlog")
+
+Report = tuple[dt.datetime, dict[str, int]]
+
+
+class SendRates:
+    """Keeps the latest reports of each client."""
+
+    def __init__(self) -> None:
+        self._reports: dict[str, deque[Report]] = {}
+
+    def update(self, clients: Iterable[Row]) -> dict[str, float | None]:
+        """Take the clients of a snapshot; return sends per second by name.
+
+        None before any client has reported twice; a client that is gone counts no longer.
+        """
+        living = {str(c["client_id"]): c for c in clients if c["state"] == "open"}
+        known = bool(self._reports)
+        self._reports = {name: kept for name, kept in self._reports.items() if name in living}
+        for name, client in living.items():
+            self._take(name, client)
+        rates = [self._rate(reports) for reports in self._reports.values()]
+        found = [rate for rate in rates if rate is not None]
+        if not found:
+            return dict.fromkeys(NAMES, 0.0 if known and not living else None)
+        return {name: sum(rate[name] for rate in found) for name in NAMES}
+
+    def _take(self, name: str, client: Row) -> None:
+        at = parse_time(client["updated_at"])
+        reports = self._reports.setdefault(name, deque())
+        if at is None or (reports and at <= reports[-1][0]):
+            return
+        counts = [entity.get("counts") or {} for entity in client["entities"]]
+        reports.append((at, {key: sum(c.get(key) or 0 for c in counts) for key in NAMES}))
+        while len(reports) > 2 and (at - reports[1][0]).total_seconds() >= WINDOW:
+            reports.popleft()
+
+    @staticmethod
+    def _rate(reports: deque[Report]) -> dict[str, float] | None:
+        if len(reports) < 2:
+            return None
+        (first, before), (last, after) = reports[0], reports[-1]
+        seconds = (last - first).total_seconds()
+        if seconds < SHORTEST:
+            return None
+        return {name: max(0, after[name] - before[name]) / seconds for name in NAMES}

@@ -1,0 +1,79 @@
+"""Events of a syphon, for the timeline: derived from the changes between its status files."""
+
+import dataclasses
+from collections import deque
+from collections.abc import Iterable
+
+from pairbus.monitoring.snapshot import Row, age, parse_time
+
+KEPT = 100  # events per syphon
+MOVING = ("running", "idle")
+
+
+@dataclasses.dataclass
+class _Seen:
+    """What the previous snapshots said of one syphon."""
+
+    pid: object
+    state: str
+    dead: dict[str, int]
+    drain_began_at: str  # when the present drain began, and with how many forwarded
+    drain_began_with: int
+    events: deque[Row] = dataclasses.field(default_factory=lambda: deque(maxlen=KEPT))
+
+
+class SyphonEvents:
+    """Keeps the events of each syphon since the monitor started."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, _Seen] = {}
+
+    def update(self, syphons: Iterable[Row], at: str) -> list[Row]:
+        """Take the syphons of a snapshot; return rows with the events of each."""
+        for syphon in syphons:
+            self._take(syphon, at)
+        return [
+            {"kind": "past", "client_id": name, "events": list(seen.events)}
+            for name, seen in self._seen.items()
+        ]
+
+    def _take(self, syphon: Row, at: str) -> None:
+        name, state = str(syphon["id"]), str(syphon["state"])
+        forwarded, dead = int(syphon["forwarded"] or 0), dict(syphon["dead_lettered"])
+        seen = self._seen.get(name)
+        if seen is None or (seen.pid != syphon["pid"] and state != "stopped"):
+            events = seen.events if seen else deque(maxlen=KEPT)
+            self._seen[name] = seen = _Seen(syphon["pid"], state, dead, at, forwarded, events)
+            if state not in ("stopped", "silent"):
+                self._add(seen, at, "SyphonStarted", reason=f"on {syphon['host']}")
+            if state == "stalled":
+                self._add(seen, at, "SyphonStalled", reason=syphon["problem"])
+            return
+        for reason, number in dead.items():
+            if number > seen.dead.get(reason, 0):
+                added = number - seen.dead.get(reason, 0)
+                self._add(seen, at, "SyphonDeadLettered", messages=added, reason=reason)
+        if state != seen.state:
+            self._change(seen, syphon, at, forwarded)
+        seen.state, seen.dead = state, dead
+
+    def _change(self, seen: _Seen, syphon: Row, at: str, forwarded: int) -> None:
+        state = syphon["state"]
+        if state == "stalled":
+            self._add(seen, at, "SyphonStalled", reason=syphon["problem"])
+        elif state in ("paused", "stopped", "silent"):
+            self._add(seen, at, "Syphon" + state.capitalize())
+        elif seen.state in ("paused", "stalled", "silent"):
+            self._add(seen, at, "SyphonResumed")
+        if state == "running":
+            seen.drain_began_at, seen.drain_began_with = at, forwarded
+        elif state == "idle" and forwarded > seen.drain_began_with:
+            now = parse_time(at)
+            seconds = age(seen.drain_began_at, now) if now else None
+            drained = forwarded - seen.drain_began_with
+            self._add(seen, at, "SyphonDrained", messages=drained, seconds=seconds)
+            seen.drain_began_with = forwarded
+
+    @staticmethod
+    def _add(seen: _Seen, at: str, event: str, **data: object) -> None:
+        seen.events.append({"event": event, "at": at, "entity": "", **data})

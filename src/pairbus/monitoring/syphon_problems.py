@@ -1,0 +1,53 @@
+"""Plain texts for the reasons that a syphon's status gives in AMQP conditions."""
+
+import re
+
+from pairbus.monitoring.formatting import brief, duration
+
+EVERYTHING = "*"
+"""The destination under which a status reports that the whole primary cannot take messages."""
+
+_PRIMARY = {
+    "com.microsoft:server-busy": "the primary is throttling",
+    "com.microsoft:auth-failed": "the primary refuses the key or token",
+    "amqp:unauthorized-access": "the primary refuses the key or token",
+}
+_DESTINATION = {
+    "com.microsoft:entity-disabled": "waiting for it to be enabled",
+    "amqp:resource-limit-exceeded": "full; waiting for room",
+    "amqp:unauthorized-access": "access denied; waiting for the Send claim",
+    "com.microsoft:auth-failed": "access denied; waiting for the Send claim",
+    "com.microsoft:timeout": "no answer in time; retrying",
+    "com.microsoft:server-busy": "throttled; retrying",
+}
+
+
+def waits_for_primary(stalled: str | None) -> bool:
+    """Return whether a syphon is stalled because the primary takes no message."""
+    return bool(stalled) and str(stalled).startswith("primary")
+
+
+def explain_stall(stalled: str | None, next_attempt_in: float | None = None) -> str:
+    """Return why a syphon is stalled, and when it tries again if that is known."""
+    if not stalled:
+        return ""
+    role, _, reason = stalled.partition(": ")
+    if role.startswith("primary"):
+        text = _PRIMARY.get(reason.split(":  ")[0].strip(), "the primary cannot be reached")
+    elif role.startswith("secondary"):
+        text = f"the secondary cannot be reached: {brief(reason)}"
+    elif role == "ledger":
+        text = f"the ledger cannot be written: {brief(reason)}"
+    else:
+        text = brief(stalled)
+    if next_attempt_in is not None and next_attempt_in > 0:
+        text += f"; next try in {duration(next_attempt_in)}"
+    return text
+
+
+def explain_wait(destination: str, condition: str) -> str:
+    """Return for what the messages of one destination wait."""
+    if destination == EVERYTHING:
+        return explain_stall(f"primary: {condition}")
+    name = re.split(r"[\s;]", condition.strip(), maxsplit=1)[0]
+    return f"{destination}: {_DESTINATION.get(name, f'refused ({brief(condition)}); retrying')}"

@@ -1,0 +1,83 @@
+"""Rates and the syphon's events, from successive snapshots."""
+
+import datetime as dt
+
+from pairbus.monitoring.send_rates import SendRates
+from pairbus.monitoring.snapshot import Facts, assemble
+from pairbus.monitoring.syphon_events import SyphonEvents
+
+START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+
+
+def at(seconds: float) -> str:
+    return (START + dt.timedelta(seconds=seconds)).isoformat()
+
+
+def client(written: float, sent: int, **changes):
+    return {
+        "client_id": "a", "state": "open", "updated_at": at(written),
+        "entities": [{"entity": "orders", "counts": {"sent_primary": sent, "sent_backlog": 0}}],
+        **changes,
+    }  # fmt: skip
+
+
+def test_steady_load_is_a_flat_line_whatever_the_period_of_the_status_file():
+    rates = SendRates()
+    seen = []
+    for second in range(60):
+        written = second // 5 * 5  # the file is written every five seconds, and read every second
+        seen.append(rates.update([client(written, written * 57)])["sent_primary"])
+    assert seen[:5] == [None] * 5
+    assert set(seen[5:]) == {57.0}
+
+
+def test_rate_returns_to_zero_when_the_load_or_the_client_ends():
+    rates = SendRates()
+    rates.update([client(0, 0)])
+    assert rates.update([client(5, 100)])["sent_primary"] == 20
+    for written in (10, 15, 20, 25):
+        last = rates.update([client(written, 100)])["sent_primary"]
+    assert last == 0
+    assert rates.update([]) == {"sent_primary": 0.0, "sent_backlog": 0.0}
+
+
+def syphon(state, **changes):
+    return {
+        "kind": "syphon", "id": "s", "host": "node-9", "pid": 1, "state": state, "forwarded": 0,
+        "dead_lettered": {}, **changes,
+    }  # fmt: skip
+
+
+def tell(*statuses):
+    events = SyphonEvents()
+    for second, status in enumerate(statuses):
+        status = {**status, "updated_at": at(second)}
+        snapshot = assemble(Facts(now=START + dt.timedelta(seconds=second), statuses=[status]))
+        (row,) = events.update(snapshot["syphons"], snapshot["at"])
+    return row["events"]
+
+
+def test_syphon_tells_its_story():
+    story = tell(
+        syphon("starting"),
+        syphon("idle"),
+        syphon("running", forwarded=10),
+        syphon("stalled", forwarded=400, stalled="primary: amqp:connection:forced"),
+        syphon("running", forwarded=400),
+        syphon("paused", forwarded=500),
+        syphon("running", forwarded=500, dead_lettered={"Rejected": 2}),
+        syphon("idle", forwarded=6915, dead_lettered={"Rejected": 2}),
+        syphon("stopped", forwarded=6915),
+    )
+    assert [event["event"] for event in story] == [
+        "SyphonStarted", "SyphonStalled", "SyphonResumed", "SyphonPaused", "SyphonDeadLettered",
+        "SyphonResumed", "SyphonDrained", "SyphonStopped",
+    ]  # fmt: skip
+    assert story[1]["reason"] == "the primary cannot be reached"
+    drained = story[6]
+    assert (drained["messages"], drained["seconds"]) == (6415, 1.0)
+
+
+def test_restarted_syphon_is_started_again():
+    story = tell(syphon("idle"), syphon("idle", pid=2))
+    assert [event["event"] for event in story] == ["SyphonStarted", "SyphonStarted"]
