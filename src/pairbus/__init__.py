@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from pairbus._moved import install
 from pairbus._version import __version__
 from pairbus.pairing.syphon_hook import RunningSyphon, register_syphon
 
@@ -92,3 +93,6 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
+
+
+install()
