@@ -143,9 +143,8 @@ class Broker:
         declared = (
             load(settings.entities, settings.namespace) if settings.entities is not None else None
         )
-        context = server_context(self._prepare_certificate())
         limits = settings.limits
-        door = FrontDoor(
+        door = self._make_door(
             amqp=lambda lost: AmqpConnection(self, lost),
             http=lambda lost: HttpProtocol(
                 self._handle,
@@ -153,7 +152,6 @@ class Broker:
                 idle_timeout=limits.open_timeout,
                 closed=lost,
             ),
-            tls=context,
             faults=self.faults,
             max_connections=limits.connections,
             sniff_timeout=limits.sniff_timeout,
@@ -205,6 +203,10 @@ class Broker:
         if self._certificate_folder is not None:
             self._certificate_folder.cleanup()
             self._certificate_folder = None
+
+    def _make_door(self, **options: Any) -> FrontDoor:
+        """A door with TLS; a simulation has another one."""
+        return FrontDoor(tls=server_context(self._prepare_certificate()), **options)
 
     def _bind(self, door: FrontDoor, port: int) -> None:
         try:
