@@ -6,9 +6,10 @@ import pytest
 
 from pairbus import broker
 from pairbus.client.connection import LeanConnection
+from pairbus.client.errors import AuthenticationError
 from pairbus.runtime import ThreadRuntime
 from pairbus.syphon._sync.backlog import BacklogQueues
-from pairbus.syphon._sync.connections import ConnectionPool, NamespaceConnections
+from pairbus.syphon._sync.connections import ConnectionPool, NamespaceConnections, check_access
 from pairbus.syphon.target import Target
 
 
@@ -47,3 +48,11 @@ def test_whether_a_queue_of_an_unreachable_secondary_is_empty_is_unknown():
     backlog = backlog_of(nobody, patience=0.2)
     assert backlog.is_empty("full") is None
     assert backlog.renew("full", [bytes(16)]) == {}
+
+
+def test_access_is_checked_before_anything_starts(secondary):
+    text = secondary.connection_string
+    assert check_access(ThreadRuntime(), Target(text), "full") is None
+    key = text.partition("SharedAccessKey=")[2].partition(";")[0]
+    problem = check_access(ThreadRuntime(), Target(text.replace(key, "d3Jvbmc=")), "full")
+    assert isinstance(problem, AuthenticationError)

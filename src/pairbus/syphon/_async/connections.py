@@ -44,9 +44,7 @@ async def check_access(
     """Connect and authorize: None, or what failed."""
     try:
         async with open_connection(runtime, target, timeout) as connection:
-            await connection.connect()
-            with connection.mux.condition:
-                await connection.authorize(entity, connection.deadline())
+            await connection.authorize(entity, connection.deadline())
     except ClientError as exc:
         return exc
     return None

@@ -45,9 +45,7 @@ def check_access(
     """Connect and authorize: None, or what failed."""
     try:
         with open_connection(runtime, target, timeout) as connection:
-            connection.connect()
-            with connection.mux.condition:
-                connection.authorize(entity, connection.deadline())
+            connection.authorize(entity, connection.deadline())
     except ClientError as exc:
         return exc
     return None
