@@ -24,6 +24,15 @@ settings.register_profile("explore", deadline=None, max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 
+def pytest_addoption(parser):
+    parser.addoption(
+        "--target",
+        choices=["embedded", "emulator", "live"],
+        default="embedded",
+        help="where tests/conformance runs: the embedded broker, Microsoft's emulator, Azure",
+    )
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     """Mark the tests that start Spark in processes of their own, and run them last.

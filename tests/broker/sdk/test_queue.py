@@ -249,6 +249,16 @@ def test_prefetch_and_iteration_deliver_everything_once(bus) -> None:
     assert seen == [*map(str, range(50))]
 
 
+def test_lock_ends_on_a_broker_on_which_nothing_else_happens(bus) -> None:
+    queue = bus.queue(lock_duration=timedelta(seconds=1))
+    bus.sender(queue).send_messages(ServiceBusMessage("x"))
+    first, second = bus.receiver(queue), bus.receiver(queue)
+    bus.take(first)
+    [again] = bus.take(second)
+    assert again.delivery_count == 1
+    second.complete_message(again)
+
+
 @pytest.mark.covers("ServiceBusReceiver.renew_message_lock", "QueueProperties.lock_duration")
 def test_renewing_a_lock_extends_it(bus) -> None:
     queue = bus.queue(lock_duration=timedelta(seconds=30))

@@ -126,11 +126,14 @@ class Committer:
         message is acknowledged in the turn of the loop in which it arrived.
         """
         self._in_turn = False
-        if self._group is None and self._context.journal:
-            if self._loop is None:
-                self.flush()
-            else:
-                self._commit()
+        if self._group is not None:
+            return
+        if not self._context.journal:
+            self._on_committed()  # nothing to store, but a lock may have a new deadline
+        elif self._loop is None:
+            self.flush()
+        else:
+            self._commit()
 
     def changed(self) -> None:
         """Something may be staged: commit it at the end of this turn of the loop."""
