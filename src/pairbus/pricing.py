@@ -30,6 +30,18 @@ STAGES = (
 )
 """The stages of a message's way, and what else is charged, in the order in which they are shown."""
 
+STAGE_NAMES = {
+    "send_primary": "send to primary",
+    "send_backlog": "send to backlog",
+    "receive_backlog": "receive from backlog",
+    "receive_primary": "receive from primary",
+    "settle": "settle",
+    "ping": "ping",
+    "idle_poll": "idle poll",
+    "management": "management",
+}
+"""The stages as reports name them."""
+
 SEND_STAGES = ("send_primary", "send_backlog")
 """The stages in which a batch may count by its whole size."""
 
@@ -230,3 +242,14 @@ def _price(data: Mapping[str, Any], key: str, where: str) -> Decimal:
     if not price.is_finite() or price < 0:
         raise PriceError(f"{where}.{key} must be a number of at least 0, not {value!r}")
     return price
+
+
+def format_amount(amount: Decimal) -> str:
+    """Round an amount for people: two digits, or as many as show something of a small amount."""
+    if amount == 0:
+        return "0.00"
+    if amount >= Decimal("0.1"):
+        return f"{amount:,.2f}"
+    if amount < Decimal("0.000001"):
+        return "<0.000001"
+    return f"{amount:.6f}".rstrip("0")

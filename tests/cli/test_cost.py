@@ -10,16 +10,23 @@ from click.testing import CliRunner
 
 from pairbus.cli.main import cli
 from pairbus.ledger import LedgerWriter, write_receipts
+from pairbus.runtime import ThreadRuntime
 
 
 def pairbus(*arguments):
     return CliRunner().invoke(cli, list(arguments))
 
 
+def runtime_at(moment):
+    runtime = ThreadRuntime()
+    runtime.time = lambda: moment
+    return runtime
+
+
 @pytest.fixture
 def ledger(tmp_path):
     place = str(tmp_path / "ledger")
-    with LedgerWriter(place, client_id="app", clock=lambda: 1_772_366_400.0) as writer:
+    with LedgerWriter(place, client_id="app", runtime=runtime_at(1_772_366_400.0)) as writer:
         writer.count("contoso-dr", "contoso/x-servicebus-transfer/0", "send_backlog", "send",
                      messages=2, size=2000, billable=2)  # fmt: skip
         rows = [
@@ -161,7 +168,7 @@ def test_a_ledger_is_watched_from_the_shell(ledger):
         first = json.loads(watching.stdout.readline())
         assert (first["total"]["operations"], first["added"]) == (2, 2)
         assert [stage["name"] for stage in first["by_stage"]] == ["send_backlog"]
-        with LedgerWriter(ledger, client_id="b", clock=lambda: 1_772_366_460.0) as writer:
+        with LedgerWriter(ledger, client_id="b", runtime=runtime_at(1_772_366_460.0)) as writer:
             writer.count("contoso", "orders", "ping", "send", messages=1, size=128)
         second = json.loads(watching.stdout.readline())
         assert (second["total"]["operations"], second["added"]) == (3, 1)

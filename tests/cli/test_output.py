@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from pairbus.cli.output import emit, json_option, say
-from pairbus.cli.tables import Column, Table, cell, show
+from pairbus.cli.tables import Column, Table, cell, shorten_middle, show
 from pairbus.monitoring.formatting import duration
 
 
@@ -72,6 +72,46 @@ def test_json_is_asked_for_with_one_option_and_holds_the_data_alone():
 def test_terminal_gets_a_drawn_table(monkeypatch):
     monkeypatch.setattr("pairbus.cli.output.is_terminal", lambda: True)
     assert "━" in CliRunner().invoke(listing).output or "─" in CliRunner().invoke(listing).output
+
+
+def wide_table():
+    table = Table(
+        "entity", "state", "why", Column("to primary", right=True), "rotation", "seen", title="T"
+    )
+    table.add(
+        "contoso-production-west/x-servicebus-transfer/orders-of-the-northern-region",
+        "failed over",
+        "ServiceBusConnectionError: [Errno 104] Connection reset by peer while it was written",
+        123_456_789,
+        None,
+        ROW.at,
+    )
+    table.add("[2001:db8::17]:5672", "healthy", None, 1, None, ROW.at)
+    return table
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 120, 200])
+def test_table_fits_the_terminal_and_cuts_no_number_and_no_time(width):
+    lines = ["".join(piece.text for piece in line) for line in wide_table().fitted(width)]
+    assert max(map(len, lines)) <= width
+    text = "\n".join(lines)
+    for whole in ("123,456,789", "2026-01-02 03:04:05Z", "[2001:db8::17]:5672", "failed over"):
+        assert whole in text
+    assert "rotation" not in text, "a column without a value is left out"
+    words = " ".join(text.split())
+    if width < 80:  # as blocks
+        assert "why" in words
+
+
+def test_wide_terminal_shows_everything_on_one_line_per_row():
+    lines = ["".join(piece.text for piece in line) for line in wide_table().fitted(300)]
+    assert len(lines) == 5
+    assert "…" not in "\n".join(lines)
+
+
+def test_path_is_shortened_in_the_middle():
+    assert shorten_middle("contoso/x-servicebus-transfer/12", 20) == "contoso…-transfer/12"
+    assert shorten_middle("short/0", 20) == "short/0"
 
 
 def test_empty_table_says_so():

@@ -68,10 +68,26 @@ def test_names_are_text_and_never_markup():
     assert "/ledger/&lt;b&gt;" in page
 
 
+def test_pings_that_were_not_taken_are_in_the_headline():
+    from pairbus.reports.cost_report import _timeline
+
+    at = "2026-03-01T12:00:00+00:00"
+    (point,) = _timeline([line(at, "ping", "", messages=0), line(at, "send_primary", "")])
+    assert point[1:] == (10, 0, 0, 1)
+
+
+def test_small_entities_are_one_bar():
+    small = [line("contoso", f"tiny-{n}", money="0.000002") for n in range(3)]
+    page = render(report(by_entity=(line("contoso", "orders"), *small)))
+    bars = page[page.index("Money by entity") : page.index("By stage")]
+    assert "other (3)" in bars
+    assert "tiny" not in bars
+
+
 def test_the_figures_are_on_the_page():
     page = render(report())
     assert "1,234" in page
-    assert "0.5000 USD" in page
+    assert "0.50 USD" in page
     assert "missing: 3 rows" in page
     assert "backlog 7 of contoso" in page
     assert "2024-06-01" in page

@@ -4,7 +4,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from pairbus.cli.options import ledger_option, pair_options
+from pairbus.cli.options import ledger_argument, pair_options
 from pairbus.monitoring.configuration import resolve_pair
 from pairbus.monitoring.endpoints import ConfigurationError, Pair
 
@@ -161,7 +161,7 @@ def test_decorators_hand_the_command_what_it_needs(clean, monkeypatch):
         click.echo(f"{pair.primary_namespace} {pair.require_ledger()}")
 
     @click.command()
-    @ledger_option
+    @ledger_argument
     def where(ledger: str) -> None:
         click.echo(ledger)
 
@@ -169,3 +169,5 @@ def test_decorators_hand_the_command_what_it_needs(clean, monkeypatch):
     assert result.output == "x /l\n"
     monkeypatch.setenv("PAIRBUS_LEDGER", "/env")
     assert CliRunner().invoke(where, []).output == "/env\n"
+    assert CliRunner().invoke(where, ["/given"]).output == "/given\n"
+    assert CliRunner().invoke(where, ["--ledger", "/option"]).output == "/option\n"

@@ -10,18 +10,17 @@ from pairbus.cli.cost_options import (
     RATE,
     SIZE,
     SPAN,
-    WORDS,
     Moment,
     read_rules,
     rule_options,
 )
 from pairbus.cli.cost_watch import watch_
 from pairbus.cli.errors import ExitCode, UserError, fail, require
-from pairbus.cli.options import resolve_pair
+from pairbus.cli.options import ledgers_argument, resolve_pair
 from pairbus.cli.output import emit, json_option, say
 from pairbus.cli.progress import spark_progress
 from pairbus.cli.tables import Column, Table
-from pairbus.monitoring.formatting import money
+from pairbus.pricing import STAGE_NAMES, format_amount
 
 if TYPE_CHECKING:
     from pairbus.reports.cost_report import CostReport, Line
@@ -136,37 +135,36 @@ def estimate_(**values: Any) -> None:  # fmt: skip
 
 def _estimate_tables(result: "Estimate") -> list[Table | str]:
     stages = Table(
-        "stage", "where", Column("operations", right=True), Column("low", right=True),
+        "stage", Column("operations", right=True), Column("low", right=True),
         Column(result.currency, right=True), Column("low", right=True),
-        Column("transfer", right=True), "note",
+        Column("transfer", right=True),
         title=f"An outage of {result.workload.outage / 60:g} minutes, {result.messages:,} messages",
     )  # fmt: skip
     for charge in result.stages:
-        note = "derived" if charge.derived else ""
-        stages.add(*_charge_cells(WORDS[charge.stage], charge, note))
+        derived = " (derived)" if charge.derived else ""
+        stages.add(*_charge_cells(STAGE_NAMES[charge.stage] + derived, charge))
     for name, charge in (
         ("total", result.total),
         ("spent anyway", result.anyway),
         ("the outage adds", result.extra),
     ):
-        stages.add(*_charge_cells(name, charge, ""))
+        stages.add(*_charge_cells(name, charge))
     idle = Table(
         "idle syphon", Column("receives", right=True), Column("low", right=True),
         Column(result.currency, right=True), title="While nothing happens",
     )  # fmt: skip
     for span, charge in result.idle.items():
         idle.add(f"per {span}" if span != "30 days" else "in 30 days", charge.operations,
-                 charge.operations_low, money(charge.money))  # fmt: skip
+                 charge.operations_low, format_amount(charge.money))  # fmt: skip
     idle.add("pairing, once", result.setup.operations, result.setup.operations_low,
-             money(result.setup.money))  # fmt: skip
+             format_amount(result.setup.money))  # fmt: skip
     return [stages, idle, "", "Assumed:", *[f"  - {line}" for line in result.assumptions]]
 
 
-def _charge_cells(name: str, charge: "Charge", note: str) -> tuple[Any, ...]:
-    where = "" if charge.where == "both" else charge.where
+def _charge_cells(name: str, charge: "Charge") -> tuple[Any, ...]:
     return (
-        name, where, charge.operations, charge.operations_low, money(charge.money),
-        money(charge.money_low), money(charge.transfer_money), note,
+        name, charge.operations, charge.operations_low, format_amount(charge.money),
+        format_amount(charge.money_low), format_amount(charge.transfer_money),
     )  # fmt: skip
 
 
@@ -174,7 +172,7 @@ def _charge_cells(name: str, charge: "Charge", note: str) -> tuple[Any, ...]:
 
 
 @group.command("report", short_help="Say what was spent, by the ledger.")
-@click.argument("ledgers", metavar="[LEDGER]...", nargs=-1)
+@ledgers_argument
 @click.option("--pair", "pair_name", metavar="NAME", help="A pair of the configuration file.")
 @click.option("--from", "start", type=Moment(), metavar="TIME", help="First minute, UTC.")
 @click.option("--to", "end", type=Moment(), metavar="TIME", help="End, not included, UTC.")
@@ -217,7 +215,7 @@ def report_(**values: Any) -> None:  # fmt: skip
     start, end = values["start"], values["end"]
     if start and end and start >= end:
         fail(f"--from {start} is not before --to {end}", code=ExitCode.USAGE)
-    locations = list(values["ledgers"]) or [resolve_pair(values["pair_name"]).require_ledger()]
+    locations = values["ledgers"] or [resolve_pair(values["pair_name"]).require_ledger()]
     topics = dict(_topic(text) for text in values["topics"])
     rules = read_rules(values)
     try:
@@ -264,33 +262,34 @@ def _report_tables(report: "CostReport") -> list[Table | str]:
     span = f"{_when(report.start)} to {_when(report.end)}"
     head = (
         f"{span}: {report.total.operations:,} operations, "
-        f"{money(report.total.spent)} {report.currency}; the outage added "
-        f"{report.extra.operations:,} operations, {money(report.extra.spent)} {report.currency}"
+        f"{format_amount(report.total.spent)} {report.currency}; the outage added "
+        f"{report.extra.operations:,} operations, "
+        f"{format_amount(report.extra.spent)} {report.currency}"
     )
     stages = _line_table("stage", report, title="By stage")
     for line in report.by_stage:
-        words = WORDS[line.name[0]] + (" (derived)" if line.name[1] else "")
-        stages.add(*_line_cells(words, line, "extra" if line.name[2] else ""))
+        words = STAGE_NAMES[line.name[0]] + (" (derived)" if line.name[1] else "")
+        stages.add(*_line_cells(words + (" *" if line.name[2] else ""), line))
     for name, line in (
         ("total", report.total),
         ("spent anyway", report.anyway),
         ("the outage added", report.extra),
     ):
-        stages.add(*_line_cells(name, line, ""))
+        stages.add(*_line_cells(name, line))
     entities = _line_table("entity", report, title="By entity")
     for line in report.by_entity[:20]:
-        entities.add(*_line_cells("/".join(line.name), line, ""))
+        entities.add(*_line_cells("/".join(line.name), line))
     hours = _line_table("hour", report, title="By hour")
     for line in report.by_hour[-48:]:
-        hours.add(*_line_cells(line.name[0][:16].replace("T", " "), line, ""))
+        hours.add(*_line_cells(line.name[0][:16].replace("T", " "), line))
     clients = _line_table("client", report, title="By client")
     for line in report.by_client[:20]:
-        clients.add(*_line_cells(line.name[0], line, ""))
+        clients.add(*_line_cells(line.name[0], line))
     uncertain = (
         f"Uncertain rules read the cheaper way: {report.total.operations_low:,} operations, "
-        f"{money(report.total.money_low + report.total.transfer_money)} {report.currency}. "
+        f"{format_amount(report.total.money_low + report.total.transfer_money)} {report.currency}. "
         f"Prices of {report.prices_of}, {report.rules.tier} tier. "
-        "Derived: what the application does on the primary by itself."
+        "Derived: what the application does on the primary by itself. *: added by the outage."
     )
     notes = [f"note: {note}" for note in report.notes]
     return [head, stages, entities, hours, clients, uncertain, *notes]
@@ -300,14 +299,14 @@ def _line_table(name: str, report: "CostReport", *, title: str) -> Table:
     return Table(
         name, Column("messages", right=True), Column("operations", right=True),
         Column("low", right=True), Column(report.currency, right=True),
-        Column("transfer", right=True), "note", title=title,
+        Column("transfer", right=True), title=title,
     )  # fmt: skip
 
 
-def _line_cells(name: str, line: "Line", note: str) -> tuple[Any, ...]:
+def _line_cells(name: str, line: "Line") -> tuple[Any, ...]:
     return (
-        name, line.messages, line.operations, line.operations_low, money(line.money),
-        money(line.transfer_money), note,
+        name, line.messages, line.operations, line.operations_low, format_amount(line.money),
+        format_amount(line.transfer_money),
     )  # fmt: skip
 
 

@@ -12,17 +12,6 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-WORDS = {
-    "send_primary": "send to primary",
-    "send_backlog": "send to backlog",
-    "receive_backlog": "receive from backlog",
-    "receive_primary": "receive from primary",
-    "settle": "settle",
-    "ping": "ping",
-    "idle_poll": "idle poll",
-    "management": "management",
-}
-
 
 class Scaled(click.ParamType):  # type: ignore[type-arg] # generic in newer versions of Click only
     """A number with a unit, such as 2KB, 2h or 50/s."""

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pairbus.cli.cost_options import SPAN, WORDS, Moment, read_rules, rule_options
+from pairbus.cli.cost_options import SPAN, Moment, read_rules, rule_options
 from pairbus.cli.errors import UserError, require
-from pairbus.cli.options import resolve_pair
+from pairbus.cli.options import ledger_argument
 from pairbus.cli.output import is_terminal, json_option, say, wants_json, write_json
 from pairbus.cli.progress import spark_progress
 from pairbus.cli.tables import Column, Table
-from pairbus.monitoring.formatting import money, one_line
+from pairbus.monitoring.formatting import one_line
+from pairbus.pricing import STAGE_NAMES, format_amount
 
 if TYPE_CHECKING:
     from pairbus.reports.live import CostWatch, LiveCost
@@ -25,8 +26,7 @@ DAY = dt.timedelta(days=1)
 
 
 @click.command("watch", short_help="Show what is being spent, as the ledger grows.")
-@click.argument("ledger", required=False)
-@click.option("--pair", "pair_name", metavar="NAME", help="A pair of the configuration file.")
+@ledger_argument
 @click.option(
     "--from",
     "start",
@@ -45,7 +45,7 @@ DAY = dt.timedelta(days=1)
 @click.option("--master", metavar="URL", help="Where Spark runs; local[*] by default.")
 @rule_options
 @json_option
-def watch_(ledger: str | None, **values: Any) -> None:
+def watch_(ledger: str, **values: Any) -> None:
     """Follow a ledger and show operations and money by stage as they are written.
 
     Paired clients write once a minute. Money is at the price step that --month-operations names,
@@ -63,12 +63,11 @@ def watch_(ledger: str | None, **values: Any) -> None:
         require(module, "spark")
     from pairbus.ledger import LedgerError, Store
 
-    location = ledger or resolve_pair(values["pair_name"]).require_ledger()
     rules = read_rules(values)
     try:
         prices = load_prices(values["prices"])
         prices.tier(rules.tier)
-        Store(location).require_ledger()
+        Store(ledger).require_ledger()
         from pairbus.reports.live import STREAM_SETTINGS, CostWatch
 
         with (
@@ -77,7 +76,7 @@ def watch_(ledger: str | None, **values: Any) -> None:
             spark_progress("watch", values["master"], STREAM_SETTINGS, bar_wanted=False) as spark,
         ):
             watch = CostWatch(
-                spark, location, prices, rules, tell=show,
+                spark, ledger, prices, rules, tell=show,
                 since=values["start"] or dt.datetime.now(dt.UTC) - DAY,
                 checkpoint=folder, interval=values["every"],
             )  # fmt: skip
@@ -125,7 +124,7 @@ def _screen() -> Iterator[Any]:
 
             def show(found: "LiveCost") -> None:
                 with lock:
-                    live.update(_table(found).rich(), refresh=True)
+                    live.update(_table(found).rich(live.console.width), refresh=True)
 
             yield show
 
@@ -134,7 +133,7 @@ def _line(found: "LiveCost") -> str:
     total = found.total
     return (
         f"{found.at:%H:%M:%SZ}  {total.operations:,} operations (+{found.added:,}), "
-        f"{money(total.money + total.transfer_money)} {found.currency}"
+        f"{format_amount(total.money + total.transfer_money)} {found.currency}"
     )
 
 
@@ -144,10 +143,9 @@ def _table(found: "LiveCost") -> Table:
         Column(found.currency, right=True), Column("transfer", right=True),
         title=f"Since {found.since:%Y-%m-%d %H:%MZ}, at {found.at:%H:%M:%SZ}; Ctrl-C ends",
     )  # fmt: skip
-    order = list(WORDS)
-    for spent in sorted(found.by_stage, key=lambda line: order.index(line.name)):
-        table.add(WORDS[spent.name], spent.messages, spent.operations, money(spent.money),
-                  money(spent.transfer_money))  # fmt: skip
-    table.add("total", found.total.messages, found.total.operations, money(found.total.money),
-              money(found.total.transfer_money))  # fmt: skip
+    order = list(STAGE_NAMES)
+    lines = sorted(found.by_stage, key=lambda line: order.index(line.name))
+    for name, spent in [*((STAGE_NAMES[x.name], x) for x in lines), ("total", found.total)]:
+        money, transfer = format_amount(spent.money), format_amount(spent.transfer_money)
+        table.add(name, spent.messages, spent.operations, money, transfer)
     return table

@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from pairbus.cli.errors import UserError, require
-from pairbus.cli.options import resolve_pair
+from pairbus.cli.options import ledger_argument
 from pairbus.cli.output import emit, is_terminal, json_option
 from pairbus.cli.tables import Column, Table
 
@@ -23,14 +23,8 @@ def group() -> None:
     """
 
 
-def _location(ledger: str | None, pair_name: str | None) -> str:
-    require("pyarrow", "ledger")
-    return ledger or resolve_pair(pair_name).require_ledger()
-
-
 @group.command("compact")
-@click.argument("ledger", required=False)
-@click.option("--pair", "pair_name", metavar="NAME", help="A pair of the configuration file.")
+@ledger_argument
 @click.option(
     "--rows",
     "target",
@@ -40,7 +34,7 @@ def _location(ledger: str | None, pair_name: str | None) -> str:
     help="Rows of a file that is large enough.",
 )
 @json_option
-def compact_(ledger: str | None, pair_name: str | None, target: int) -> None:  # fmt: skip
+def compact_(ledger: str, target: int) -> None:
     """Make few large files of many small ones.
 
     It can run at any time, while clients and syphons write. If it is killed, nothing is lost or
@@ -50,13 +44,13 @@ def compact_(ledger: str | None, pair_name: str | None, target: int) -> None:  #
     Example:
       pairbus ledger compact ./ledger
     """
+    require("pyarrow", "ledger")
     from pairbus.ledger.compact import compact
     from pairbus.ledger.store import LedgerError
 
-    location = _location(ledger, pair_name)
     try:
         with _progress() as told:
-            done = compact(location, target_rows=target, progress=told)
+            done = compact(ledger, target_rows=target, progress=told)
     except LedgerError as exc:
         raise UserError(str(exc)) from exc
     table = Table(
@@ -70,20 +64,20 @@ def compact_(ledger: str | None, pair_name: str | None, target: int) -> None:  #
 
 
 @group.command("show", short_help="Say what a ledger holds, repeats and lacks.")
-@click.argument("ledger", required=False)
-@click.option("--pair", "pair_name", metavar="NAME", help="A pair of the configuration file.")
+@ledger_argument
 @json_option
-def show_(ledger: str | None, pair_name: str | None) -> None:
+def show_(ledger: str) -> None:
     """Say what a ledger holds: files, rows, times, writers, what repeats and what is missing.
 
     \b
     Example:
       pairbus ledger show ./ledger --json
     """
+    require("pyarrow", "ledger")
     from pairbus.ledger import LedgerError, Store
     from pairbus.ledger.plan import plan
 
-    store = Store(_location(ledger, pair_name))
+    store = Store(ledger)
     try:
         store.require_ledger()
     except LedgerError as exc:

@@ -8,7 +8,7 @@ A command asks for what it needs::
         admin = pair.secondary_admin()        # a clear error where the secondary is not configured
         ledger = pair.require_ledger()
 
-`@ledger_option` alone gives `ledger: str` to a command that needs only that.
+`@ledger_argument` and `@ledgers_argument` are for commands that need only ledgers.
 """
 
 import functools
@@ -60,15 +60,31 @@ def pair_options(command: F) -> F:
     return wrapper  # type: ignore[return-value]
 
 
-def ledger_option(command: F) -> F:
-    """Give a command --pair and --ledger; it gets `ledger: str`, or ends with a clear error."""
+def ledger_argument(command: F) -> F:
+    """Give a command [LEDGER], --ledger and --pair; it gets `ledger: str`."""
 
+    @click.argument("given", metavar="[LEDGER]", required=False)
+    @click.option("--ledger", metavar="FOLDER", help="The ledger's folder or URL, as LEDGER.")
     @click.option("--pair", "pair_name", metavar="NAME", help="A pair of the configuration file.")
-    @click.option("--ledger", metavar="FOLDER", help="The ledger's folder.")
     @functools.wraps(command)
-    def wrapper(*args: Any, pair_name: str | None, ledger: str | None, **kwargs: Any) -> Any:
-        if ledger is None:
-            ledger = resolve_pair(pair_name).require_ledger()
-        return command(*args, ledger=ledger, **kwargs)
+    def wrapper(
+        *args: Any, given: str | None, ledger: str | None, pair_name: str | None, **kwargs: Any
+    ) -> Any:
+        chosen = given or ledger or resolve_pair(pair_name).require_ledger()
+        return command(*args, ledger=chosen, **kwargs)
+
+    return wrapper  # type: ignore[return-value]
+
+
+def ledgers_argument(command: F) -> F:
+    """Give a command [LEDGER]... and --ledger; it gets `ledgers: list[str]`, empty if none."""
+
+    @click.argument("given", metavar="[LEDGER]...", nargs=-1)
+    @click.option(
+        "--ledger", "more", multiple=True, metavar="FOLDER", help="As LEDGER; may be repeated."
+    )
+    @functools.wraps(command)
+    def wrapper(*args: Any, given: tuple[str, ...], more: tuple[str, ...], **kwargs: Any) -> Any:
+        return command(*args, ledgers=[*given, *more], **kwargs)
 
     return wrapper  # type: ignore[return-value]

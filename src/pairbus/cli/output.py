@@ -16,7 +16,9 @@ as JSON::
 
 import json
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
@@ -69,15 +71,33 @@ def emit(data: Any, table: Table | str | Iterable[Table | str] = ()) -> None:
     parts = [table] if isinstance(table, Table | str) else list(table)
     for number, part in enumerate(parts):
         if isinstance(part, str):
-            click.echo(mask(part))
+            click.echo(wrap(mask(part)) if is_terminal() else mask(part))
         elif is_terminal() and part.rows:
             from rich.console import Console
 
-            Console().print(part.rich())
+            console = Console(highlight=False)
+            console.print(part.rich(console.width), soft_wrap=True)
+            if number < len(parts) - 1:
+                click.echo()
         else:
             if len(parts) > 1 and part.title:
                 click.echo(("" if number == 0 else "\n") + part.title)
             click.echo(part.plain())
+
+
+def wrap(text: str) -> str:
+    """Return lines wrapped between words to the width of the terminal, indented as they are."""
+    width = shutil.get_terminal_size().columns
+    return "\n".join(
+        textwrap.fill(
+            line,
+            width,
+            subsequent_indent=" " * (len(line) - len(line.lstrip())),
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        for line in text.split("\n")
+    )
 
 
 def say(line: str) -> None:

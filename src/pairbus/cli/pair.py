@@ -8,7 +8,7 @@ from pairbus.cli.output import emit, json_option
 from pairbus.cli.tables import Column, Table, cell
 from pairbus.monitoring import backlog_queues
 from pairbus.monitoring.endpoints import Pair
-from pairbus.monitoring.formatting import duration
+from pairbus.monitoring.formatting import brief, duration
 
 COLOURS = {"failed_over": "bold red", "suspect": "yellow", "healthy": "green"}
 STATES = {
@@ -97,7 +97,7 @@ def status(pair: Pair) -> None:
             e["entity"],
             cell(e["phase"].replace("_", " "), COLOURS.get(e["phase"], "")),
             duration(e["seconds"]),
-            e["last_error"] if e["phase"] != "healthy" else None,
+            brief(e["last_error"]) if e["phase"] != "healthy" else None,
             "-" if waits is None else f"in {duration(waits)}",
             e["counts"].get("sent_primary", 0),
             e["counts"].get("sent_backlog", 0),
@@ -107,26 +107,31 @@ def status(pair: Pair) -> None:
         Column("dead letters", right=True), "rotation", title="Backlog", empty="no backlog queues",
     )  # fmt: skip
     for q in snapshot["backlog"]["queues"]:
-        out = q["in_rotation"] is False
+        rotation = {True: cell("in"), None: cell(None)}.get(
+            q["in_rotation"], cell(f"out: {brief(q['reason'])}", "yellow")
+        )
         backlog.add(
             q["path"],
             cell(q["active"], "yellow" if q["active"] else ""),
             duration(q["oldest_age"]),
             cell(q["dead_letters"], "bold red" if q["dead_letters"] else ""),
-            cell(f"out: {q['reason']}", "yellow") if out else "in" if q["in_rotation"] else "-",
+            rotation,
         )
     syphons = Table(
         "syphon", "state", Column("forwarded", right=True), Column("remaining", right=True),
-        Column("per second", right=True), "done in", title="Syphon", empty="no syphon has reported",
+        Column("per second", right=True), "done in", "why", title="Syphon",
+        empty="no syphon has reported",
     )  # fmt: skip
     for s in snapshot["syphons"]:
+        is_moving = s["state"] == "running"
         syphons.add(
             s["id"],
             cell(s["state"], STATES.get(s["state"], "bold red")),
             s["forwarded"],
             s["remaining"],
-            s["rate"],
-            duration(s["eta"]) if isinstance(s["eta"], int | float) else "-",
+            s["rate"] if is_moving else None,
+            duration(s["eta"]) if is_moving and isinstance(s["eta"], int | float) else "-",
+            s["problem"] if s["state"] == "stalled" else None,
         )
     lines = [snapshot["headline"], *[f"! {problem}" for problem in snapshot["problems"]]]
-    emit(snapshot, ["\n".join(lines), entities, backlog, syphons])
+    emit(snapshot, ["\n".join(lines) + "\n", entities, backlog, syphons])

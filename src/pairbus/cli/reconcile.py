@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pairbus.cli.errors import ExitCode, UserError, doing, fail, require
-from pairbus.cli.options import resolve_pair
+from pairbus.cli.options import ledgers_argument, resolve_pair
 from pairbus.cli.output import emit, json_option
 from pairbus.cli.progress import spark_progress
 from pairbus.cli.tables import Column, Table, cell
@@ -25,7 +25,7 @@ COLUMNS = (
 
 
 @click.command("reconcile")
-@click.argument("ledgers", metavar="[LEDGER]...", nargs=-1)
+@ledgers_argument
 @click.option("--pair", "pair_name", metavar="NAME", help="A pair of the configuration file.")
 @click.option("--primary", metavar="CS|VAR", help="Primary: names the backlog queues.")
 @click.option("--secondary", metavar="CS|VAR", help="Secondary: its backlog queues are peeked.")
@@ -41,7 +41,7 @@ COLUMNS = (
 @click.option("--master", metavar="URL", help="Where Spark runs; local[*] by default.")
 @json_option
 def command(
-    ledgers: tuple[str, ...],
+    ledgers: list[str],
     pair_name: str | None,
     primary: str | None,
     secondary: str | None,
@@ -67,7 +67,7 @@ def command(
     pair = resolve_pair(
         pair_name, primary=primary, secondary=secondary, primary_namespace=primary_namespace
     )
-    locations = list(ledgers) or [pair.require_ledger()]
+    locations = ledgers or [pair.require_ledger()]
     try:
         for location in locations:  # before Spark starts: a wrong folder is said at once
             Store(location).require_ledger()

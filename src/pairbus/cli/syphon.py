@@ -17,7 +17,8 @@ from pairbus.cli.output import emit, json_option, say, wants_json
 from pairbus.cli.syphon_bar import line_of, shown
 from pairbus.cli.tables import Column, Table, cell
 from pairbus.monitoring.endpoints import Pair
-from pairbus.monitoring.formatting import duration, money
+from pairbus.monitoring.formatting import duration
+from pairbus.pricing import format_amount
 
 if TYPE_CHECKING:
     from pairbus.options import SyphonOptions
@@ -231,8 +232,9 @@ def _dry_run(options: "SyphonOptions", settings: dict[str, Any]) -> int:
     )
     cost = result["cost"]
     price = (
-        f"{money(cost['total'])} {cost['currency']}: {money(cost['operations'])} for operations, "
-        f"{money(cost['transfer'])} for transfer between regions "
+        f"{format_amount(cost['total'])} {cost['currency']}: "
+        f"{format_amount(cost['operations'])} for operations, "
+        f"{format_amount(cost['transfer'])} for transfer between regions "
         f"(prices of {cost['prices_of']}, {cost['tier']} tier)"
     )
     emit(result, [table, line, price])

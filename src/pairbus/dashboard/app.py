@@ -25,9 +25,10 @@ from starlette.staticfiles import StaticFiles
 from pairbus import __version__
 from pairbus.dashboard.guard import AccessControl, Guard
 from pairbus.monitoring import metrics
-from pairbus.monitoring.formatting import brief, duration, money, one_line, to_plain
+from pairbus.monitoring.formatting import brief, duration, one_line, to_plain
 from pairbus.monitoring.monitor import PairMonitor
 from pairbus.monitoring.snapshot import age, parse_time
+from pairbus.pricing import format_amount
 
 STATIC = Path(__file__).parent / "static"
 # What is replaced in each page when news come; ids of sections in the templates.
@@ -53,7 +54,7 @@ def create_app(monitor: PairMonitor, guard: Guard) -> Starlette:
         ago=lambda value: duration(age(value, dt.datetime.now(dt.UTC))),
         clock=clock,
         duration=duration,
-        money=money,
+        money=format_amount,
         number=lambda value: "–" if value is None else f"{value:,.0f}",
         rate=lambda value: "–" if value is None else f"{value:,.1f}",
         short=lambda path: str(path).rsplit("/", 1)[-1],

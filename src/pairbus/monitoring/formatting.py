@@ -50,17 +50,6 @@ def duration(seconds: float | None) -> str:
     return f"{total // 86400}d {total % 86400 // 3600}h"
 
 
-def money(amount: decimal.Decimal) -> str:
-    """Round an amount for people: two digits, or as many as show something of a small amount."""
-    if amount == 0:
-        return "0.00"
-    if amount >= decimal.Decimal("0.1"):
-        return f"{amount:,.2f}"
-    if amount < decimal.Decimal("0.000001"):
-        return "<0.000001"
-    return f"{amount:.6f}".rstrip("0")
-
-
 def to_plain(value: Any) -> Any:
     """Return the value as types that JSON knows.
 

@@ -115,7 +115,9 @@ def read_syphon(status: Mapping[str, Any], now: dt.datetime) -> Row:
         **row,
         "state": "silent" if is_stale else state,
         "is_stale": is_stale,
-        "waits_for_primary": state == "stalled" and waits_for_primary(row["stalled"]),
+        "waits_for_primary": (
+            state == "stalled" and not is_stale and waits_for_primary(row["stalled"])
+        ),
         "next_attempt_in": next_attempt_in,
         "problem": explain_stall(row["stalled"], next_attempt_in),
         "waits": [explain_wait(d, str(c)) for d, c in (status.get("waiting_for") or {}).items()],

@@ -235,7 +235,9 @@ def _timeline(lines: list[Line]) -> tuple[tuple[dt.datetime, int, int, int, int]
     for line in lines:
         time, stage, derived = line.name
         if stage in TIMELINE and not derived:
-            points.setdefault(time, [0, 0, 0, 0])[TIMELINE.index(stage)] += line.messages
+            # A ping that the primary did not take is a call without a message.
+            number = line.calls if stage == "ping" else line.messages
+            points.setdefault(time, [0, 0, 0, 0])[TIMELINE.index(stage)] += number
     return tuple(
         (dt.datetime.fromisoformat(time), p[0], p[1], p[2], p[3])
         for time, p in sorted(points.items())

@@ -10,27 +10,26 @@ from importlib import resources
 from typing import TYPE_CHECKING
 
 from pairbus.names import parse_backlog_path
+from pairbus.pricing import STAGE_NAMES, format_amount
 from pairbus.reports import charts
 
 if TYPE_CHECKING:
     from pairbus.reports.cost_report import CostReport, Line
 
-WORDS = {
-    "send_primary": "Send to primary",
-    "send_backlog": "Send to backlog",
-    "receive_backlog": "Receive from backlog",
-    "receive_primary": "Receive from primary",
-    "settle": "Settle",
-    "ping": "Ping",
-    "idle_poll": "Idle poll",
-    "management": "Management",
-}
 SERIES = (
     ("Sent to primary, drained ones too", "primary"),
     ("Sent to backlog", "backlog"),
     ("Drained", "drained"),
 )
 MAX_POINTS = 3000
+MOST_ENTITIES = 15
+SMALLEST_SHARE = Decimal("0.01")
+"""Entities below this share of the total are folded into one bar."""
+
+RECEIVES = (
+    "Receives can exceed messages: a message over 64 KB is several operations, and one whose lock "
+    "was lost is received again."
+)
 DERIVED = (
     "Derived: what the application receives and settles on the primary itself, one of each for "
     "every forwarded message and subscription. Everything else was recorded."
@@ -142,10 +141,16 @@ def _stages(report: CostReport) -> str:
 
 
 def _entities(report: CostReport) -> str:
+    least = report.total.spent * SMALLEST_SHARE
+    large = [line for line in report.by_entity[:MOST_ENTITIES] if line.spent >= least]
     rows = [
         (_short(line), float(line.spent), money(line.spent, report.currency), "spent")
-        for line in report.by_entity[:15]
+        for line in large
     ]
+    if rest := report.by_entity[len(large) :]:
+        spent = sum((line.spent for line in rest), Decimal(0))
+        name = f"other ({len(rest):,})"
+        rows.append((name, float(spent), money(spent, report.currency), "spent"))
     return f"<section><h2>Money by entity</h2>{charts.bars(rows, 'Money by entity')}</section>"
 
 
@@ -154,8 +159,8 @@ def _table(title: str, head: str, rows: list[tuple[str, Line]], report: CostRepo
     heads = "".join(f"<th>{escape(c)}</th>" for c in columns)
     lines = [
         f"<tr><td>{escape(name)}</td><td>{x.messages:,}</td><td>{x.calls:,}</td>"
-        f"<td>{x.operations:,}</td><td>{x.operations_low:,}</td><td>{plain(x.money)}</td>"
-        f"<td>{plain(x.money_low)}</td><td>{plain(x.transfer_money)}</td></tr>"
+        f"<td>{x.operations:,}</td><td>{x.operations_low:,}</td><td>{format_amount(x.money)}</td>"
+        f"<td>{format_amount(x.money_low)}</td><td>{format_amount(x.transfer_money)}</td></tr>"
         for name, x in [*rows, ("in all", report.total)]
     ]
     return (
@@ -173,6 +178,7 @@ def _footer(report: CostReport) -> str:
         f"Prices of {report.prices_of} ({report.prices_file}), {rules.tier} tier, {region}.",
         f"The prices are those {month}.",
         DERIVED,
+        RECEIVES,
         LOW,
         *report.notes,
     ]
@@ -180,7 +186,7 @@ def _footer(report: CostReport) -> str:
 
 
 def _stage_name(line: Line) -> str:
-    return WORDS[line.name[0]] + (" (derived)" if line.name[1] else "")
+    return STAGE_NAMES[line.name[0]].capitalize() + (" (derived)" if line.name[1] else "")
 
 
 def _stage_colour(line: Line) -> str:
@@ -208,14 +214,7 @@ def _when(moment: dt.datetime | None) -> str:
 
 def money(amount: Decimal, currency: str) -> str:
     """Return money as a person reads it."""
-    return f"{plain(amount)} {currency}"
-
-
-def plain(amount: Decimal) -> str:
-    """Round money: two digits, more where it is small."""
-    if amount == 0 or amount >= 1:
-        return f"{amount:,.2f}"
-    return f"{amount:.4f}" if amount >= Decimal("0.001") else f"{amount:.6f}"
+    return f"{format_amount(amount)} {currency}"
 
 
 def size(count: int) -> str:
