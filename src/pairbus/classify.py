@@ -6,10 +6,10 @@ backlog queue would only hide it. The rows are tried from the top; the first tha
 application can put its own rule in front of the table with the option `classify`.
 
 The SDK's class alone does not say enough. A bare `ServiceBusError` is told apart by its AMQP
-condition, which the SDK keeps on the exception; an authentication failure by the status code of
-the token service; and whatever the SDK wrapped ("Handler failed: ...") by what is inside. The real
-condition of a link that was detached during a send is lost in the SDK (it says `unknown-error`):
-one reopen within the deadline asks the service again.
+condition, which is in its text; an authentication failure by the status code of the token service;
+and whatever the SDK wrapped ("Handler failed: ...") by what is inside. The SDK reports a link that
+was detached during a send as `unknown-error`; pairbus asks the link for the condition, and if it
+has none, one reopen within the deadline decides.
 """
 
 from __future__ import annotations
@@ -144,6 +144,10 @@ def _unanswered(error: BaseException) -> bool:
     return _token_status(error) is not None
 
 
+def _expired(error: BaseException) -> bool:
+    return "CBS Authentication Expired" in str(error)
+
+
 def _detached(error: BaseException) -> bool:
     return isinstance(error, ServiceBusConnectionError) and condition_of(error) in DETACHED
 
@@ -183,6 +187,12 @@ TABLE: tuple[Row, ...] = (
         Verdict.REFUSED,
         "says nothing about the namespace",
         _is(PairingError),
+    ),
+    Row(
+        "an expired token",
+        Verdict.REOPEN,
+        "the link was idle while its token expired; a new link gets a new token",
+        _expired,
     ),
     Row(
         "MessageSizeExceededError",
@@ -241,7 +251,7 @@ TABLE: tuple[Row, ...] = (
     Row(
         "ServiceBusConnectionError with unknown-error or detach-forced",
         Verdict.REOPEN,
-        "a detached link: its real condition is lost in the SDK, so ask once more",
+        "a detached link without a condition: open it once more, then decide",
         _detached,
     ),
     Row(

@@ -194,6 +194,14 @@ def bare(error: ErrorT) -> ErrorT:
     return made
 
 
+def add_text(error: Exception, text: str) -> None:
+    """Append `text` to what `error` says."""
+    said = str(error)
+    error.args = (said.removesuffix(".") + text, *error.args[1:])
+    if isinstance(error, ServiceBusError):
+        error.message = error.args[0]
+
+
 def describe(error: BaseException | None, otherwise: str) -> str:
     """One line that says what `error` is; `otherwise` if there is none."""
     if error is None:

@@ -160,7 +160,11 @@ class SendAvailabilityPairedNamespaceOptions:
         enable_syphon: Run the syphon in this process; needs `syphon`.
         primary_namespace: The primary's name in backlog paths. Needed only where its host is an
             address; otherwise it is the first label of the host name.
-        send_timeout: Deadline on every attempt to send, to either namespace, in seconds.
+        send_timeout: Deadline of a send to either namespace, retries included, in seconds.
+        open_timeout: How long opening a link may take, within `send_timeout`, in seconds.
+        reopen: Whether a send that fails because a link that was open broke is repeated once over a
+            new link, under the same message id, before the failure counts. With False the failure
+            counts, as in the SDK with `retry_total=0`.
         classify: A rule of the application's own: gets the exception, and returns a
             `pairbus.classify.Verdict`, or None to leave it to pairbus. One that raises is logged,
             and leaves it to pairbus too.
@@ -183,6 +187,8 @@ class SendAvailabilityPairedNamespaceOptions:
     enable_syphon: bool = False
     primary_namespace: str | None = None
     send_timeout: Seconds = 30.0
+    open_timeout: Seconds = 5.0
+    reopen: bool = True
     classify: Classify | None = None
     oversize: Oversize = "warn"
     ttl_policy: TtlPolicy = "full"
@@ -196,6 +202,7 @@ class SendAvailabilityPairedNamespaceOptions:
         _seconds(self, "failover_interval", 0, 3600)
         _seconds(self, "ping_primary_interval", 1, 1800)
         _seconds(self, "send_timeout", 0.05, 3600)
+        _seconds(self, "open_timeout", 0.05, 3600)
         _seconds(self, "backlog_cooldown", 0, 86400)
         _choice(self, "oversize", ("warn", "refuse", "ignore"))
         _choice(self, "ttl_policy", ("full", "deduct"))

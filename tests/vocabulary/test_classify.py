@@ -21,6 +21,10 @@ def auth(status):
 
 
 CASES = [
+    (
+        sdk.ServiceBusError("CBS Authentication Expired.", condition=b"amqp:internal-error"),
+        Verdict.REOPEN,
+    ),
     (sdk.OperationTimeoutError(), Verdict.OUTAGE),
     (TimeoutError(), Verdict.OUTAGE),
     (sdk.ServiceBusConnectionError(condition=b"amqp:socket-error"), Verdict.OUTAGE),

@@ -6,6 +6,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from time import monotonic
 from typing import Any
 
 from pairbus import events
@@ -30,6 +31,11 @@ _LEVELS: dict[type[Event], int] = {
 }
 
 
+# Events that every failing send makes: one line, then one a minute with a count.
+_THROTTLED = frozenset({events.PairUnavailable, events.OversizeMessage})
+LOG_INTERVAL = 60.0
+
+
 class EventBus:
     """The events of one pair."""
 
@@ -40,6 +46,7 @@ class EventBus:
         self.observers = tuple(observers)
         self.recent: deque[Event] = deque(maxlen=keep)
         self.on_transition: Callable[[], None] | None = None
+        self._logged: dict[tuple[type[Event], str], tuple[float, int]] = {}
 
     def wants(self, kind: type[Event]) -> bool:
         """Whether anybody would see an event of this kind; if not, it need not be made."""
@@ -48,10 +55,7 @@ class EventBus:
     def emit(self, kind: type[Event], entity: str = "", **data: Any) -> None:
         """Make an event and deliver it. An observer that raises does not affect the caller."""
         event = kind(at=datetime.now(UTC), pair=self.pair, entity=entity, **data)
-        level = _LEVELS.get(kind, logging.DEBUG)
-        if logger.isEnabledFor(level):
-            shown = ", ".join(f"{k}={v}" for k, v in data.items() if k != "message_ids")
-            logger.log(level, "%s %s %s", event.name, entity or self.pair, shown)
+        self._log(event, data)
         if kind is not events.MessageBacklogged:  # one per message would push the others out
             self.recent.append(event)
         for observer in self.observers:
@@ -63,3 +67,21 @@ class EventBus:
                 logger.exception("observer %r failed; the message is not affected", observer)
         if kind in _LEVELS and self.on_transition is not None:
             self.on_transition()
+
+    def _log(self, event: Event, data: dict[str, Any]) -> None:
+        kind = type(event)
+        level = _LEVELS.get(kind, logging.DEBUG)
+        if not logger.isEnabledFor(level):
+            return
+        more = ""
+        if kind in _THROTTLED:
+            key, now = (kind, event.entity), monotonic()
+            last, count = self._logged.get(key, (-LOG_INTERVAL, 0))
+            if now - last < LOG_INTERVAL:
+                self._logged[key] = (last, count + 1)
+                return
+            self._logged[key] = (now, 0)
+            if count:
+                more = f" ({count} more since the last line)"
+        shown = ", ".join(f"{k}={v}" for k, v in data.items() if k != "message_ids")
+        logger.log(level, "%s %s %s%s", event.name, event.entity or self.pair, shown, more)

@@ -209,6 +209,7 @@ class PairedMessageBatch(ServiceBusMessageBatch):
         max_size_in_bytes: As for the SDK's batch.
         limit: The size of the largest message that every backlog queue takes.
         oversized: Called with each message that may be too large for a backlog queue.
+        refuses: Whether `oversized` may raise, and so must be called before a message is added.
         arguments: More arguments for the SDK's batch.
     """
 
@@ -218,6 +219,7 @@ class PairedMessageBatch(ServiceBusMessageBatch):
         *,
         limit: int = BACKLOG_LIMIT,
         oversized: Oversized | None = None,
+        refuses: bool = False,
         arguments: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(max_size_in_bytes, **(arguments or {}))
@@ -226,6 +228,7 @@ class PairedMessageBatch(ServiceBusMessageBatch):
         self.notes: list[tuple[Any, bool]] = []
         self._suspicious = limit - _HEADERS
         self._oversized = oversized
+        self._refuses = refuses
         # Redirected by its encoded messages; if the SDK does not show them, by copies.
         self._must_copy = not is_readable(self, arguments or {})
 
@@ -235,9 +238,12 @@ class PairedMessageBatch(ServiceBusMessageBatch):
         """Add a message; raises `MessageSizeExceededError` when the batch is full."""
         original = as_message(message)
         item = with_id(copy.deepcopy(original) if self._must_copy else original)
-        if self._oversized is not None and rough_size(item) > self._suspicious:
+        if self._refuses and self._oversized is not None and rough_size(item) > self._suspicious:
             self._oversized(item)
+        before = self.size_in_bytes
         super().add_message(item)
+        if self.size_in_bytes - before > self._suspicious and self._oversized is not None:
+            self._oversized(item)
         self.originals.append(original)
         self.items.append(item)
         properties = annotated(item).properties

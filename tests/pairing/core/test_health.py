@@ -78,7 +78,7 @@ def test_with_an_interval_of_zero_the_first_outage_fails_over():
     health, commands = step(Health(), SendFailed("refused"), now=10.0, options=AT_ONCE)
 
     assert health.is_failed_over
-    assert StartPings(40.0) in commands
+    assert StartPings(11.0) in commands
 
 
 def test_timer_fails_over_by_itself_after_one_failure_and_silence():

@@ -1,9 +1,10 @@
 """Backlog queues: random and sticky, out for all when one fails, back after a probe."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairbus.pairing.core.ping import PingSchedule
+from pairbus.pairing.core.ping import PingSchedule, first_gap
 from pairbus.pairing.core.rotation import Rotation
 
 THREE = Rotation(("q/0", "q/1", "q/2"))
@@ -113,8 +114,30 @@ def test_a_pick_is_always_a_queue_in_rotation(count, history):
             assert current == before
 
 
-def test_pings_are_an_interval_apart_and_never_overlap():
-    schedule = PingSchedule(100.0, 30.0)
+@pytest.mark.parametrize(
+    ("failover_interval", "ping_interval", "expected"),
+    [
+        (60, 60, [60, 120, 180]),  # the defaults: one interval apart
+        (0, 60, [1, 3, 7, 15, 31, 63, 123, 183]),
+        (5, 60, [5, 15, 35, 75, 135]),
+        (300, 60, [60, 120]),
+    ],
+)
+def test_pings_begin_early_and_double_up_to_the_interval(
+    failover_interval, ping_interval, expected
+):
+    gap = first_gap(failover_interval=failover_interval, ping_primary_interval=ping_interval)
+    schedule = PingSchedule(gap, gap, ping_interval)
+    sent = []
+    for _ in expected:
+        sent.append(schedule.due)
+        schedule = schedule.after(schedule.due)
+
+    assert sent == expected
+
+
+def test_pings_never_overlap():
+    schedule = PingSchedule(100.0, 30.0, 30.0)
     assert schedule.wait(70.0) == 30.0
     assert schedule.wait(101.0) == 0.0
 

@@ -120,7 +120,9 @@ class World:
                 sender.timer += 1
             elif kind is StartPings:
                 sender.pings += 1
-                sender.schedule = PingSchedule(command.at, TIMES.ping_primary_interval)
+                sender.schedule = PingSchedule(
+                    command.at, TIMES.failover_interval, TIMES.ping_primary_interval
+                )
                 self.at(command.at, self.ping, sender, client, entity, sender.pings)
             elif kind is StopPings:
                 sender.pings += 1

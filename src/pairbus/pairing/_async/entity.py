@@ -20,7 +20,7 @@ from pairbus.names import PING_CONTENT_TYPE
 from pairbus.pairing._async.link import Link
 from pairbus.pairing.core import health as core
 from pairbus.pairing.core.health import Command, Fact, Health, Phase, step
-from pairbus.pairing.core.ping import PING_TIME_TO_LIVE, PingSchedule
+from pairbus.pairing.core.ping import PING_TIME_TO_LIVE, PingSchedule, first_gap
 from pairbus.pairing.runtime import AEvent, AGuard, aspawn
 from pairbus.status import Counts
 
@@ -187,7 +187,12 @@ class Entity:
             await self.observe(core.TimerFired())
 
     async def _run_pings(self, at: float, stopped: AEvent) -> None:
-        schedule = PingSchedule(at, self.pair.timing.ping_primary_interval)
+        timing = self.pair.timing
+        gap = first_gap(
+            failover_interval=timing.failover_interval,
+            ping_primary_interval=timing.ping_primary_interval,
+        )
+        schedule = PingSchedule(at, gap, timing.ping_primary_interval)
         while not await stopped.wait(schedule.wait(monotonic())):
             await self._ping(stopped)
             schedule = schedule.after(monotonic())
@@ -198,7 +203,11 @@ class Entity:
         pair = self.pair
         started = monotonic()
         # A sender of its own each time: the last one failed, or was never opened.
-        link = Link(lambda: pair.primary.get_queue_sender(self.name), f"ping of {self.name}")
+        link = Link(
+            lambda: pair.primary.get_queue_sender(self.name),
+            f"ping of {self.name!r} of the primary {pair.primary_host}",
+            open_timeout=pair.timing.open_timeout,
+        )
         fact: Fact
         error: Exception | None = None
         try:

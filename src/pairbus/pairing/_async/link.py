@@ -28,7 +28,19 @@ logger = logging.getLogger("pairbus.link")
 
 
 class TurnTimeoutError(OperationTimeoutError):
-    """Other sends on the same link took until this one's deadline; nothing was sent."""
+    """Other sends on the same link took most of the time until this one's deadline."""
+
+
+class OpenTimeoutError(OperationTimeoutError):
+    """The host did not answer while a link was being opened."""
+
+
+_OPENING = "while the link was being opened"
+
+
+def is_opening_failure(error: BaseException) -> bool:
+    """Whether the link could not be opened, so that nothing was sent."""
+    return _OPENING in getattr(error, "__notes__", ())
 
 
 class Link:
@@ -38,11 +50,21 @@ class Link:
         make: Returns a new SDK sender.
         name: Its name in errors.
         path: The queue, for a link to a backlog queue.
+        open_timeout: How long opening may take, in seconds.
     """
 
-    def __init__(self, make: Callable[[], ServiceBusSender], name: str, path: str = "") -> None:
+    def __init__(
+        self,
+        make: Callable[[], ServiceBusSender],
+        name: str,
+        path: str = "",
+        *,
+        open_timeout: float = 5.0,
+    ) -> None:
         self.name = name
         self.path = path
+        self.busy_since = 0.0  # when the send began that has the turn; 0 if none has
+        self._open_timeout = open_timeout
         self.batch_limit = 0  # bytes that the service takes in one send; 0 until it was open once
         self._make = make
         self._lock = ALock()
@@ -76,6 +98,7 @@ class Link:
         try:
             if must_wait and wanted is not None and not wanted():
                 raise UnwantedError
+            self.busy_since = monotonic()
             ready = self._ready
             if ready is None or not ready.holds() or self._end is not None:
                 ready = await self._prepared(what, deadline)
@@ -88,8 +111,17 @@ class Link:
                 await self._watch.send(ready.sender, what, deadline, left)
             except BaseException as error:
                 self._failed(ready.sender, error, deadline)
+                detached = senders.detach_error(ready, error)
+                if detached is not None:
+                    raise detached from error
                 raise
+        except OperationTimeoutError as error:
+            if must_wait and monotonic() - self.busy_since < self._open_timeout:
+                # It waited for its turn for so long that it was hardly on the wire.
+                raise self._no_turn() from error
+            raise
         finally:
+            self.busy_since = 0.0
             self._lock.release()
 
     async def _prepared(self, what: Any, deadline: float) -> Readiness | None:
@@ -181,15 +213,26 @@ class Link:
         sender = self._sender
         if sender is not None:
             return sender
-        left = deadline - monotonic()
-        if left <= 0:
+        now = monotonic()
+        if now >= deadline:
             raise self._late()
+        opened_by = min(deadline, now + self._open_timeout)
         sender = self._make()
         senders.disable_retries(sender)
         opening = Opening(sender)
         self._sender, self._wire = sender, None
         try:
-            await self._bounded(sender, deadline, sender.__aenter__, opening)
+            await self._bounded(sender, opened_by, sender.__aenter__, opening)
+        except OperationTimeoutError as error:
+            silent = OpenTimeoutError(
+                message=f"{self.name} did not answer for {opened_by - now:.1f} s while the link "
+                "was being opened."
+            )
+            silent.add_note(_OPENING)
+            raise silent from error
+        except Exception as error:
+            error.add_note(_OPENING)
+            raise
         finally:
             opening.end()
         self._wire = senders.wire_of(sender)
@@ -234,6 +277,8 @@ class Link:
     ) -> None:
         """Drop the sender, unless the SDK refused an argument; report timeouts as one error."""
         if self._end is not None and isinstance(error, Exception):
+            if opening is not None:
+                opening.cut()  # closing a sender that is being opened leaves its connection
             raise self._end from error  # closed by ourselves while this was under way
         if isinstance(error, ValueError | TypeError):
             if not senders.is_shut_down(error):

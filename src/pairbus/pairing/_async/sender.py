@@ -14,10 +14,10 @@ from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.aio import ServiceBusSender
 from azure.servicebus.exceptions import OperationTimeoutError
 
-from pairbus.classify import Verdict
-from pairbus.exceptions import NotCancellableError
+from pairbus.classify import Verdict, is_connection_failure
+from pairbus.exceptions import NotCancellableError, add_text
 from pairbus.pairing._async.backlog_route import BacklogRoute
-from pairbus.pairing._async.link import Link
+from pairbus.pairing._async.link import Link, OpenTimeoutError, TurnTimeoutError
 from pairbus.pairing._async.pair import Pair
 from pairbus.pairing.core.health import Phase
 from pairbus.pairing.outgoing import (
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 # How long to wait before each retry of a failed attempt on the primary, at most. The SDK's own
 # waits (1.6, 3.2, 6.4 s at its defaults) are for a caller who has nowhere else to go.
 QUICK_BACKOFF = 0.4
+# How long a send that got no turn waits for the verdict of the send that had it, in seconds.
+TURN_GRACE = 1.0
 
 
 @covers(ServiceBusSender)
@@ -71,7 +73,11 @@ class PairedSender(ServiceBusSender):
         """Start with new links: also in a forked process, whose parent goes on with the old."""
         self._pair = pair
         self._entity = pair.entity(self.entity_name)
-        self._primary = Link(self._make, f"primary {self.entity_name}")
+        self._primary = Link(
+            self._make,
+            f"{self.entity_name!r} of the primary {pair.primary_host}",
+            open_timeout=pair.timing.open_timeout,
+        )
         self._backlog = BacklogRoute(self._lifecycle, pair, self._entity, self.entity_name)
         self._guard = AGuard()
 
@@ -179,12 +185,14 @@ class PairedSender(ServiceBusSender):
             if outgoing.size > pair.suspicious_size:
                 self._check_sizes(outgoing)
         what = message if outgoing is None else outgoing.what
-        deadline = monotonic() + budget
+        started = monotonic()
+        deadline = started + budget
+        was_open = self._primary.is_open
         try:
             await self._primary.send(what, deadline=deadline, wanted=self._is_primary)
         except Exception as error:  # noqa: BLE001  # decided by the table
             send = partial(self._primary.send, what, deadline=deadline, wanted=self._is_primary)
-            redirect = await self._after_failure(error, send, deadline)
+            redirect = await self._after_failure(error, send, started, deadline, was_open)
             if redirect is not None:
                 outgoing = outgoing or as_outgoing(message)
                 await self._backlog.take(outgoing, budget, redirect.cause)
@@ -297,6 +305,7 @@ class PairedSender(ServiceBusSender):
         return PairedMessageBatch(
             max_size_in_bytes or limit,
             limit=pair.message_limit,
+            refuses=pair.oversize == "refuse",
             arguments=pair.primary_batches,
             oversized=(
                 None
@@ -329,63 +338,106 @@ class PairedSender(ServiceBusSender):
         self, attempt: Callable[[], Awaitable[None]], deadline: float
     ) -> Redirect | None:
         """Make an attempt on the primary; None if it succeeded, else redirect the call."""
+        started, was_open = monotonic(), self._primary.is_open
         try:
             await attempt()
         except Exception as error:  # noqa: BLE001  # decided by the table
-            return await self._after_failure(error, attempt, deadline)
+            return await self._after_failure(error, attempt, started, deadline, was_open)
         return None
 
     async def _after_failure(
-        self, error: Exception, attempt: Callable[[], Awaitable[None]], deadline: float
+        self,
+        error: Exception,
+        attempt: Callable[[], Awaitable[None]],
+        started: float,
+        deadline: float,
+        was_open: bool,
     ) -> Redirect | None:
         """Retry a failed attempt as the application wants it, then decide.
 
-        Returns None if a retry succeeded, a `Redirect` if failover is (or gets) engaged; raises
-        what the caller must see otherwise.
+        Returns None if a retry succeeded, a `Redirect` if failover is (or gets) engaged; otherwise
+        raises the error that the caller must see.
         """
         pair, entity = self._pair, self._entity
         total, factor, maximum, is_fixed = pair.retries
         retried = 0
+        reopened = False
         while True:
             if isinstance(error, UnwantedError):
                 return Redirect(entity.last_error)
             if isinstance(error, ShutDownError):
                 self._lifecycle.closed_without_us(primary=True)
+            if isinstance(error, TurnTimeoutError):
+                return await self._after_turn_timeout(error, started)
             verdict = pair.verdict(error)
             if verdict in (Verdict.REFUSED, Verdict.FULL, Verdict.MISSING):
                 raise error
-            if verdict is Verdict.REOPEN and retried > 0:
-                verdict = Verdict.OUTAGE
             if entity.health.is_failed_over:
                 # Engaged while this send was under way: it is redirected, not failed.
                 return Redirect(error)
-            # A detached link is decided by one reopen, even where no retries are wanted.
-            allowed = max(1, total) if verdict is Verdict.REOPEN else total
-            wait = factor if is_fixed else factor * 2 ** (retried + 1)
-            if verdict is Verdict.REOPEN:
-                wait = 0.0
+            is_broken = verdict is Verdict.OUTAGE and is_connection_failure(error)
+            if verdict is Verdict.REOPEN or (is_broken and was_open and pair.reopen):
+                # A detached or expired link, or one that was open and broke: decided by one reopen,
+                # even where no retries are wanted.
+                if not reopened and monotonic() < deadline:
+                    reopened = True
+                    error_again = await self._again(attempt)
+                    if error_again is None:
+                        return None
+                    error = error_again
+                    continue
+                verdict = Verdict.OUTAGE
+            allowed = total
+            wait = min(factor if is_fixed else factor * 2 ** (retried + 1), maximum)
+            if isinstance(error, OpenTimeoutError):
+                allowed = 0  # a host that is silent while a link opens is not asked again
+            elif verdict is Verdict.OUTAGE and pair.timing.failover_interval == 0 and is_broken:
+                allowed, wait = min(total, 1), 0.0  # there is somewhere else to go
             elif verdict is Verdict.OUTAGE:
-                wait = min(wait, maximum, QUICK_BACKOFF)
-            else:
-                wait = min(wait, maximum)
+                wait = min(wait, QUICK_BACKOFF)
             if retried >= allowed or monotonic() + wait >= deadline:
                 break
             retried += 1
             if wait > 0 and await entity.engaged.wait(wait):
                 return Redirect(error)
-            self._lifecycle.check()
-            try:
-                await attempt()
-            except Exception as again:  # noqa: BLE001  # decided by the table
-                error = again
-            else:
+            error_again = await self._again(attempt)
+            if error_again is None:
                 return None
+            error = error_again
         if verdict is Verdict.BUSY:
             raise error
         health = await entity.failed(error)
         if health.is_failed_over:
             return Redirect(error)
         self._backlog.warm_up()
+        left = health.failing_since + pair.timing.failover_interval - monotonic()
+        if health.phase is Phase.SUSPECT:
+            add_text(
+                error,
+                f"; sends to {self.entity_name!r} will go to the backlog in {max(0.0, left):.0f} s "
+                "(failover_interval)",
+            )
+        raise error
+
+    async def _again(self, attempt: Callable[[], Awaitable[None]]) -> Exception | None:
+        """Make one more attempt; returns the error if it failed."""
+        self._lifecycle.check()
+        try:
+            await attempt()
+        except Exception as error:  # noqa: BLE001  # decided by the table
+            return error
+        return None
+
+    async def _after_turn_timeout(self, error: TurnTimeoutError, started: float) -> Redirect:
+        """Other sends took until the deadline: that is no evidence; only the wire gives evidence.
+
+        If the send that has the turn began before this one, the wire was silent all the time, and
+        that send is about to fail: its verdict counts for this one too.
+        """
+        entity = self._entity
+        is_silent = 0.0 < self._primary.busy_since <= started
+        if entity.health.is_failed_over or (is_silent and await entity.engaged.wait(TURN_GRACE)):
+            return Redirect(entity.last_error)
         raise error
 
 

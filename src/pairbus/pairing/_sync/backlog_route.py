@@ -99,7 +99,8 @@ class BacklogRoute:
                 if link is not None:
                     link.discard()
                 make = partial(self._pair.secondary.get_queue_sender, path)
-                link = self.current = Link(make, f"backlog queue {path}", path)
+                name, timeout = self._pair.backlog_name(path), self._pair.timing.open_timeout
+                link = self.current = Link(make, name, path, open_timeout=timeout)
             return link
 
     def take(self, outgoing: Outgoing, budget: float, cause: BaseException | None) -> None:

@@ -21,7 +21,7 @@ from pairbus.names import PING_CONTENT_TYPE
 from pairbus.pairing._sync.link import Link
 from pairbus.pairing.core import health as core
 from pairbus.pairing.core.health import Command, Fact, Health, Phase, step
-from pairbus.pairing.core.ping import PING_TIME_TO_LIVE, PingSchedule
+from pairbus.pairing.core.ping import PING_TIME_TO_LIVE, PingSchedule, first_gap
 from pairbus.pairing.runtime import Event, Guard, spawn
 from pairbus.status import Counts
 
@@ -188,7 +188,12 @@ class Entity:
             self.observe(core.TimerFired())
 
     def _run_pings(self, at: float, stopped: Event) -> None:
-        schedule = PingSchedule(at, self.pair.timing.ping_primary_interval)
+        timing = self.pair.timing
+        gap = first_gap(
+            failover_interval=timing.failover_interval,
+            ping_primary_interval=timing.ping_primary_interval,
+        )
+        schedule = PingSchedule(at, gap, timing.ping_primary_interval)
         while not stopped.wait(schedule.wait(monotonic())):
             self._ping(stopped)
             schedule = schedule.after(monotonic())
@@ -199,7 +204,11 @@ class Entity:
         pair = self.pair
         started = monotonic()
         # A sender of its own each time: the last one failed, or was never opened.
-        link = Link(lambda: pair.primary.get_queue_sender(self.name), f"ping of {self.name}")
+        link = Link(
+            lambda: pair.primary.get_queue_sender(self.name),
+            f"ping of {self.name!r} of the primary {pair.primary_host}",
+            open_timeout=pair.timing.open_timeout,
+        )
         fact: Fact
         error: Exception | None = None
         try:

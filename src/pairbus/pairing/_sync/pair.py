@@ -37,6 +37,7 @@ class Timing:
     ping_primary_interval: float
     send_timeout: float
     backlog_cooldown: float
+    open_timeout: float = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +53,7 @@ class PairSettings:
     rule: Callable[[BaseException], Any] | None = None
     oversize: Oversize = "warn"
     message_limit: int = BACKLOG_LIMIT
+    reopen: bool = True
 
 
 class Pair:
@@ -73,6 +75,7 @@ class Pair:
         self.timing = settings.timing
         self.classify = settings.rule
         self.oversize = settings.oversize
+        self.reopen = settings.reopen
         self.limit_messages(settings.message_limit)
         self.batch_limit = BACKLOG_LIMIT  # bytes that a backlog queue takes in one send, once known
         self.ledger = ledger
@@ -120,6 +123,10 @@ class Pair:
             first = self._scheduled + 1
             self._scheduled += count
         return [-number for number in range(first, first + count)]
+
+    def backlog_name(self, path: str) -> str:
+        """The name of a backlog queue in errors: `backlog queue 3 of contoso-dr.example`."""
+        return f"backlog queue {path.rsplit('/', 1)[-1]} of {self.secondary_host}"
 
     # -- rotation
 
@@ -170,7 +177,11 @@ class Pair:
 
     def _probe(self, path: str, stopped: Event) -> None:
         """Ping the queue. A link alone opens to a full queue too, and the next send would fail."""
-        link = Link(lambda: self.secondary.get_queue_sender(path), f"probe of {path}")
+        link = Link(
+            lambda: self.secondary.get_queue_sender(path),
+            f"probe of {self.backlog_name(path)}",
+            open_timeout=self.timing.open_timeout,
+        )
         error: Exception | None = None
         try:
             link.send(ping_message(), deadline=monotonic() + self.timing.send_timeout)

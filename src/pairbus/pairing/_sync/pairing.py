@@ -85,6 +85,7 @@ def _pair(
         ping_primary_interval=float(options.ping_primary_interval),  # type: ignore[arg-type]
         send_timeout=float(options.send_timeout),  # type: ignore[arg-type]
         backlog_cooldown=float(options.backlog_cooldown),  # type: ignore[arg-type]
+        open_timeout=float(options.open_timeout),  # type: ignore[arg-type]
     )
     paths = backlog_paths(namespace, options.backlog_queue_count)
     queues, limit, calls = provide_queues(admin, paths, timeout=timing.send_timeout)
@@ -101,6 +102,7 @@ def _pair(
         rule=options.classify,
         oversize=options.oversize,
         message_limit=limit,
+        reopen=options.reopen,
     )
     pair = Pair(settings, ledger.client_id if ledger is not None else new_client_id(), ledger)
     directory = None if options.ledger is None else str(options.ledger)

@@ -17,6 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeAlias
 
+from pairbus.pairing.core.ping import first_gap
+
 __all__ = [
     "ArmTimer",
     "BacklogForced",
@@ -170,7 +172,7 @@ class CancelTimer:
 
 @dataclass(frozen=True, slots=True)
 class StartPings:
-    """Ping the primary, the first time at `at`, then every `ping_primary_interval`."""
+    """Ping the primary, the first time at `at`, then as `PingSchedule` says."""
 
     at: float
 
@@ -236,7 +238,7 @@ def resume(h: Health, *, now: float, options: Timing) -> Sequence[Command]:
     if h.phase is Phase.SUSPECT:
         return [ArmTimer(h.failing_since + options.failover_interval)]
     if h.is_pinged:
-        return [StartPings(now + options.ping_primary_interval)]
+        return [StartPings(now + _first_gap(options))]
     return []
 
 
@@ -246,4 +248,11 @@ def _is_due(h: Health, now: float, options: Timing) -> bool:
 
 def _failed_over(now: float, failing_since: float, reason: str, options: Timing) -> Decision:
     health = Health(Phase.FAILED_OVER, now, failing_since, reason)
-    return health, [CancelTimer(), StartPings(now + options.ping_primary_interval)]
+    return health, [CancelTimer(), StartPings(now + _first_gap(options))]
+
+
+def _first_gap(options: Timing) -> float:
+    return first_gap(
+        failover_interval=options.failover_interval,
+        ping_primary_interval=options.ping_primary_interval,
+    )

@@ -11,13 +11,14 @@ PING_TIME_TO_LIVE = 1.0  # seconds
 
 @dataclass(frozen=True, slots=True)
 class PingSchedule:
-    """The next ping of one entity is due at `due`; they are `interval` seconds apart.
+    """The next ping of one entity is due at `due`; the one after it `gap` seconds later.
 
-    Pings of one entity never overlap: one that took longer than the interval is followed at once
-    by the next, and the ones it swallowed are not made up for.
+    The gap doubles up to `interval`. Pings of one entity never overlap: one that took longer than
+    the gap is followed immediately by the next, and pings that were missed are not made up for.
     """
 
     due: float
+    gap: float
     interval: float
 
     def wait(self, now: float) -> float:
@@ -26,4 +27,14 @@ class PingSchedule:
 
     def after(self, now: float) -> PingSchedule:
         """The schedule once the ping that was due has ended at `now`."""
-        return PingSchedule(max(self.due + self.interval, now), self.interval)
+        gap = min(2 * self.gap, self.interval)
+        return PingSchedule(max(self.due + gap, now), gap, self.interval)
+
+
+def first_gap(*, failover_interval: float, ping_primary_interval: float) -> float:
+    """How long after a failover the first ping is sent, in seconds.
+
+    An application that fails over quickly wants to be back quickly; one that waits a minute before
+    it fails over does not ping more often than that.
+    """
+    return min(ping_primary_interval, max(failover_interval, 1.0))

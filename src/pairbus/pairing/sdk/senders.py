@@ -7,6 +7,17 @@ import socket
 import time
 from typing import Any
 
+from azure.servicebus.exceptions import (
+    MessagingEntityDisabledError,
+    MessagingEntityNotFoundError,
+    ServiceBusAuthorizationError,
+    ServiceBusConnectionError,
+    ServiceBusError,
+    ServiceBusQuotaExceededError,
+    ServiceBusServerBusyError,
+)
+
+from pairbus.classify import condition_of
 from pairbus.pairing.sdk.contract import (
     AMQP_TRANSPORT,
     AUTHENTICATOR,
@@ -153,6 +164,31 @@ def readiness(sender: Any, before: Readiness | None = None) -> Readiness | None:
         return Readiness(sender, before)
     except (AttributeError, TypeError, ValueError):
         return None
+
+
+# The SDK's public errors for the conditions with which the service detaches a link on purpose.
+_DETACH_ERRORS: dict[str, type[ServiceBusError]] = {
+    "com.microsoft:server-busy": ServiceBusServerBusyError,
+    "amqp:resource-limit-exceeded": ServiceBusQuotaExceededError,
+    "amqp:not-found": MessagingEntityNotFoundError,
+    "com.microsoft:entity-disabled": MessagingEntityDisabledError,
+    "amqp:unauthorized-access": ServiceBusAuthorizationError,
+}
+
+
+def detach_error(ready: Readiness, error: BaseException) -> ServiceBusError | None:
+    """The error that a detached link gives; None if it gives none that says more than `error`.
+
+    The SDK reports a send whose link was detached as an unknown error. The link has the condition.
+    """
+    if not isinstance(error, ServiceBusConnectionError):
+        return None
+    try:
+        ready.link.get_state()
+    except Exception as detached:  # noqa: BLE001  # whatever the SDK raises
+        kind = _DETACH_ERRORS.get(condition_of(detached))
+        return kind(message=str(detached), error=detached) if kind is not None else None
+    return None
 
 
 class Opening:

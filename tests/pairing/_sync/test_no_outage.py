@@ -1,0 +1,175 @@
+# generated from tests/pairing/_async/test_no_outage.py by tools/gen_unasync.py; edit that one
+"""Failures that are no evidence of an outage: the entity stays healthy."""
+
+import socket
+import time
+from time import monotonic
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.exceptions import (
+    MessagingEntityNotFoundError,
+    OperationTimeoutError,
+    ServiceBusConnectionError,
+    ServiceBusError,
+    ServiceBusQuotaExceededError,
+    ServiceBusServerBusyError,
+)
+
+from pairbus import events
+from pairbus.pairing.runtime import spawn
+from pairbus.testing import FaultProxy
+
+pytestmark = [pytest.mark.sdk, pytest.mark.slow]
+
+
+def phase(client):
+    return client.status().entity("orders").phase
+
+
+def test_waiting_for_a_turn_on_a_slow_primary_is_no_outage(world):
+    """The primary answers each send in 0.3 s: forty sends on one sender cannot all be in time."""
+    client = world.pair()
+    sender = world.keep(client.get_queue_sender("orders"))
+    sender.send_messages(ServiceBusMessage("opens"))
+    world.primary.faults.delay(0.3, "orders")
+    late, done = [], []
+
+    def send():
+        try:
+            sender.send_messages(ServiceBusMessage("a"), timeout=1.5)
+            done.append(1)
+        except OperationTimeoutError as error:
+            late.append(error)
+
+    tasks = [spawn(send) for _ in range(40)]
+    assert all([task.join(20) for task in tasks])
+
+    assert done
+    assert late
+    assert phase(client) == "healthy"
+    assert world.backlog() == []
+
+
+def test_sends_that_wait_on_a_silent_primary_are_redirected_with_the_first(world):
+    client = world.pair()
+    sender = world.keep(client.get_queue_sender("orders"))
+    sender.send_messages(ServiceBusMessage("opens"))
+    world.primary.faults.hang("orders", take=False)
+    failed = []
+
+    def send():
+        try:
+            sender.send_messages(ServiceBusMessage("a"), timeout=2)
+        except ServiceBusError as error:
+            failed.append(error)
+
+    tasks = [spawn(send) for _ in range(5)]
+    assert all([task.join(20) for task in tasks])
+
+    assert failed == []
+    assert len(world.backlog()) == 5
+
+
+@pytest.mark.parametrize(
+    ("condition", "error"),
+    [
+        ("com.microsoft:server-busy", ServiceBusServerBusyError),
+        ("amqp:resource-limit-exceeded", ServiceBusQuotaExceededError),
+        ("amqp:not-found", MessagingEntityNotFoundError),
+    ],
+)
+def test_detached_link_is_judged_by_its_condition(world, condition, error):
+    client = world.pair()
+    sender = world.keep(client.get_queue_sender("orders"))
+    sender.send_messages(ServiceBusMessage("a"))
+
+    world.primary.faults.detach(condition, "orders")
+    with pytest.raises(error):
+        sender.send_messages(ServiceBusMessage("b"))
+
+    assert phase(client) == "healthy"
+    assert world.backlog() == []
+
+
+def test_expired_token_is_replaced_without_the_caller_noticing(world):
+    client = world.pair()
+    sender = world.keep(client.get_queue_sender("orders"))
+    for link in ("_primary", "_backlog"):
+        sender.send_messages(ServiceBusMessage("a"))
+        opened = getattr(sender, link)
+        opened = opened if link == "_primary" else opened.current
+        opened._ready.authenticator._expires_on = int(time.time()) - 10
+        opened._ready.expires_on = opened._ready.good_until = 0.0
+        sender.send_messages(ServiceBusMessage("b"))
+        client.force_failover("orders")
+
+    assert world.bodies(world.primary, "orders") == [b"a", b"b"]
+    assert [m.body for m in world.backlog()] == [b"a", b"b"]
+    assert world.seen.of(events.BacklogQueueRemoved) == []
+
+
+@pytest.mark.parametrize("reopen", [True, False])
+def test_one_reset_of_an_open_link_is_repeated_once(world, reopen):
+    with FaultProxy(world.primary.connection_string) as proxy:
+        # The client wants no retries.
+        client = world.pair(
+            world.primary_client(proxy.connection_string), failover_interval=3600, reopen=reopen
+        )
+        sender = world.keep(client.get_queue_sender("orders"))
+        sender.send_messages(ServiceBusMessage("a"))
+        proxy.mode = "reset"
+        proxy.mode = "pass"
+
+        if reopen:
+            sender.send_messages(ServiceBusMessage("b", message_id="b"))
+            assert phase(client) == "healthy"
+            assert b"b" in world.bodies(world.primary, "orders")
+        else:
+            with pytest.raises(ServiceBusConnectionError):
+                sender.send_messages(ServiceBusMessage("b"))
+            assert phase(client) == "suspect"
+
+
+def test_error_before_failover_says_when_sends_go_to_the_backlog(world):
+    client = world.pair(failover_interval=50)
+    sender = world.keep(client.get_queue_sender("orders"))
+    world.primary.kill()
+
+    with pytest.raises(ServiceBusConnectionError) as caught:
+        sender.send_messages(ServiceBusMessage("a"))
+
+    text = str(caught.value)
+    assert "sends to 'orders' will go to the backlog in 50 s (failover_interval)" in text
+    assert caught.value.message == text
+
+
+def test_silence_while_opening_takes_one_open_timeout_and_is_not_retried(world):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        text = world.primary.connection_string.replace(f":{world.primary.port}", f":{port}")
+        client = world.pair(
+            world.primary_client(text, retry_total=3), open_timeout=1, send_timeout=20
+        )
+        sender = world.keep(client.get_queue_sender("orders"))
+
+        started = monotonic()
+        sender.send_messages(ServiceBusMessage("a"))
+
+        assert 1 <= monotonic() - started < 4
+        assert [m.body for m in world.backlog()] == [b"a"]
+
+
+def test_refused_connection_is_retried_once_before_the_redirect(world):
+    """With an interval of 0 there is somewhere else to go: the application's retries can wait."""
+    client = world.pair(
+        world.primary_client(retry_total=5, retry_backoff_factor=10, retry_mode="fixed")
+    )
+    sender = world.keep(client.get_queue_sender("orders"))
+    world.primary.kill()
+
+    started = monotonic()
+    sender.send_messages(ServiceBusMessage("a"))
+
+    assert monotonic() - started < 3
+    assert [m.body for m in world.backlog()] == [b"a"]

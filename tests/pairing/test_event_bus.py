@@ -1,0 +1,45 @@
+"""Events reach the log and the observers, and nothing that an observer does costs a message."""
+
+import logging
+
+import pytest
+
+from pairbus import events
+from pairbus.pairing import event_bus
+from pairbus.pairing.event_bus import EventBus
+
+
+def unavailable(bus, entity="orders"):
+    bus.emit(events.PairUnavailable, entity, primary="x" * 1000, secondary="y")
+
+
+def test_failing_sends_log_one_line_and_then_one_a_minute_with_a_count(caplog, monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr(event_bus, "monotonic", lambda: now[0])
+    seen = []
+    bus = EventBus("a>b", [seen.append])
+    with caplog.at_level(logging.WARNING, "pairbus.events"):
+        for _ in range(500):
+            unavailable(bus)
+            now[0] += 0.01
+        unavailable(bus, "bills")
+        now[0] += 60
+        unavailable(bus)
+
+    lines = [record.getMessage() for record in caplog.records]
+    assert [line.split()[1] for line in lines] == ["orders", "bills", "orders"]
+    assert lines[2].endswith("(499 more since the last line)")
+    assert len(seen) == 502, "observers get every event"
+
+
+@pytest.mark.parametrize("error", [ValueError, SystemExit, GeneratorExit])
+def test_an_observer_that_raises_anything_stops_nothing(error):
+    seen = []
+
+    def broken(event):
+        raise error("no")
+
+    bus = EventBus("a>b", [broken, seen.append])
+    unavailable(bus)
+
+    assert len(seen) == 1
