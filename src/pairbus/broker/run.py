@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
@@ -46,6 +46,7 @@ def run(
     control_port: int | None = None,
     clock: Callable[[], float] | None = None,
     limits: Limits | None = None,
+    allowed_origins: Iterable[str] = (),
 ) -> RunningNamespace:
     """Return a Service Bus namespace that runs in this process while its `with` block does.
 
@@ -64,6 +65,8 @@ def run(
             faults; 0 picks a free one.
         clock: Gives the time in seconds since the epoch; a `pairbus.testing.FakeClock`, say.
         limits: What one client may take.
+        allowed_origins: Web pages that may connect over WebSocket, such as `https://app.example`;
+            `*` allows all. Clients that are not web pages need none.
 
     Raises:
         BrokerStartError: On entering: the port is in use, the folder is locked, a bad entity.
@@ -81,6 +84,7 @@ def run(
         control_port=control_port,
         clock=clock,
         limits=limits or Limits(),
+        allowed_origins=tuple(allowed_origins),
     )
     return RunningNamespace(settings)
 

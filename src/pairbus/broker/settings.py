@@ -62,6 +62,7 @@ class BrokerSettings:
     control_port: int | None = None
     clock: Callable[[], float] | None = None
     limits: Limits = Limits()
+    allowed_origins: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.namespace or "/" in self.namespace:

@@ -75,6 +75,13 @@ def group() -> None:
     type=click.IntRange(0, 65535),
     help="A second port for the control API, out of the reach of faults.",
 )
+@click.option(
+    "--allow-origin",
+    "allowed_origins",
+    multiple=True,
+    metavar="ORIGIN",
+    help="A web page that may connect over WebSocket, such as https://app.example; repeatable.",
+)
 @click.option("--json", "as_json", is_flag=True, help="The ready line as JSON, for programs.")
 @click.option("--verbose", "-v", is_flag=True, help="Log what happens, to the standard error.")
 def run_command(
@@ -88,6 +95,7 @@ def run_command(
     key: str | None,
     key_name: str,
     control_port: int | None,
+    allowed_origins: tuple[str, ...],
     as_json: bool,
     verbose: bool,
 ) -> None:
@@ -120,6 +128,7 @@ def run_command(
             key=key,
             key_name=key_name,
             control_port=control_port,
+            allowed_origins=allowed_origins,
         )
     except ValueError as exc:
         fail(str(exc), "--key", code=ExitCode.USAGE)

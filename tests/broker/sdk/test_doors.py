@@ -4,7 +4,7 @@ import ssl
 import urllib.request
 
 import pytest
-from azure.servicebus import ServiceBusClient, ServiceBusMessage, TransportType
+from azure.servicebus import ServiceBusClient, ServiceBusMessage, TransportType, aio
 from azure.servicebus.exceptions import ServiceBusConnectionError
 from azure.servicebus.management import ServiceBusAdministrationClient
 
@@ -45,6 +45,25 @@ def test_amqp_over_websocket(bus) -> None:
         retry_total=0,
     )
     assert exchange(client, queue) == "hello"
+
+
+async def test_amqp_over_websocket_with_the_aio_client(bus) -> None:
+    queue = bus.queue()
+    async with (
+        aio.ServiceBusClient.from_connection_string(
+            "Endpoint=sb://contoso.servicebus.windows.net/;"
+            "SharedAccessKeyName=RootManageSharedAccessKey;SharedAccessKey=SAS_KEY_VALUE",
+            custom_endpoint_address=f"sb://localhost:{bus.ns.port}",
+            connection_verify=str(bus.ns.certificate),
+            transport_type=TransportType.AmqpOverWebsocket,
+            retry_total=0,
+        ) as client,
+        client.get_queue_sender(queue) as sender,
+        client.get_queue_receiver(queue, receive_mode="receiveanddelete") as receiver,
+    ):
+        await sender.send_messages(ServiceBusMessage("x" * 200_000))
+        [message] = await receiver.receive_messages(max_wait_time=5)
+        assert str(message) == "x" * 200_000
 
 
 def test_administration_over_https_with_the_certificate(bus, monkeypatch) -> None:

@@ -1,8 +1,8 @@
-"""A small HTTP/1.1 server side: the administration and control APIs of a broker.
+"""The HTTP/1.1 server of the administration and control APIs, with h11 as its parser.
 
-It knows just what these need: keep-alive, Content-Length and chunked bodies, `Expect:
-100-continue`, limits on every size, and a time-out for a request that never ends. One request at a
-time per connection: what a client pipelines waits in the buffer.
+h11 reads requests and writes answers; this module adds the limits: on the size of head and body, on
+the time that a request may take to arrive, and on the bytes of pipelined requests. There is one
+request at a time per connection.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
+import h11
+
 _log = logging.getLogger("pairbus.broker.http")
 
 MAX_HEAD = 64 * 1024
 MAX_BODY = 1024 * 1024
-MAX_CHUNK_HEAD = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +42,13 @@ class Response:
 
 
 Handler = Callable[[Request], Awaitable[Response]]
-#: Takes a connection over after an upgrade; returns False if it does not want it.
-Upgrade = Callable[[Request, asyncio.Transport, bytes], bool]
+Upgrade = Callable[[Request, asyncio.Transport, bytes], Response | bool]
+"""Takes a connection over and returns True; False leaves the request to the handler, and a
+`Response` refuses it. The bytes are those that followed the request."""
 
 
 class BadRequest(Exception):  # noqa: N818 (named after the answer it leads to)
-    """A request that cannot be read, and the status that says why."""
+    """A request that is refused before a handler sees it, and the status of the answer."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -60,6 +62,7 @@ class HttpProtocol(asyncio.Protocol):
         handler: Answers a request.
         upgrade: May take the connection over for a request with an `Upgrade` header.
         idle_timeout: Seconds that a request may take to arrive, or the next one to begin.
+        closed: Called when the connection is lost, unless it was taken over.
     """
 
     def __init__(
@@ -74,17 +77,16 @@ class HttpProtocol(asyncio.Protocol):
         self._upgrade = upgrade
         self._idle_timeout = idle_timeout
         self._closed = closed
-        self._buffer = bytearray()
+        self._http = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD)
+        self._head: h11.Request | None = None
+        self._body = bytearray()
+        self._waiting = bytearray()  # received while a request is being answered
         self._transport: asyncio.Transport | None = None
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._peer = ""
-        self._continued = False
-        self._upgraded = False
+        self._is_upgraded = False
         self._is_paused = False
-        self._needed = 0  # bytes without which the request cannot be complete
-        self._searched = 0  # where the end of its head may begin
-        self._chunks: _Chunks | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin to wait for a request."""
@@ -95,55 +97,95 @@ class HttpProtocol(asyncio.Protocol):
         self._arm()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget a request that nobody waits for any more."""
+        """Cancel a request that nobody waits for any more."""
         self._transport = None
         if self._timer is not None:
             self._timer.cancel()
         if self._task is not None:
             self._task.cancel()
-        if not self._upgraded:
+        if not self._is_upgraded:
             self._closed()
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes in, and act on a request that is complete."""
-        self._buffer += data
+        """Take bytes in, and answer a request that is complete."""
+        self._waiting += data
         if self._task is None and not self._is_paused:
-            if len(self._buffer) >= self._needed:
-                self._advance()
-        elif len(self._buffer) > MAX_HEAD + MAX_BODY:
+            self._advance()
+        elif len(self._waiting) > MAX_HEAD + MAX_BODY:
             self._close()
 
     def pause_writing(self) -> None:
-        """The client does not read: its next requests wait."""
+        """Let the next requests of a client wait while it does not read."""
         self._is_paused = True
 
     def resume_writing(self) -> None:
-        """The client reads again."""
+        """Answer the requests that waited."""
         self._is_paused = False
         if self._task is None:
             self._advance()
 
+    # -- reading ---------------------------------------------------------------------------------
+
     def _advance(self) -> None:
-        if self._is_paused:
+        if self._is_paused or self._transport is None or self._transport.is_closing():
             return
         try:
-            request = self._parse()
-        except BadRequest as bad:
-            self._write(Response(bad.status, str(bad).encode()), keep_alive=False)
+            request = self._read()
+        except h11.RemoteProtocolError as error:
+            self._refuse(error.error_status_hint, "this is not a valid HTTP/1.1 request")
             return
-        if request is None or self._transport is None:
+        except BadRequest as error:
+            self._refuse(error.status, str(error))
             return
-        if "upgrade" in request.headers and self._upgrade is not None:
-            rest = bytes(self._buffer)
-            self._upgraded = True
-            if self._timer is not None:
-                self._timer.cancel()
-            if self._upgrade(request, self._transport, rest):
-                return
-            self._upgraded = False
+        if request is None:
+            return
         if self._timer is not None:
             self._timer.cancel()
+        if "upgrade" in request.headers and self._upgrade is not None:
+            rest = self._http.trailing_data[0] + bytes(self._waiting)
+            self._is_upgraded = True  # the connection may be lost within the call
+            taken = self._upgrade(request, self._transport, rest)
+            if taken is True:
+                return
+            self._is_upgraded = False
+            if isinstance(taken, Response):
+                self._refuse(taken.status, taken.body.decode(), taken.headers)
+                return
         self._task = asyncio.get_running_loop().create_task(self._answer(request))
+
+    def _read(self) -> Request | None:
+        """Return the next request, or None while it is incomplete."""
+        if self._waiting:
+            self._http.receive_data(bytes(self._waiting))
+            self._waiting.clear()
+        while True:
+            event = self._http.next_event()
+            if event is h11.NEED_DATA:
+                if self._http.they_are_waiting_for_100_continue:
+                    self._send(h11.InformationalResponse(status_code=100, headers=[]))
+                return None
+            if isinstance(event, h11.Request):
+                _check_head(event)
+                self._head = event
+            elif isinstance(event, h11.Data):
+                self._body += event.data
+                if len(self._body) > MAX_BODY:
+                    raise BadRequest(413, "the body is too large")
+            elif isinstance(event, h11.EndOfMessage) and self._head is not None:
+                request = Request(
+                    self._head.method.decode().upper(),
+                    self._head.target.decode("latin-1"),
+                    _join_headers(self._head),
+                    bytes(self._body),
+                    self._peer,
+                )
+                self._head = None
+                self._body.clear()
+                return request
+            else:
+                return None
+
+    # -- answering -------------------------------------------------------------------------------
 
     async def _answer(self, request: Request) -> None:
         try:
@@ -157,66 +199,50 @@ class HttpProtocol(asyncio.Protocol):
         except Exception:  # noqa: BLE001 (one bad request must not end the broker)
             _log.exception("%s %s failed", request.method, request.target.partition("?")[0])
             response = Response(500, b"internal error")
-        keep_alive = request.headers.get("connection", "").lower() != "close"
         self._task = None
-        self._write(response, keep_alive=keep_alive, head=request.method == "HEAD")
-        if self._transport is not None and keep_alive:
-            self._arm()
-            self._advance()
-
-    def _parse(self) -> Request | None:
-        end = self._buffer.find(b"\r\n\r\n", self._searched)
-        if end < 0:
-            if len(self._buffer) > MAX_HEAD:
-                raise BadRequest(431, "the header is too large")
-            self._searched = max(0, len(self._buffer) - 3)
-            return None
-        self._searched = end
-        if end > MAX_HEAD:
-            raise BadRequest(431, "the header is too large")
-        method, target, headers = _parse_head(bytes(self._buffer[:end]))
-        if headers.get("expect", "").lower() == "100-continue" and not self._continued:
-            self._continued = True
-            if self._transport is not None:
-                self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        start = end + 4
-        if "chunked" in headers.get("transfer-encoding", "").lower():
-            if self._chunks is None:
-                self._chunks = _Chunks(start)
-            if not self._chunks.read(self._buffer):
-                if len(self._buffer) - start > 2 * MAX_BODY:
-                    raise BadRequest(413, "the body is too large")
-                self._needed = len(self._buffer) + 1
-                return None
-            body, used = bytes(self._chunks.body), self._chunks.position
-        else:
-            used = start + _content_length(headers)
-            if len(self._buffer) < used:
-                self._needed = used
-                return None
-            body = bytes(self._buffer[start:used])
-        del self._buffer[:used]
-        self._continued = False
-        self._needed = self._searched = 0
-        self._chunks = None
-        return Request(method, target, headers, body, self._peer)
-
-    def _write(self, response: Response, *, keep_alive: bool, head: bool = False) -> None:
         if self._transport is None:
             return
+        self._write(response, is_head=request.method == "HEAD")
+        if self._http.our_state is h11.DONE and self._http.their_state is h11.DONE:
+            self._http.start_next_cycle()
+            self._arm()
+            self._advance()
+        else:  # the client asked for it, or speaks HTTP/1.0
+            self._transport.close()
+
+    def _refuse(self, status: int, reason: str, headers: Mapping[str, str] | None = None) -> None:
+        """Answer with an error and close, since the next request may not be where it seems."""
+        if self._transport is None:
+            return
+        if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            body = reason.encode()
+            self._write(Response(status, body, {**(headers or {}), "Connection": "close"}))
+        self._transport.close()
+
+    def _write(self, response: Response, *, is_head: bool = False) -> None:
         try:
             phrase = HTTPStatus(response.status).phrase
         except ValueError:
             phrase = "Unknown"
-        lines = [f"HTTP/1.1 {response.status} {phrase}"]
-        lines += [f"{name}: {value}" for name, value in response.headers.items()]
+        headers = list(response.headers.items())
+        body = b"" if response.status == 204 else response.body
         if response.status != 204:
-            lines.append(f"Content-Length: {len(response.body)}")
-        lines.append(f"Connection: {'keep-alive' if keep_alive else 'close'}")
-        body = b"" if head or response.status == 204 else response.body
-        self._transport.write("\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + body)
-        if not keep_alive:
-            self._transport.close()
+            headers.append(("Content-Length", str(len(body))))
+        self._send(
+            h11.Response(
+                status_code=response.status,
+                headers=[(n.encode("latin-1"), v.encode("latin-1")) for n, v in headers],
+                reason=phrase,
+            )
+        )
+        if body and not is_head:
+            self._send(h11.Data(data=body))
+        self._send(h11.EndOfMessage())
+
+    def _send(self, event: h11.Event) -> None:
+        data = self._http.send(event)
+        if data and self._transport is not None:
+            self._transport.write(data)
 
     def _arm(self) -> None:
         if self._timer is not None:
@@ -227,71 +253,34 @@ class HttpProtocol(asyncio.Protocol):
         if self._transport is None:
             return
         if self._is_paused:
-            self._transport.abort()  # what it was told it does not read
+            self._transport.abort()  # the client would not read what is still to be written
         else:
             self._transport.close()
 
 
-def _parse_head(head: bytes) -> tuple[str, str, dict[str, str]]:
-    lines = head.decode("latin-1").split("\r\n")
-    parts = lines[0].split(" ")
-    if len(parts) != 3 or not parts[2].startswith("HTTP/1.") or not parts[0].isalpha():
-        raise BadRequest(400, "this is no HTTP/1.1 request")
-    headers: dict[str, str] = {}
-    for line in lines[1:]:
-        name, colon, value = line.partition(":")
-        if not colon or not name or name != name.strip():
-            raise BadRequest(400, "a header line cannot be read")
-        headers[name.lower()] = value.strip()
-    return parts[0].upper(), parts[1], headers
+def _check_head(head: h11.Request) -> None:
+    """Refuse what h11 accepts and this server does not.
 
-
-def _content_length(headers: Mapping[str, str]) -> int:
-    text = headers.get("content-length", "0")
-    if not text.isdigit():
-        raise BadRequest(400, "the content length cannot be read")
-    length = int(text)
-    if length > MAX_BODY:
+    A request with both lengths is legal to read (RFC 9112, section 6.3), but a proxy in front may
+    see its end elsewhere, so an attacker could hide a request in it.
+    """
+    if not head.http_version.startswith(b"1."):
+        raise BadRequest(505, "only HTTP/1.1 is spoken here")
+    # h11 bounds a head that is incomplete, not one that arrives in one piece.
+    if sum(len(name) + len(value) + 4 for name, value in head.headers) > MAX_HEAD:
+        raise BadRequest(431, "the header is too large")
+    values = dict(head.headers)
+    length = values.get(b"content-length")
+    if length is not None and b"transfer-encoding" in values:
+        raise BadRequest(400, "a request has either Content-Length or Transfer-Encoding")
+    if length is not None and int(length) > MAX_BODY:
         raise BadRequest(413, "the body is too large")
-    return length
 
 
-class _Chunks:
-    """A body in chunks, read on from where it was left: each byte is looked at once."""
-
-    def __init__(self, start: int) -> None:
-        self.body = bytearray()
-        self.position = start
-        self._in_trailer = False
-
-    def read(self, buffer: bytearray) -> bool:
-        """Read what there is; return whether the body is complete."""
-        while not self._in_trailer:
-            end = buffer.find(b"\r\n", self.position, self.position + MAX_CHUNK_HEAD)
-            if end < 0:
-                if len(buffer) > self.position + MAX_CHUNK_HEAD:
-                    raise BadRequest(400, "a chunk size cannot be read")
-                return False
-            size_text = bytes(buffer[self.position : end]).partition(b";")[0].strip()
-            try:
-                size = int(size_text, 16)
-            except ValueError:
-                raise BadRequest(400, "a chunk size cannot be read") from None
-            if size < 0 or len(self.body) + size > MAX_BODY:
-                raise BadRequest(413, "the body is too large")
-            if size == 0:
-                self.position = end + 2
-                self._in_trailer = True
-            elif len(buffer) < end + 2 + size + 2:
-                return False
-            else:
-                self.body += buffer[end + 2 : end + 2 + size]
-                self.position = end + 2 + size + 2
-        final = buffer.find(b"\r\n", self.position)  # no trailers are expected, but allowed
-        while final >= 0:
-            is_last = final == self.position
-            self.position = final + 2
-            if is_last:
-                return True
-            final = buffer.find(b"\r\n", self.position)
-        return False
+def _join_headers(head: h11.Request) -> dict[str, str]:
+    """Return the headers by name; repeated ones are joined (RFC 9110, section 5.3)."""
+    headers: dict[str, str] = {}
+    for raw_name, raw_value in head.headers:
+        name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    return headers

@@ -318,16 +318,23 @@ class Broker:
     def _admin(self) -> AdminApi:
         return AdminApi(self.namespace.admin, self.key_ring, self.now, self._started_at)
 
-    def _upgrade(self, request: Request, transport: asyncio.Transport, rest: bytes) -> bool:
+    def _upgrade(
+        self, request: Request, transport: asyncio.Transport, rest: bytes
+    ) -> Response | bool:
         if not websocket.is_upgrade(request) or self._door is None:
             return False
         if self.faults.connection_fault() is not None:
             transport.abort()
             return True
+        if not websocket.is_origin_allowed(request, self.settings.allowed_origins):
+            _log.warning(
+                "a web page of %.200r may not connect (allowed_origins)", request.headers["origin"]
+            )
+            return Response(403, b"this origin is not allowed (allowed_origins of the broker)")
         door = self._door
         protocol = AmqpConnection(self, lambda: door.lost(transport))
-        websocket.accept(request, transport, rest, protocol, self.settings.limits.frame_size)
-        return True
+        frame_size = self.settings.limits.frame_size
+        return websocket.accept(request, transport, rest, protocol, frame_size) or True
 
     def _health(self) -> dict[str, Any]:
         return {

@@ -1,23 +1,38 @@
 """AMQP over WebSocket: `/$servicebus/websocket` with the subprotocol AMQPWSB10.
 
-A server's side of RFC 6455, just enough to carry a stream of bytes in binary messages: it wraps a
-connection's transport and protocol so that the AMQP protocol on top does not notice.
+wsproto does the handshake and the framing (RFC 6455). This module wraps transport and protocol of a
+connection, so that the AMQP protocol above it sees a stream of bytes.
+
+A browser lets any web page open a WebSocket to any address, also to a broker on the developer's own
+machine, which accepts a well-known key. The page cannot hide its `Origin`, so a foreign one is
+refused. Clients that are not browsers send none, or the address that they connect to.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
-import hashlib
-import struct
+import ipaddress
+from collections.abc import Collection
 from typing import Any
+from urllib.parse import urlsplit
 
-from pairbus.broker.server.http import Request
+from wsproto import ConnectionType, WSConnection
+from wsproto.connection import ConnectionState
+from wsproto.events import (
+    AcceptConnection,
+    BytesMessage,
+    CloseConnection,
+    Ping,
+    TextMessage,
+)
+from wsproto.utilities import RemoteProtocolError
+
+from pairbus.broker.server.http import Request, Response
 
 PATH = "/$servicebus/websocket"
 SUBPROTOCOL = "AMQPWSB10"
-_MAGIC = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
-_CONTINUATION, _TEXT, _BINARY, _CLOSE, _PING, _PONG = 0, 1, 2, 8, 9, 10
+_OWN_NAMES = (".localhost", ".servicebus.windows.net")
+_NORMAL, _UNSUPPORTED_DATA, _TOO_BIG = 1000, 1003, 1009
 
 
 def is_upgrade(request: Request) -> bool:
@@ -32,59 +47,97 @@ def is_upgrade(request: Request) -> bool:
     )
 
 
+def is_origin_allowed(request: Request, allowed: Collection[str]) -> bool:
+    """Whether the request comes from no web page, from an allowed one, or from the broker's own.
+
+    The broker's own origin is the one that the client connected to. It counts only if no stranger
+    can own that name: a page of evil.example whose name is made to point to this machine would
+    also have the same origin and host (DNS rebinding).
+    """
+    origin = request.headers.get("origin")
+    if origin is None or "*" in allowed or origin in allowed:
+        return True
+    try:
+        parts = urlsplit(origin)
+        name = parts.hostname or ""
+    except ValueError:
+        return False
+    if parts.netloc.lower() != request.headers.get("host", "").lower():
+        return False
+    return "." not in name or _is_address(name) or name.endswith(_OWN_NAMES)
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
 def accept(
     request: Request,
     transport: asyncio.Transport,
     rest: bytes,
     protocol: asyncio.Protocol,
-    max_frame: int,
-) -> None:
-    """Answer the handshake and put `protocol` on top of the WebSocket."""
-    key = request.headers["sec-websocket-key"].encode()
-    digest = base64.b64encode(hashlib.sha1(key + _MAGIC, usedforsecurity=False).digest())
-    transport.write(
-        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-        b"Sec-WebSocket-Accept: " + digest + b"\r\n"
-        b"Sec-WebSocket-Protocol: " + SUBPROTOCOL.encode() + b"\r\n\r\n"
-    )
-    wrapper = _WebSocketProtocol(protocol, max_frame)
+    max_message: int,
+) -> Response | None:
+    """Answer the handshake and put `protocol` on top of the WebSocket.
+
+    Returns:
+        None, or the answer that refuses a handshake which is not valid.
+    """
+    websocket = WSConnection(ConnectionType.SERVER)
+    headers = [
+        (name.encode("latin-1"), value.encode("latin-1")) for name, value in request.headers.items()
+    ]
+    try:
+        websocket.initiate_upgrade_connection(headers, request.target)
+    except RemoteProtocolError as error:
+        status = getattr(error.event_hint, "status_code", 400)
+        hints = getattr(error.event_hint, "headers", [])
+        return Response(
+            status,
+            b"the WebSocket handshake is not valid",
+            {bytes(name).decode(): bytes(value).decode() for name, value in hints},
+        )
+    transport.write(websocket.send(AcceptConnection(subprotocol=SUBPROTOCOL)))
+    for _ in websocket.events():
+        pass  # the request, which is answered
+    wrapper = _WebSocketProtocol(websocket, protocol, max_message)
     transport.set_protocol(wrapper)
     wrapper.connection_made(transport)
     if rest:
         wrapper.data_received(rest)
-
-
-def frame(opcode: int, payload: bytes) -> bytes:
-    """Return one final, unmasked frame."""
-    size = len(payload)
-    if size < 126:
-        head = struct.pack("!BB", 0x80 | opcode, size)
-    elif size < 65536:
-        head = struct.pack("!BBH", 0x80 | opcode, 126, size)
-    else:
-        head = struct.pack("!BBQ", 0x80 | opcode, 127, size)
-    return head + payload
+    return None
 
 
 class WebSocketTransport(asyncio.Transport):
-    """What the protocol on top writes to: each write is one binary message."""
+    """The transport of the protocol above: each write is one binary message."""
 
-    def __init__(self, below: asyncio.Transport) -> None:
+    def __init__(self, websocket: WSConnection, below: asyncio.Transport) -> None:
         super().__init__()
+        self._websocket = websocket
         self._below = below
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Send bytes as one message."""
-        self._below.write(frame(_BINARY, bytes(data)))
+        if not self._below.is_closing():
+            self._below.write(self._websocket.send(BytesMessage(data=bytes(data))))
 
     def close(self) -> None:
-        """Say goodbye and close."""
+        """Send a close frame and close."""
+        self.close_with(_NORMAL)
+
+    def close_with(self, code: int) -> None:
+        """Send a close frame with a status code, and close."""
         if not self._below.is_closing():
-            self._below.write(frame(_CLOSE, struct.pack("!H", 1000)))
-        self._below.close()
+            if self._websocket.state in (ConnectionState.OPEN, ConnectionState.REMOTE_CLOSING):
+                self._below.write(self._websocket.send(CloseConnection(code=code)))
+            self._below.close()
 
     def abort(self) -> None:
-        """Close at once."""
+        """Close immediately, without a close frame."""
         self._below.abort()
 
     def is_closing(self) -> bool:
@@ -92,19 +145,19 @@ class WebSocketTransport(asyncio.Transport):
         return self._below.is_closing()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Return what the connection below says."""
+        """Return the information of the connection below."""
         return self._below.get_extra_info(name, default)
 
     def get_write_buffer_size(self) -> int:
-        """Return how many bytes wait to be sent."""
+        """Return the number of bytes that wait to be sent."""
         return self._below.get_write_buffer_size()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Set when the protocol is told to pause."""
+        """Set when the protocol above is paused."""
         self._below.set_write_buffer_limits(high, low)
 
     def pause_reading(self) -> None:
-        """Read nothing for a while."""
+        """Stop reading."""
         self._below.pause_reading()
 
     def resume_reading(self) -> None:
@@ -113,82 +166,57 @@ class WebSocketTransport(asyncio.Transport):
 
 
 class _WebSocketProtocol(asyncio.Protocol):
-    def __init__(self, above: asyncio.Protocol, max_frame: int) -> None:
+    """Passes the payload of binary messages to the protocol above, as it arrives."""
+
+    def __init__(self, websocket: WSConnection, above: asyncio.Protocol, max_message: int) -> None:
+        self._websocket = websocket
         self._above = above
-        self._max_frame = max_frame + 64
-        self._buffer = bytearray()
+        self._max_message = max_message + 64
+        self._message_size = 0
+        self._is_paused = False
         self._transport: asyncio.Transport | None = None
+        self._outer: WebSocketTransport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        self._above.connection_made(WebSocketTransport(transport))
+        self._outer = WebSocketTransport(self._websocket, transport)
+        self._above.connection_made(self._outer)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
+        self._transport = self._outer = None
         self._above.connection_lost(exc)
 
     def pause_writing(self) -> None:
+        self._is_paused = True
         self._above.pause_writing()
 
     def resume_writing(self) -> None:
+        self._is_paused = False
         self._above.resume_writing()
 
     def data_received(self, data: bytes) -> None:
-        self._buffer += data
-        while self._transport is not None:
-            taken = self._next()
-            if taken is None:
+        self._websocket.receive_data(data)
+        for event in self._websocket.events():
+            transport, outer = self._transport, self._outer
+            if transport is None or outer is None or transport.is_closing():
                 return
-            opcode, payload = taken
-            if opcode in {_CONTINUATION, _BINARY}:
-                self._above.data_received(payload)
-            elif opcode == _PING:
-                self._transport.write(frame(_PONG, payload[:125]))
-            elif opcode == _CLOSE:
-                self._transport.write(frame(_CLOSE, payload[:2]))
-                self._transport.close()
-                return
-            elif opcode != _PONG:
-                self._fail(1003)
-                return
+            if isinstance(event, BytesMessage):
+                self._on_bytes(event, outer)
+            elif isinstance(event, Ping):
+                # A client that sends pings and reads no answers gets none: they would pile up.
+                if not self._is_paused:
+                    transport.write(self._websocket.send(event.response()))
+            elif isinstance(event, CloseConnection):  # its own, or for a frame that is not valid
+                outer.close_with(event.code)
+            elif isinstance(event, TextMessage):
+                outer.close_with(_UNSUPPORTED_DATA)
 
-    def _next(self) -> tuple[int, bytes] | None:
-        buffer = self._buffer
-        if len(buffer) < 2:
-            return None
-        opcode, size, start = buffer[0] & 0x0F, buffer[1] & 0x7F, 2
-        if not buffer[1] & 0x80:  # a client's frames are masked
-            self._fail(1002)
-            return None
-        if size == 126:
-            if len(buffer) < 4:
-                return None
-            size, start = int.from_bytes(buffer[2:4], "big"), 4
-        elif size == 127:
-            if len(buffer) < 10:
-                return None
-            size, start = int.from_bytes(buffer[2:10], "big"), 10
-        if size > self._max_frame:
-            self._fail(1009)
-            return None
-        end = start + 4 + size
-        if len(buffer) < end:
-            return None
-        payload = _unmask(bytes(buffer[start + 4 : end]), bytes(buffer[start : start + 4]))
-        del buffer[:end]
-        return opcode, payload
-
-    def _fail(self, code: int) -> None:
-        if self._transport is not None:
-            self._transport.write(frame(_CLOSE, struct.pack("!H", code)))
-            self._transport.close()
-            self._buffer.clear()
-
-
-def _unmask(payload: bytes, mask: bytes) -> bytes:
-    """XOR with the mask repeated, as one long number: fast without a loop in Python."""
-    size = len(payload)
-    repeated = mask * (size // 4 + 1)
-    value = int.from_bytes(payload, "big") ^ int.from_bytes(repeated[:size], "big")
-    return value.to_bytes(size, "big")
+    def _on_bytes(self, event: BytesMessage, outer: WebSocketTransport) -> None:
+        self._message_size += len(event.data)
+        if self._message_size > self._max_message:
+            outer.close_with(_TOO_BIG)
+            return
+        if event.message_finished:
+            self._message_size = 0
+        self._above.data_received(bytes(event.data))
