@@ -11,6 +11,7 @@ import ast
 import fnmatch
 import importlib
 import inspect
+import re
 import textwrap
 from collections import defaultdict
 from pathlib import Path
@@ -24,6 +25,8 @@ from pairbus.broker.entities.model_properties import Column, columns
 
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = ROOT / "tests" / "broker"
+CONFORMANCE = ROOT / "tests" / "conformance"
+CLIENTS = ROOT / "tests" / "clients"
 
 OPERATIONS = {
     "": "azure.servicebus",
@@ -59,7 +62,7 @@ DESCRIPTIONS: dict[str, type] = {
 }
 #: Unsupported features, with the answer of the broker.
 UNSUPPORTED = [
-    ("Transactions", "refused with `amqp:not-implemented`; azure-servicebus has none"),
+    ("Transactions", "later; refused with `amqp:not-implemented`, azure-servicebus has none"),
     (
         "Tokens that Microsoft Entra ID signed",
         "401; the broker accepts shared access signatures and the tokens of `ns.credential()`",
@@ -67,6 +70,17 @@ UNSUPPORTED = [
     ("Batch delete and purge", "501; azure-servicebus for Python has no such call"),
     ("Geo-recovery, private endpoints, network rules", "not part of a namespace's own API"),
 ]
+
+#: Client libraries, with the scripts that drive them.
+SCRIPTS = {
+    "@azure/service-bus (JavaScript)": "javascript/service_bus.js",
+    "rhea (JavaScript)": "javascript/rhea.js",
+    "Qpid Proton (Python)": "with_proton.py",
+    "azure-servicebus on uamqp (Python)": "with_uamqp.py",
+}
+
+#: A scenario in the table of such a script, in JavaScript or Python.
+SCENARIO = re.compile(r'^(?:  (?:async )?|    ")(\w+)(?:\(\) \{|: \(\) =>|": )', re.MULTILINE)
 
 HEAD = """\
 # What the embedded broker covers
@@ -226,9 +240,44 @@ def outputs() -> dict[Path, str]:
                 more = f"{_limits(column)} | " if table else ""
                 parts.append(f"| `{name}` | {more}{verdict} | {shown} |")
             parts.append("")
+    parts += _behaviours()
+    parts += _clients()
     parts.append("## Not supported\n\n| feature | answer of the broker |\n|---|---|")
     parts += [f"| {what} | {how} |" for what, how in UNSUPPORTED]
     return {Path("docs/broker-coverage.md"): "\n".join(parts) + "\n"}
+
+
+def _behaviours() -> list[str]:
+    """The conformance suite by behaviour."""
+    parts = [
+        "## Behaviour\n",
+        "`tests/conformance` runs against the embedded broker, the official emulator or a live",
+        "namespace (`--target`). *Unknown* marks a behaviour that was inferred from documentation",
+        "or issue reports and that nobody has checked against the service yet.\n",
+        "| area | behaviour | service |\n|---|---|---|",
+    ]
+    for path in sorted(CONFORMANCE.glob("test_*.py")):
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
+                marks = {ast.unparse(decorator) for decorator in node.decorator_list}
+                checked = "unknown" if "pytest.mark.unknown" in marks else "documented"
+                words = node.name.removeprefix("test_").replace("_", " ")
+                parts.append(f"| {path.stem.removeprefix('test_')} | {words} | {checked} |")
+    return [*parts, ""]
+
+
+def _clients() -> list[str]:
+    """Other client libraries, with the scenarios that their scripts have."""
+    parts = [
+        "## Other clients\n",
+        "Each scenario of `tests/clients` drives the unmodified library against the broker.\n",
+        "| client | scenarios |\n|---|---|",
+    ]
+    for client, script in SCRIPTS.items():
+        names = SCENARIO.findall((CLIENTS / script).read_text())
+        shown = ", ".join(name.replace("_", " ") for name in names)
+        parts.append(f"| {client} | {shown} |")
+    return [*parts, ""]
 
 
 def _columns(cls: str) -> dict[str, Column]:

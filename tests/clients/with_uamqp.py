@@ -58,7 +58,10 @@ def sessions() -> None:
             receiver.complete_message(message)
 
 
-SCENARIOS = {"exchange": exchange, "sessions": sessions}
+SCENARIOS = {
+    "exchange": exchange,
+    "sessions": sessions,
+}
 
 if __name__ == "__main__":
     SCENARIOS[sys.argv[1]]()

@@ -69,6 +69,7 @@ def test_waiting_for_a_session_ends_after_the_time_that_the_client_gives(bus):
         receiver.__enter__()
 
 
+@pytest.mark.unknown
 def test_empty_session_id_is_a_session_id(bus, queue):
     send(bus, queue, "", "e1")
     receiver = bus.receiver(queue, session_id="")

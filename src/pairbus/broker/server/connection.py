@@ -216,7 +216,11 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
         self._auth_timer = self._loop.call_later(min(wait, 86400.0) + 0.001, self._check_tokens)
 
     def reply_link(self, session: Session, path: str, reply_to: Any) -> ReplyLink | None:
-        """Return the link of this session that carries the answers of a node."""
+        """Return the link that carries the answers of a node.
+
+        Most clients attach it on the session of the request, some on another one: then the
+        request names it in `reply-to`.
+        """
         found = None
         for link in session.links.values():
             handler = link.context
@@ -224,7 +228,18 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
                 if reply_to is not None and handler.answers_to(reply_to):
                     return handler
                 found = handler
-        return found
+        if found is not None or reply_to is None:
+            return found
+        return next(
+            (
+                link.context
+                for link in self._served
+                if isinstance(link.context, ReplyLink)
+                and link.context.path == path
+                and link.context.answers_to(reply_to)
+            ),
+            None,
+        )
 
     def link_named(self, name: str) -> ReceivingLink | None:
         """Return the client's receiving link of this name."""
