@@ -59,7 +59,7 @@ class Pair:
                 primary=self.primary, secondary=self.secondary, primary_namespace="contoso",
                 backlog_queue_count=queues, checkpoint=str(self.folder / "checkpoint"),
                 ledger=str(self.folder / "ledger"), max_messages_per_trigger=cap,
-                master="local[2]", **more,
+                master="local[2]", credits_per_second=None, **more,
             )
         )  # fmt: skip
 

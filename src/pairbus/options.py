@@ -95,6 +95,10 @@ class SyphonOptions:
         max_messages_per_second: Upper bound on the drain; none if left out.
         max_bytes_per_second: Upper bound on the drain; none if left out.
         max_messages_per_trigger: Most messages of one backlog queue in one micro-batch.
+        credits_per_second: Operations a second that each namespace allows, 1,000 on the Standard
+            tier; None for no ceiling (Premium). The drain adapts to server-busy answers below it.
+        live_traffic_share: Share of `credits_per_second` that is left free for live traffic, 0 to
+            below 1; a third if left out.
         retry_after: First wait for a destination that cannot take messages, in seconds; it
             doubles up to five minutes.
         transform: `"package.module:function"`, or a function: from DataFrame to DataFrame, between
@@ -116,6 +120,8 @@ class SyphonOptions:
     max_messages_per_second: float | None = None
     max_bytes_per_second: float | None = None
     max_messages_per_trigger: int = 20_000
+    credits_per_second: float | None = 1000.0
+    live_traffic_share: float = 1 / 3
     retry_after: float = 10.0
     transform: str | Callable[..., Any] | None = None
 
@@ -140,7 +146,11 @@ class SyphonOptions:
         for name in ("checkpoint", "ledger", "ca_file"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, os.fspath(getattr(self, name)))
-        for name in ("max_messages_per_second", "max_bytes_per_second"):
+        if not 0 <= self.live_traffic_share < 1:
+            raise ValueError(
+                f"live_traffic_share must be 0 to below 1, got {self.live_traffic_share!r}"
+            )
+        for name in ("max_messages_per_second", "max_bytes_per_second", "credits_per_second"):
             value = getattr(self, name)
             if value is not None and not value > 0:
                 raise ValueError(f"{name} must be greater than 0, got {value!r}")

@@ -65,6 +65,7 @@ class Pair:
             "checkpoint": str(self.folder / "checkpoint"),
             "ledger": str(self.folder / "ledger"),
             "retry_after": 0.5,
+            "credits_per_second": None,
         }
         return SyphonOptions(**{**given, **changes})
 

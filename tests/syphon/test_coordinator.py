@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from pairbus.syphon.records import HeldMessage, OperationCount, ProgressRecord
+from pairbus.syphon.records import HeldMessage, OperationCount, ProgressRecord, QueueRead
 from pairbus.syphon.state import StateDirectory
 from tests.syphon.fakes import HELD, FakeOperations, Scene
 
@@ -72,7 +72,7 @@ def test_reading_resumes_with_one_message_after_the_primary_failed(scene):
         scene.runtime.now += 100
         return sum(grant.messages for grant in scene.plan(epoch))
 
-    assert granted(0) == 10_000
+    assert granted(0) == 2000
     scene.report(failed={"*": "amqp:connection:forced"})
     assert scene.plan(1) == ()  # it waits
     assert granted(1) == 1
@@ -80,7 +80,7 @@ def test_reading_resumes_with_one_message_after_the_primary_failed(scene):
     assert scene.plan(2) == ()
     assert [granted(2), granted(3), granted(4)] == [1, 2, 4]  # nothing said that it is down
     scene.report(forwarded=1, delivered=("orders",))
-    assert granted(5) == 10_000
+    assert granted(5) == 3000  # and half a second that was not used
 
 
 def test_no_more_than_the_bound_is_read(tmp_path):
@@ -144,18 +144,43 @@ def test_messages_held_for_the_primary_are_returned_before_reading_resumes(scene
     assert scene.queues.given_back == [("b/0", "aa")]
 
 
-def test_a_busy_primary_stops_all_reading_for_ten_seconds(scene):
+def test_a_busy_primary_lowers_the_rate_and_the_progress_says_so(tmp_path):
+    scene = Scene(tmp_path, ceiling=600.0)
     scene.bell.ringing = {"b/0"}
-    scene.report(
-        held=(HeldMessage("b/0", "aa", 1, "*", 1060.0),), failed={"*": "com.microsoft:server-busy"}
-    )
-    scene.tick()
-    assert scene.plan(0) == ()
-    assert scene.progress().problem == "primary: com.microsoft:server-busy"
-    scene.runtime.now += 10
-    scene.tick()
-    assert scene.queues.given_back == [("b/0", "aa")]
-    assert scene.plan(0)
+    rates = []
+    for epoch in range(5):
+        granted = sum(grant.messages for grant in scene.plan(epoch))
+        rates.append(round(scene.coordinator.pace(1).rate))
+        scene.read("b/0", granted, more=True)
+        scene.runtime.now += 1
+    assert rates == [100, 200, 400, 600, 600]  # slow start, up to the ceiling
+    scene.report(forwarded=600, busy=3)
+    scene.plan(5)
+    assert scene.coordinator.pace(2).rate == pytest.approx(255)  # each of two tasks: 510 in all
+    progress = scene.progress()
+    assert (progress.allowed_rate, progress.throttled_by) == (pytest.approx(510), "primary")
+    assert progress.problem is None
+    scene.runtime.now += 60
+    assert scene.progress().throttled_by is None
+
+
+def test_a_busy_secondary_lowers_the_rate_too(tmp_path):
+    scene = Scene(tmp_path, ceiling=100.0)
+    scene.bell.ringing = {"b/0"}
+    scene.plan(0)
+    scene.report(read={"b/0": QueueRead(10, 100, has_more=True, busy=1)})
+    assert scene.planned(1) == ["b/0"]
+    assert scene.coordinator.pace(1).rate == pytest.approx(85)
+    assert scene.progress().throttled_by == "secondary"
+
+
+def test_no_more_is_read_than_can_be_sent_within_the_locks(tmp_path):
+    scene = Scene(tmp_path, ceiling=100.0)
+    scene.bell.ringing = {"b/0"}
+    scene.plan(0)
+    scene.report(read={"b/0": QueueRead(100, 1000, has_more=True, lock_seconds=1.5)})
+    scene.runtime.now += 1
+    assert sum(grant.messages for grant in scene.plan(1)) == 50  # a third of a lock
 
 
 def test_a_ledger_that_cannot_be_written_stops_reading_until_it_can(tmp_path):

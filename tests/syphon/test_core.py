@@ -21,7 +21,7 @@ from pairbus.syphon.refusals import REASONS, Cause, judge
         ("amqp:not-found", Cause.MISSING),
         ("com.microsoft:entity-disabled", Cause.DESTINATION),
         ("amqp:resource-limit-exceeded", Cause.DESTINATION),
-        ("com.microsoft:server-busy", Cause.PRIMARY),
+        ("com.microsoft:server-busy", Cause.BUSY),
         ("amqp:connection:forced", Cause.PRIMARY),
         ("com.example:never-heard-of", Cause.DESTINATION),
     ],
@@ -31,11 +31,6 @@ def test_a_refusal_is_the_cause_of(condition, cause):
     assert judgement.cause is cause
     assert bool(judgement.reason) == (cause in (Cause.MESSAGE, Cause.MISSING))
     assert not judgement.reason or judgement.reason in REASONS
-
-
-def test_a_busy_primary_is_left_alone_for_ten_seconds():
-    assert judge("com.microsoft:server-busy").wait >= 10
-    assert Backoff(first=1).delay(1, at_least=10) == 10
 
 
 def test_back_off_doubles_up_to_its_bound():
@@ -239,9 +234,9 @@ def test_a_probe_that_nobody_heard_of_is_tried_again():
     assert not room.blocked().blocked
 
 
-def test_the_whole_primary_waits_at_least_ten_seconds_when_it_is_busy():
-    room = HeldMessages(primary=Backoff(first=2))
-    room.fail(EVERYTHING, "com.microsoft:server-busy", 100)
+def test_messages_held_for_the_whole_primary_are_returned_together():
+    room = HeldMessages(primary=Backoff(first=10))
+    room.fail(EVERYTHING, "amqp:connection:forced", 100)
     room.hold([held(1, EVERYTHING), held(2, EVERYTHING)], 100)
     assert room.paused_until() == 110
     assert room.due(109) == []

@@ -205,13 +205,31 @@ def test_a_blocked_destination_lets_only_its_probe_through(pair, task):
     assert len(task.held()) == 9
 
 
-def test_a_busy_primary_holds_everything(pair, task):
+def test_a_busy_primary_gets_the_same_batch_again_and_nothing_is_received_twice(pair, task):
     pair.fill([backlog_message("orders" if n % 2 else "other", n) for n in range(100)])
-    with pair.primary.faults.reject("com.microsoft:server-busy", entity="orders"):
+    with pair.primary.faults.throttle(entity="orders", times=3):
         task.run()
-    assert task.reports[-1].failed["*"] == "com.microsoft:server-busy"
-    assert {held.destination for held in task.held()} == {"*"}
-    assert len(pair.take("other", 50, timeout=0.5)) + len(task.held()) == 100
+    assert task.total("busy") == 3
+    assert task.total("forwarded") == 100
+    assert task.held() == []
+    assert pair.numbers("orders", 50) == list(range(1, 100, 2))
+    assert pair.numbers("other", 50) == list(range(0, 100, 2))
+
+
+def test_messages_that_a_busy_primary_refuses_too_long_are_returned(pair, task):
+    pair.fill([backlog_message("orders", n) for n in range(10)])
+    waits = []
+
+    def sleep(seconds):
+        waits.append(seconds)
+        task.runtime.ahead += 12
+
+    task.runtime.sleep = sleep
+    with pair.primary.faults.throttle(entity="orders"):
+        task.run()
+    assert waits == [0.5, 1.0, 2.0, 4.0]  # then less than a third of the lock is left
+    assert task.remaining() == 10
+    assert task.total("forwarded") == 0
 
 
 def test_a_lost_connection_concerns_the_whole_primary(pair, task):

@@ -58,6 +58,22 @@ def group() -> None:
 @click.option("--max-messages-per-second", type=float, metavar="N", help="Forward no faster.")
 @click.option("--max-bytes-per-second", type=float, metavar="N", help="Forward no faster.")
 @click.option(
+    "--credits-per-second",
+    type=click.FloatRange(0),
+    default=1000.0,
+    show_default=True,
+    metavar="N",
+    help="Operations a second that each namespace allows; 0 for no ceiling (Premium).",
+)
+@click.option(
+    "--live-traffic-share",
+    type=click.FloatRange(0, 1, max_open=True),
+    default=1 / 3,
+    show_default="a third",
+    metavar="SHARE",
+    help="Share of these operations that is left free for live traffic.",
+)
+@click.option(
     "--max-messages-per-trigger",
     type=click.IntRange(1),
     metavar="N",
@@ -141,6 +157,8 @@ def _options(
         backlog_queue_count=count or pair.backlog_queue_count,
         checkpoint=checkpoint or pair.checkpoint,
         ledger=pair.ledger,
+        credits_per_second=settings["credits_per_second"] or None,
+        live_traffic_share=settings["live_traffic_share"],
         **{
             name: settings[name]
             for name in (
@@ -299,6 +317,10 @@ def status_(pair: Pair, checkpoint: str | None) -> int:
         table.add(name.replace("_", " "), status[name])
     table.add("oldest", duration(status["oldest_age"]))
     table.add("rate per second", status["rate"])
+    if status.get("allowed_rate") is not None:
+        table.add("allowed per second", status["allowed_rate"])
+    if status.get("throttled_by"):
+        table.add("throttled by", cell(f"the {status['throttled_by']}", "yellow"))
     table.add("time to go", duration(status["eta"]))
     table.add("last progress", status["last_progress"])
     for reason, number in status["dead_lettered"].items():

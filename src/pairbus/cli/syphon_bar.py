@@ -111,6 +111,8 @@ def _note(status: dict[str, Any]) -> str:
     dead, parts = sum(status["dead_lettered"].values()), []
     if status["stalled"]:
         parts.append(status["stalled"])
+    if status.get("throttled_by"):
+        parts.append(_throttled(status))
     if dead:
         parts.append(f"{dead:,} dead-lettered")
     if status["waiting"]:
@@ -119,6 +121,10 @@ def _note(status: dict[str, Any]) -> str:
     if doubtful:
         parts.append(f"{doubtful} queue{'s wait' if doubtful > 1 else ' waits'} for locks to end")
     return "; ".join(parts)
+
+
+def _throttled(status: dict[str, Any]) -> str:
+    return f"throttled by the {status['throttled_by']} ({status['allowed_rate']:,.0f}/s allowed)"
 
 
 def line_of(status: dict[str, Any]) -> str:
@@ -136,4 +142,6 @@ def line_of(status: dict[str, Any]) -> str:
         parts.append(f"{status['waiting']:,} waiting")
     if status["rate"] and status["state"] != "stopped":
         parts.append(f"{status['rate']:,.0f}/s")
+        if status.get("throttled_by"):
+            parts.append(_throttled(status))
     return ", ".join(parts)

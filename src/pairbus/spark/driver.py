@@ -12,6 +12,7 @@ from pairbus.syphon._sync.doorbell import Doorbell
 from pairbus.syphon.backoff import Backoff
 from pairbus.syphon.held import HeldMessages
 from pairbus.syphon.planner import Planner
+from pairbus.syphon.rates import ceiling_of
 from pairbus.syphon.records import OperationCount
 from pairbus.syphon.state import StateDirectory
 
@@ -84,6 +85,7 @@ def open_coordinator(options: ConnectorOptions) -> Coordinator:
             bytes_per_queue=options["maxBytesPerTrigger"],
             max_messages=options["maxMessages"],
             ready=queues if is_snapshot else (),
+            ceiling=ceiling_of(options["creditsPerSecond"], options["liveTrafficShare"]),
         ),
         HeldMessages(destination=Backoff(first=options["retryAfter"])),
         namespace=options["namespaceName"] or options.target.namespace,

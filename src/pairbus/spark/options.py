@@ -38,6 +38,20 @@ def _seconds(text: str) -> float:
     return value
 
 
+def _rate(text: str) -> float:
+    value = float(text)
+    if value <= 0:
+        raise ValueError("a number above 0")
+    return value
+
+
+def _share(text: str) -> float:
+    value = float(text)
+    if not 0 <= value < 1:
+        raise ValueError("a share from 0 to below 1")
+    return value
+
+
 def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
@@ -123,6 +137,11 @@ OPTIONS = (
     Option("retryAfter", "seconds", "10", "read",
            "`peekLock` streams: the first wait for a destination that cannot take messages; it doubles "
            "up to five minutes.", _seconds),
+    Option("creditsPerSecond", "number", None, "read",
+           "`peekLock` streams: operations a second that each namespace allows (1000 on the Standard tier). "
+           "Reading adapts to server-busy answers below it; no ceiling unless given.", _rate),
+    Option("liveTrafficShare", "number", "0.3333", "read",
+           "`peekLock` streams: the share of `creditsPerSecond` that is left free for other clients.", _share),
     Option("settle", "boolean", "false", "write",
            "Settle each row by its `entity` and `lockToken` once it was sent: complete what the "
            "destination took, dead-letter what it refuses.", _boolean),

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["backlog", "deliver", "first_line", "open_session", "prepare_session"]
 
 ARROW_ROWS = 2000
+ARROW_ROWS_PACED = 100  # at a limited rate messages are sent soon after they were read
 
 
 def backlog(session: "SparkSession", setup: Setup, bounds: Bounds) -> "DataFrame":
@@ -74,13 +75,19 @@ def first_line(exc: BaseException) -> str:
     return (str(exc).splitlines() or [type(exc).__name__])[0][:300]
 
 
-def prepare_session(session: "SparkSession") -> "SparkSession":
-    """Return a new session on the same Spark, so that our settings affect nobody else."""
+def prepare_session(session: "SparkSession", *, is_paced: bool = False) -> "SparkSession":
+    """Return a new session on the same Spark, so that our settings affect nobody else.
+
+    Args:
+        session: any session.
+        is_paced: the namespaces have a ceiling, so messages are read in small batches.
+    """
     from pairbus.spark.source import ServiceBusSource
 
     _activate(session)
     own = session.newSession()
-    own.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(ARROW_ROWS))
+    rows = ARROW_ROWS_PACED if is_paced else ARROW_ROWS
+    own.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(rows))
     own.conf.set("spark.sql.session.timeZone", "UTC")
     own.dataSource.register(ServiceBusSource)
     return own

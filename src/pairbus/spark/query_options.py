@@ -36,6 +36,9 @@ def source_options(setup: Setup, bounds: Bounds, *, partitions: int, now: float)
         "retryAfter": str(setup.retry_after),
         "untilEmpty": "true" if bounds.until_empty else "false",
     }
+    if setup.credits_per_second is not None:
+        options["creditsPerSecond"] = str(setup.credits_per_second)
+        options["liveTrafficShare"] = str(setup.live_traffic_share)
     if bounds.max_messages:
         options["maxMessages"] = str(bounds.max_messages)
     if bounds.snapshot:

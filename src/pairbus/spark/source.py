@@ -185,7 +185,8 @@ class ReceiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []  # Spark's very first batch, which it runs whether there is something or not
         grants = self._running().grants(epoch)
         count = min(len(grants), self._options["maxPartitions"])
-        return [ReceivePartition(epoch, tuple(grants[number::count])) for number in range(count)]
+        pace = self._running().pace(count)
+        return [ReceivePartition(epoch, grants[number::count], pace) for number in range(count)]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         """Arrow batches of messages."""

@@ -77,7 +77,10 @@ def start_syphon(
     counts = check_namespaces(setup, counter)
     if counts is not None:
         monitor.counted(counts)
-    session = prepare_session(spark if spark is not None else open_session(options.master))
+    session = prepare_session(
+        spark if spark is not None else open_session(options.master),
+        is_paced=setup.credits_per_second is not None,
+    )
     rows = backlog(session, setup, bounds)
     messages = restore(rows, ttl_policy=setup.ttl_policy, keep_original=transform is not None)
     if transform is not None:

@@ -15,6 +15,7 @@ from pairbus.spark.executor import open_browser, open_reader, runtime
 from pairbus.spark.options import ConnectorOptions
 from pairbus.syphon.columns import Column, select
 from pairbus.syphon.limits import Grant
+from pairbus.syphon.rates import Pace
 from pairbus.syphon.rows import RowMaker
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class ReceivePartition(InputPartition):
 
     epoch: int
     grants: tuple[Grant, ...]
+    pace: Pace | None = None
 
 
 def columns_of(options: ConnectorOptions) -> list[Column]:
@@ -72,5 +74,5 @@ def peek(options: ConnectorOptions, partition: PeekPartition) -> "Iterator[pa.Re
 def receive(options: ConnectorOptions, partition: ReceivePartition) -> "Iterator[pa.RecordBatch]":
     """Receive what is there now, queue by queue, up to each queue's grant."""
     reader, maker = open_reader(options, is_stream=partition.epoch >= 0), _maker(options)
-    for batch in reader.read(partition.epoch, partition.grants):
+    for batch in reader.read(partition.epoch, partition.grants, partition.pace):
         yield maker.batch_of(batch.queue, batch.received_at, batch.messages, batch.opened)

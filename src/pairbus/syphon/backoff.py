@@ -12,10 +12,10 @@ class Backoff:
     first: float = 10.0
     most: float = 300.0
 
-    def delay(self, failures: int, *, at_least: float = 0.0) -> float:
+    def delay(self, failures: int) -> float:
         """Return the seconds to wait after `failures` consecutive failures (1 is the first)."""
         doubled = self.first * 2.0 ** min(max(failures - 1, 0), 30)
-        return max(at_least, min(self.most, doubled))
+        return min(self.most, doubled)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 
 from pairbus.syphon.backoff import Backoff
 from pairbus.syphon.records import BlockedRecord, HeldMessage, HeldRecord
-from pairbus.syphon.refusals import judge
 
 __all__ = ["EVERYTHING", "HeldMessages"]
 
@@ -63,7 +62,7 @@ class HeldMessages:
         if found and now < found.until and found.probe is None:
             return  # several tasks report the same failure
         backoff = self._primary if destination == EVERYTHING else self._backoff
-        until = now + backoff.delay(failures, at_least=judge(condition).wait)
+        until = now + backoff.delay(failures)
         if found:
             found.condition, found.failures = condition, failures
             found.until, found.probe = until, None

@@ -3,6 +3,9 @@
 The planner knows which queues have messages (the doorbell rang, or the last read found more), the
 operator's limits, and the bounds of the drain. Time and facts are arguments; nothing here acts.
 
+The namespaces' own limits are found by `pairbus.syphon.rates`; while there is one, a micro-batch is
+short, and its tasks read at an even pace, so that sending keeps up with reading.
+
 After the primary failed, each message that is read for a primary that is still down costs a receive
 and a settlement. So reading resumes with one message and doubles with every micro-batch (slow
 start) until something has been delivered.
@@ -12,9 +15,15 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from pairbus.syphon.limits import Bucket, Grant, share
+from pairbus.syphon.rates import AdaptiveRate, Pace
 from pairbus.syphon.records import Control, QueueRead
 
 __all__ = ["Plan", "Planner"]
+
+BATCH_SECONDS = 3.0  # of reading, at most, in one micro-batch at a limited rate
+SLOW_START_SECONDS = 1.0
+BURST_SECONDS = 0.5  # of unused time that a micro-batch may make up for
+LOCK_SHARE = 1 / 3  # of a lock that reading and sending may take
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +50,7 @@ class Planner:
         bytes_per_queue: most bytes.
         max_messages: read this many in all.
         ready: queues to read before the doorbell rings.
+        ceiling: most messages a second in each namespace; None for no ceiling.
     """
 
     def __init__(
@@ -51,6 +61,7 @@ class Planner:
         bytes_per_queue: int = 64 << 20,
         max_messages: int | None = None,
         ready: Iterable[str] = (),
+        ceiling: float | None = None,
     ) -> None:
         self.queues = tuple(queues)
         self._per_queue = per_queue
@@ -63,6 +74,13 @@ class Planner:
         self._slow_start: int | None = None  # read no more than this: the primary failed last time
         self._read_total = 0
         self._planned: tuple[int, tuple[Grant, ...]] = (-1, ())
+        self._planned_at: float | None = None
+        self._reading = self._sending = AdaptiveRate.begin(ceiling)
+        self._is_reading_busy = self._is_sending_busy = False
+        self._read_since = 0  # messages, since the last plan
+        self._rate: float | None = None  # of the running micro-batch
+        self._unused = 0.0  # messages that could have been read since the last plan
+        self._lock_seconds: float | None = None
 
     # -- facts
 
@@ -78,12 +96,19 @@ class Planner:
     def was_read(self, queue: str, read: QueueRead) -> None:
         """A task read a queue."""
         self._read_total += read.messages
+        self._read_since += read.messages
+        self._is_reading_busy = self._is_reading_busy or read.busy > 0
+        self._lock_seconds = read.lock_seconds or self._lock_seconds
         self._messages = self._messages.charge(read.messages)
         self._bytes = self._bytes.charge(read.size)
         if not read.has_more:
             self._ready.discard(queue)
         if read.is_finished:
             self._finished.add(queue)
+
+    def primary_was_busy(self) -> None:
+        """The primary answered server-busy."""
+        self._is_sending_busy = True
 
     def primary_failed(self) -> None:
         """Nothing could be sent to the primary."""
@@ -117,6 +142,45 @@ class Planner:
         """How many messages the running micro-batch may read."""
         return sum(grant.messages for grant in self._planned[1])
 
+    def allowed_rate(self, control: Control) -> float | None:
+        """Return the messages a second that may be read now; None for no limit."""
+        limits = [self._reading.limit, self._sending.limit, control.max_messages_per_second]
+        return min((limit for limit in limits if limit is not None), default=None)
+
+    def throttled_by(self, now: float) -> str | None:
+        """Return which namespace was busy a moment ago."""
+        if self._sending.is_throttled(now):
+            return "primary"
+        return "secondary" if self._reading.is_throttled(now) else None
+
+    def pace(self, tasks: int) -> Pace | None:
+        """Return how fast each of the tasks of the planned micro-batch may read."""
+        if self._rate is None:
+            return None
+        return Pace(self._rate / tasks, self._unused / tasks)
+
+    def _adapt(self, now: float, control: Control) -> None:
+        """Learn from the micro-batch that has ended."""
+        granted = self.in_flight
+        was_used = granted > 0 and self._read_since >= 0.5 * granted
+        if self._is_reading_busy:
+            self._reading = self._reading.busy(now)
+        elif was_used:
+            self._reading = self._reading.used(now)
+        if self._is_sending_busy:
+            self._sending = self._sending.busy(now)
+        elif was_used:
+            self._sending = self._sending.used(now)
+        self._is_reading_busy = self._is_sending_busy = False
+        if self._rate is not None and self._planned_at is not None:
+            gained = self._rate * (now - self._planned_at) - self._read_since
+            most = self._rate * BURST_SECONDS
+            self._unused = max(-most, min(most, self._unused + gained))
+        else:
+            self._unused = 0.0
+        self._planned_at, self._read_since = now, 0
+        self._rate = self.allowed_rate(control)
+
     def plan(
         self,
         epoch: int,
@@ -137,6 +201,7 @@ class Planner:
             is_blocked: nothing can be delivered now.
             not_now: queues that must not be read now.
         """
+        self._adapt(now, control)
         self._messages = self._messages.limit(control.max_messages_per_second).refill(now)
         self._bytes = self._bytes.limit(control.max_bytes_per_second).refill(now)
         is_idle = is_stopping or control.paused
@@ -156,7 +221,7 @@ class Planner:
         return Plan(grants, tuple(quiet) if is_listening else (), is_listening)
 
     def _share(self, wanted: Sequence[str], epoch: int) -> list[Grant]:
-        bounds = [self._messages.available(), self._slow_start]
+        bounds = [self._messages.available(), self._slow_start, self._batch_size()]
         if self._max_messages is not None:
             bounds.append(max(0, self._max_messages - self._read_total))
         return share(
@@ -167,6 +232,16 @@ class Planner:
             size=self._bytes.available(),
             turn=epoch,
         )
+
+    def _batch_size(self) -> int | None:
+        """Return how many messages can be read and sent in one micro-batch, within their locks."""
+        if self._rate is None:
+            return None
+        is_slow_start = self._reading.is_slow_start and self._sending.is_slow_start
+        seconds = SLOW_START_SECONDS if is_slow_start else BATCH_SECONDS
+        if self._lock_seconds is not None:
+            seconds = min(seconds, self._lock_seconds * LOCK_SHARE)
+        return max(1, int(self._rate * seconds + self._unused))
 
     def grants(self, epoch: int) -> tuple[Grant, ...]:
         """Return the grants of an epoch; for one that another coordinator planned, all queues.

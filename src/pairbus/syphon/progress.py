@@ -73,13 +73,21 @@ class Progress:
             last_progress=now if moved > 0 else self.last_progress,
         )
 
-    def eta(self, remaining: int | None) -> float | None:
-        """Return the seconds until the backlog is empty at this rate; None if unknown."""
+    def eta(self, remaining: int | None, allowed: float | None = None) -> float | None:
+        """Return the seconds until the backlog is empty; None if unknown.
+
+        Args:
+            remaining: messages that are left; None if unknown.
+            allowed: messages a second that the namespaces allow; None for no limit. The drain goes
+                at this rate once it has come near it.
+        """
         if remaining is None:
             return None
         if remaining == 0:
             return 0.0
-        return remaining / self.rate if self.rate > 0 else None
+        is_limited = allowed is not None and self.rate >= 0.5 * allowed
+        rate = allowed if is_limited and allowed is not None else self.rate
+        return remaining / rate if rate > 0 else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -155,6 +155,7 @@ class TaskReport:
         delivered: destinations that accepted a message.
         uncertain: queues where messages may be locked that could not be returned.
         stalled: why nothing can be delivered.
+        busy: how often the primary answered server-busy.
     """
 
     forwarded: int = 0
@@ -167,6 +168,7 @@ class TaskReport:
     delivered: tuple[str, ...] = ()
     uncertain: tuple[str, ...] = ()
     stalled: str | None = None
+    busy: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -181,6 +183,7 @@ class TaskReport:
             "delivered": list(self.delivered),
             "doubtful": list(self.uncertain),
             "stalled": self.stalled,
+            "busy": self.busy,
         }
 
     @classmethod
@@ -197,6 +200,7 @@ class TaskReport:
             delivered=tuple(data.get("delivered", [])),
             uncertain=tuple(data.get("doubtful", [])),
             stalled=data.get("stalled"),
+            busy=data.get("busy", 0),
         )
 
 
@@ -267,6 +271,8 @@ class ProgressRecord:
         uncertain: queues that wait until orphaned locks have expired.
         suspect: queues that would be uncertain if the coordinator died now.
         oldest: when the oldest message that was seen was enqueued, in milliseconds since 1970.
+        allowed_rate: messages a second that the namespaces allow; None for no limit.
+        throttled_by: `primary` or `secondary`, if it was busy a moment ago.
     """
 
     forwarded: int = 0
@@ -285,6 +291,8 @@ class ProgressRecord:
     uncertain: tuple[str, ...] = ()
     suspect: tuple[str, ...] = ()
     oldest: int | None = None
+    allowed_rate: float | None = None
+    throttled_by: str | None = None
 
     @property
     def settled(self) -> int:
@@ -310,6 +318,8 @@ class ProgressRecord:
             "doubtful": list(self.uncertain),
             "suspect": list(self.suspect),
             "oldest": self.oldest,
+            "allowed_rate": self.allowed_rate,
+            "throttled_by": self.throttled_by,
         }
 
     @classmethod
@@ -332,6 +342,8 @@ class ProgressRecord:
             uncertain=tuple(data.get("doubtful", [])),
             suspect=tuple(data.get("suspect", [])),
             oldest=data.get("oldest"),
+            allowed_rate=data.get("allowed_rate"),
+            throttled_by=data.get("throttled_by"),
         )
 
     def for_new_run(self) -> "ProgressRecord":
@@ -385,6 +397,8 @@ class SyphonStatus:
     dead_lettered: Mapping[str, int]
     oldest_age: float | None
     rate: float
+    allowed_rate: float | None
+    throttled_by: str | None
     eta: float | None
     last_progress: str | None
     control: Control
@@ -414,6 +428,8 @@ class SyphonStatus:
             "dead_lettered": dict(self.dead_lettered),
             "oldest_age": self.oldest_age,
             "rate": self.rate,
+            "allowed_rate": self.allowed_rate,
+            "throttled_by": self.throttled_by,
             "eta": self.eta,
             "last_progress": self.last_progress,
             "limits": {

@@ -20,6 +20,7 @@ class Cause(enum.Enum):
     MISSING = "missing"  # the destination does not exist
     DESTINATION = "destination"  # this destination cannot accept messages now: wait for it alone
     PRIMARY = "primary"  # nothing can be sent now: wait for the whole primary
+    BUSY = "busy"  # the primary is throttling: send the same batch again, more slowly
 
 
 #: Reasons with which the syphon dead-letters, and what they mean.
@@ -54,12 +55,10 @@ class Judgement:
     Args:
         cause: what caused it.
         reason: the dead-letter reason, if the refusal is final.
-        wait: the shortest wait in seconds before a retry, if it is not.
     """
 
     cause: Cause
     reason: str = ""
-    wait: float = 0.0
 
 
 _JUDGEMENTS = {
@@ -81,7 +80,7 @@ _JUDGEMENTS = {
     "amqp:internal-error": Judgement(Cause.DESTINATION),
     "com.microsoft:timeout": Judgement(Cause.DESTINATION),
     "com.microsoft:operation-cancelled": Judgement(Cause.DESTINATION),
-    "com.microsoft:server-busy": Judgement(Cause.PRIMARY, wait=10.0),
+    "com.microsoft:server-busy": Judgement(Cause.BUSY),
     "com.microsoft:container-close": Judgement(Cause.PRIMARY),
     "amqp:connection:forced": Judgement(Cause.PRIMARY),
     "amqp:connection:framing-error": Judgement(Cause.PRIMARY),

@@ -70,6 +70,8 @@ class Setup:
     transform: str | Callable[..., Any] | None
     per_trigger: int
     retry_after: float
+    credits_per_second: float | None
+    live_traffic_share: float
 
     @classmethod
     def of(cls, options: SyphonOptions) -> "Setup":
@@ -117,6 +119,8 @@ class Setup:
             transform=options.transform,
             per_trigger=options.max_messages_per_trigger,
             retry_after=options.retry_after,
+            credits_per_second=options.credits_per_second,
+            live_traffic_share=options.live_traffic_share,
         )
 
     @property

@@ -49,6 +49,8 @@ class Totals:
         ready: Collection[str],
         armed: Collection[str],
         problem: str | None,
+        allowed_rate: float | None,
+        throttled_by: str | None,
     ) -> ProgressRecord:
         """Return the totals together with what the other parts know."""
         return ProgressRecord(
@@ -68,6 +70,8 @@ class Totals:
             uncertain=tuple(sorted(queue for queue in uncertain if queue in ready)),
             suspect=tuple(sorted({*self.listening, *armed, *uncertain})),
             oldest=min((oldest for oldest in self._oldest.values() if oldest), default=None),
+            allowed_rate=allowed_rate,
+            throttled_by=throttled_by,
         )
 
     def publish(

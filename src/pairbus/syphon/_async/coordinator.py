@@ -23,6 +23,7 @@ from pairbus.syphon.journal import Journal
 from pairbus.syphon.limits import Grant
 from pairbus.syphon.orphaned_locks import Check, Look, OrphanedLocks, tokens_to_return
 from pairbus.syphon.planner import Planner
+from pairbus.syphon.rates import Pace
 from pairbus.syphon.records import HeldMessage, OperationCount, TaskReport
 from pairbus.syphon.state import StateDirectory
 from pairbus.syphon.totals import Totals
@@ -188,6 +189,11 @@ class Coordinator:
         with self._guard:
             return self._planner.grants(epoch)
 
+    def pace(self, tasks: int) -> Pace | None:
+        """Return how fast each of the tasks of the planned micro-batch may read."""
+        with self._guard:
+            return self._planner.pace(tasks)
+
     def _is_blocked(self, now: float) -> bool:
         return bool(self._ledger_problem) or now < self._held.paused_until()
 
@@ -216,6 +222,8 @@ class Coordinator:
         for queue, read in report.read.items():
             self._planner.was_read(queue, read)
             self._lock_seconds = read.lock_seconds or self._lock_seconds
+        if report.busy:
+            self._planner.primary_was_busy()
         if EVERYTHING in report.failed:
             self._planner.primary_failed()
         elif report.forwarded:
@@ -409,6 +417,7 @@ class Coordinator:
     def _publish(self) -> None:
         """Write the files that tasks, driver and the next coordinator read, if they changed."""
         with self._files:
+            control = self._state.control()
             with self._guard:
                 blocked = self._held.blocked()
                 progress = self._totals.record(
@@ -420,6 +429,8 @@ class Coordinator:
                     ready=self._planner.ready_queues,
                     armed={*self._doorbell.armed(), *+self._returning},
                     problem=self._current_problem(),
+                    allowed_rate=self._planner.allowed_rate(control),
+                    throttled_by=self._planner.throttled_by(self._runtime.time()),
                 )
             self._totals.publish(self._state, blocked, progress)
 

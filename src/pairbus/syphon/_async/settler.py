@@ -53,6 +53,7 @@ class Settler:
         self._operations: dict[tuple[str, str, str, str], list[int]] = {}
         self._delivered: set[str] = set()
         self._uncertain: set[str] = set()  # queues to which something could not be returned
+        self._busy = 0
         self.failed: dict[str, str] = {}
 
     def add(self, settlement: Settlement) -> None:
@@ -67,6 +68,10 @@ class Settler:
     def delivered(self, destination: str) -> None:
         """Report that a destination accepted a message."""
         self._delivered.add(destination)
+
+    def was_busy(self) -> None:
+        """Report that the primary answered server-busy."""
+        self._busy += 1
 
     def count(
         self,
@@ -173,8 +178,9 @@ class Settler:
             failed=dict(self.failed),
             delivered=tuple(sorted(self._delivered)),
             uncertain=tuple(sorted(self._uncertain)),
+            busy=self._busy,
         )
-        self._forwarded, self._size, self._dead_lettered = 0, 0, {}
+        self._forwarded, self._size, self._dead_lettered, self._busy = 0, 0, {}, 0
         self._operations, self._held = {}, []
         self._delivered, self._uncertain = set(), set()
         self._report(report)

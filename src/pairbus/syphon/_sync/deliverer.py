@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Deliverer", "DeliverySettings"]
 
+FIRST_BUSY_WAIT, MOST_BUSY_WAIT = 0.5, 4.0  # seconds, after a server-busy answer
 BY_TRANSFORM = "CompletedByTransform"  # the reason if the transform gives none
 
 
@@ -111,6 +112,7 @@ class Deliverer:
         self._settler = Settler(runtime, settling, receipts, report, self._settings.secondary)
         self._is_primary_down = False
         self._is_giving_back = False
+        self._busy_wait = FIRST_BUSY_WAIT
         problem = probe()
         if problem and self._settles:
             report(TaskReport(stalled=f"ledger: {problem}"))
@@ -175,8 +177,21 @@ class Deliverer:
             if not jobs:
                 return
             outcomes = self._sending.send([(d, job.payloads()) for d, job in jobs])
+            is_busy = False
             for (destination, job), outcome in zip(jobs, outcomes, strict=True):
-                self._answered(rows, destination, job, outcome, work)
+                if self._settles and judge(outcome.condition or "").cause is Cause.BUSY:
+                    # The same messages again: they are received once, and keep their order.
+                    work.setdefault(destination, []).insert(0, job)
+                    self._settler.was_busy()
+                    is_busy = True
+                else:
+                    self._answered(rows, destination, job, outcome, work)
+            if is_busy:
+                self._is_giving_back = self._is_giving_back or self._is_stopping()
+                self._runtime.sleep(self._busy_wait)
+                self._busy_wait = min(2 * self._busy_wait, MOST_BUSY_WAIT)
+            else:
+                self._busy_wait = FIRST_BUSY_WAIT
 
     def _cut(self, rows: DeliveryRows, destination: str, indices: list[int]) -> list[_Job]:
         """Cut the rows of one destination into batches; hold those that may not be sent."""
@@ -245,7 +260,7 @@ class Deliverer:
             case Cause.DESTINATION:
                 self._settler.failed[destination.lower()] = condition
                 self._hold(rows, job.rows(), destination)
-            case Cause.PRIMARY:
+            case Cause.PRIMARY | Cause.BUSY:
                 self._is_primary_down = True
                 self._settler.failed[EVERYTHING] = condition
                 self._hold(rows, job.rows(), EVERYTHING)

@@ -17,6 +17,7 @@ from pairbus.syphon._sync.backlog import BacklogQueues
 from pairbus.syphon._sync.receiving import QueueReceiver
 from pairbus.syphon.journal import Journal, PageWriter
 from pairbus.syphon.limits import Grant
+from pairbus.syphon.rates import Pace, Pacer
 from pairbus.syphon.records import OperationCount, QueueRead, TaskReport
 from pairbus.syphon.state import StateDirectory
 
@@ -44,6 +45,7 @@ class _Tally:
     is_finished: bool = False
     lock_seconds: float | None = None
     oldest: int | None = None
+    busy: int = 0
 
     def add(self, batch: ReceivedBatch) -> int:
         """Count a batch; return its bytes."""
@@ -66,6 +68,7 @@ class _Tally:
             self.is_finished,
             self.lock_seconds,
             self.oldest,
+            self.busy,
         )
 
 
@@ -107,8 +110,18 @@ class BacklogReader:
         self._aliases = aliases
         self._enqueued_before = enqueued_before
 
-    def read(self, epoch: int, grants: Sequence[Grant]) -> Iterator[ReceivedBatch]:
-        """Yield what the queues have now, queue by queue, and leave a report at the end."""
+    def read(
+        self, epoch: int, grants: Sequence[Grant], pace: Pace | None = None
+    ) -> Iterator[ReceivedBatch]:
+        """Yield what the queues have now, queue by queue, and leave a report at the end.
+
+        Args:
+            epoch: the micro-batch.
+            grants: how much of each queue may be read.
+            pace: how fast; None for as fast as possible.
+        """
+        pacer = None if pace is None else Pacer(pace, self._runtime.monotonic())
+        size = self._batch_size if pace is None else min(self._batch_size, pace.chunk)
         read: dict[str, QueueRead] = {}
         operations: list[OperationCount] = []
         for grant in grants:
@@ -120,8 +133,11 @@ class BacklogReader:
                     continue
                 page = self._journal.open_page(epoch, queue)
             tally = _Tally()
-            for batch in self._read_queue(grant, page, tally):
+            for batch in self._read_queue(grant, page, tally, size):
                 yield batch
+                if pacer is not None:
+                    pacer.read(self._runtime.monotonic(), len(batch.messages))
+                    self._runtime.sleep(pacer.wait(self._runtime.monotonic()))
             if page is not None:
                 page.close()
             read[queue] = tally.record()
@@ -130,15 +146,16 @@ class BacklogReader:
             self._state.report(TaskReport(read=read, operations=tuple(operations)))
 
     def _read_queue(
-        self, grant: Grant, page: PageWriter | None, tally: _Tally
+        self, grant: Grant, page: PageWriter | None, tally: _Tally, size: int
     ) -> Iterator[ReceivedBatch]:
         queue, left, room = grant.queue, grant.messages, grant.size
         while left > 0 and room > 0 and not tally.is_finished and not self._is_halted():
             if page is not None and not page.request():
                 raise RuntimeError(f"servicebus: {queue}: another attempt has taken over")
-            got = self._receiver.receive(queue, min(left, self._batch_size), room)
+            got = self._receiver.receive(queue, min(left, size), room)
             if not got:
-                tally.has_more = False
+                tally.has_more = self._receiver.is_busy
+                tally.busy += self._receiver.is_busy
                 if page is not None and not self._receiver.broke_off:
                     page.record([])
                 # A snapshot has all of a queue that is empty, but not of one that is unreachable.

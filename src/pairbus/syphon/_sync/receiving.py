@@ -17,6 +17,8 @@ __all__ = ["Browser", "QueueReceiver"]
 
 log = logging.getLogger("pairbus.syphon")
 
+SERVER_BUSY = "com.microsoft:server-busy"
+
 
 class QueueReceiver:
     """Receives what a queue has now.
@@ -36,10 +38,11 @@ class QueueReceiver:
         self._is_ordered = is_ordered
         self.has_failed = False  # the last receive found out nothing about the queue
         self.broke_off = False  # more may have been handed out than the last receive returned
+        self.is_busy = False  # the namespace answered server-busy
 
     def receive(self, queue: str, count: int, size: int) -> list[tuple[bytes | None, bytes]]:
         """Return lock tokens and payloads of what is there now; nothing if it cannot be read."""
-        self.has_failed = self.broke_off = False
+        self.has_failed = self.broke_off = self.is_busy = False
         for attempt in (0, 1):
             asked = False
             try:
@@ -48,6 +51,10 @@ class QueueReceiver:
                 got = receiver.take_now(count, size)
             except ClientError as exc:
                 self._connections.forget_receiver(queue)
+                if str(exc.condition) == SERVER_BUSY:
+                    # The request was refused as a whole: nothing was handed out for it.
+                    self.is_busy = self.has_failed = True
+                    return []
                 if attempt or (asked and self._is_ordered):
                     log.warning("%s: not read: %s", queue, exc.condition)
                     self.has_failed = str(exc.condition) != "amqp:not-found"
