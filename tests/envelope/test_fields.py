@@ -17,7 +17,6 @@ from pairbus.envelope.fields import (
     Fields,
     parse_alias,
     peek_aliases,
-    remaining_time_to_live,
     restore,
     wrap,
 )
@@ -84,12 +83,6 @@ def test_with_deducted_time_the_original_expiry_stays():
 def test_time_to_live_out_of_range_is_clamped(time_to_live, ttl, expiry):
     home = restore(Fields(), Aliases("q", time_to_live=time_to_live), now=NOW)
     assert (home.ttl, home.absolute_expiry_time) == (ttl, expiry)
-
-
-def test_time_in_the_backlog_is_deducted_but_never_added():
-    assert remaining_time_to_live(1000, enqueued_at=NOW, now=NOW + 400) == 600
-    assert remaining_time_to_live(1000, enqueued_at=NOW, now=NOW + 1000) == 0
-    assert remaining_time_to_live(1000, enqueued_at=NOW, now=NOW - 50) == 1000
 
 
 TIMESPAN = Symbol("com.microsoft:timespan")

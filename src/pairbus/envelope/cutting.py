@@ -16,7 +16,10 @@ __all__ = [
     "DELIVERY_ANNOTATIONS",
     "HEADER",
     "PROPERTIES",
+    "append_entries",
     "entries",
+    "list_fields",
+    "make_list",
     "make_map",
     "map_start",
     "replace_fields",
@@ -98,18 +101,44 @@ def entries(buf: bytes, start: int, end: int) -> Iterator[tuple[bytes, int, int,
 
 def make_map(section: int, pieces: list[bytes]) -> bytes:
     """Return a map section of encoded entries (key and value); empty if there are none."""
-    count = 2 * len(pieces)
-    if not pieces:
-        return b""
-    body = b"".join(pieces)
-    if len(body) < 255 and count < 256:
-        return b"\x00\x53%c\xc1%c%c" % (section, len(body) + 1, count) + body
-    return (
-        b"\x00\x53%c\xd1" % section
-        + (len(body) + 4).to_bytes(4, "big")
-        + count.to_bytes(4, "big")
-        + body
-    )
+    return _compound(section, 0xC1, 2 * len(pieces), b"".join(pieces)) if pieces else b""
+
+
+def append_entries(
+    section: int, buf: bytes, place: tuple[int, int] | None, pieces: list[bytes]
+) -> bytes:
+    """Return a map section with more encoded entries; those that are there are copied.
+
+    Args:
+        section: The section's code.
+        buf: The message.
+        place: Where the section's value is; None if the message does not have it.
+        pieces: The entries to add.
+    """
+    if place is None:
+        return make_map(section, pieces)
+    first, count = map_start(buf, place[0])
+    body = b"".join((buf[first : place[1]], *pieces))
+    return _compound(section, 0xC1, count + 2 * len(pieces), body)
+
+
+def list_fields(buf: bytes, place: tuple[int, int] | None) -> list[bytes]:
+    """Return the encoded fields of the list at `place`; none if there is no list."""
+    fields: list[bytes] = []
+    if place is None or buf[place[0]] == 0x45:  # an empty list
+        return fields
+    pos, end = place
+    pos += 3 if buf[pos] == 0xC0 else 9
+    while pos < end:
+        after = skip(buf, pos)
+        fields.append(buf[pos:after])
+        pos = after
+    return fields
+
+
+def make_list(section: int, fields: list[bytes]) -> bytes:
+    """Return a list section of encoded fields."""
+    return _compound(section, 0xC0, len(fields), b"".join(fields))
 
 
 def replace_fields(
@@ -123,23 +152,16 @@ def replace_fields(
         place: Where the section's value is; None if the message does not have it.
         changes: Encoded values by their index in the list.
     """
-    fields: list[bytes] = []
-    if place is not None and buf[place[0]] != 0x45:  # an empty list
-        pos, end = place
-        pos += 3 if buf[pos] == 0xC0 else 9
-        while pos < end:
-            after = skip(buf, pos)
-            fields.append(buf[pos:after])
-            pos = after
+    fields = list_fields(buf, place)
     fields += [_NULL] * (max(changes) + 1 - len(fields))
     for index, value in changes.items():
         fields[index] = value
-    body = b"".join(fields)
-    if len(body) < 255:
-        return b"\x00\x53%c\xc0%c%c" % (section, len(body) + 1, len(fields)) + body
-    return (
-        b"\x00\x53%c\xd0" % section
-        + (len(body) + 4).to_bytes(4, "big")
-        + len(fields).to_bytes(4, "big")
-        + body
-    )
+    return make_list(section, fields)
+
+
+def _compound(section: int, code: int, count: int, body: bytes) -> bytes:
+    """A section that is a list (0xC0) or a map (0xC1), in its short or its long form."""
+    if len(body) < 255 and count < 256:
+        return b"\x00\x53%c%c%c%c" % (section, code, len(body) + 1, count) + body
+    size = (len(body) + 4).to_bytes(4, "big")
+    return b"\x00\x53%c%c" % (section, code + 0x10) + size + count.to_bytes(4, "big") + body

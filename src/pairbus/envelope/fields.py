@@ -41,7 +41,6 @@ __all__ = [
     "Fields",
     "parse_alias",
     "peek_aliases",
-    "remaining_time_to_live",
     "restore",
     "wrap",
 ]
@@ -133,14 +132,6 @@ def restore(fields: Fields, aliases: Aliases, *, now: int, expires_at: int | Non
             else aliases.scheduled_enqueue_time
         ),
     )
-
-
-def remaining_time_to_live(time_to_live: int, *, enqueued_at: int, now: int) -> int:
-    """Return the time to live less the time in the backlog; 0 or less means expired.
-
-    All times are milliseconds. A clock that runs behind the broker's deducts nothing.
-    """
-    return time_to_live - max(now - enqueued_at, 0)
 
 
 def parse_alias(name: str, value: Any) -> str | int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -17,17 +18,9 @@ from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType, AmqpMessageProperties
 from azure.servicebus.exceptions import MessageSizeExceededError
 
-from pairbus.envelope.aliases import (
-    RESERVED,
-    SESSION_ID,
-    SdkMessage,
-    annotated,
-    check_reserved,
-    has_nothing,
-    wrap,
-    wrap_encoded,
-    wrap_plain,
-)
+from pairbus.envelope import encoded_wrap
+from pairbus.envelope.fields import RESERVED, SESSION_ID
+from pairbus.envelope.sdk import SdkMessage, annotated, check_reserved, is_empty, wrap
 from pairbus.exceptions import PairingError
 from pairbus.names import BILLING_STEP, billable
 from pairbus.pairing.sdk.batches import batch_of, cost, is_readable, messages_of, payloads_of
@@ -128,7 +121,7 @@ def with_id(message: SdkMessage) -> SdkMessage:
     named = copy.copy(raw)
     named.properties = copied
     header = raw.header
-    if header is not None and has_nothing(header):
+    if header is not None and is_empty(header):
         named.header = None  # type: ignore[assignment]  # spares the SDK a slow look at each field
     return named
 
@@ -191,7 +184,7 @@ def exact_size(message: SdkMessage, path: str) -> int:
     """How many bytes `message` has in a backlog queue, aliases included."""
     batch = ServiceBusMessageBatch(max_size_in_bytes=1 << 40)
     empty = batch.size_in_bytes
-    batch.add_message(wrap(with_id(message), path))
+    batch.add_message(wrap(with_id(message), path, now=_now()))
     return batch.size_in_bytes - empty
 
 
@@ -321,13 +314,13 @@ def pack(
             "show its messages. Create batches with create_message_batch() of the paired sender."
         )
     if what is items[0]:
-        wrapped = wrap(what, path)
+        wrapped = wrap(what, path, now=_now())
         size = outgoing.size + _ALIASES
         return [Chunk(wrapped, path, [*outgoing.originals], [_note(wrapped, size)], size)]
     chunks: list[Chunk] = []
     batch: ServiceBusMessageBatch | None = None
     for original, item in zip(outgoing.originals, items, strict=True):
-        wrapped = wrap(item, path)
+        wrapped = wrap(item, path, now=_now())
         for attempt in (1, 2):
             if batch is None:
                 batch = ServiceBusMessageBatch(limit, **(arguments or {}))
@@ -361,14 +354,15 @@ def _pack_encoded(
         batch.notes if isinstance(batch, PairedMessageBatch) else [(None, False)] * len(payloads)
     )
     groups: list[tuple[list[bytes], Chunk]] = []
-    room = -1
+    room, now = -1, _now()
     for original, payload, (message_id, is_plain) in zip(
         outgoing.originals, payloads, notes, strict=True
     ):
-        if is_plain:
-            wrapped, session = wrap_plain(payload, path), None
-        else:
-            wrapped, message_id, session = wrap_encoded(payload, path)
+        wrapped, found_id, session = encoded_wrap.wrap(
+            payload, path, now=now, has_session=not is_plain
+        )
+        if not is_plain:
+            message_id = found_id
         if cost(wrapped) > room:
             room = limit - empty
             if cost(wrapped) > room:
@@ -398,6 +392,10 @@ def _note(wrapped: AmqpAnnotatedMessage, size: int) -> tuple[Any, str | None, in
         names.get(SESSION_ID) if names is not None else None,
         size,
     )
+
+
+def _now() -> int:
+    return int(time.time() * 1000)
 
 
 def _as_text(value: object) -> str:

@@ -35,7 +35,7 @@ def restore(
         entered = F.unix_millis("enqueuedTime")
         expiry = F.timestamp_millis(F.least(entered + ttl, F.lit(MAX_EXPIRY)))
         backlog = backlog.withColumn("absoluteExpiryTime", expiry)
-        # As `pairbus.envelope.fields.remaining_time_to_live`.
+        # A clock that runs behind the broker's deducts nothing.
         ttl = ttl - F.greatest(F.unix_millis("receivedTime") - entered, F.lit(0))
     reason = (
         F.when(F.col("aliasProblem").isNotNull(), WRONG_ALIAS_TYPE)

@@ -13,7 +13,7 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType
 
-from pairbus.envelope import aliases as envelope
+from pairbus.envelope.sdk import wrap
 from tests.syphon.conftest import PREFIX, backlog_message
 
 pytestmark = [
@@ -129,7 +129,7 @@ def test_every_property_and_type_comes_home_as_it_was(pair, syphon, clients):
             reader.complete_message(message)
         with secondary.get_queue_sender(f"{PREFIX}/0") as backlog:
             for message in messages:
-                backlog.send_messages(envelope.wrap(message, "typed"))
+                backlog.send_messages(wrap(message, "typed", now=int(time.time() * 1000)))
         forwarded = [next(iter(reader)) for _ in messages]
         for message in forwarded:
             reader.complete_message(message)

@@ -24,7 +24,7 @@ from pairbus.pairing.sdk import senders
 from pairbus.status import BacklogQueueStatus, EntityStatus, PairStatus
 
 if TYPE_CHECKING:
-    from pairbus.envelope.aliases import SdkMessage
+    from pairbus.envelope.sdk import SdkMessage
     from pairbus.ledger.writer import LedgerWriter
 
 
