@@ -80,15 +80,6 @@ def target(request: pytest.FixtureRequest) -> Iterator[Target]:
             yield Target(name, given, admin, 20)
 
 
-@pytest.fixture(autouse=True)
-def only_where_it_applies(request: pytest.FixtureRequest) -> None:
-    """Skip a test that is marked for other targets."""
-    marker = request.node.get_closest_marker("targets")
-    name = request.config.getoption("--target")
-    if marker is not None and name not in marker.args:
-        pytest.skip(f"for {', '.join(marker.args)}")
-
-
 class Bus:
     """Entities and SDK handlers of one test module; all are gone when it ends."""
 
