@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from pairbus import broker
-from pairbus.cli import syphon_bar
+from pairbus.cli import syphon_progress
 from pairbus.cli.syphon import group
 from pairbus.syphon.state import StateDirectory
 
@@ -55,7 +55,13 @@ def test_pause_resume_and_limits_are_kept_in_the_control_file(state):
 def test_status_tells_the_truth_for_people_and_programs(state):
     state.write("status.json", STATUS)
     text = run(state, "status").output
-    for part in ("running", "1,234", "Rejected", "amqp:x", "contoso/x-servicebus-transfer/0"):
+    for part in (
+        "running",
+        "1,234",
+        "2: Rejected",
+        "orders: refused (amqp:x)",
+        "contoso/x-servicebus-tr",
+    ):
         assert part in text
     assert json.loads(run(state, "status", "--json").output)["forwarded"] == 1234
 
@@ -63,13 +69,38 @@ def test_status_tells_the_truth_for_people_and_programs(state):
 def test_a_stalled_syphon_is_bad_news(state):
     state.write("status.json", {**STATUS, "state": "stalled", "stalled": "ledger: disk full"})
     result = run(state, "status")
-    assert "ledger: disk full" in result.output
+    assert "the ledger cannot be written: disk full" in result.output
     # Click's runner gives the return value only in standalone mode off; the text is what counts.
 
 
 def test_a_syphon_whose_process_is_gone_is_not_called_running(state):
     state.write("status.json", {**STATUS, "pid": 2**22 + 1})
     assert "its process is gone" in run(state, "status").output
+
+
+def test_outage_is_told_plainly_with_the_next_attempt(state):
+    import datetime as dt
+
+    soon = (dt.datetime.now(dt.UTC) + dt.timedelta(seconds=8.9)).isoformat()
+    stalled = {"state": "stalled", "stalled": "primary: amqp:connection:forced"}
+    disabled = {"orders": "com.microsoft:entity-disabled"}
+    state.write("status.json", {**STATUS, **stalled, "next_attempt": soon, "waiting_for": disabled})
+    text = run(state, "status").output
+    assert "stalled: the primary cannot be reached; next try in 8s" in text
+    assert "orders: waiting for it to be enabled" in text
+    assert "rate" not in text, "nothing moves: there is no rate"
+
+
+def test_counts_are_those_of_the_run():
+    before = {**STATUS, "forwarded": 1000, "dead_lettered": {"Rejected": 2}}
+    told = iter([before, {**STATUS, "forwarded": 1234, "dead_lettered": {"Rejected": 2}}])
+
+    class Handle:
+        def status(self):
+            return next(told)
+
+    status = syphon_progress.RunProgress(Handle()).status()
+    assert (status["forwarded"], status["dead_lettered"]) == (234, {})
 
 
 def test_a_place_without_a_syphon_is_one_clear_line(tmp_path):
@@ -124,14 +155,14 @@ def drawn(monkeypatch, width, told):
     """What a terminal of this width shows after each status, line by line."""
     console = Console(force_terminal=True, width=width, file=io.StringIO(), color_system=None)
     monkeypatch.setattr("rich.get_console", lambda: console)
-    monkeypatch.setattr(syphon_bar, "is_terminal", lambda: True)
+    monkeypatch.setattr(syphon_progress, "is_terminal", lambda: True)
     seen = []
 
     class Handle:
         def status(self):
             return told[len(seen)] if len(seen) < len(told) else told[-1]
 
-    with syphon_bar.shown(Handle()) as show:
+    with syphon_progress.shown(syphon_progress.RunProgress(Handle())) as show:
         for _ in told:
             before = len(console.file.getvalue())
             show()
@@ -140,7 +171,7 @@ def drawn(monkeypatch, width, told):
     return seen
 
 
-@pytest.mark.parametrize("width", [60, 110])
+@pytest.mark.parametrize("width", [60, 130])
 def test_a_terminal_gets_a_bar_that_says_how_far_it_is_and_what_stands_in_the_way(
     monkeypatch, width
 ):
@@ -155,9 +186,9 @@ def test_a_terminal_gets_a_bar_that_says_how_far_it_is_and_what_stands_in_the_wa
     ]  # fmt: skip
     starting, running, stalled, stopped = drawn(monkeypatch, width, told)
     for lines, parts in [
-        (starting, ["starting", "0 of 1,000,300", "0/s"]),
+        (starting, ["starting", "0 of 1,000,300"]),
         (running, ["running", "700,234 of 1,000,300", "12,346/s, 24s to go"]),
-        (stalled, ["stalled", "1,236 of 1,300", "0/s"]),
+        (stalled, ["stalled", "1,236 of 1,300"]),
         (stopped, ["stopped", "1,000,300 of 1,000,300"]),
     ]:
         for part in parts:
@@ -167,7 +198,8 @@ def test_a_terminal_gets_a_bar_that_says_how_far_it_is_and_what_stands_in_the_wa
         assert ("0:00:0" in lines[0]) == (width >= 80)
     assert len(starting) == len(running) == 1
     (note,) = stalled[1:]
-    assert note.startswith("ledger: disk full; 2 dead-lettered; 7 wait for orders; ")
+    assert "/s" not in stalled[0], "no rate while nothing moves"
+    assert note.startswith("the ledger cannot be written: disk full; 2 dead-lettered")
     assert note.endswith("…" if width < 80 else "1 queue waits for locks to end")
     assert stopped[1:] == ["2 dead-lettered"]
 

@@ -1,7 +1,7 @@
 """Values as text."""
 
 from pairbus.monitoring.formatting import brief
-from pairbus.monitoring.syphon_problems import explain_stall, explain_wait
+from pairbus.monitoring.syphon_problems import explain_stall, explain_wait, explain_waits
 
 
 def test_reasons_are_shown_without_what_the_sdk_says_around_them():
@@ -32,5 +32,6 @@ def test_waiting_destination_is_explained_in_plain_words():
         explain_wait("orders", "com.microsoft:entity-disabled")
         == "orders: waiting for it to be enabled"
     )
-    assert explain_wait("*", "amqp:socket-error") == "the primary cannot be reached"
-    assert explain_wait("bills", "x:odd") == "bills: refused (x:odd); retrying"
+    assert explain_waits({"bills": "x:odd", "*": "amqp:socket-error"}) == [
+        "bills: refused (x:odd); retrying"
+    ]

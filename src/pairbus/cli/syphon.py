@@ -13,8 +13,8 @@ import click
 
 from pairbus.cli.errors import ExitCode, fail, require
 from pairbus.cli.options import pair_options
-from pairbus.cli.output import emit, json_option, say, wants_json
-from pairbus.cli.syphon_bar import line_of, shown
+from pairbus.cli.output import emit, json_option, say
+from pairbus.cli.syphon_progress import RunProgress, shown, summary
 from pairbus.cli.tables import Column, Table, cell
 from pairbus.monitoring.endpoints import Pair
 from pairbus.monitoring.formatting import duration
@@ -121,7 +121,8 @@ def run(
     """Forward the backlog to its destinations, until it is stopped or a bound is reached.
 
     Connection strings are best given as PAIRBUS_PRIMARY and PAIRBUS_SECONDARY: a command line shows
-    secrets. Ctrl-C and SIGTERM finish what is in flight, settle it, and end.
+    secrets. Ctrl-C and SIGTERM finish the messages in flight, settle them, and end. The exit code
+    is 1 if messages were dead-lettered in this run.
 
     \b
     Example:
@@ -186,19 +187,19 @@ def _run(options: "SyphonOptions", settings: dict[str, Any]) -> int:
         handle = start_syphon(options, bounds=bounds)
     asked.install()  # after Spark, which installs a handler of its own
     say(f"syphon runs; checkpoint {handle.checkpoint}")
-    with shown(handle) as show:
+    progress = RunProgress(handle)
+    with shown(progress) as show:
         while not handle.wait(0.25):
             show()
             if asked.signal:
-                say("finishing what is in flight …")
+                say("finishing the messages in flight …")
                 handle.stop()
-    status = handle.status()
-    if wants_json():
-        emit(status)
-    else:
-        say(line_of(status))
+    status = progress.status()
+    emit(status, summary(status))
     handle.wait(0)
-    return ExitCode.OK
+    for reason, number in status["dead_lettered"].items():
+        say(f"dead-lettered: {number:,} ({reason}); pairbus backlog peek QUEUE --dead-letters")
+    return ExitCode.NEGATIVE if status["dead_lettered"] else ExitCode.OK
 
 
 class _Signals:
@@ -294,7 +295,7 @@ def _is_alive(status: dict[str, Any]) -> bool:
 @pair_options
 @checkpoint_option
 def status_(pair: Pair, checkpoint: str | None) -> int:
-    """Say how the syphon stands, by what it got done.
+    """Show the syphon's state, judged by its progress.
 
     \b
     Example:
@@ -306,30 +307,38 @@ def status_(pair: Pair, checkpoint: str | None) -> int:
         fail(f"the syphon at {state.path} has not said anything yet")
     if status["state"] != "stopped" and not _is_alive(status):
         status["state"], status["stalled"] = "stopped", "its process is gone"
+    from pairbus.monitoring.snapshot import read_syphon
+
+    now = dt.datetime.now(dt.UTC)
+    seen = read_syphon({**status, "updated_at": now.isoformat()}, now)
     colours = {
         "starting": "cyan", "running": "green", "idle": "green", "paused": "yellow",
         "stalled": "red",
     }  # fmt: skip
     table = Table("what", "value", title=f"Syphon {status['id']}")
-    shown = status["state"] + (f": {status['stalled']}" if status["stalled"] else "")
-    table.add("state", cell(shown, colours.get(status["state"], "")))
-    for name in ("primary", "secondary", "forwarded", "remaining", "in_flight"):
-        table.add(name.replace("_", " "), status[name])
+    state_text = status["state"] + (f": {seen['problem']}" if status["stalled"] else "")
+    table.add("state", cell(state_text, colours.get(status["state"], "")))
+    for name in ("primary", "secondary"):
+        table.add(name, status[name])
+    table.add("forwarded in all runs", status["forwarded"])
+    table.add("remaining", status["remaining"])
+    table.add("in flight", status["in_flight"])
     table.add("oldest", duration(status["oldest_age"]))
-    table.add("rate per second", status["rate"])
+    if status["state"] == "running" and status["rate"]:
+        table.add("rate per second", status["rate"])
+        table.add("time left", duration(status["eta"]))
     if status.get("allowed_rate") is not None:
         table.add("allowed per second", status["allowed_rate"])
     if status.get("throttled_by"):
         table.add("throttled by", cell(f"the {status['throttled_by']}", "yellow"))
-    table.add("time to go", duration(status["eta"]))
     table.add("last progress", status["last_progress"])
     for reason, number in status["dead_lettered"].items():
-        table.add(f"dead-lettered: {reason}", cell(number, "red"))
-    for destination, condition in status.get("waiting_for", {}).items():
-        table.add(f"waits: {destination}", cell(condition, "yellow"))
+        table.add("dead-lettered", cell(f"{number:,}: {reason}", "red"))
+    for wait in seen["waits"]:
+        table.add("waiting", cell(wait, "yellow"))
     for queue in status.get("doubtful", []):
-        text = "a reader was lost: its locks are waited out, to keep the order"
-        table.add(f"waits: {queue}", cell(text, "yellow"))
+        text = f"{queue}: a reader was lost; its locks must expire first, to keep the order"
+        table.add("waiting", cell(text, "yellow"))
     queues = Table("queue", Column("active", right=True), Column("dead letters", right=True),
                    title="Backlog queues")  # fmt: skip
     for queue in status["queues"]:

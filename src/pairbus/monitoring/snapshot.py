@@ -8,7 +8,7 @@ import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from pairbus.monitoring.syphon_problems import explain_stall, explain_wait, waits_for_primary
+from pairbus.monitoring.syphon_problems import explain_stall, explain_waits, waits_for_primary
 
 Row = dict[str, Any]
 
@@ -120,7 +120,7 @@ def read_syphon(status: Mapping[str, Any], now: dt.datetime) -> Row:
         ),
         "next_attempt_in": next_attempt_in,
         "problem": explain_stall(row["stalled"], next_attempt_in),
-        "waits": [explain_wait(d, str(c)) for d, c in (status.get("waiting_for") or {}).items()],
+        "waits": explain_waits(status.get("waiting_for") or {}),
     }
 
 

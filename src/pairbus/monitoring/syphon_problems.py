@@ -1,6 +1,7 @@
 """Plain texts for the reasons that a syphon's status gives in AMQP conditions."""
 
 import re
+from collections.abc import Mapping
 
 from pairbus.monitoring.formatting import brief, duration
 
@@ -45,9 +46,16 @@ def explain_stall(stalled: str | None, next_attempt_in: float | None = None) -> 
     return text
 
 
+def explain_waits(waiting_for: Mapping[str, str]) -> list[str]:
+    """Return for each destination that cannot take messages what they wait for."""
+    return [
+        explain_wait(destination, str(condition))
+        for destination, condition in waiting_for.items()
+        if destination != EVERYTHING  # that is the stall
+    ]
+
+
 def explain_wait(destination: str, condition: str) -> str:
     """Return for what the messages of one destination wait."""
-    if destination == EVERYTHING:
-        return explain_stall(f"primary: {condition}")
     name = re.split(r"[\s;]", condition.strip(), maxsplit=1)[0]
     return f"{destination}: {_DESTINATION.get(name, f'refused ({brief(condition)}); retrying')}"

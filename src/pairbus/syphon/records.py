@@ -401,6 +401,7 @@ class SyphonStatus:
     throttled_by: str | None
     eta: float | None
     last_progress: str | None
+    next_attempt: str | None
     control: Control
     queues: tuple[QueueCounts, ...]
     checkpoint: str
@@ -432,6 +433,7 @@ class SyphonStatus:
             "throttled_by": self.throttled_by,
             "eta": self.eta,
             "last_progress": self.last_progress,
+            "next_attempt": self.next_attempt,
             "limits": {
                 "max_messages_per_second": self.control.max_messages_per_second,
                 "max_bytes_per_second": self.control.max_bytes_per_second,

@@ -108,6 +108,7 @@ class StatusMonitor:
             is_started=self._is_started,
         )
         remaining = self._left.left(totals.settled)
+        resumes_at = self._state.blocked().primary_until
         return SyphonStatus(
             id=identity.id,
             host=identity.host,
@@ -131,6 +132,7 @@ class StatusMonitor:
             throttled_by=totals.throttled_by,
             eta=progress.eta(remaining, totals.allowed_rate),
             last_progress=_iso(progress.last_progress) if progress.last_progress else None,
+            next_attempt=_iso(resumes_at) if resumes_at > now else None,
             control=control,
             queues=self._queues,
             checkpoint=str(identity.checkpoint),

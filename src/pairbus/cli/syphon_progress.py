@@ -1,37 +1,69 @@
-"""How a running syphon is shown: a bar on a terminal, a line now and then elsewhere."""
+"""The progress of a running syphon: a bar on a terminal, a line every few seconds elsewhere.
+
+All counts are those of the run: the syphon's own totals go on over restarts.
+"""
 
 import contextlib
+import datetime as dt
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from pairbus.cli.output import is_terminal, say, wants_json
 from pairbus.monitoring.formatting import duration
+from pairbus.monitoring.snapshot import read_syphon
 
 if TYPE_CHECKING:
     from pairbus.spark.syphon import SyphonHandle
 
-__all__ = ["line_of", "shown"]
+__all__ = ["RunProgress", "shown", "summary"]
 
 EVERY = 10.0  # seconds between two lines where there is no terminal
-NARROW = 80  # columns: with fewer, the time that has passed is left out
+NARROW = 80  # columns: with fewer, the elapsed time is left out
+
+
+class RunProgress:
+    """The status of a syphon, with the counts of one run."""
+
+    def __init__(self, handle: "SyphonHandle") -> None:
+        self._handle = handle
+        self._before = handle.status()
+
+    def status(self) -> dict[str, Any]:
+        """Return the status now, with plain texts for its problems."""
+        status = self._handle.status()
+        before = self._before["dead_lettered"]
+        dead = {
+            reason: number - before.get(reason, 0)
+            for reason, number in status["dead_lettered"].items()
+            if number > before.get(reason, 0)
+        }
+        now = dt.datetime.now(dt.UTC)
+        fresh = read_syphon({**status, "updated_at": now.isoformat()}, now)
+        return {
+            **status,
+            "forwarded": status["forwarded"] - self._before["forwarded"],
+            "dead_lettered": dead,
+            "problem": fresh["problem"],
+            "waits": fresh["waits"],
+        }
 
 
 @contextlib.contextmanager
-def shown(handle: "SyphonHandle") -> Iterator[Callable[[], None]]:
-    """Give a function that shows how it stands: on a terminal by a bar; nothing with --json."""
+def shown(progress: RunProgress) -> Iterator[Callable[[], None]]:
+    """Give a function that shows the progress: a bar on a terminal; nothing with --json."""
     if wants_json():
         yield lambda: None
     elif is_terminal():
-        with _bar(handle) as draw:
+        with _bar(progress) as draw:
             yield draw
     else:
-        yield _teller(handle)
+        yield _lines(progress)
 
 
 @contextlib.contextmanager
-def _bar(handle: "SyphonHandle") -> Iterator[Callable[[], None]]:
-    """One line with the bar, and below it, if there is something to say, one with that."""
+def _bar(progress: RunProgress) -> Iterator[Callable[[], None]]:
+    """Draw one line with the bar, and below it one with problems, if there are any."""
     from rich import get_console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
     from rich.table import Table
@@ -54,14 +86,13 @@ def _bar(handle: "SyphonHandle") -> Iterator[Callable[[], None]]:
     ]
     if console.width >= NARROW:
         columns.append(TimeElapsedColumn())
-    begun_with = _done(handle.status())  # totals go on over restarts, the bar is this run's
-    # Nothing is drawn between two calls: a status takes a moment, and nobody sees more.
+    # Nothing is drawn between two calls: reading the status takes a moment.
     with Bar(*columns, console=console, auto_refresh=False, expand=True) as bar:
         task = bar.add_task("starting", total=1, speed="")
 
         def draw() -> None:
-            status = handle.status()
-            done = _done(status) - begun_with
+            status = progress.status()
+            done = _done(status)
             total = done + (status["remaining"] or 0)
             bar.note = _note(status)
             bar.update(
@@ -77,22 +108,22 @@ def _bar(handle: "SyphonHandle") -> Iterator[Callable[[], None]]:
         try:
             yield draw
         finally:
-            draw()  # as it ended
+            draw()  # the final state
 
 
-def _teller(handle: "SyphonHandle") -> Callable[[], None]:
-    said: dict[str, Any] = {"at": 0.0, "line": ""}
+def _lines(progress: RunProgress) -> Callable[[], None]:
+    last: dict[str, Any] = {"at": 0.0, "line": ""}
 
-    def tell() -> None:
+    def print_line() -> None:
         now = time.monotonic()
-        if now - said["at"] < EVERY:
+        if now - last["at"] < EVERY:
             return
-        line = line_of(handle.status())
-        if line != said["line"]:
+        line = summary(progress.status())
+        if line != last["line"]:
             say(line)
-        said.update(at=now, line=line)
+        last.update(at=now, line=line)
 
-    return tell
+    return print_line
 
 
 def _done(status: dict[str, Any]) -> int:
@@ -100,26 +131,25 @@ def _done(status: dict[str, Any]) -> int:
 
 
 def _speed(status: dict[str, Any]) -> str:
-    if status["state"] == "stopped":
+    """Return rate and remaining time; nothing while nothing moves."""
+    if status["state"] != "running" or not status["rate"]:
         return ""
     rate = f"{status['rate']:,.0f}/s"
     return rate if not status["eta"] else f"{rate}, {duration(max(1, status['eta']))} to go"
 
 
 def _note(status: dict[str, Any]) -> str:
-    """What a person should know besides the numbers of the bar."""
-    dead, parts = sum(status["dead_lettered"].values()), []
-    if status["stalled"]:
-        parts.append(status["stalled"])
+    """Return the problems, in one line."""
+    dead = sum(status["dead_lettered"].values())
+    parts = [status["problem"]] if status["state"] == "stalled" else []
     if status.get("throttled_by"):
         parts.append(_throttled(status))
     if dead:
         parts.append(f"{dead:,} dead-lettered")
     if status["waiting"]:
-        parts.append(f"{status['waiting']:,} wait for {', '.join(status['waiting_for'])}")
-    doubtful = len(status.get("doubtful", []))
-    if doubtful:
-        parts.append(f"{doubtful} queue{'s wait' if doubtful > 1 else ' waits'} for locks to end")
+        parts += status["waits"]
+    if uncertain := len(status.get("doubtful", [])):
+        parts.append(f"{uncertain} queue{'s wait' if uncertain > 1 else ' waits'} for locks to end")
     return "; ".join(parts)
 
 
@@ -127,11 +157,12 @@ def _throttled(status: dict[str, Any]) -> str:
     return f"throttled by the {status['throttled_by']} ({status['allowed_rate']:,.0f}/s allowed)"
 
 
-def line_of(status: dict[str, Any]) -> str:
-    """How it stands, in one line."""
+def summary(status: dict[str, Any]) -> str:
+    """Return the counts of the run in one line."""
     dead = sum(status["dead_lettered"].values())
+    is_stalled = status["state"] == "stalled"
     parts = [
-        f"{status['state']}" + (f" ({status['stalled']})" if status["stalled"] else ""),
+        status["state"] + (f" ({status['problem']})" if is_stalled else ""),
         f"{status['forwarded']:,} forwarded",
     ]
     if dead:
@@ -140,8 +171,8 @@ def line_of(status: dict[str, Any]) -> str:
         parts.append(f"{status['remaining']:,} remaining")
     if status["waiting"]:
         parts.append(f"{status['waiting']:,} waiting")
-    if status["rate"] and status["state"] != "stopped":
-        parts.append(f"{status['rate']:,.0f}/s")
+    if speed := _speed(status):
+        parts.append(speed)
         if status.get("throttled_by"):
             parts.append(_throttled(status))
     return ", ".join(parts)
