@@ -2,9 +2,12 @@
 
 A benchmark is a module of this folder with `run()`, which yields such lines (or prints them). Names
 choose modules, by their start: `python -m benchmarks amqp broker_sdk`.
+
+They measure raw speed: brokers run as Premium namespaces, which do not throttle.
 """
 
 import importlib
+import os
 import sys
 import traceback
 from pathlib import Path
@@ -19,6 +22,7 @@ def modules(wanted):
 
 
 def main() -> int:
+    os.environ.setdefault("PAIRBUS_BROKER_TIER", "premium")
     failed = 0
     for name in modules(sys.argv[1:]):
         run = getattr(importlib.import_module(f"benchmarks.{name}"), "run", None)

@@ -33,6 +33,11 @@ def pytest_addoption(parser):
     )
 
 
+# Most tests want a broker that neither throttles nor refuses large messages. The tests of the
+# Standard tier, which is the default of users, ask for it.
+os.environ.setdefault("PAIRBUS_BROKER_TIER", "premium")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
     """Mark the tests that start Spark in processes of their own, and run them last.

@@ -136,7 +136,7 @@ class Syphon:
 @pytest.fixture
 def syphon(tmp_path):
     clock = FakeClock()
-    with broker.run("contoso-dr", clock=clock) as namespace:
+    with broker.run("contoso-dr", clock=clock, idle_link_timeout=0) as namespace:
         make_queues(namespace, 2)
         yield Syphon(namespace, tmp_path, clock)
 

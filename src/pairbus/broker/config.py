@@ -4,6 +4,10 @@
         "Queues": [{"Name": "orders", "Properties": {"LockDuration": "PT1M"}}],
         "Topics": [{"Name": "events", "Subscriptions": [{"Name": "all", "Rules": []}]}]}]}}
 
+A namespace may also have ``"Tier": "Standard"`` or ``"Premium"``, and ``"Limits"`` with
+``CreditsPerSecond``, ``IdleLinkTimeout`` and ``IdleConnectionTimeout`` (seconds); 0 switches one
+off.
+
 The whole file is checked before any entity is created; an error names its place in the file.
 """
 
@@ -11,7 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -33,6 +37,11 @@ from pairbus.broker.entities.model_properties import camel_case, columns
 from pairbus.broker.entities.model_rules import CORRELATION_FIELDS
 from pairbus.broker.settings import BrokerStartError
 
+_LIMITS = {
+    "CreditsPerSecond": "credits_per_second",
+    "IdleLinkTimeout": "idle_link_timeout",
+    "IdleConnectionTimeout": "idle_connection_timeout",
+}
 D = TypeVar("D", QueueDescription, TopicDescription, SubscriptionDescription)
 
 
@@ -51,6 +60,8 @@ class Declared:
     queues: tuple[QueueDescription, ...] = ()
     topics: tuple[TopicDescription, ...] = ()
     subscriptions: tuple[DeclaredSubscription, ...] = ()
+    tier: str | None = None
+    limits: Mapping[str, float] = field(default_factory=dict)
 
 
 class ConfigError(BrokerStartError):
@@ -105,7 +116,24 @@ def _namespace(content: Any, place: str) -> Declared:
             description = _entity(SubscriptionDescription, (topic.name,), inner, inside)
             rules = tuple(_rule(rule, spot) for rule, spot in _items(inner, "Rules", inside))
             subscriptions.append(DeclaredSubscription(description, rules or None))
-    return Declared(tuple(queues), tuple(topics), tuple(subscriptions))
+    tier = _get(content, "Tier", str, place, required=False)
+    if tier is not None and tier.lower() not in ("standard", "premium"):
+        raise ConfigError(f"{place}.Tier", f"{tier!r} is no tier: Standard or Premium")
+    return Declared(
+        tuple(queues), tuple(topics), tuple(subscriptions), tier, _limits(content, place)
+    )
+
+
+def _limits(content: Any, place: str) -> dict[str, float]:
+    """The limits of the namespace; 0 switches one off."""
+    found: dict[str, float] = {}
+    for key, value in (_get(content, "Limits", Mapping, place, required=False) or {}).items():
+        if key not in _LIMITS:
+            raise ConfigError(f"{place}.Limits", f"{key} is no limit: {', '.join(_LIMITS)}")
+        if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+            raise ConfigError(f"{place}.Limits.{key}", "must be a number, 0 or more")
+        found[_LIMITS[key]] = value
+    return found
 
 
 def _entity(make: Callable[..., D], before: tuple[str, ...], item: Any, where: str) -> D:

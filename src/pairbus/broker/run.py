@@ -10,12 +10,13 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pairbus.broker.faults.faults import Faults
-from pairbus.broker.settings import DEFAULT_KEY_NAME, BrokerSettings, Limits
+from pairbus.broker.settings import DEFAULT_KEY_NAME, BrokerSettings, Limits, Tier
 
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusClient
@@ -47,6 +48,10 @@ def run(
     clock: Callable[[], float] | None = None,
     limits: Limits | None = None,
     allowed_origins: Iterable[str] = (),
+    tier: Literal["standard", "premium"] | None = None,
+    credits_per_second: int | None = None,
+    idle_link_timeout: float | None = None,
+    idle_connection_timeout: float | None = None,
 ) -> RunningNamespace:
     """Return a Service Bus namespace that runs in this process while its `with` block does.
 
@@ -67,10 +72,22 @@ def run(
         limits: What one client may take.
         allowed_origins: Web pages that may connect over WebSocket, such as `https://app.example`;
             `*` allows all. Clients that are not web pages need none.
+        tier: "standard" (the default) or "premium": the tier whose limits and refusals apply. The
+            environment variable PAIRBUS_BROKER_TIER sets another default.
+        credits_per_second: Operations beyond this are refused with server-busy; 0: no throttling.
+            By default 1,000 on Standard, and 0 on Premium.
+        idle_link_timeout: Seconds until an idle link is detached, 600 by default; 0: never.
+        idle_connection_timeout: Seconds until a connection without links is closed, 60 by default;
+            0: never.
 
     Raises:
         BrokerStartError: On entering: the port is in use, the folder is locked, a bad entity.
     """
+    chosen: dict[str, Any] = {
+        "credits_per_second": credits_per_second,
+        "idle_link_timeout": idle_link_timeout,
+        "idle_connection_timeout": idle_connection_timeout,
+    }
     settings = BrokerSettings(
         namespace=namespace,
         port=port,
@@ -83,8 +100,9 @@ def run(
         key_name=key_name,
         control_port=control_port,
         clock=clock,
-        limits=limits or Limits(),
         allowed_origins=tuple(allowed_origins),
+        limits=replace(limits or Limits(), **{n: v for n, v in chosen.items() if v is not None}),
+        tier=None if tier is None else Tier.parse(tier),
     )
     return RunningNamespace(settings)
 
@@ -251,10 +269,15 @@ class RunningNamespace:
             return self
         if self._thread is None:
             self._start_thread()
+        from pairbus.broker.config import load
         from pairbus.broker.server.server import Broker
 
         if self._broker is None:
-            self._broker = Broker(self.settings, self.faults)
+            settings = self.settings
+            if settings.entities is not None:
+                declared = load(settings.entities, settings.namespace)
+                settings = settings.with_declared(declared.tier, declared.limits)
+            self._broker = Broker(settings, self.faults)
             self._broker.on_fatal = lambda problem: self.on_fatal(problem)
         self._port = self._await(self._broker.start(self._port))
         return self

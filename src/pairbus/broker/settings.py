@@ -1,10 +1,12 @@
-"""What a broker is started with: its name, address, key, store and limits."""
+"""The settings of a broker: name, address, key, store, tier and limits."""
 
 from __future__ import annotations
 
+import enum
 import ipaddress
+import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,6 +16,11 @@ DEFAULT_KEY_NAME = "RootManageSharedAccessKey"
 #: The official emulator's key, known to everybody: accepted on loopback addresses only.
 WELL_KNOWN_KEY = "SAS_KEY_VALUE"
 DURABILITIES = ("normal", "full")
+STANDARD_CREDITS = 1000  # per second and namespace
+IDLE_LINK_TIMEOUT = 600.0
+IDLE_CONNECTION_TIMEOUT = 60.0
+DEFAULT_TIER = "PAIRBUS_BROKER_TIER"
+"""The environment variable that names the tier of brokers that are started without one."""
 
 
 class BrokerStartError(Exception):
@@ -34,6 +41,14 @@ class Limits:
         open_timeout: Seconds until an AMQP connection is open and authorized, and for an HTTP
             request to arrive.
         idle_timeout: Seconds without a frame after which an idle peer is given up.
+        credits_per_second: Credits that the namespace gets each second; an operation that finds
+            none is refused with server-busy. 0: no throttling; None: 1,000 on Standard, 0 on
+            Premium.
+        is_debt_owed: Whether the credits that an operation overdrew are taken from the next second.
+        idle_link_timeout: Seconds until a link is detached on which nothing was sent or received.
+            0: never; None: 600.
+        idle_connection_timeout: Seconds until a connection without links is closed. 0: never;
+            None: 60.
     """
 
     connections: int = 5000
@@ -44,6 +59,30 @@ class Limits:
     sniff_timeout: float = 20.0
     open_timeout: float = 60.0
     idle_timeout: float = 240.0
+    credits_per_second: int | None = None
+    is_debt_owed: bool = True
+    idle_link_timeout: float | None = None
+    idle_connection_timeout: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("credits_per_second", "idle_link_timeout", "idle_connection_timeout"):
+            if (getattr(self, name) or 0) < 0:
+                raise ValueError(f"{name} must be 0 (off) or more")
+
+
+class Tier(enum.StrEnum):
+    """The pricing tier that a namespace behaves like."""
+
+    STANDARD = "standard"
+    PREMIUM = "premium"
+
+    @classmethod
+    def parse(cls, text: str) -> Tier:
+        """The tier of this name; ValueError if there is none."""
+        try:
+            return cls(text.lower())
+        except ValueError:
+            raise ValueError(f"{text!r} is no tier: standard or premium") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +102,7 @@ class BrokerSettings:
     clock: Callable[[], float] | None = None
     limits: Limits = Limits()
     allowed_origins: tuple[str, ...] = ()
+    tier: Tier | None = None
 
     def __post_init__(self) -> None:
         if not self.namespace or "/" in self.namespace:
@@ -88,6 +128,44 @@ class BrokerSettings:
             return ipaddress.ip_address(self.host).is_loopback
         except ValueError:
             return False
+
+    @property
+    def effective_tier(self) -> Tier:
+        """The tier: chosen, or that of the environment, or Standard."""
+        return self.tier or Tier.parse(os.environ.get(DEFAULT_TIER) or "standard")
+
+    @property
+    def credits_per_second(self) -> int:
+        """Credits of the namespace: chosen, or those of its tier."""
+        if self.limits.credits_per_second is not None:
+            return self.limits.credits_per_second
+        return STANDARD_CREDITS if self.effective_tier is Tier.STANDARD else 0
+
+    @property
+    def idle_link_timeout(self) -> float:
+        """Seconds until an idle link is detached: chosen, or the service's."""
+        chosen = self.limits.idle_link_timeout
+        return IDLE_LINK_TIMEOUT if chosen is None else chosen
+
+    @property
+    def idle_connection_timeout(self) -> float:
+        """Seconds until a connection without links is closed: chosen, or the service's."""
+        chosen = self.limits.idle_connection_timeout
+        return IDLE_CONNECTION_TIMEOUT if chosen is None else chosen
+
+    def with_declared(self, tier: str | None, limits: Mapping[str, float]) -> BrokerSettings:
+        """These settings, completed with those of a configuration file: an argument wins.
+
+        Raises:
+            ValueError: There is no such tier or limit.
+        """
+        chosen = {name: getattr(self.limits, name) for name in limits}
+        missing: dict[str, Any] = {n: limits[n] for n, value in chosen.items() if value is None}
+        return replace(
+            self,
+            tier=self.tier or (Tier.parse(tier) if tier else None),
+            limits=replace(self.limits, **missing),
+        )
 
     @property
     def shared_access_key(self) -> str:

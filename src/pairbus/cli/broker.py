@@ -82,6 +82,27 @@ def group() -> None:
     metavar="ORIGIN",
     help="A web page that may connect over WebSocket, such as https://app.example; repeatable.",
 )
+@click.option(
+    "--tier",
+    type=click.Choice(["standard", "premium"]),
+    help="The tier whose limits and refusals apply. Default: that of the file, or of the "
+    "environment variable PAIRBUS_BROKER_TIER, or standard.",
+)
+@click.option(
+    "--credits-per-second",
+    type=click.IntRange(0),
+    help="Throttle operations beyond this; 0 switches it off. Default: 1000 on standard.",
+)
+@click.option(
+    "--idle-link-timeout",
+    type=click.FloatRange(0),
+    help="Seconds until an idle link is detached; 0: never. Default: 600.",
+)
+@click.option(
+    "--idle-connection-timeout",
+    type=click.FloatRange(0),
+    help="Seconds until a connection without links is closed; 0: never. Default: 60.",
+)
 @click.option("--json", "as_json", is_flag=True, help="The ready line as JSON, for programs.")
 @click.option("--verbose", "-v", is_flag=True, help="Log what happens, to the standard error.")
 def run_command(
@@ -96,6 +117,10 @@ def run_command(
     key_name: str,
     control_port: int | None,
     allowed_origins: tuple[str, ...],
+    tier: Literal["standard", "premium"] | None,
+    credits_per_second: int | None,
+    idle_link_timeout: float | None,
+    idle_connection_timeout: float | None,
     as_json: bool,
     verbose: bool,
 ) -> None:
@@ -129,6 +154,10 @@ def run_command(
             key_name=key_name,
             control_port=control_port,
             allowed_origins=allowed_origins,
+            tier=tier,
+            credits_per_second=credits_per_second,
+            idle_link_timeout=idle_link_timeout,
+            idle_connection_timeout=idle_connection_timeout,
         )
     except ValueError as exc:
         fail(str(exc), "--key", code=ExitCode.USAGE)
@@ -141,7 +170,7 @@ def run_command(
             # What a broker keeps (messages, locks) is no garbage: looking for some after every
             # 700 new objects takes a fifth of its time. This process is the broker's alone.
             gc.freeze()
-            gc.set_threshold(50_000, 20, 100)
+            gc.set_threshold(50_000, 20, 20)
             if as_json:
                 ready = {
                     "ready": True,

@@ -44,15 +44,30 @@ class AioClient:
 
 @pytest.fixture(scope="module")
 def ns() -> Iterator[Any]:
-    with broker.run() as running:
+    with broker.run(tier="premium") as running:
         yield running
 
 
 @pytest.fixture(scope="module", params=["sync", "aio"])
-def client(request: pytest.FixtureRequest, ns: Any) -> Iterator[Any]:
-    made = ns.admin_client() if request.param == "sync" else AioClient(ns.aio_admin_client)
+def world(request: pytest.FixtureRequest) -> str:
+    """Which of the SDK's two clients a test uses."""
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def client(world: str, ns: Any) -> Iterator[Any]:
+    made = ns.admin_client() if world == "sync" else AioClient(ns.aio_admin_client)
     yield made
     made.close()
+
+
+@pytest.fixture(scope="module")
+def standard_client(world: str) -> Iterator[Any]:
+    """The client of a Standard namespace, which has some properties that Premium refuses."""
+    with broker.run(tier="standard", credits_per_second=0) as ns:
+        made = ns.admin_client() if world == "sync" else AioClient(ns.aio_admin_client)
+        yield made
+        made.close()
 
 
 @pytest.fixture

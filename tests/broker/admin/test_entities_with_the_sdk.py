@@ -20,8 +20,6 @@ QUEUE = {
     "default_message_time_to_live": timedelta(minutes=11, seconds=1),
     "duplicate_detection_history_time_window": timedelta(minutes=12),
     "enable_batched_operations": False,
-    "enable_express": True,
-    "enable_partitioning": True,
     "lock_duration": timedelta(seconds=13),
     "max_delivery_count": 14,
     "max_size_in_megabytes": 3072,
@@ -38,11 +36,10 @@ TOPIC = {
     "enable_batched_operations": False,
     "support_ordering": False,
     "auto_delete_on_idle": timedelta(minutes=10),
-    "enable_partitioning": True,
-    "enable_express": True,
     "user_metadata": "about the topic",
     "max_message_size_in_kilobytes": 102400,
 }
+STANDARD_ONLY = {"enable_express": True, "enable_partitioning": True}
 SUBSCRIPTION = {
     "lock_duration": timedelta(seconds=13),
     "requires_session": True,
@@ -118,16 +115,48 @@ def test_option_of_a_queue_comes_back(client, name, option):
     "aio.ServiceBusAdministrationClient.list_queues",
     "QueueProperties.name",
     "QueueProperties.enable_batched_operations",
-    "QueueProperties.enable_express",
-    "QueueProperties.enable_partitioning",
     "QueueProperties.user_metadata",
 )
 def test_all_options_of_a_queue_come_back_together(client, name):
-    wanted = QUEUE | {"enable_express": False}  # not together with duplicate detection
-    created = shown(client.create_queue(name, **wanted))
-    assert {key: created[key] for key in wanted} == wanted
+    created = shown(client.create_queue(name, **QUEUE))
+    assert {key: created[key] for key in QUEUE} == QUEUE
     assert shown(client.get_queue(name)) == created
     assert created in [shown(queue) for queue in client.list_queues()]
+
+
+@pytest.mark.covers(
+    "QueueProperties.enable_express",
+    "QueueProperties.enable_partitioning",
+    "TopicProperties.enable_express",
+    "TopicProperties.enable_partitioning",
+)
+@pytest.mark.parametrize("option", STANDARD_ONLY)
+def test_option_that_only_standard_has_comes_back(client, standard_client, name, option):
+    assert standard_client.create_queue(name, **{option: True})[option] is True
+    assert standard_client.get_queue(name)[option] is True
+    assert standard_client.create_topic(name + "-t", **{option: True})[option] is True
+    with pytest.raises(HttpResponseError, match="not supported in a Premium namespace"):
+        client.create_queue(name, **{option: True})
+    with pytest.raises(HttpResponseError, match="not supported in a Premium namespace"):
+        client.create_topic(name, **{option: True})
+
+
+def test_standard_namespace_has_messages_of_256_kilobytes(standard_client, name):
+    created = standard_client.create_queue(name)
+    assert created.max_message_size_in_kilobytes == 256
+    created.max_delivery_count = 3
+    standard_client.update_queue(created)
+    with pytest.raises(HttpResponseError, match="Premium namespaces only") as caught:
+        standard_client.create_queue(name + "-large", max_message_size_in_kilobytes=1024)
+    assert caught.value.status_code == 400
+    with pytest.raises(HttpResponseError, match="Premium namespaces only"):
+        standard_client.create_topic(name + "-large", max_message_size_in_kilobytes=2048)
+
+
+def test_namespace_properties_name_the_tier(client, standard_client):
+    assert standard_client.get_namespace_properties().messaging_sku == "Standard"
+    premium = client.get_namespace_properties()
+    assert (premium.messaging_sku, premium.messaging_units) == ("Premium", 1)
 
 
 def test_backlog_queue_is_created_exactly(client, name):
@@ -193,8 +222,6 @@ def test_option_of_a_topic_comes_back(client, name, option):
     "TopicProperties.name",
     "TopicProperties.enable_batched_operations",
     "TopicProperties.support_ordering",
-    "TopicProperties.enable_partitioning",
-    "TopicProperties.enable_express",
     "TopicProperties.user_metadata",
 )
 def test_all_options_of_a_topic_come_back_together(client, name):

@@ -40,7 +40,7 @@ def clock():
 
 @pytest.fixture(scope="module")
 def ns(clock):
-    with broker.run(clock=clock) as running:
+    with broker.run(clock=clock, idle_link_timeout=0, idle_connection_timeout=0) as running:
         yield running
 
 

@@ -6,6 +6,7 @@ from pairbus.amqp.message import Message
 from pairbus.broker.entities.messages import Delivery, IncomingMessage
 from pairbus.broker.entities.model import QueueDescription
 from pairbus.broker.namespace.namespace import Namespace
+from pairbus.broker.settings import Tier
 
 
 class Clock:
@@ -51,9 +52,9 @@ class Host:
 class Bench:
     """A namespace in memory with one queue ``q``, and short ways to use it."""
 
-    def __init__(self, store=None, clock=None, **queue) -> None:
+    def __init__(self, store=None, clock=None, tier=Tier.PREMIUM, **queue) -> None:
         self.clock = clock or Clock()
-        self.ns = Namespace("test", store, self.clock)
+        self.ns = Namespace("test", store, self.clock, tier=tier)
         if not self.ns.catalog.exists("q"):
             self.ns.admin.create_queue(QueueDescription("q", **queue))
 

@@ -472,12 +472,23 @@ def test_a_message_or_a_name_that_is_too_long_is_refused_and_the_batch_with_it()
 def test_a_full_queue_refuses_messages_until_there_is_room():
     bench = Bench()
     megabyte = b"x" * (1024 * 1024)
-    for _ in range(1024):
+    for _ in range(1023):
         bench.send(megabyte)
     with pytest.raises(QuotaExceededError):
-        bench.send(b"x")
+        bench.send(megabyte)
     bench.receive(1, receive_and_delete=True)
-    bench.send(b"x")
+    bench.send(megabyte)
+
+
+def test_messages_without_content_fill_a_queue(monkeypatch):
+    monkeypatch.setattr("pairbus.broker.entities.entity.OVERHEAD", 100 * 1024 * 1024)
+    bench = Bench()
+    for _ in range(11):
+        bench.send(b"")
+    with pytest.raises(QuotaExceededError):
+        bench.send(b"")
+    bench.receive(1, receive_and_delete=True)
+    bench.send(b"")
 
 
 def test_runtime_counts_sizes_and_times():

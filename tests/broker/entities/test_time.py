@@ -14,6 +14,7 @@ from pairbus.broker.entities.model import (
     SubscriptionDescription,
     TopicDescription,
 )
+from pairbus.broker.settings import Tier
 from tests.broker.entities.kit import Bench, properties_of
 
 BARE = b"\x00\x53\x75\xa0\x01x"
@@ -178,7 +179,7 @@ def test_in_a_batch_the_second_of_two_equal_ones_is_dropped():
 
 
 def test_in_a_partitioned_queue_the_partition_key_is_part_of_the_identity():
-    bench = Bench(requires_duplicate_detection=True, enable_partitioning=True)
+    bench = Bench(tier=Tier.STANDARD, requires_duplicate_detection=True, enable_partitioning=True)
     bench.send(b"1", message_id="a", partition_key="x")
     bench.send(b"2", message_id="a", partition_key="y")
     bench.send(b"3", message_id="a", partition_key="x")

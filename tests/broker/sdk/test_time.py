@@ -21,7 +21,7 @@ def clock() -> FakeClock:
 
 @pytest.fixture(scope="module")
 def namespace(clock: FakeClock) -> Iterator[RunningNamespace]:
-    with run(clock=clock) as ns:
+    with run(clock=clock, idle_link_timeout=0, idle_connection_timeout=0) as ns:
         yield ns
 
 

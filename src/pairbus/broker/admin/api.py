@@ -70,6 +70,7 @@ class AdminApi:
         keys: The keys that tokens are verified with.
         now: The time in seconds since the epoch, for the expiry of tokens.
         created_at: When the namespace was created, in seconds since the epoch.
+        charge: Takes the credits of an operation on a path, or raises ServerBusyError.
     """
 
     def __init__(
@@ -78,10 +79,12 @@ class AdminApi:
         keys: KeyRing,
         now: Callable[[], float],
         created_at: float | None = None,
+        charge: Callable[[str], None] = lambda path: None,
     ) -> None:
         self._namespace = namespace
         self._keys = keys
         self._now = now
+        self._charge = charge
         self._created = datetime.fromtimestamp(now() if created_at is None else created_at, UTC)
         self._answers = Answers(namespace, now, self._created)
 
@@ -91,7 +94,9 @@ class AdminApi:
         try:
             call = read_call(request, self._namespace.name)
             self._authorize(call)
-            self._namespace.count_admin(self._counted(call.target))
+            path = self._counted(call.target)
+            self._charge(path)
+            self._namespace.count_admin(path)
             return self._dispatch(call)
         except BrokerError as error:
             return self._answers.refusal(error, where)
@@ -307,8 +312,8 @@ class AdminApi:
         content = tag(
             "NamespaceInfo",
             leaf("CreatedTime", created)
-            + leaf("MessagingSKU", "Premium")
-            + leaf("MessagingUnits", "1")
+            + leaf("MessagingSKU", self._namespace.tier.capitalize())
+            + (leaf("MessagingUnits", "1") if self._namespace.tier == "premium" else "")
             + leaf("ModifiedTime", created)
             + leaf("Name", self._namespace.name)
             + leaf("NamespaceType", "Messaging"),

@@ -104,7 +104,10 @@ class Context:
     def reset(self) -> None:
         """Forget all that is staged and armed: the entities are read anew."""
         self.journal = Journal()
-        self._timers.clear()
+        self._timers = [
+            timer for timer in self._timers if getattr(timer[2], "outlives_entities", False)
+        ]
+        heapq.heapify(self._timers)
         self.budget.used = 0
 
     def next_deadline(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pairbus.broker.entities.context import Context
+from pairbus.broker.entities.credits import MESSAGE
 from pairbus.broker.entities.dedup import History
 from pairbus.broker.entities.messages import NEVER
 from pairbus.broker.entities.model import (
@@ -17,6 +18,7 @@ from pairbus.broker.entities.settings import Settings, settings_of
 
 DEAD_LETTER = "$DeadLetterQueue"
 TRANSFER_DEAD_LETTER = "$Transfer/$DeadLetterQueue"
+OVERHEAD = 256  # bytes that each message weighs against a quota besides its own
 PARTS = 4  # queue numbers that an entity has: its own, dead letters, transfer dead letters, spare
 
 
@@ -60,6 +62,16 @@ class _Entity:
     def size(self) -> int:
         """Bytes of all messages, dead letters included."""
         raise NotImplementedError
+
+    @property
+    def send_credits(self) -> int:
+        """Credits that a message sent to this entity costs."""
+        return MESSAGE
+
+    @property
+    def weight(self) -> int:
+        """Bytes that count against the quota: a message without content takes room, too."""
+        return self.size + OVERHEAD * sum(len(queue.messages) for queue in self.queues)
 
     def idle_deadline(self) -> int:
         """When this entity is deleted unless something happens."""
@@ -146,6 +158,16 @@ class TopicEntity(_Entity):
     def size(self) -> int:
         """Bytes of all messages in all subscriptions, and of what is scheduled."""
         return self.main.size + sum(s.size for s in self.subscriptions.values())
+
+    @property
+    def send_credits(self) -> int:
+        """One credit for the message, and one for each filter that is evaluated for it."""
+        return MESSAGE + MESSAGE * sum(len(s.rules.rules) for s in self.subscriptions.values())
+
+    @property
+    def weight(self) -> int:
+        """Bytes that count against the quota, of all subscriptions together."""
+        return self.main.size + sum(s.weight for s in self.subscriptions.values())
 
     def configure(self, description: TopicDescription, now: int) -> None:
         """Obey a new description."""

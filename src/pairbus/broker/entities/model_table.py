@@ -47,7 +47,8 @@ def _are_rules(value: tuple[AuthorizationRule, ...]) -> bool:
 
 MAX_DELIVERY_COUNT = 2**31 - 1
 MAX_USER_METADATA = 1024
-DEFAULT_MAX_MESSAGE_KILOBYTES = 1024
+TIER_MESSAGE_SIZE = 0
+"""Stands for the largest message of the namespace's tier."""
 SIZES = frozenset({1024, 2048, 3072, 4096, 5120, 10240, 20480, 40960, 81920})
 PARTITIONED_SIZES = SIZES | {16384, 32768, 49152, 65536}
 _FOREVER = timedelta.max
@@ -88,9 +89,11 @@ MAX_DELIVERIES = Property(
 )
 MAX_MESSAGE_SIZE_IN_KILOBYTES = Property(
     type=INTEGER,
-    default=DEFAULT_MAX_MESSAGE_KILOBYTES,
-    # 256 is what the Standard tier reports, so clients send it back in updates.
-    limit=Limit("between 1024 and 102400", lambda size: size == 256 or 1024 <= size <= 102400),
+    default=TIER_MESSAGE_SIZE,
+    limit=Limit(
+        "256 in a Standard namespace, between 1024 and 102400 in a Premium one",
+        lambda size: size in (TIER_MESSAGE_SIZE, 256) or 1024 <= size <= 102400,
+    ),
     is_kept=True,
     since="2021-05",
 )

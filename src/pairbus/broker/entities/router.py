@@ -118,10 +118,10 @@ class Router:
                     "MessageId, SessionId and PartitionKey have at most "
                     f"{MAX_ID_LENGTH} characters."
                 )
-        if settings.max_size != NEVER and entity.size + total > settings.max_size:
+        if settings.max_size != NEVER and entity.weight + total > settings.max_size:
             raise QuotaExceededError(
                 f"The maximum entity size of '{entity.path}' has been reached or exceeded: "
-                f"{entity.size} of {settings.max_size} bytes."
+                f"{entity.weight} of {settings.max_size} bytes."
             )
         return pings, total, units
 

@@ -29,6 +29,8 @@ from pairbus.broker.entities.model_limits import (
     check_count,
 )
 from pairbus.broker.namespace.catalog import Catalog
+from pairbus.broker.namespace.tiers import for_tier
+from pairbus.broker.settings import Tier
 
 
 class Administration:
@@ -39,15 +41,22 @@ class Administration:
         catalog: the entities.
         context: what the entities share.
         clock: the time in milliseconds.
+        tier: the tier whose entities are accepted.
     """
 
     def __init__(
-        self, name: str, catalog: Catalog, context: Context, clock: Callable[[], int]
+        self,
+        name: str,
+        catalog: Catalog,
+        context: Context,
+        clock: Callable[[], int],
+        tier: Tier = Tier.PREMIUM,
     ) -> None:
         self.name = name
         self.catalog = catalog
         self.context = context
         self.clock = clock
+        self.tier = tier
 
     def entity(self, path: str) -> Entity:
         """The queue, topic or subscription at this path; EntityNotFoundError if there is none."""
@@ -61,7 +70,7 @@ class Administration:
 
     def create_queue(self, description: QueueDescription) -> QueueDescription:
         """Create a queue; returns the description with defaults filled in."""
-        description = description.validated()
+        description = for_tier(description, self.tier).validated()
         self._check_free(description.name)
         check_forwarding(description, self.catalog.describe)
         now = self.clock()
@@ -72,7 +81,7 @@ class Administration:
 
     def create_topic(self, description: TopicDescription) -> TopicDescription:
         """Create a topic; returns the description with defaults filled in."""
-        description = description.validated()
+        description = for_tier(description, self.tier).validated()
         self._check_free(description.name)
         entity = TopicEntity(self.context, self.catalog.next_id(), description, self.clock())
         self.catalog.by_key[entity_key(description.name)] = entity
@@ -113,7 +122,9 @@ class Administration:
     def update_queue(self, description: QueueDescription) -> QueueDescription:
         """Change a queue; returns the new description."""
         entity = self.catalog.queue_entity(description.name)
-        description = description.validated()
+        current = entity.description
+        assert isinstance(current, QueueDescription)  # a subscription is below its topic
+        description = for_tier(description, self.tier, current).validated()
         check_update(entity.description, description)
         check_forwarding(description, self.catalog.describe)
         entity.configure(description, self.clock())
@@ -123,7 +134,7 @@ class Administration:
     def update_topic(self, description: TopicDescription) -> TopicDescription:
         """Change a topic; returns the new description."""
         entity = self.catalog.topic_entity(description.name)
-        description = description.validated()
+        description = for_tier(description, self.tier, entity.description).validated()
         check_update(entity.description, description)
         entity.configure(description, self.clock())
         self._save(entity, "topic")

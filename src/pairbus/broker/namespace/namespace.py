@@ -16,7 +16,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from pairbus.broker.entities.context import Budget, Context
+from pairbus.broker.entities.context import Budget, Context, Ticking
 from pairbus.broker.entities.counters import Kind, OperationCounter
 from pairbus.broker.entities.entity import TopicEntity
 from pairbus.broker.entities.errors import (
@@ -45,6 +45,7 @@ from pairbus.broker.namespace.catalog import Catalog
 from pairbus.broker.namespace.committer import Committer, NoStore, log
 from pairbus.broker.namespace.restore import restore
 from pairbus.broker.namespace.timer import DeadlineTimer
+from pairbus.broker.settings import Tier
 from pairbus.broker.store.store import Store
 from pairbus.names import billable
 
@@ -67,6 +68,7 @@ class Namespace:
         store: where entities and messages are stored; None keeps them in memory only.
         clock: the time in milliseconds.
         token_prefix: eight bytes that make lock tokens unique beyond this process.
+        tier: the tier whose entities it accepts.
 
     Attributes:
         catalog: the entities by path.
@@ -82,11 +84,13 @@ class Namespace:
         clock: Callable[[], int] = system_clock,
         *,
         token_prefix: bytes | None = None,
+        tier: Tier = Tier.PREMIUM,
     ) -> None:
         self.name = name
         self.on_fatal: Callable[[Exception], None] | None = None
         self._clock = clock
-        self._latest = 0
+        self.latest = 0
+        """The time that `now` gave last."""
         self._store = store
         self.context = Context(
             token_prefix=token_prefix or os.urandom(8),
@@ -95,7 +99,7 @@ class Namespace:
             changed=self._changed,
         )
         self.catalog = Catalog(self.context)
-        self.admin = Administration(name, self.catalog, self.context, self.now)
+        self.admin = Administration(name, self.catalog, self.context, self.now, tier)
         self._router = Router(self.context, self.catalog.find)
         self._timer = DeadlineTimer(self.next_deadline, self.now, self.tick)
         self.committer = Committer(
@@ -121,9 +125,9 @@ class Namespace:
     def now(self) -> int:
         """The time; it never goes backwards."""
         now = self._clock()
-        if now > self._latest:
-            self._latest = now
-        return self._latest
+        if now > self.latest:
+            self.latest = now
+        return self.latest
 
     # --- life -------------------------------------------------------------------------------------
 
@@ -150,6 +154,11 @@ class Namespace:
     def next_deadline(self) -> int:
         """When :meth:`tick` has something to do; NEVER if nothing is due at all."""
         return self.context.next_deadline()
+
+    def arm(self, due: int, thing: Ticking) -> None:
+        """Call *thing* at this time."""
+        self.context.arm(due, thing)
+        self._timer.update()
 
     def tick(self, now: int | None = None) -> None:
         """Do what is due: end locks, expire messages, enqueue scheduled ones, delete idle ones."""

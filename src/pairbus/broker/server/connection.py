@@ -33,6 +33,7 @@ from pairbus.amqp.performatives import Attach, Error, Source, Target
 from pairbus.amqp.sasl import SaslInit, read_plain
 from pairbus.broker.entities.errors import BrokerError, UnauthorizedError
 from pairbus.broker.server.cbs import Tokens
+from pairbus.broker.server.idle import IdleWatch
 from pairbus.broker.server.link_targets import CBS, handler_for, path_of
 from pairbus.broker.server.listener import abort_with_reset
 from pairbus.broker.server.receiving_link import ReceivingLink, lock_lost
@@ -46,6 +47,8 @@ STRANGERS_FRAME = 64 * 1024  # the largest frame that is read before a token was
 MECHANISMS = ("MSSBCBS", "PLAIN", "ANONYMOUS", "EXTERNAL")  # in the order of the service
 MAX_CHANNELS = 5000  # as the service; links and memory bound what a client can do with them
 STRANGERS_CHANNELS = 16  # before a token was accepted
+STRANGERS_BYTES = 128 * 1024  # that a client may send in all before a token was accepted
+LONGEST_TURN = 0.02  # seconds that one connection may take of the loop before others have a turn
 UNREAD = 16  # times what may wait for a client, deliveries; answers that it asked for come on top
 LAST_WORDS = 5.0  # seconds that a client which does not read has for what it was told last
 READ_SIZE = 256 * 1024
@@ -67,9 +70,10 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
         limits = broker.settings.limits
         self.broker = broker
         self.tokens = Tokens(broker.key_ring, broker.now)
+        self.container_id = f"{broker.settings.namespace}-{uuid.uuid4().hex[:12]}"
         self.engine = Connection(
             Role.SERVER,
-            container_id=f"{broker.settings.namespace}-{uuid.uuid4().hex[:12]}",
+            container_id=self.container_id,
             max_frame_size=min(limits.frame_size, STRANGERS_FRAME),
             channel_max=MAX_CHANNELS - 1,
             handle_max=limits.links - 1,
@@ -83,6 +87,9 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
         self.is_paused = False
         self.is_silent = False
         self.namespace = broker.namespace
+        self._idle = IdleWatch(
+            self, broker.settings.idle_link_timeout, broker.settings.idle_connection_timeout
+        )
         # The engine forgets the links of a session that ended before it says so.
         self._served: dict[Link, None] = {}
         self._lost = lost
@@ -92,6 +99,9 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
         self._auth_timer: asyncio.TimerHandle | None = None
         self._is_flushing = False
         self._in_read = False
+        self._strangers_bytes = 0
+        self._share = READ_SIZE  # bytes that are served in one turn of the loop
+        self._unserved = b""
 
     def __repr__(self) -> str:
         return f"<AmqpConnection {self.engine!r}>"
@@ -118,6 +128,7 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
             if timer is not None:
                 timer.cancel()
         self._close_links()
+        self._idle.stop()
         self._lost()
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -129,9 +140,41 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
         self.data_received(bytes(self._buffer[:nbytes]))
 
     def data_received(self, data: bytes) -> None:
-        """Feed the engine and act on what it says."""
+        """Serve the frames that arrived; those of an expensive client in several turns."""
+        if self._unserved:
+            self._unserved += data
+            return
+        share = self._share
+        if len(data) > share:
+            data, self._unserved = data[:share], data[share:]
+        started = self._loop.time()
+        self._serve(data)
+        elapsed = self._loop.time() - started
+        if elapsed > LONGEST_TURN:
+            self._share = max(4096, int(len(data) * LONGEST_TURN / elapsed))
+        elif share < READ_SIZE:
+            self._share = min(READ_SIZE, 2 * share)
+        if self._unserved and self.transport is not None:
+            self.transport.pause_reading()
+            self._loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        """Serve what one turn of the loop had no time for."""
+        data, self._unserved = self._unserved, b""
+        if self.transport is None or self.transport.is_closing():
+            return
+        self.transport.resume_reading()
+        self.data_received(data)
+
+    def _serve(self, data: bytes) -> None:
+        """Feed the engine and act on its events."""
         if self.is_silent:
             return
+        if not self.tokens.any:
+            self._strangers_bytes += len(data)
+            if self._strangers_bytes > STRANGERS_BYTES:
+                self.close("amqp:resource-limit-exceeded", "Too much was sent without a token.")
+                return
         self._in_read = True
         namespace = self.namespace
         namespace.committer.begin_turn()
@@ -212,6 +255,7 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
         self.engine.max_frame_size = self.broker.settings.limits.frame_size
         if self._auth_timer is not None:
             self._auth_timer.cancel()
+        self._idle.start(self.namespace.now())
         wait = max(0.0, self.tokens.next_expiry() - self.broker.now())
         self._auth_timer = self._loop.call_later(min(wait, 86400.0) + 0.001, self._check_tokens)
 
@@ -285,6 +329,11 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
             index += 1
             if type(event) is Disposed:
                 self._on_disposed(event)
+                continue
+            if type(event) is Flowed:
+                following = events[index] if index < count else None
+                if type(following) is not Flowed or following.link is not event.link:
+                    self._act(event)  # of several grants in a row only the last one counts
                 continue
             if type(event) is not Delivery:
                 self._act(event)
@@ -376,10 +425,15 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
         except BrokerError as error:
             _log.debug("a link was refused: %s", error.condition)
             self.engine.refuse(link, Error(error.condition, error.description))
+            link.attach = None  # a refused link stays until the client detaches it
             self.flush_soon()
             return
         self._served[link] = None
+        end = link.context.end
+        if end.path != CBS:
+            self._idle.add(end, self.namespace.now())
         link.context.attach()
+        link.attach = None  # decoded, it takes many times the room of its frame
         self.flush_soon()
 
     def _receive_links(self) -> list[ReceivingLink]:
@@ -400,6 +454,7 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
         self._served.pop(link, None)
         handler, link.context = link.context, None
         if handler is not None:
+            self._idle.remove(handler.end, self.namespace.now())
             handler.close()
 
     # -- time ------------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 * `GET /$control/health`
 * `GET /$control/operations`
+* `GET /$control/limits`: the tier, its limits, and how often they were applied
+* `GET /$control/metrics`: the same and the operations, in the text format of Prometheus
 * `GET /$control/faults`, `POST /$control/faults` with a fault as JSON, `DELETE /$control/faults`
   (all of them) and `DELETE /$control/faults/{id}`
 
@@ -29,6 +31,7 @@ class ControlApi:
         faults: The faults of the namespace.
         health: Gives what `health` shows.
         operations: Gives what `operations` shows.
+        limits: Gives what `limits` shows.
         is_safe_to_refuse: Whether a fault that closes the port can be cleared by another way.
         authorize: Raises UnauthorizedError for a request that may not be made.
     """
@@ -39,12 +42,14 @@ class ControlApi:
         *,
         health: Callable[[], dict[str, Any]],
         operations: Callable[[], dict[str, Any]],
+        limits: Callable[[], dict[str, Any]],
         is_safe_to_refuse: Callable[[], bool],
         authorize: Callable[[Request], None],
     ) -> None:
         self._faults = faults
         self._health = health
         self._operations = operations
+        self._limits = limits
         self._is_safe_to_refuse = is_safe_to_refuse
         self._authorize = authorize
 
@@ -63,6 +68,11 @@ class ControlApi:
                 return _json(200, self._health())
             case "GET", "operations":
                 return _json(200, self._operations())
+            case "GET", "limits":
+                return _json(200, self._limits())
+            case "GET", "metrics":
+                text = metrics(self._operations(), self._limits())
+                return Response(200, text.encode(), {"Content-Type": "text/plain; version=0.0.4"})
             case "GET", "faults":
                 return _json(200, [fault.as_dict() for fault in self._faults.active])
             case "POST", "faults":
@@ -73,7 +83,8 @@ class ControlApi:
                 self._faults.clear(int(rest) if rest else None)
                 return Response(204)
             case _:
-                return _json(404, {"error": "the control API has health, operations and faults"})
+                known = "health, operations, limits, metrics and faults"
+                return _json(404, {"error": f"the control API has {known}"})
 
     def _inject(self, body: bytes) -> Response:
         try:
@@ -91,6 +102,31 @@ class ControlApi:
         except (TypeError, ValueError) as exc:
             return _json(400, {"error": str(exc)})
         return _json(201, fault.as_dict())
+
+
+def metrics(operations: dict[str, Any], limits: dict[str, Any]) -> str:
+    """Return the counters of a broker in the text format of Prometheus."""
+    lines = ["# TYPE pairbus_broker_operations_total counter"]
+    for entity, kinds in operations.items():
+        lines += [
+            f"pairbus_broker_operations_total{_labels(entity, kind)} {counts['billable']}"
+            for kind, counts in kinds.items()
+        ]
+    lines.append("# TYPE pairbus_broker_throttled_operations_total counter")
+    for entity, kinds in limits["throttled"].items():
+        lines += [
+            f"pairbus_broker_throttled_operations_total{_labels(entity, kind)} {count}"
+            for kind, count in kinds.items()
+        ]
+    for name in ("idle_links_detached", "idle_connections_closed"):
+        lines.append(f"# TYPE pairbus_broker_{name}_total counter")
+        lines.append(f"pairbus_broker_{name}_total {limits[name]}")
+    return "\n".join(lines) + "\n"
+
+
+def _labels(entity: str, operation: str) -> str:
+    escaped = entity.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")
+    return f'{{entity="{escaped}",operation="{operation}"}}'
 
 
 def _json(status: int, content: Any) -> Response:

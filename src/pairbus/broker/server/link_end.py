@@ -18,6 +18,7 @@ from pairbus.amqp.events import Delivery
 from pairbus.amqp.link import Link, Outgoing
 from pairbus.amqp.performatives import Error, Rejected
 from pairbus.broker.entities.errors import BrokerError
+from pairbus.broker.entities.messages import NEVER
 
 if TYPE_CHECKING:
     from pairbus.broker.server.connection import AmqpConnection
@@ -32,11 +33,13 @@ class LinkEnd:
 
     Attributes:
         path: The entity or node that the link is for, as the client wrote it.
+        used_at: When a message or a grant of credit last used the link, in milliseconds; NEVER for
+            a link that is not watched.
     """
 
     __slots__ = (
         "broker", "committer", "connection", "engine", "faults", "link", "namespace", "path",
-        "tokens",
+        "throttle", "tokens", "used_at",
     )  # fmt: skip
 
     def __init__(self, connection: AmqpConnection, link: Link, path: str) -> None:
@@ -49,11 +52,17 @@ class LinkEnd:
         self.committer = connection.namespace.committer
         self.engine = connection.engine
         self.tokens = connection.tokens
+        self.throttle = connection.broker.throttle
+        self.used_at = NEVER
 
     @property
     def is_active(self) -> bool:
         """Whether both ends are attached."""
         return self.link.is_active
+
+    def use(self) -> None:
+        """Note that the link is in use."""
+        self.used_at = self.namespace.latest
 
     def accept(self, **changes: Any) -> None:
         """Answer the client's attach."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from pairbus.amqp.errors import AmqpError
 from pairbus.amqp.types import Array, Timestamp, Uuids
+from pairbus.broker.entities.credits import MANAGEMENT, MESSAGE
 from pairbus.broker.entities.errors import (
     ArgumentError,
     BrokerError,
@@ -114,12 +115,14 @@ class ManagementNode:
 
     def peek(self, request: Request, body: dict[Any, Any]) -> Result:
         """Show messages, changing nothing."""
+        self.end.throttle.check(self.entity, "peek")
         found = self.namespace.peek(
             self.entity,
             int(body["from-sequence-number"]),
             min(int(body["message-count"]), _MAX_PEEK),
             session_id=_optional(body, "session-id"),
         )
+        self.end.throttle.charge(MESSAGE * len(found))
         if not found:
             return 204, None
         with_body = not body.get("omit-message-body")
@@ -131,8 +134,11 @@ class ManagementNode:
 
     def schedule(self, request: Request, body: dict[Any, Any]) -> Result:
         """Take messages for later."""
+        self.end.throttle.check(self.entity, "schedule")
         messages = [read_message(item["message"]) for item in body["messages"]]
         numbers = self.namespace.schedule(self.entity, messages)
+        cost = self.namespace.catalog.entity(self.entity).send_credits
+        self.end.throttle.charge(cost * len(messages))
         return 200, {"sequence-numbers": Array(numbers, 0x81)}
 
     def cancel(self, request: Request, body: dict[Any, Any]) -> Result:
@@ -143,12 +149,14 @@ class ManagementNode:
 
     def receive_deferred(self, request: Request, body: dict[Any, Any]) -> Result:
         """Lock, or receive and delete, deferred messages by number."""
+        self.end.throttle.check(self.entity, "deferred")
         found = self.namespace.receive_deferred(
             self.entity,
             [int(number) for number in body["sequence-numbers"]],
             receive_and_delete=int(body.get("receiver-settle-mode", 1)) == 0,
             session_id=_optional(body, "session-id"),
         )
+        self.end.throttle.charge(MESSAGE * len(found))
         return 200, {"messages": [_with_token(delivery) for delivery in found]}
 
     def update_disposition(self, request: Request, body: dict[Any, Any]) -> Result:
@@ -224,19 +232,27 @@ class ManagementNode:
             )
         return session_id
 
+    def _manage(self) -> None:
+        """Charge an operation on the entity itself."""
+        self.end.throttle.check(self.entity, "admin")
+        self.end.throttle.charge(MANAGEMENT)
+
     def enumerate_rules(self, request: Request, body: dict[Any, Any]) -> Result:
         """List the rules of a subscription."""
+        self._manage()
         skip, top = int(body.get("skip", 0)), int(body.get("top", 100))
         rules = enumerate_rules(self.namespace, self.entity, skip, top)
         return (200, {"rules": rules}) if rules else (204, None)
 
     def add_rule(self, request: Request, body: dict[Any, Any]) -> Result:
         """Add a rule to a subscription."""
+        self._manage()
         add_rule(self.namespace, self.entity, body)
         return 200, {}
 
     def remove_rule(self, request: Request, body: dict[Any, Any]) -> Result:
         """Take a rule from a subscription."""
+        self._manage()
         remove_rule(self.namespace, self.entity, body)
         return 200, {}
 

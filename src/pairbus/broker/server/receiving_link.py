@@ -30,14 +30,16 @@ from pairbus.amqp.performatives import (
     Source,
 )
 from pairbus.amqp.types import Described, Symbol
+from pairbus.broker.entities.credits import MESSAGE
 from pairbus.broker.entities.errors import (
     BrokerError,
     MessageLockLostError,
     NotImplementedByBrokerError,
     OperationTimeoutError,
+    ServerBusyError,
     StoreError,
 )
-from pairbus.broker.entities.messages import Delivery, Outcome
+from pairbus.broker.entities.messages import NEVER, Delivery, Outcome
 from pairbus.broker.entities.model import AccessRight
 from pairbus.broker.entities.queue import LOCK_LOST
 from pairbus.broker.server.link_end import LinkEnd, guarded, rejected
@@ -60,6 +62,7 @@ class ReceivingLink:
     def __init__(self, end: LinkEnd) -> None:
         end.tokens.require(AccessRight.LISTEN, end.path)
         self.end = end
+        end.used_at = end.namespace.now()
         self.link = end.link
         self._engine = end.engine
         self.is_destructive = end.link.snd_settle_mode == SND_SETTLED
@@ -69,6 +72,7 @@ class ReceivingLink:
         self._tags = itertools.count(1)
         self._tag_prefix = os.urandom(8)
         self._is_paused = False
+        self.next_due = NEVER  # when a grant that waits for credits is served
         self._unwritten = 0
         self._sweep_at = SWEEP_FROM
         self._wants_session, self._session_id = _session_of(end.link)
@@ -141,14 +145,45 @@ class ReceivingLink:
         if self._pending is not None:
             self._pending.cancel()
             self._pending = None
+        self.next_due = NEVER
         if self.receiver is not None:
             self.receiver.close()
 
     # -- delivering ------------------------------------------------------------------------------
 
     def on_flow(self) -> None:
-        """Let the namespace deliver as far as the client's credit goes."""
-        if self.receiver is not None and not self._is_paused:
+        """Let the namespace deliver up to the client's credit.
+
+        A grant of credit is an operation. One that finds the namespace without credits of its own
+        waits for the next second: azure-servicebus cannot recover a link that is detached with
+        server-busy.
+        """
+        self.end.use()
+        if self.receiver is None or self._is_paused:
+            return
+        if self.next_due != NEVER or self.link.credit > self.receiver.credit:
+            try:
+                self.end.throttle.check(self.end.path, "receive")
+            except ServerBusyError:
+                self._wait_for_credits()
+                return
+            self.next_due = NEVER
+        if self.receiver is not None:
+            self.receiver.grant(self.link.credit, drain=self.link.drain)
+
+    def _wait_for_credits(self) -> None:
+        if self.next_due == NEVER:
+            self.next_due = self.end.throttle.next_second()
+            self.end.namespace.arm(self.next_due, self)
+
+    def tick(self, now: int) -> None:
+        """Serve the grant that waited for a second with credits."""
+        self.next_due = NEVER
+        if self.receiver is None or not self.link.is_active:
+            return
+        if not self.end.throttle.has_credits(1):
+            self._wait_for_credits()
+        elif not self._is_paused:
             self.receiver.grant(self.link.credit, drain=self.link.drain)
 
     @guarded
@@ -157,6 +192,8 @@ class ReceivingLink:
         if not self.link.is_active:
             return
         link = self.link
+        self.end.use()
+        self.end.throttle.charge(MESSAGE * len(deliveries))
         if link.credit < len(deliveries):
             # They were granted when they were taken; the client has lowered its credit since.
             link.credit = len(deliveries)
@@ -223,6 +260,7 @@ class ReceivingLink:
         self, deliveries: list[Outgoing], state: Composite | None, settled: bool
     ) -> None:
         """Settle what the client has an outcome for, and answer once it is durable."""
+        self.end.use()
         if isinstance(state, Received) or (state is None and not settled):
             return
         faults = self.end.faults

@@ -37,6 +37,7 @@ class SendingLink:
         if not entity.settings.can_send:
             raise EntityDisabledError(f"The entity '{end.path}' is disabled for sending.")
         self.end = end
+        end.used_at = end.namespace.now()
         self._namespace = end.namespace
         self._entity = entity
         self._size = min(entity.settings.max_message_size, end.engine.max_message_size)
@@ -52,6 +53,7 @@ class SendingLink:
 
     def on_deliveries(self, deliveries: Sequence[Delivery]) -> None:
         """Hand messages that arrived together to the namespace in one call if all are plain."""
+        self.end.use()
         if len(deliveries) == 1 or self.end.faults.any or not self._send_together(deliveries):
             for delivery in deliveries:
                 self._on_delivery(delivery)
@@ -59,6 +61,9 @@ class SendingLink:
     def _send_together(self, deliveries: Sequence[Delivery]) -> bool:
         """Send plain messages in one call; False, and nothing sent, if one of them is not plain."""
         namespace = self._namespace
+        throttle = self.end.throttle
+        if not throttle.has_credits(len(deliveries)):
+            return False  # each is an operation of its own
         try:
             messages = []
             for delivery in deliveries:
@@ -71,6 +76,7 @@ class SendingLink:
         except (BrokerError, AmqpError):
             return False  # nothing was taken: send them one by one, each with its own answer
         namespace.operations.add(self._entity.path, "send", len(deliveries) - 1, 0, 0, 0)
+        throttle.charge(self._entity.send_credits * len(deliveries))
         self.end.allow_more()
         self.end.committer.after_commit(lambda error: self._all_committed(deliveries, error))
         return True
@@ -87,7 +93,9 @@ class SendingLink:
         fault = faults.strike("send", self.end.path) if faults.any else None
         if fault is not None and not self._is_taken(fault, delivery):
             return
+        throttle = self.end.throttle
         try:
+            throttle.check(self.end.path, "send")
             if delivery.oversize:
                 raise MessageSizeExceededError(
                     f"The message is larger than the limit of {self._size} bytes."
@@ -102,6 +110,7 @@ class SendingLink:
             else:
                 messages = [read_message(delivery.payload)]
             self._namespace.send(self.end.path, messages)
+            throttle.charge(self._entity.send_credits * len(messages))
         except BrokerError as error:
             self._answer(delivery, rejected(error), fault)
             return

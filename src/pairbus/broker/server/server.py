@@ -19,6 +19,7 @@ from pairbus.broker.admin.api import AdminApi
 from pairbus.broker.auth.sas import ALL_RIGHTS, KeyRing
 from pairbus.broker.auth.tokens import verify_token
 from pairbus.broker.config import load
+from pairbus.broker.entities.credits import MANAGEMENT, CreditBalance
 from pairbus.broker.entities.errors import BrokerError, StoreError
 from pairbus.broker.entities.model import AccessRight, AuthorizationRule
 from pairbus.broker.faults.faults import Faults
@@ -29,6 +30,7 @@ from pairbus.broker.server.connection import READ_SIZE, AmqpConnection
 from pairbus.broker.server.control import PREFIX, ControlApi
 from pairbus.broker.server.http import HttpProtocol, Request, Response
 from pairbus.broker.server.listener import FrontDoor
+from pairbus.broker.server.throttle import Throttle
 from pairbus.broker.server.tls import ensure_certificate, server_context, temporary_certificate
 from pairbus.broker.settings import BrokerSettings, BrokerStartError
 from pairbus.broker.store.store import Store
@@ -62,6 +64,14 @@ class Broker:
         self._certificate: Path | None = None
         self._certificate_folder: tempfile.TemporaryDirectory[str] | None = None
         self._named_unsupported: set[str] = set()
+        balance = CreditBalance(
+            settings.credits_per_second, is_debt_owed=settings.limits.is_debt_owed
+        )
+        self.throttle = Throttle(settings.namespace, balance, lambda: self.namespace.now())
+        self.idle_links = 0
+        """Links that were detached because they were idle."""
+        self.idle_connections = 0
+        """Connections that were closed because they had no links."""
         self._started_at = 0.0
         self._port = 0
         self.fatal: Exception | None = None
@@ -72,6 +82,7 @@ class Broker:
             faults,
             health=self._health,
             operations=self.operations,
+            limits=self.limits,
             is_safe_to_refuse=lambda: self._control_door is not None,
             authorize=self._authorize_control,
         )
@@ -130,6 +141,21 @@ class Broker:
         for (entity, kind), counts in self.namespace.operations.snapshot().items():
             shown.setdefault(entity, {})[kind] = counts._asdict()
         return shown
+
+    def limits(self) -> dict[str, Any]:
+        """Return the tier, the limits in force and how often they were applied."""
+        refused: dict[str, dict[str, int]] = {}
+        for (entity, operation), count in self.throttle.refused.items():
+            refused.setdefault(entity, {})[operation] = count
+        return {
+            "tier": self.settings.effective_tier.value,
+            "credits_per_second": self.settings.credits_per_second,
+            "idle_link_timeout": self.settings.idle_link_timeout,
+            "idle_connection_timeout": self.settings.idle_connection_timeout,
+            "throttled": refused,
+            "idle_links_detached": self.idle_links,
+            "idle_connections_closed": self.idle_connections,
+        }
 
     # -- life ------------------------------------------------------------------------------------
 
@@ -226,7 +252,9 @@ class Broker:
                 if self.settings.data is not None:
                     self._store = Store(self.settings.data, self.settings.durability)
                 clock = system_clock if self.settings.clock is None else self._milliseconds
-                self._namespace = Namespace(name, self._store, clock)
+                self._namespace = Namespace(
+                    name, self._store, clock, tier=self.settings.effective_tier
+                )
             except StoreError as error:
                 raise BrokerStartError(str(error)) from error
         self._namespace.on_fatal = self._fatal
@@ -316,7 +344,13 @@ class Broker:
         claims.require(AccessRight.MANAGE, "")
 
     def _admin(self) -> AdminApi:
-        return AdminApi(self.namespace.admin, self.key_ring, self.now, self._started_at)
+        return AdminApi(
+            self.namespace.admin, self.key_ring, self.now, self._started_at, self._charge_admin
+        )
+
+    def _charge_admin(self, path: str) -> None:
+        self.throttle.check(path, "admin")
+        self.throttle.charge(MANAGEMENT)
 
     def _upgrade(
         self, request: Request, transport: asyncio.Transport, rest: bytes

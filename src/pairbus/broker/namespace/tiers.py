@@ -1,0 +1,49 @@
+"""The properties of entities that depend on the tier of their namespace."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TypeVar
+
+from pairbus.broker.entities.errors import ArgumentError
+from pairbus.broker.entities.model import QueueDescription, TopicDescription
+from pairbus.broker.entities.model_table import TIER_MESSAGE_SIZE
+from pairbus.broker.settings import Tier
+
+STANDARD_KILOBYTES = 256
+PREMIUM_KILOBYTES = 1024
+
+D = TypeVar("D", QueueDescription, TopicDescription)
+
+
+def for_tier(description: D, tier: Tier, current: D | None = None) -> D:
+    """A description with the defaults of a tier.
+
+    Args:
+        description: what a client wants.
+        tier: the namespace's tier.
+        current: the description that this one is to replace; its values are accepted.
+
+    Raises:
+        ArgumentError: the tier refuses one of its properties.
+    """
+    size = description.max_message_size_in_kilobytes
+    if current is not None and size == current.max_message_size_in_kilobytes:
+        return description
+    if tier is Tier.STANDARD:
+        if size not in (TIER_MESSAGE_SIZE, STANDARD_KILOBYTES):
+            raise ArgumentError(
+                f"MaxMessageSizeInKilobytes: {size} is for Premium namespaces only. A Standard "
+                f"namespace accepts messages of up to {STANDARD_KILOBYTES} KB."
+            )
+        return replace(description, max_message_size_in_kilobytes=STANDARD_KILOBYTES)
+    if description.enable_express:
+        raise ArgumentError("Express entities are not supported in a Premium namespace.")
+    if description.enable_partitioning:
+        raise ArgumentError(
+            "Partitioned entities are not supported in a Premium namespace: partitioning is a "
+            "property of the namespace."
+        )
+    if size == TIER_MESSAGE_SIZE:
+        return replace(description, max_message_size_in_kilobytes=PREMIUM_KILOBYTES)
+    return description
