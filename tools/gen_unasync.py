@@ -41,6 +41,7 @@ NAMES = {
     "aon_drop": "on_drop",
     "aon_fork": "on_fork",
     "aio_admin_client": "admin_client",
+    "aio_credential": "credential",
     "asleep": "sleep",
     "aspawn": "spawn",
     "asynccontextmanager": "contextmanager",

@@ -28,9 +28,11 @@ __all__ = [
     "PingSent",
     "PrimaryRefused",
     "PrimarySuspected",
+    "Protected",
     "Restored",
     "RoutingForced",
     "RoutingReleased",
+    "Unprotected",
 ]
 
 
@@ -151,6 +153,18 @@ class RoutingForced(Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutingReleased(Event):
     """An operator gave the decision about the entity back to pairbus."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unprotected(Event):
+    """The secondary cannot take messages, for `reason`: in an outage, sends would fail."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Protected(Event):
+    """The secondary can take messages now; the pair was unprotected before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

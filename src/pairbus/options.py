@@ -162,7 +162,11 @@ class SendAvailabilityPairedNamespaceOptions:
 
     Args:
         secondary: Client for the secondary namespace, sync or aio as the primary is.
-        secondary_admin: Administration client for the secondary: it creates the backlog queues.
+        secondary_admin: Administration client for the secondary: it creates the backlog queues, and
+            needs the right Manage. Without it the queues are expected to exist.
+        require_secondary: Whether `pair_namespace` waits for the secondary, up to 30 seconds, and
+            raises if no backlog queue can be used. Otherwise it waits a second and returns a
+            client that is unprotected until the secondary can be used.
         backlog_queue_count: How many backlog queues, at least 1.
         failover_interval: How long a primary entity may fail before its sends go to the backlog,
             0 to 3600 seconds. With 0 the very call that failed is redirected.
@@ -188,9 +192,10 @@ class SendAvailabilityPairedNamespaceOptions:
     """
 
     secondary: ServiceBusClient | AsyncServiceBusClient = field(repr=False)
-    secondary_admin: ServiceBusAdministrationClient | AsyncServiceBusAdministrationClient = field(
-        repr=False
+    secondary_admin: ServiceBusAdministrationClient | AsyncServiceBusAdministrationClient | None = (
+        field(default=None, repr=False)
     )
+    require_secondary: bool = False
     backlog_queue_count: int = 10
     failover_interval: Seconds = 60.0
     ping_primary_interval: Seconds = 60.0

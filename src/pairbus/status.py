@@ -65,7 +65,10 @@ class BacklogQueueStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairStatus:
-    """The state of a paired client."""
+    """The state of a paired client.
+
+    `unprotected` is the reason why the secondary cannot take messages; None if it can.
+    """
 
     client_id: str
     primary_namespace: str
@@ -73,6 +76,7 @@ class PairStatus:
     secondary: str
     state: str
     state_reason: str | None = None
+    unprotected: str | None = None
     ledger_problem: str | None = None
     ledger_dropped_rows: int = 0
     entities: tuple[EntityStatus, ...] = ()
@@ -89,6 +93,29 @@ class PairStatus:
             if status.entity.lower() == name.lower():
                 return status
         raise KeyError(name)
+
+    def __str__(self) -> str:
+        """A few lines for a person: each entity, and what is not as it should be."""
+        reason = f" ({self.state_reason})" if self.state_reason else ""
+        lines = [f"{self.primary} with {self.secondary}: {self.state}{reason}"]
+        if self.unprotected:
+            lines.append(f"  unprotected: {self.unprotected}")
+        for entity in self.entities:
+            text = f"  {entity.entity}: {entity.phase} since {entity.since:%Y-%m-%d %H:%M:%S} UTC"
+            if entity.forced:
+                text += f", forced to {entity.forced}"
+            counts = entity.counts
+            text += f"; {counts.sent_primary} to the primary, {counts.sent_backlog} to the backlog"
+            if entity.phase != "healthy" and entity.last_error:
+                text += f"; last error: {entity.last_error}"
+            lines.append(text)
+        out = [queue for queue in self.backlog_queues if not queue.in_rotation]
+        in_rotation = len(self.backlog_queues) - len(out)
+        lines.append(f"  {in_rotation} of {len(self.backlog_queues)} backlog queues in rotation")
+        lines += [f"  {queue.path} is out: {queue.reason}" for queue in out]
+        if self.ledger_problem:
+            lines.append(f"  ledger: {self.ledger_problem}")
+        return "\n".join(lines)
 
     def as_dict(self) -> dict[str, Any]:
         """The status as plain data that JSON can carry; times are ISO UTC."""

@@ -24,6 +24,8 @@ _LEVELS: dict[type[Event], int] = {
     events.BacklogQueueRestored: logging.INFO,
     events.PairUnavailable: logging.ERROR,
     events.OversizeMessage: logging.WARNING,
+    events.Unprotected: logging.WARNING,
+    events.Protected: logging.INFO,
     events.RoutingForced: logging.INFO,
     events.RoutingReleased: logging.INFO,
     events.ClientClosed: logging.INFO,

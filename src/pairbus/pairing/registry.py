@@ -55,6 +55,21 @@ def leave(primary: Any, secondary: Any) -> None:
         _secondaries.discard(secondary)
 
 
+def check_same_namespace(secondary: Any, admin: Any) -> None:
+    """Refuse an administration client of another namespace than the secondary's.
+
+    Raises:
+        PairingError: if it is.
+    """
+    host, other = _host(secondary), _host(admin)
+    names = [namespace_from_host(one) for one in (host, other)]
+    if None not in names and names[0] != names[1]:  # an address may be that of a proxy
+        raise PairingError(
+            f"secondary_admin is for the namespace {names[1]}, but secondary is for {names[0]}: "
+            "both must be for the same namespace."
+        )
+
+
 def _host(client: Any) -> str:
     return str(client.fully_qualified_namespace).rstrip("/").lower()
 

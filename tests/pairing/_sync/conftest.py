@@ -66,8 +66,8 @@ class World:
         return ServiceBusClient.from_connection_string(text, **kwargs)
 
     def options(self, secondary=None, **changes):
-        admin = changes.pop("secondary_admin", None)
-        if admin is None:
+        admin = changes.pop("secondary_admin", "made here")
+        if admin == "made here":
             admin = self.secondary.admin_client()
             self.admins.append(admin)
         return SendAvailabilityPairedNamespaceOptions(
@@ -79,6 +79,7 @@ class World:
                 "failover_interval": 0,
                 "ping_primary_interval": 1,
                 "send_timeout": 8,
+                "require_secondary": True,
                 "observers": [self.seen],
                 **changes,
             },

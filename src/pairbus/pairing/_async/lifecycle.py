@@ -12,6 +12,7 @@ from pairbus import events
 from pairbus.exceptions import ClientClosedError, ClientFaultedError
 from pairbus.pairing import registry
 from pairbus.pairing._async.pair import Pair
+from pairbus.pairing._async.protection import Protection
 from pairbus.pairing.runtime import AGuard, aabandonable, ablocking, asleep, aspawn
 from pairbus.pairing.syphon_hook import RunningSyphon
 from pairbus.status import PairStatus, StatusFile, new_client_id
@@ -70,6 +71,7 @@ class Lifecycle:
         self.secondary_side = Side("secondary")
         self.senders: weakref.WeakSet[PairedSender] = weakref.WeakSet()
         self.syphon: RunningSyphon | None = None
+        self.protection: Protection | None = None
         self._ledger = ledger
         self._status_file: StatusFile | None = None
         self._restarting = AGuard()
@@ -120,7 +122,7 @@ class Lifecycle:
         if not self._is_registered:
             return
         self._is_registered = False
-        self.pair.close()
+        self._stop_background()
         syphon, self.syphon = self.syphon, None
         if syphon is not None:
             try:
@@ -137,12 +139,17 @@ class Lifecycle:
         if self.pair.ledger is not None:
             await ablocking(self.pair.ledger.close)
 
+    def _stop_background(self) -> None:
+        self.pair.close()
+        if self.protection is not None:
+            self.protection.stop()
+
     def closed_without_us(self, *, primary: bool) -> NoReturn:
         """A sender has just noticed that the application closed an SDK client of the pair."""
         side = self.paired_side if primary else self.secondary_side
         if side.end("closed", "the SDK client below it was closed"):
             if primary:
-                self.pair.close()
+                self._stop_background()
             self.one_is_down(side.name)
         side.check()
         raise AssertionError("a side that is not open raises")
@@ -167,7 +174,7 @@ class Lifecycle:
         if not self.paired_side.end("faulted", reason):
             return
         self.pair.bus.emit(events.ClientFaulted, side="paired", reason=reason)
-        self.pair.close()
+        self._stop_background()
         await close_sdk(self.primary)
         self.one_is_down("paired")
 
@@ -189,7 +196,7 @@ class Lifecycle:
             side.end("faulted", FORKED)
 
     def _release_in_child(self) -> None:
-        self.syphon = self._status_file = None
+        self.syphon = self.protection = self._status_file = None
         self._is_watching = False
         self._restarting = AGuard()
         self.pair.bus.on_transition = None

@@ -86,6 +86,7 @@ class Pair:
         self.secondary_host: str = settings.secondary.fully_qualified_namespace
         self.bus = EventBus(f"{self.primary_host}>{self.secondary_host}", settings.observers)
         self._settings = settings
+        self.unprotected: str | None = None  # why the secondary cannot take messages, if so
         self._rotation = Rotation(settings.queues)
         self._guard = AGuard()
         self._probes: AEvent | None = None
@@ -96,6 +97,7 @@ class Pair:
     def renewed(self, client_id: str) -> Pair:
         """A new pair with the same settings and states, for a forked process."""
         pair = Pair(self._settings, client_id, self.ledger)
+        pair.unprotected = self.unprotected
         for entity in list(self.entities.values()):
             pair.entity(entity.name).resume(entity.health)
         return pair
@@ -128,6 +130,23 @@ class Pair:
         return f"backlog queue {path.rsplit('/', 1)[-1]} of {self.secondary_host}"
 
     # -- rotation
+
+    def use_queues(self, queues: tuple[str, ...], message_limit: int, calls: int) -> None:
+        """Use these backlog queues, which were found or created with `calls` management calls."""
+        with self._guard:
+            self._settings = replace(self._settings, queues=queues, message_limit=message_limit)
+            self._rotation = Rotation(queues)
+        self.limit_messages(message_limit)
+        if self.ledger is not None:
+            self.ledger.count(
+                self.secondary_host,
+                self.primary_namespace,
+                "management",
+                "provision",
+                messages=0,
+                size=0,
+                calls=calls,
+            )
 
     @property
     def rotation(self) -> Rotation:
@@ -302,6 +321,7 @@ class Pair:
             secondary=self.secondary_host,
             state=state,
             state_reason=reason,
+            unprotected=self.unprotected,
             ledger_problem=self.ledger.problem if self.ledger is not None else None,
             ledger_dropped_rows=self.ledger.dropped_rows if self.ledger is not None else 0,
             entities=tuple(_entity_status(entity) for entity in list(self.entities.values())),

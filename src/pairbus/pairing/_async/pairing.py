@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from azure.servicebus import ServiceBusMessageBatch
@@ -18,11 +19,15 @@ from pairbus.pairing._async.client import PairedClient
 from pairbus.pairing._async.guarded import SecondaryClient
 from pairbus.pairing._async.lifecycle import Lifecycle
 from pairbus.pairing._async.pair import Pair, PairSettings, Timing
-from pairbus.pairing.runtime import ablocking
+from pairbus.pairing._async.protection import Protection
+from pairbus.pairing.runtime import aabandonable, ablocking
 from pairbus.pairing.sdk.contract import probe_new_sender
 from pairbus.pairing.sdk.senders import check_transport
 from pairbus.pairing.syphon_hook import RunningSyphon, start_registered_syphon
 from pairbus.status import new_client_id
+
+WAIT = 1.0  # seconds that pairing waits for the secondary
+REQUIRED_WAIT = 30.0  # the same with `require_secondary`
 
 
 async def pair_namespace(
@@ -30,11 +35,13 @@ async def pair_namespace(
 ) -> PairedClient:
     """Pair `primary` with a secondary namespace; returns a client whose senders are available.
 
-    Works with the primary down. Creates the backlog queues that are missing.
+    Works with the primary down, and with the secondary down: it waits a second for the secondary
+    and then returns a client that is unprotected until the secondary can be used. Creates the
+    backlog queues that are missing, if `secondary_admin` is given.
 
     Raises:
-        PairingError: the clients cannot be a pair, or no backlog queue can be had. Nothing is
-            half-done, and the call can be repeated.
+        PairingError: the clients cannot be a pair; or, with `require_secondary`, no backlog queue
+            can be used. Nothing is half-done, and the call can be repeated.
         ValueError, TypeError: wrong arguments.
     """
     secondary, admin = options.secondary, options.secondary_admin
@@ -49,7 +56,7 @@ async def pair_namespace(
         ("secondary", secondary, ServiceBusClient),
         ("secondary_admin", admin, ServiceBusAdministrationClient),
     ):
-        if not isinstance(value, wanted):
+        if not isinstance(value, wanted) and not (name == "secondary_admin" and value is None):
             raise TypeError(
                 f"{name} must be a {wanted.__module__.split('._')[0]}.{wanted.__name__}, "
                 f"got {type(value).__module__}.{type(value).__name__}"
@@ -57,7 +64,9 @@ async def pair_namespace(
     check_transport(primary)
     check_transport(secondary)
     assert isinstance(secondary, ServiceBusClient)
-    assert isinstance(admin, ServiceBusAdministrationClient)
+    assert admin is None or isinstance(admin, ServiceBusAdministrationClient)
+    if admin is not None:
+        registry.check_same_namespace(secondary, admin)
     namespace = registry.namespace_of(primary, options.primary_namespace)
     ledger = _ledger(options)
     registry.enter(primary, secondary)
@@ -74,7 +83,7 @@ async def pair_namespace(
 async def _pair(
     primary: ServiceBusClient,
     secondary: ServiceBusClient,
-    admin: ServiceBusAdministrationClient,
+    admin: ServiceBusAdministrationClient | None,
     namespace: str,
     options: SendAvailabilityPairedNamespaceOptions,
     ledger: Any,
@@ -87,28 +96,31 @@ async def _pair(
         open_timeout=float(options.open_timeout),  # type: ignore[arg-type]
     )
     paths = backlog_paths(namespace, options.backlog_queue_count)
-    queues, limit, calls = await provide_queues(admin, paths, timeout=timing.send_timeout)
-    if ledger is not None:
-        host = secondary.fully_qualified_namespace
-        ledger.count(host, namespace, "management", "provision", messages=0, size=0, calls=calls)
     settings = PairSettings(
         primary=primary,
         secondary=secondary,
         primary_namespace=namespace,
-        queues=queues,
+        queues=tuple(paths),
         timing=timing,
         observers=options.observers,
         rule=options.classify,
         oversize=options.oversize,
-        message_limit=limit,
         reopen=options.reopen,
     )
     pair = Pair(settings, ledger.client_id if ledger is not None else new_client_id(), ledger)
     directory = None if options.ledger is None else str(options.ledger)
     lifecycle = Lifecycle(primary, pair, secondary, directory)
+    provide = None
+    if admin is not None:
+        provide = partial(provide_queues, admin, paths, timeout=timing.send_timeout)
+    protection = lifecycle.protection = Protection(pair, provide)
+    if options.require_secondary:
+        what = "looking up the backlog queues"
+        await aabandonable(REQUIRED_WAIT, protection.provide_queues, what=what)
     if options.enable_syphon:
         lifecycle.syphon = await ablocking(_start_syphon, options, namespace)
     lifecycle.keep_status()
+    await protection.start(0.0 if options.require_secondary else WAIT)
     return PairedClient(lifecycle)
 
 

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from azure.core.exceptions import (
     ClientAuthenticationError,
@@ -39,17 +39,21 @@ QUEUE_PROPERTIES: dict[str, Any] = {
 }
 
 
+class Provided(NamedTuple):
+    """The backlog queues that exist, the largest message that all take, the calls it took."""
+
+    queues: tuple[str, ...]
+    message_limit: int
+    calls: int
+
+
 def provide_queues(
     admin: ServiceBusAdministrationClient, paths: Sequence[str], *, timeout: float
-) -> tuple[tuple[str, ...], int, int]:
-    """See to it that the backlog queues exist.
-
-    Returns:
-        Those that do, the size of the largest message that all of them take, and how many calls
-        it took.
+) -> Provided:
+    """Find the backlog queues, and create those that are missing.
 
     Raises:
-        PairingError: if the credentials may not create queues, or no queue can be had.
+        PairingError: if the credentials may not create queues, or no queue can be used.
     """
     found: list[str] = []
     limit = 0
@@ -58,7 +62,7 @@ def provide_queues(
     silent = 0
     for path in paths:
         if silent >= 2 and not found:
-            break  # a namespace that nobody can reach: two that had their time are proof enough
+            break  # two calls that timed out show that the namespace cannot be reached
         try:
             calls += 1
             try:
@@ -69,14 +73,15 @@ def provide_queues(
                     create = partial(admin.create_queue, **QUEUE_PROPERTIES)
                     properties = _bounded(timeout, create, path)
                 except ResourceExistsError:
-                    properties = None  # somebody else was faster: use theirs
+                    properties = None  # another client has just created it
         except Exception as error:
             if _is_denied(error):
                 raise PairingError(
                     "The secondary's credentials may not look up or create the backlog queue "
-                    f"{path!r}: they need the right Manage. {describe(error, '')}"
+                    f"{path!r} in {admin.fully_qualified_namespace}: they need the right Manage. "
+                    f"{describe(error, '')}"
                 ) from error
-            logger.warning("backlog queue %s cannot be had: %s", path, describe(error, ""))
+            logger.info("backlog queue %s cannot be used: %s", path, describe(error, ""))
             failure = error
             silent += isinstance(error, _UNREACHABLE)
             continue
@@ -86,9 +91,10 @@ def provide_queues(
         limit = min(limit, size) if limit else size
     if not found:
         raise PairingError(
-            f"No backlog queue can be had in the secondary namespace. {describe(failure, '')}"
+            f"No backlog queue can be used in the secondary {admin.fully_qualified_namespace}. "
+            f"{describe(failure, '')}"
         ) from failure
-    return tuple(found), limit, calls
+    return Provided(tuple(found), limit, calls)
 
 
 def _bounded(timeout: float, call: Any, path: str) -> Any:

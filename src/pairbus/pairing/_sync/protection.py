@@ -1,0 +1,125 @@
+# generated from src/pairbus/pairing/_async/protection.py by tools/gen_unasync.py; edit that one
+"""Provides the backlog queues and checks that messages could be sent to them, in the background.
+
+An application must be able to start while its secondary is down. So pairing waits a second at most;
+until the backlog queues are found and a link to one of them was open, the pair is *unprotected*: it
+sends to the primary, and its status, an event and a warning give the reason. The attempts go on
+with back-off until they succeed. A link proves the right to send, and costs no message.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from time import monotonic
+
+from pairbus import events
+from pairbus.classify import Verdict
+from pairbus.exceptions import PairingError, describe
+from pairbus.pairing._sync.backlog_queues import Provided
+from pairbus.pairing._sync.link import Link
+from pairbus.pairing._sync.pair import Pair
+from pairbus.pairing.runtime import Event, spawn
+
+logger = logging.getLogger("pairbus.protection")
+
+FIRST_RETRY = 1.0
+MAX_RETRY = 60.0
+UNDER_WAY = "the backlog queues are being looked up"
+
+Provide = Callable[[], Provided]
+
+
+class Protection:
+    """The way of one pair from unprotected to protected.
+
+    Args:
+        pair: The pair.
+        provide: Finds or creates the backlog queues; None if they are expected to exist.
+    """
+
+    def __init__(self, pair: Pair, provide: Provide | None) -> None:
+        self._pair = pair
+        self._provide = provide
+        self._stopped = Event()
+        self._settled = Event()  # the first attempt has ended
+        pair.unprotected = UNDER_WAY
+
+    def start(self, wait: float) -> None:
+        """Begin, and wait at most `wait` seconds for the first attempt to end."""
+        spawn(self._run, name="pairbus protection")
+        self._settled.wait(wait)
+
+    def provide_queues(self) -> None:
+        """Find or create the backlog queues now.
+
+        Raises:
+            PairingError: if no backlog queue can be used.
+        """
+        provide, self._provide = self._provide, None
+        if provide is None:
+            return
+        try:
+            provided = provide()
+        except BaseException:
+            self._provide = provide
+            raise
+        self._pair.use_queues(*provided)
+
+    def stop(self) -> None:
+        """Stop trying."""
+        self._stopped.set()
+
+    def _run(self) -> None:
+        retry = FIRST_RETRY
+        while not self._stopped.is_set():
+            try:
+                self.provide_queues()
+                self._open_link()
+            except Exception as error:  # noqa: BLE001  # whatever it is, the primary is there
+                self._report(str(error) if isinstance(error, PairingError) else describe(error, ""))
+            else:
+                self._report(None)
+                self._settled.set()
+                return
+            self._settled.set()
+            if self._stopped.wait(retry):
+                return
+            retry = min(2 * retry, MAX_RETRY)
+
+    def _open_link(self) -> None:
+        """Open a link to one backlog queue and close it again."""
+        pair = self._pair
+        path = pair.rotation.paths[0]
+        name = pair.backlog_name(path)
+        link = Link(lambda: pair.secondary.get_queue_sender(path), name)
+        try:
+            link.open(deadline=monotonic() + pair.timing.open_timeout)
+        except Exception as error:
+            verdict = pair.verdict(error)
+            if verdict is Verdict.REFUSED:
+                raise PairingError(
+                    f"The credentials for the secondary {pair.secondary_host} cannot send to the "
+                    f"backlog queue {path!r}: they need the right Send. {describe(error, '')}"
+                ) from error
+            if verdict is Verdict.MISSING:
+                raise PairingError(
+                    f"The backlog queue {path!r} does not exist in the secondary "
+                    f"{pair.secondary_host}: create the queues with `pairbus pair create`, or pass "
+                    f"secondary_admin with the right Manage. {describe(error, '')}"
+                ) from error
+            raise PairingError(
+                f"The secondary {pair.secondary_host} cannot be reached. {describe(error, '')}"
+            ) from error
+        finally:
+            link.discard()
+
+    def _report(self, reason: str | None) -> None:
+        pair, before = self._pair, self._pair.unprotected
+        pair.unprotected = reason
+        if self._stopped.is_set():
+            return
+        if reason is not None and before in (None, UNDER_WAY):
+            pair.bus.emit(events.Unprotected, reason=reason)
+        elif reason is None and before not in (None, UNDER_WAY):
+            pair.bus.emit(events.Protected)

@@ -1,0 +1,111 @@
+# generated from tests/pairing/_async/test_protection.py by tools/gen_unasync.py; edit that one
+"""Pairing while the secondary is down, refuses, or is set up with the least rights."""
+
+import socket
+from time import monotonic
+
+import pytest
+from azure.core.credentials import AzureNamedKeyCredential
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus import ServiceBusClient
+from azure.servicebus.management import ServiceBusAdministrationClient
+
+from pairbus import events
+from pairbus.exceptions import PairingError
+from pairbus.testing import SENDER
+
+pytestmark = [pytest.mark.sdk, pytest.mark.slow]
+
+
+def test_client_works_while_the_secondary_is_down_and_gets_its_protection_later(world):
+    world.secondary.kill()
+
+    started = monotonic()
+    client = world.pair(require_secondary=False)
+    assert monotonic() - started < 3
+    sender = world.keep(client.get_queue_sender("orders"))
+    sender.send_messages(ServiceBusMessage("a"))
+
+    assert world.bodies(world.primary, "orders") == [b"a"]
+    unprotected = world.seen.wait(events.Unprotected)
+    assert unprotected.reason == client.status().unprotected
+    assert "unprotected:" in str(client.status())
+
+    world.secondary.restart()
+    world.seen.wait(events.Protected)
+    assert client.status().unprotected is None
+    assert len(world.seen.of(events.Unprotected)) == 1
+    client.force_failover("orders")
+    sender.send_messages(ServiceBusMessage("b"))
+    assert [m.body for m in world.backlog()] == [b"b"]
+
+
+def test_silent_secondary_does_not_hold_the_start_up(world):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        text = world.secondary.connection_string.replace(f":{world.secondary.port}", f":{port}")
+        started = monotonic()
+        client = world.pair(
+            secondary=world.secondary_client(text), secondary_admin=None, require_secondary=False
+        )
+        assert monotonic() - started < 3
+        assert client.status().unprotected
+
+
+def test_required_secondary_that_is_down_is_an_error(world):
+    world.secondary.kill()
+
+    with pytest.raises(PairingError, match="No backlog queue can be used in the secondary"):
+        world.pair(require_secondary=True, send_timeout=1)
+
+
+def test_application_with_the_right_send_alone_is_protected(world):
+    """The queues were created before, by an operator; the application has no administration."""
+    operator = world.pair(backlog_queue_count=2)
+    operator.close()
+    host = world.secondary.client().fully_qualified_namespace
+    credential = world.secondary.credential(SENDER)
+    with_send = ServiceBusClient(host, credential, use_tls=False)
+
+    client = world.pair(secondary=with_send, secondary_admin=None, require_secondary=False)
+    client.force_failover("orders")
+    sender = world.keep(client.get_queue_sender("orders"))
+    sender.send_messages(ServiceBusMessage("a"))
+
+    assert [m.body for m in world.backlog()] == [b"a"]
+    assert client.status().unprotected is None
+
+
+def test_queues_that_do_not_exist_are_named_before_an_outage(world):
+    client = world.pair(secondary_admin=None, require_secondary=False)
+
+    unprotected = world.seen.wait(events.Unprotected)
+
+    assert "contoso/x-servicebus-transfer/0" in unprotected.reason
+    assert "pairbus pair create" in unprotected.reason
+    assert client.status().unprotected == unprotected.reason
+
+
+def test_wrong_key_of_the_secondary_is_found_before_an_outage(world):
+    operator = world.pair()
+    operator.close()
+    text = world.secondary.connection_string.replace("SAS_KEY_VALUE", "d3Jvbmc=")
+    world.pair(
+        secondary=world.secondary_client(text), secondary_admin=None, require_secondary=False
+    )
+
+    unprotected = world.seen.wait(events.Unprotected)
+
+    assert "right Send" in unprotected.reason
+    assert f"127.0.0.1:{world.secondary.port}" in unprotected.reason
+    assert "d3Jvbmc=" not in unprotected.reason
+
+
+def test_administration_of_another_namespace_is_refused(world):
+    key = AzureNamedKeyCredential("name", "key")
+    host = "contoso-{}.servicebus.windows.net"
+    admin = ServiceBusAdministrationClient(host.format("test"), key)
+    world.admins.append(admin)
+
+    with pytest.raises(PairingError, match="secondary_admin is for the namespace contoso-test"):
+        world.pair(secondary=ServiceBusClient(host.format("dr"), key), secondary_admin=admin)
