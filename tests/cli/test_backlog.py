@@ -4,8 +4,11 @@ import json
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from azure.servicebus.amqp import AmqpAnnotatedMessage
 
 from pairbus.cli.errors import ExitCode
+from pairbus.client import BulkConnection, BulkReceiver
+from pairbus.envelope.encoded import open_message
 
 pytestmark = [pytest.mark.sdk, pytest.mark.slow]
 
@@ -27,14 +30,14 @@ def put(secondary, path, *bodies, **properties):
         )
 
 
-def bury(secondary, path):
+def bury(secondary, path, reason="gone"):
     """Move all messages of a queue to its dead letters."""
     with (
         ServiceBusClient.from_connection_string(secondary.connection_string) as client,
         client.get_queue_receiver(path) as receiver,
     ):
         for message in receiver.receive_messages(max_message_count=10, max_wait_time=1):
-            receiver.dead_letter_message(message, reason="gone", error_description="no such queue")
+            receiver.dead_letter_message(message, reason=reason, error_description="no such queue")
 
 
 def test_create_makes_what_is_missing_and_leaves_what_is_there(run):
@@ -137,7 +140,7 @@ def test_dead_letters_are_peeked_with_their_reason_and_resubmitted_as_they_were(
     ]
     number = rows[1]["sequence_number"]
     result = run("backlog", "resubmit", "0", "--sequence", str(number), "--json")
-    assert json.loads(result.output)["resubmitted"] == [number]
+    assert json.loads(result.output)["resubmitted"] == {run.path(0): [number]}
     (back,) = json.loads(run("backlog", "peek", "0", "--json").output)
     assert back["message_id"] == "m-b"
     assert back["destination"] == "orders"
@@ -151,6 +154,105 @@ def test_resubmit_wants_to_know_which(run):
     result = run("backlog", "resubmit", "0")
     assert result.exit_code == ExitCode.USAGE
     assert "--all" in result.stderr
+    result = run("backlog", "resubmit", "--sequence", "1")
+    assert result.exit_code == ExitCode.USAGE
+    assert "QUEUE" in result.stderr
+
+
+@pytest.fixture
+def buried(run, namespaces):
+    """Dead letters in two backlog queues, for two destinations and with two reasons."""
+    run("backlog", "create", "--count", "2")
+    secondary = namespaces[1]
+    for queue, destination, reason in (
+        (0, "orders", "DestinationNotFound"), (0, "bills", "DestinationNotFound"),
+        (0, "orders", "TooLarge"), (1, "orders", "DestinationNotFound"),
+    ):  # fmt: skip
+        put(secondary, run.path(queue), f"{destination}-{reason}", **{"x-ms-path": destination})
+        bury(secondary, run.path(queue), reason)
+    return secondary
+
+
+def waiting(run, queue, *options):
+    rows = json.loads(run("backlog", "peek", queue, "--json", *options).output)
+    return [(row["destination"], row["reason"]) for row in rows]
+
+
+def test_dry_run_of_resubmit_counts_and_changes_nothing(run, buried):
+    result = run("backlog", "resubmit", "--all", "--dry-run", "--json")
+    assert json.loads(result.output) == {
+        "dry_run": True,
+        "groups": [
+            {"destination": "bills", "reason": "DestinationNotFound", "messages": 1},
+            {"destination": "orders", "reason": "DestinationNotFound", "messages": 2},
+            {"destination": "orders", "reason": "TooLarge", "messages": 1},
+        ],
+        "resubmitted": {},
+        "not_found": [],
+    }
+    assert waiting(run, "0") == []
+    assert len(waiting(run, "0", "--dead-letters")) == 3
+
+
+def test_resubmit_takes_only_one_destination_and_reason_of_all_queues(run, buried):
+    result = run(
+        "backlog", "resubmit", "--destination", "Orders", "--reason", "destinationnotfound"
+    )
+    assert result.exit_code == 0, result.output
+    assert f"1 back in {run.path(0)}" in result.output
+    assert f"1 back in {run.path(1)}" in result.output
+    assert waiting(run, "0") == waiting(run, "1") == [("orders", None)]
+    assert waiting(run, "0", "--dead-letters") == [
+        ("bills", "DestinationNotFound"),
+        ("orders", "TooLarge"),
+    ]
+
+
+def test_resubmitted_message_has_the_bytes_that_it_had_before(run, namespaces):
+    run("backlog", "create", "--count", "1")
+    secondary = namespaces[1]
+    annotated = AmqpAnnotatedMessage(
+        value_body={"a": [1, None]},
+        header={"priority": 7},
+        annotations={"x-opt-partition-key": "key"},
+        properties={"message_id": "1", "creation_time": 5},
+        application_properties={
+            "x-ms-path": "orders",
+            "x-ms-timetolive": {"TYPE": "LONG", "VALUE": 60_000},
+        },
+    )
+    with ServiceBusClient.from_connection_string(secondary.connection_string) as client:
+        client.get_queue_sender(run.path(0)).send_messages(annotated)
+    with BulkConnection(secondary.connection_string) as bulk:
+        [before] = bulk.management(run.path(0)).peek()
+        bury(secondary, run.path(0))
+        run("backlog", "resubmit", "0", "--all")
+        [after] = bulk.management(run.path(0)).peek(before.sequence_number + 1)
+    sent, back = (open_message(one.payload, aliases=False).message for one in (before, after))
+    assert back == sent
+
+
+def test_interrupted_resubmit_loses_nothing(run, buried, monkeypatch):
+    def interrupt(self, received, timeout=None):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(BulkReceiver, "complete", interrupt)
+        run("backlog", "resubmit", "0", "--destination", "bills")
+    # The copy was taken, and the dead letter is still there.
+    assert waiting(run, "0") == [("bills", None)]
+    assert len(waiting(run, "0", "--dead-letters")) == 3
+    # The next run completes it; a duplicate has the same message id.
+    assert run("backlog", "resubmit", "0", "--destination", "bills").exit_code == 0
+    assert ("bills", "DestinationNotFound") not in waiting(run, "0", "--dead-letters")
+    rows = json.loads(run("backlog", "peek", "0", "--json").output)
+    assert len({row["message_id"] for row in rows}) == 1
+
+
+def test_sequence_number_that_is_not_there_is_reported(run, buried):
+    result = run("backlog", "resubmit", "0", "--sequence", "4711")
+    assert result.exit_code == ExitCode.NEGATIVE
+    assert "not found: 4711" in result.output
 
 
 def test_secondary_that_is_down_is_told_in_one_line(run, monkeypatch):

@@ -1,6 +1,8 @@
 """`pairbus backlog`: the backlog queues in the secondary namespace."""
 
+from collections import Counter
 from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,6 +12,9 @@ from pairbus.cli.output import emit, json_option, say
 from pairbus.cli.tables import Column, Table, cell
 from pairbus.monitoring import backlog_queues
 from pairbus.monitoring.endpoints import Pair
+
+if TYPE_CHECKING:
+    from pairbus.monitoring.dead_letters import DeadLetter
 
 
 @click.group("backlog")
@@ -160,33 +165,102 @@ def peek(pair: Pair, queue: str, dead_letters: bool, count: int, start: int, bod
     emit(found, table)
 
 
-@group.command("resubmit", short_help="Put dead letters back, to be tried again.")
+@group.command("resubmit", short_help="Put dead letters back, to be forwarded again.")
 @json_option
 @pair_options
-@click.argument("queue")
+@click.argument("queue", required=False)
 @click.option("--sequence", "sequences", multiple=True, type=int, help="Only this one; repeat.")
+@click.option("--destination", "destinations", multiple=True, help="Only for this entity; repeat.")
+@click.option("--reason", "reasons", multiple=True, help="Only with this reason; repeat.")
 @click.option("--all", "everything", is_flag=True, help="All dead letters.")
-def resubmit(pair: Pair, queue: str, sequences: tuple[int, ...], everything: bool) -> None:
-    """Put dead letters of a backlog QUEUE back into it, so that the syphon tries them again.
+@click.option("--dry-run", is_flag=True, help="Show what would be put back; change nothing.")
+def resubmit(
+    pair: Pair,
+    queue: str | None,
+    sequences: tuple[int, ...],
+    destinations: tuple[str, ...],
+    reasons: tuple[str, ...],
+    everything: bool,
+    dry_run: bool,
+) -> None:
+    """Put dead letters back into their backlog queue, so that the syphon forwards them.
 
-    Mend the cause first: `pairbus backlog peek QUEUE --dead-letters` shows the reasons. A dead
-    letter is removed only after its copy was taken.
+    QUEUE is the number or path of one backlog queue; without it, all of the pair are searched.
+    Remove the cause first: `pairbus backlog peek QUEUE --dead-letters` shows the reasons. A dead
+    letter is removed only after the backlog queue has confirmed its copy, so nothing is lost if the
+    command is interrupted; run it again.
 
     \b
     Examples:
+      pairbus backlog resubmit --destination orders --reason DestinationNotFound --dry-run
+      pairbus backlog resubmit --destination orders
       pairbus backlog resubmit 0 --sequence 17
-      pairbus backlog resubmit 0 --all
+      pairbus backlog resubmit --all
     """
-    if bool(sequences) == everything:
-        fail("say which dead letters", "--sequence N, or --all", code=ExitCode.USAGE)
-    path = backlog_queues.resolve(pair, queue)
-    from pairbus.monitoring.dead_letters import resubmit as resubmit_letters
+    chosen = bool(sequences or destinations or reasons)
+    if chosen == everything:
+        hint = "--destination NAME, --reason REASON, --sequence N, or --all"
+        fail("name the dead letters", hint, code=ExitCode.USAGE)
+    if sequences and queue is None:
+        fail("--sequence needs the QUEUE", "pairbus backlog resubmit 0 --sequence 17",
+             code=ExitCode.USAGE)  # fmt: skip
+    from pairbus.monitoring import dead_letters
 
-    with doing(f"resubmitting dead letters of {path}"):
-        done, missing = resubmit_letters(pair.require_secondary(), path, set(sequences) or None)
+    secondary = pair.require_secondary()
+    if queue is None:
+        with _listing(pair):
+            paths = [one.path for one in backlog_queues.find(pair) if one.dead_letters]
+    else:
+        paths = [backlog_queues.resolve(pair, queue)]
+    with doing(f"reading dead letters of {secondary.host}"):
+        letters = dead_letters.select(
+            dead_letters.find(secondary, paths),
+            destinations=destinations,
+            reasons=reasons,
+            sequence_numbers=sequences,
+        )
+    missing = sorted(set(sequences) - {letter.sequence_number for letter in letters})
+    done: dict[str, list[int]] = {}
+    for path in paths if not dry_run else ():
+        wanted = [letter.sequence_number for letter in letters if letter.queue == path]
+        if wanted:
+            with doing(f"resubmitting dead letters of {path}"):
+                done[path] = dead_letters.resubmit(secondary, path, wanted)
+    _show_resubmitted(letters, done, missing, dry_run=dry_run)
+
+
+def _show_resubmitted(
+    letters: "list[DeadLetter]", done: dict[str, list[int]], missing: list[int], *, dry_run: bool
+) -> None:
+    groups = Counter((one.destination or "(none)", one.reason or "(none)") for one in letters)
+    table = Table(
+        "destination", "reason", Column("dead letters", right=True), title="Dead letters",
+        empty="no dead letter matches",
+    )  # fmt: skip
+    for (destination, reason), count in sorted(groups.items()):
+        table.add(destination, reason, count)
+    moved = sum(map(len, done.values()))
+    left = len(letters) - moved
     if missing:
         say(f"not found: {', '.join(map(str, missing))}")
-    say(f"{len(done)} back in {path}")
-    emit({"queue": path, "resubmitted": done, "not_found": missing})
-    if missing:
+    if dry_run:
+        say(f"{len(letters)} would be put back; nothing was changed")
+    else:
+        for path, numbers in done.items():
+            say(f"{len(numbers)} back in {path}")
+        if left:
+            say(f"{left} could not be put back: they are gone, or locked by another process")
+    emit(
+        {
+            "dry_run": dry_run,
+            "groups": [
+                {"destination": destination, "reason": reason, "messages": count}
+                for (destination, reason), count in sorted(groups.items())
+            ],
+            "resubmitted": done,
+            "not_found": missing,
+        },
+        table,
+    )
+    if missing or (left and not dry_run):
         raise click.exceptions.Exit(ExitCode.NEGATIVE)
