@@ -6,6 +6,7 @@ set (a message that is sent on as it was received carries them) are taken out.
 
 from __future__ import annotations
 
+import itertools
 import os
 from typing import Any
 
@@ -20,6 +21,8 @@ __all__ = ["BATCH_FORMAT", "read_batch", "read_message"]
 
 MAX_BATCH = 100_000
 _new = IncomingMessage.__new__
+_ID_PREFIX = os.urandom(8).hex()
+_id_numbers = itertools.count()
 _UNLIMITED_TTL = 0xFFFFFFFF
 _MAX_TTL = 1 << 61  # milliseconds: so that a time and this have room in 64 bits
 _BROKERS_OWN = frozenset({
@@ -61,7 +64,7 @@ def read_message(payload: bytes) -> IncomingMessage:
         # Too long for the header: told by the absolute expiry.
         ttl = min(max(0, expiry - created), _MAX_TTL)
     if message_id is None:
-        message_id = os.urandom(16).hex()
+        message_id = f"{_ID_PREFIX}{next(_id_numbers):016x}"
         bare = _with_id(bare, message_id)
     # Field by field: this is done for every message that comes in.
     message = _new(IncomingMessage)
@@ -82,18 +85,21 @@ def read_message(payload: bytes) -> IncomingMessage:
 
 def _with_id(bare: bytes, message_id: str) -> bytes:
     """Return a bare message that had no id with one, as the service gives it."""
-    field = b"\xa1" + bytes((len(message_id),)) + message_id.encode()
+    field = b"\xa1\x20" + message_id.encode()
+    if bare[:4] == b"\x00\x53\x73\xc0" and bare[5] > 0 and bare[4] + 33 < 256:
+        return b"".join(
+            (bare[:4], bytes((bare[4] + 33, bare[5])), field, bare[7:])  # in place of null
+        )
     code, start, end = section_at(bare, 0) if bare else (0, 0, 0)
     if code != PROPERTIES:
-        count, others, end = 1, b"", 0
-    elif bare[start] == 0x45:  # an empty list
+        return b"\x00\x53\x73\xc0\x23\x01" + field + bare
+    if bare[start] == 0x45:  # an empty list
         count, others = 1, b""
     elif bare[start] == 0xC0:
         count, others = bare[start + 2], bare[start + 4 : end]
     else:
         count, others = int.from_bytes(bare[start + 5 : start + 9], "big"), bare[start + 10 : end]
-    content = encode_compound(0xC0, 0xD0, count or 1, field + others)
-    return b"\x00\x53\x73" + content + bare[end:]
+    return b"\x00\x53\x73" + encode_compound(0xC0, 0xD0, count or 1, field + others) + bare[end:]
 
 
 def _text(value: Any) -> str:
