@@ -67,7 +67,6 @@ UNSUPPORTED = [
         "Tokens that Microsoft Entra ID signed",
         "401; the broker accepts shared access signatures and the tokens of `ns.credential()`",
     ),
-    ("Batch delete and purge", "501; azure-servicebus for Python has no such call"),
     ("Geo-recovery, private endpoints, network rules", "not part of a namespace's own API"),
 ]
 

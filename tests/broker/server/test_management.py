@@ -5,6 +5,7 @@ import logging
 import pytest
 
 from pairbus.amqp.message import Message, Properties
+from pairbus.amqp.types import Int, Timestamp
 from pairbus.broker import run
 from pairbus.broker.auth.sas import make_token
 from pairbus.broker.server.incoming import read_message
@@ -124,13 +125,27 @@ def test_message_without_an_id_gets_one(connection, properties) -> None:
     assert stored.body == b"x"
 
 
+def test_messages_are_deleted_by_request(ns, connection) -> None:
+    ns.create_queue("deleted")
+    bodies = [Message.build(data=b"%d" % n).encode() for n in range(4)]
+    connection.sender("deleted").send_each(bodies)
+    [locked] = connection.receiver("deleted").receive(1, 5)
+    management = connection.management("deleted")
+    request = {"message-count": Int(2), "enqueued-time-utc": Timestamp(0)}
+    assert management.request("batch-delete-messages", request)[0] == 204
+    request["enqueued-time-utc"] = Timestamp(2**50)
+    assert management.request("batch-delete-messages", request) == (200, {"message-count": 2})
+    left = [message.sequence_number for message in management.peek(0, 10)]
+    assert left == [locked.sequence_number, 4]
+
+
 def test_an_operation_that_is_not_supported_is_logged_once_by_name(connection, caplog) -> None:
     caplog.set_level(logging.WARNING, "pairbus.broker")
     management = connection.management("q")
     for _ in range(2):
         with pytest.raises(RequestFailedError):
-            management.request("batch-delete-messages", {})
-    named = [r for r in caplog.records if "batch-delete-messages" in r.getMessage()]
+            management.request("make-tea", {})
+    named = [r for r in caplog.records if "make-tea" in r.getMessage()]
     assert len(named) == 1
 
 

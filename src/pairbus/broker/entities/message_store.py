@@ -313,6 +313,20 @@ class MessageStore:
         """Whether the index is in the order of numbers, so that its first key is the lowest."""
         return not self.is_dead_letter
 
+    def delete_active(self, count: int, before: int, session_id: str | None) -> int:
+        """Remove up to *count* messages that are active, unlocked and enqueued before a time."""
+        found = [
+            message
+            for message in self.messages.values()
+            if message.state == ACTIVE
+            and message.enqueued_time < before
+            and (session_id is None or message.session_id == session_id)
+        ]
+        found.sort(key=lambda message: message.sequence_number)
+        for message in found[:count]:
+            self.remove(message)
+        return len(found[:count])
+
     def cancel(self, numbers: Iterable[int]) -> None:
         """Remove scheduled messages; all of them or none."""
         found = [self.messages.get(number) for number in numbers]

@@ -235,6 +235,17 @@ class Namespace:
         queue.cancel(sequence_numbers)
         self._changed()
 
+    def delete_messages(
+        self, path: str, count: int, before: int, *, session_id: str | None = None
+    ) -> int:
+        """Delete up to *count* unlocked messages enqueued before a time; returns how many."""
+        queue = self.catalog.queue_at(path)
+        queue.accessed = self.now()
+        deleted = queue.delete_active(count, before, session_id)
+        self.operations.add(queue.path, "receive", 1, deleted, 0, max(1, deleted))
+        self._changed()
+        return deleted
+
     # --- receiving --------------------------------------------------------------------------------
 
     def open_receiver(

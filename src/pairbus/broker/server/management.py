@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from pairbus.amqp.errors import AmqpError
-from pairbus.amqp.types import Array, Timestamp, Uuids
+from pairbus.amqp.types import Array, Int, Timestamp, Uuids
 from pairbus.broker.entities.credits import MANAGEMENT, MESSAGE
 from pairbus.broker.entities.errors import (
     ArgumentError,
@@ -33,6 +33,7 @@ from pairbus.broker.server.rule_requests import add_rule, enumerate_rules, remov
 _log = logging.getLogger("pairbus.broker.amqp")
 _PREFIX = "com.microsoft:"
 _MAX_PEEK = 250
+_MAX_DELETE = 4000
 _MAX_TIMESTAMP = dt.datetime.max.replace(tzinfo=dt.UTC).timestamp() * 1000 - 86_400_000
 
 #: What an operation answers: a status and a body.
@@ -182,6 +183,17 @@ class ManagementNode:
             raise MessageLockLostError(LOCK_LOST)
         return 200, {}
 
+    def delete_messages(self, request: Request, body: dict[Any, Any]) -> Result:
+        """Delete messages without receiving them."""
+        deleted = self.namespace.delete_messages(
+            self.entity,
+            min(int(body["message-count"]), _MAX_DELETE),
+            int(body["enqueued-time-utc"]),
+            session_id=_optional(body, "session-id"),
+        )
+        self.end.throttle.charge(MESSAGE * deleted)
+        return (200, {"message-count": Int(deleted)}) if deleted else (204, None)
+
     def renew_lock(self, request: Request, body: dict[Any, Any]) -> Result:
         """Extend locks of messages."""
         tokens = _tokens(body["lock-tokens"])
@@ -264,6 +276,7 @@ _OPERATIONS: dict[str, tuple[AccessRight, Operation]] = {
     "cancel-scheduled-message": (AccessRight.SEND, ManagementNode.cancel),
     "receive-by-sequence-number": (AccessRight.LISTEN, ManagementNode.receive_deferred),
     "update-disposition": (AccessRight.LISTEN, ManagementNode.update_disposition),
+    "batch-delete-messages": (AccessRight.LISTEN, ManagementNode.delete_messages),
     "renew-lock": (AccessRight.LISTEN, ManagementNode.renew_lock),
     "renew-session-lock": (AccessRight.LISTEN, ManagementNode.renew_session),
     "get-session-state": (AccessRight.LISTEN, ManagementNode.get_session_state),
