@@ -201,5 +201,31 @@ def run_command(
         fail(str(exc))
 
 
+@group.command("salvage")
+@click.argument("data", type=click.Path(exists=True, file_okay=False, path_type=Path))
+def salvage_command(data: Path) -> None:
+    """Make a data folder usable again whose write-ahead log is damaged.
+
+    A broker does not start on such a folder, because messages that it acknowledged would be
+    missing. This cuts the log behind its last intact transaction and keeps the damaged file beside
+    it. If you have a backup of the folder, restore that instead.
+
+    \b
+    Example:
+      pairbus broker salvage ./contoso
+    """
+    from pairbus.broker.entities.errors import StoreError
+    from pairbus.broker.store.salvage import SUFFIX, salvage
+
+    try:
+        damage = salvage(data)
+    except (StoreError, OSError) as exc:
+        fail(str(exc))
+    if damage is None:
+        click.echo(f"{data}: no damage found")
+    else:
+        click.echo(f"{damage} were cut off. The damaged file is kept as {damage.path.name}{SUFFIX}")
+
+
 def _ignore(number: int, frame: FrameType | None) -> None:
     """Stand in for the default action, which would end the process before the broker."""

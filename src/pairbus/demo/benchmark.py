@@ -43,8 +43,8 @@ def pair_of_brokers() -> Iterator[tuple[Any, Any, Any, Any]]:
         return ServiceBusClient.from_connection_string(namespace.connection_string, retry_total=0)
 
     with (
-        broker.run("contoso") as primary,
-        broker.run("contoso-dr") as secondary,
+        broker.run("contoso", tier="premium") as primary,
+        broker.run("contoso-dr", tier="premium") as secondary,
         connect(primary) as direct,
         secondary.admin_client() as admin,
     ):

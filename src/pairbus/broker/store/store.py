@@ -24,6 +24,7 @@ from pairbus.broker.entities.journal import SEQUENCE_BITS, Journal
 from pairbus.broker.store.migrations import migrate
 from pairbus.broker.store.old_log import LOG, import_log
 from pairbus.broker.store.rows import runs, statements
+from pairbus.broker.store.wal_check import find_damage
 from pairbus.broker.store.writer import Done, Writer
 from pairbus.runtime import Runtime, ThreadRuntime
 
@@ -44,6 +45,10 @@ class StoreInUseError(StoreError):
     """Another process works with this directory."""
 
 
+class StoreDamagedError(StoreError):
+    """A file of the store is damaged; the text names file and offset."""
+
+
 class Store:
     """The files of one namespace in one directory.
 
@@ -54,6 +59,7 @@ class Store:
 
     Raises:
         StoreInUseError: another process has the directory open.
+        StoreDamagedError: committed transactions cannot be read.
         StoreError: the files cannot be opened, or a newer version wrote them.
     """
 
@@ -77,6 +83,12 @@ class Store:
         except OSError as error:
             raise StoreError(f"Cannot use the data directory '{self.directory}': {error}") from None
         try:
+            damage = find_damage(self.directory / DATABASE, self._files)
+            if damage is not None:
+                raise StoreDamagedError(
+                    f"{damage} would be lost. Restore the data directory from a backup, or run "
+                    f"'pairbus broker salvage {self.directory}' to continue without them."
+                )
             self._write = self._connect()
             import_log(self._write, self._files, self.directory / LOG)
             migrate(self._write)

@@ -1,0 +1,128 @@
+"""Clients that want to use up the broker's memory or time: others go on working."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import statistics
+import threading
+import time
+
+import psutil
+import pytest
+from azure.servicebus import ServiceBusMessage
+
+from pairbus.amqp.events import Attached, Begun, Closed, Opened
+from pairbus.amqp.performatives import Source, Target
+from pairbus.amqp.sasl import plain
+from pairbus.broker import run
+from pairbus.broker.server.connection import STRANGERS_BYTES
+from pairbus.broker.settings import DEFAULT_KEY_NAME, WELL_KNOWN_KEY
+from tests.broker.server.test_hardening import RawClient
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def ns():
+    with run() as ns:
+        ns.create_queue("q")
+        yield ns
+
+
+def authorized(port: int) -> RawClient:
+    client = RawClient(port, sasl=plain(DEFAULT_KEY_NAME, WELL_KNOWN_KEY))
+    client.until(Opened)
+    client.until(Begun)
+    return client
+
+
+def flood_with_attaches(port: int, wanted: int) -> tuple[int, RawClient]:
+    """Attach links with large properties and no token; returns the bytes that were sent."""
+    client = RawClient(port)
+    client.until(Opened)
+    client.until(Begun)
+    properties = {f"property-{n}": [n] * 20 for n in range(60)}
+    sent = 0
+    with contextlib.suppress(OSError):
+        for n in range(1000):
+            client.engine.attach_sender(
+                client.session, f"link-{n}", target=Target("q"), properties=properties
+            )
+            data = client.engine.data_to_send()
+            client.socket.sendall(data)
+            sent += len(data)
+            if sent > wanted:
+                break
+    return sent, client
+
+
+def test_a_client_without_a_token_cannot_make_the_broker_keep_much(ns):
+    process = psutil.Process()
+    gc.collect()
+    before = process.memory_info().rss
+    clients = []
+    for _ in range(10):
+        _, client = flood_with_attaches(ns.port, 20 * STRANGERS_BYTES)
+        clients.append(client)
+    # Then each of them was closed, and told why, before it could send more than its share ...
+    with contextlib.suppress(OSError, AssertionError):
+        closed = clients[0].until(Closed)
+        assert closed.error.condition == "amqp:resource-limit-exceeded"
+    grown = process.memory_info().rss - before
+    for client in clients:
+        client.close()
+    assert grown < 60_000_000
+    # ... and an honest client is served.
+    with ns.client(retry_total=0) as sb, sb.get_queue_sender("q") as sender:
+        sender.send_messages(ServiceBusMessage("x"))
+    assert len(ns.do(lambda n: n.peek("q", 0, 10))) == 1
+
+
+def test_a_link_does_not_keep_the_decoded_frame_that_attached_it(ns):
+    client = authorized(ns.port)
+    client.engine.attach_receiver(client.session, "r", source=Source("q"), properties={"a": "b"})
+    client.until(Attached)
+    connections = ns.do(lambda n: list(ns._broker.connections))
+    links = [
+        link for c in connections for s in c.engine.sessions.values() for link in s.links.values()
+    ]
+    assert [link.name for link in links] == ["r"]
+    assert links[0].attach is None
+    client.close()
+
+
+def test_a_flood_of_flow_frames_leaves_others_working(ns):
+    attacker = authorized(ns.port)
+    link = attacker.engine.attach_receiver(attacker.session, "r", source=Source("q"))
+    attacker.until(Attached)
+    attacker.engine.data_to_send()
+    for _ in range(2000):
+        attacker.engine.flow(link, 10, echo=True)
+    flood = attacker.engine.data_to_send()
+    is_over = threading.Event()
+
+    def attack() -> None:
+        attacker.socket.settimeout(0.05)
+        while not is_over.is_set():
+            with contextlib.suppress(TimeoutError):
+                attacker.socket.sendall(flood)
+            with contextlib.suppress(TimeoutError):
+                attacker.socket.recv(1 << 20)
+
+    with ns.client(retry_total=0) as sb, sb.get_queue_sender("q") as sender:
+        sender.send_messages(ServiceBusMessage("x"))
+        thread = threading.Thread(target=attack)
+        thread.start()
+        try:
+            taken = []
+            for _ in range(20):
+                started = time.perf_counter()
+                sender.send_messages(ServiceBusMessage("x"))
+                taken.append(time.perf_counter() - started)
+        finally:
+            is_over.set()
+            thread.join()
+    attacker.close()
+    # A turn of the loop that serves all that the attacker sent takes ten times as long.
+    assert statistics.median(taken) < 0.3
