@@ -10,7 +10,8 @@ def main() -> None:
     except ModuleNotFoundError as exc:
         if (exc.name or "").split(".")[0] not in {"click", "rich"}:
             raise
-        sys.exit("pairbus: the command line needs more packages: pip install 'pairbus[cli]'")
+        sys.stderr.write("pairbus: this needs the command line: pip install 'pairbus[cli]'\n")
+        sys.exit(69)  # pairbus.cli.errors.ExitCode.MISSING_EXTRA, which needs click
     run()
 
 

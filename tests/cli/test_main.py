@@ -7,6 +7,7 @@ from click.testing import CliRunner
 from pairbus.cli import main
 from pairbus.cli.errors import ExitCode, UserError, require
 from pairbus.cli.main import cli
+from pairbus.extras import MissingExtraError
 from pairbus.monitoring.formatting import mask
 
 
@@ -98,7 +99,7 @@ def test_missing_module_behind_another_error_is_told_all_the_same(break_with):
 
 
 def test_require_tells_a_missing_package_from_a_broken_one():
-    with pytest.raises(UserError, match=r"pip install 'pairbus\[web\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install 'pairbus\[web\]'"):
         require("no_such_package_here", "web")
 
 

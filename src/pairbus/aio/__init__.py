@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from pairbus._version import __version__
+from pairbus.extras import needs
 
 if TYPE_CHECKING:
     from pairbus.classify import Verdict
@@ -76,7 +77,9 @@ def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(importlib.import_module(home), name)
+    with needs("aio"):
+        module = importlib.import_module(home)
+    value = globals()[name] = getattr(module, name)
     return value
 
 

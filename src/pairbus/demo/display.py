@@ -1,4 +1,4 @@
-"""What the demo looks like: one live display on a terminal, plain lines in a pipe."""
+"""The demo on the screen: one live picture of fixed height on a terminal, plain lines in a pipe."""
 
 import dataclasses
 import threading
@@ -9,10 +9,14 @@ import click
 
 from pairbus.monitoring.formatting import duration
 
+WIDTH, HEIGHT = 80, 24  # of the smallest terminal that shows everything
+NEWS = 6  # lines
+ENTITIES = 3
+
 
 @dataclasses.dataclass
 class Progress:
-    """What is shown now."""
+    """The figures and news that are shown."""
 
     acts: list[str]
     act: int = -1
@@ -28,7 +32,7 @@ class Progress:
 
 
 class Display:
-    """Shows a progress as it changes; a context manager."""
+    """Shows the progress of the demo as it changes; a context manager."""
 
     def __init__(self, progress: Progress, *, drawn: bool = False) -> None:
         self.progress = progress
@@ -54,7 +58,7 @@ class Display:
     def say(self, text: str) -> None:
         """Something happened."""
         with self._lock:
-            self.progress.news = [*self.progress.news[-5:], f"{self._clock()} {text}"]
+            self.progress.news = [*self.progress.news[-NEWS + 1 :], f"{self._clock()} {text}"]
         if not self._live:
             click.echo(f"{self._clock()} {text}")
 
@@ -90,48 +94,63 @@ class Display:
         return f"{time.monotonic() - self._started:6.1f}s"
 
     def render(self) -> Any:
-        """The display, as rich draws it."""
-        from rich.box import SIMPLE_HEAD
+        """Return the picture as a rich renderable, of the same height at every time."""
         from rich.console import Group
-        from rich.padding import Padding
         from rich.panel import Panel
         from rich.progress_bar import ProgressBar
         from rich.table import Table
         from rich.text import Text
 
+        def line(text: str, style: str = "") -> Text:
+            return Text(text, style, no_wrap=True, overflow="ellipsis")
+
         s = self.progress
-        acts = Text()
+        acts = line("")
         for number, name in enumerate(s.acts):
             style = "green" if number < s.act else "bold cyan" if number == s.act else "dim"
             mark = "✔" if number < s.act else "▶" if number == s.act else "·"
-            acts.append(f"{mark} {name}   ", style=style)
-        table = Table(box=SIMPLE_HEAD, expand=False)
-        for name in ("entity", "sends go to"):
-            table.add_column(name)
-        for name in ("sent", "via backlog", "arrived", "send errors retried"):
-            table.add_column(name, justify="right")
-        for entity, row in s.counts.items():
-            phase = s.phases.get(entity, "healthy")
-            where = {"failed_over": Text("the backlog", "bold red"),
-                     "suspect": Text("primary, failing", "yellow")}.get(
-                phase, Text("primary", "green"))  # fmt: skip
-            figures = (row["sent"], row["backlog"], row["arrived"], row["retries"])
-            table.add_row(entity, where, *[f"{figure:,}" for figure in figures])
+            acts.append(f"{mark} {name}  ", style=style)
         colour = {"up": "green", "killed": "bold red"}.get(s.primary, "yellow")
         state = Text.assemble(
             ("primary contoso ", ""), (s.primary, colour),
             ("   backlog in contoso-dr ", ""), (f"{s.backlog:,}", "yellow" if s.backlog else ""),
             (f"   {duration(time.monotonic() - self._started)}", "dim"),
         )  # fmt: skip
-        parts: list[Any] = [acts, Text(), Text(s.doing, "bold"), state, table]
-        if s.to_drain:
-            done = min(s.drained, s.to_drain)
-            parts += [
-                Text(f"drain  {done:,} of {s.to_drain:,}"),
-                # A bar alone ends no line: what comes next would stand beside it.
-                Padding(ProgressBar(total=s.to_drain, completed=done, width=60)),
-            ]
-        parts += [Text(line, "dim") for line in s.news]
-        if s.page:
-            parts.append(Text(f"live page: {s.page}", "cyan"))
+        done = min(s.drained, s.to_drain)
+        drain = Table.grid(padding=(0, 1))
+        drain.add_row(
+            line(f"drained {done:,} of {s.to_drain:,}"),
+            ProgressBar(
+                total=max(1, s.to_drain), completed=done, width=40,
+                complete_style="green", finished_style="green",
+            ),
+        )  # fmt: skip
+        news = [*s.news, *[""] * (NEWS - len(s.news))]
+        parts: list[Any] = [
+            acts, line(""), line(s.doing, "bold"), state, line(""), self._entities(), line(""),
+            drain, line(""), *[line(text, "dim") for text in news],
+            line(f"live page: {s.page}" if s.page else "", "cyan"),
+        ]  # fmt: skip
         return Panel(Group(*parts), title="pairbus demo", border_style="blue")
+
+    def _entities(self) -> Any:
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+        for name in ("entity", "sends go to"):
+            table.add_column(name, no_wrap=True)
+        for name in ("sent", "via backlog", "arrived", "retried"):
+            table.add_column(name, justify="right", no_wrap=True)
+        places = {
+            "failed_over": Text("the backlog", "bold red"),
+            "suspect": Text("primary, failing", "yellow"),
+        }
+        for entity, row in self.progress.counts.items():
+            phase = self.progress.phases.get(entity, "healthy")
+            figures = (row["sent"], row["backlog"], row["arrived"], row["retries"])
+            where = places.get(phase, Text("primary", "green"))
+            table.add_row(entity, where, *[f"{figure:,}" for figure in figures])
+        for _ in range(ENTITIES - len(self.progress.counts)):
+            table.add_row("")
+        return table

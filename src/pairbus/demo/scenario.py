@@ -8,6 +8,7 @@ import shutil
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -34,7 +35,7 @@ from pairbus.demo.setup import (
     write_entities,
 )
 from pairbus.events import Event, FailedOver, MessageBacklogged, Restored
-from pairbus.monitoring.formatting import one_line
+from pairbus.monitoring.formatting import brief, one_line
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,6 +60,7 @@ class Scenario:
         self._stack = contextlib.ExitStack()
         self._stop = threading.Event()
         self._clients: list[PairedClient | aio.PairedClient] = []
+        self._failed_over: Counter[str] = Counter()  # clients by entity
         # Spark's active session belongs to a thread: all that is Spark is done by this one.
         self._spark_thread = ThreadPoolExecutor(1, thread_name_prefix="demo-spark")
         self._spark_started: Future[SparkSession] = Future()
@@ -197,9 +199,15 @@ class Scenario:
             case MessageBacklogged():
                 self.account.put_aside(event.message_ids, event.backlog_queue)
             case FailedOver():
-                self.display.say(f"failed over: {event.entity} ({event.reason[:160]})")
+                self._failed_over[event.entity] += 1
+                others = self._failed_over[event.entity]
+                text = brief(event.reason) if others == 1 else f"{others} clients"
+                self.display.say(f"failed over: {event.entity}, {text}")
             case Restored():
-                self.display.say(f"restored: {event.entity}, by {event.by}")
+                self._failed_over[event.entity] -= 1
+                left = self._failed_over[event.entity]
+                rest = f"; {left} client still failed over" if left else ""
+                self.display.say(f"restored: {event.entity}, by {event.by}{rest}")
 
     def _phase_of(self) -> dict[str, str]:
         """Each entity's phase: the worst that either client, sync or aio, knows."""

