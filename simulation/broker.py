@@ -11,12 +11,17 @@ from pairbus.broker.server.server import Broker
 from pairbus.broker.settings import BrokerSettings
 from simulation.loop import SimulatedLoop
 from simulation.network import Network
+from simulation.ordered import OrderedSet
 
 
 class SimulatedDoor(FrontDoor):
     """Accepts connections of the simulated network: plain AMQP and HTTP."""
 
-    _is_open = False
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._is_open = False
+        self._transports = OrderedSet()  # type: ignore[assignment]
+        self._silent = OrderedSet()  # type: ignore[assignment]
 
     @property
     def _network(self) -> Network:
@@ -47,6 +52,7 @@ class SimulatedBroker(Broker):
 
     def __init__(self, settings: BrokerSettings) -> None:
         super().__init__(settings, Faults())
+        self.connections = OrderedSet()  # type: ignore[assignment]
 
     def _make_door(self, **options: Any) -> FrontDoor:
         return SimulatedDoor(tls=None, **options)

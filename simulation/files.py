@@ -63,7 +63,7 @@ class SimulatedFiles:
         """The content; raises FileNotFoundError."""
         return self._file(path).content
 
-    def write(self, path: Path, data: bytes, *, sync: bool = False) -> None:
+    def write(self, path: Path, data: bytes, *, sync: bool = False, mode: int = 0o600) -> None:
         """Replace the content."""
         self._check_space()
         name = self._name(path)
@@ -95,8 +95,8 @@ class SimulatedFiles:
         inside = [*self._files, *(one for one in self._folders if one != "/")]
         return sorted(posixpath.basename(one) for one in inside if posixpath.dirname(one) == name)
 
-    def make_folder(self, path: Path, *, mode: int = 0o777) -> None:
-        """Make a folder and its parents."""
+    def make_folder(self, path: Path, *, mode: int = 0o777, sync: bool = False) -> None:
+        """Make a folder and its parents; folders always survive a crash."""
         name = _normal(path)
         while name not in self._folders:
             self._folders.add(name)

@@ -126,6 +126,11 @@ class Network:
             entry for entry in self._connections if entry[1] not in (transport, transport.peer)
         ]
 
+    def end(self) -> None:
+        """The run is over: nobody needs to close what is still open."""
+        for _, server in self._connections:
+            server.closing = server.peer.closing = True
+
     # -- faults for connections that exist
 
     def reset(self, host: str, port: int) -> int:

@@ -16,6 +16,7 @@ import random
 import sys
 import threading
 import time
+import uuid
 import warnings
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, TypeVar
@@ -37,10 +38,12 @@ def run(
     loop = SimulatedLoop(seed, **options)
     with replaced(loop):
         try:
-            result = loop.run_until_complete(main(loop))
-            _cancel_rest(loop)
+            try:
+                result = loop.run_until_complete(main(loop))
+            finally:
+                _cancel_rest(loop)
         finally:
-            asyncio.set_event_loop(None)
+            loop.network.end()
             loop.close()
     if loop.failures:
         raise SimulationError(f"seed {seed}: nobody handled {loop.failures}")
@@ -48,6 +51,7 @@ def run(
 
 
 def _cancel_rest(loop: SimulatedLoop) -> None:
+    loop.allow(100_000)
     rest = asyncio.all_tasks(loop)
     for task in sorted(rest, key=lambda task: task.get_name()):
         task.cancel()
@@ -55,7 +59,8 @@ def _cancel_rest(loop: SimulatedLoop) -> None:
     async def wait() -> None:
         await asyncio.gather(*rest, return_exceptions=True)
 
-    loop.run_until_complete(wait())
+    with contextlib.suppress(SimulationError):
+        loop.run_until_complete(wait())
     loop.run_until_complete(loop.shutdown_asyncgens())
 
 
@@ -124,6 +129,7 @@ def _replacements(loop: SimulatedLoop, chance: random.Random) -> list[tuple[Any,
         (time.sleep, sleep),
         (time.gmtime, gmtime),
         (os.urandom, urandom),
+        (uuid.uuid1, lambda node=None, clock_seq=None: uuid.uuid4()),  # its C code has a clock
         (datetime.datetime, _datetime_for(loop)),
     ]
 

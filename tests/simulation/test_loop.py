@@ -66,7 +66,13 @@ def test_time_jumps():
 
 def test_random_numbers_and_identifiers_come_from_the_seed_and_go_back_afterwards():
     async def main(loop):
-        return uuid.uuid4(), os.urandom(4), random.random(), random.SystemRandom().random()
+        return (
+            uuid.uuid4(),
+            uuid.uuid1(),
+            os.urandom(4),
+            random.random(),
+            random.SystemRandom().random(),
+        )
 
     state = random.getstate()
     assert simulation.run(main, 1)[0] == simulation.run(main, 1)[0]
@@ -83,11 +89,14 @@ def test_thread_fails_the_run():
     with pytest.raises(simulation.SimulationError, match="thread was started"):
         simulation.run(main, 1)
 
-    async def executor(loop):
-        await asyncio.to_thread(print)
 
-    with pytest.raises(simulation.SimulationError, match="thread was asked for"):
-        simulation.run(executor, 1)
+def test_blocking_function_runs_without_a_thread():
+    async def main(loop):
+        with pytest.raises(ZeroDivisionError):
+            await asyncio.to_thread(divmod, 1, 0)
+        return await asyncio.to_thread(divmod, 7, 2)
+
+    assert simulation.run(main, 1)[0] == (3, 1)
 
 
 def test_blocked_loop_fails_the_run():

@@ -1,0 +1,64 @@
+"""Simulated pairs: nothing is lost, and a seed replays its run."""
+
+import pytest
+
+import simulation
+from simulation.__main__ import main
+from simulation.history import History, Window, judge
+from simulation.pair import run_pair
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(1, 7))
+def test_pair_keeps_its_promises(seed):
+    report, _ = simulation.run(run_pair, seed)
+    assert report.problems == []
+    assert report.messages >= 100
+    assert sum(report.strikes.values()) >= 5
+
+
+@pytest.mark.slow
+def test_seed_replays_its_run():
+    one, other = (simulation.run(run_pair, 5)[0] for _ in range(2))
+    assert one == other
+
+
+def test_command_replays_a_seed_with_its_timeline(capsys):
+    assert main(["--seed", "2"]) == 0
+    shown = capsys.readouterr().out
+    assert "strikes the" in shown
+    assert "kept every promise" in shown
+
+
+def history(**outcomes):
+    made = History()
+    for name, outcome in outcomes.items():
+        call = made.begin(name, "app", 10.0)
+        call.outcome, call.ended = outcome, 11.0
+    return made
+
+
+def judged(made, arrived, faults=()):
+    return judge(made, arrived, faults, deadline=5.0, aftermath=10.0)
+
+
+def test_judge_finds_what_was_lost_and_what_nobody_sent():
+    verdict = judged(history(a="ok", b="ok", c="unknown", d="unknown"), ["a", "d", "z"])
+    assert verdict.lost == ["b"]
+    assert verdict.unexpected == ["z"]
+    assert verdict.recovered == ["d"]
+    assert len(verdict.problems) == 2
+
+
+def test_judge_forgives_duplicates_near_a_fault_only():
+    made = history(a="ok")
+    assert judged(made, ["a", "a"]).undue == ["a"]
+    assert judged(made, ["a", "a"], [Window("reset", 1.0, 2.0)]).undue == []
+    assert judged(made, ["a", "a"], [Window("reset", 1.0, 2.0)]).duplicated == ["a"]
+    assert judged(made, ["a", "a"], [Window("reset", 100.0, 101.0)]).undue == ["a"]
+
+
+def test_judge_finds_calls_beyond_their_deadline():
+    made = history(a="ok")
+    made.calls["a"].ended = 16.0
+    assert judged(made, ["a"]).late == ["a"]
