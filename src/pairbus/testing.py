@@ -7,8 +7,10 @@ As a pytest plugin it is found by itself; a test asks for a namespace by name:
         with ServiceBusClient.from_connection_string(servicebus.connection_string) as client:
             ...
 
-`servicebus` is a fresh namespace in memory for each test, `servicebus_session` one for the whole
-run. `broker.run()` gives as many as a test wants.
+`servicebus` is a fresh Standard namespace in memory for each test, with the limits of that tier;
+`servicebus_premium` is a Premium one, which neither throttles nor refuses large messages.
+`servicebus_session` is one for the whole run. `broker.run(tier="premium")` gives as many as a test
+wants.
 """
 
 from __future__ import annotations
@@ -120,6 +122,12 @@ if pytest is not None:
     def servicebus() -> Iterator[RunningNamespace]:
         """A fresh Service Bus namespace in memory."""
         with run() as namespace:
+            yield namespace
+
+    @pytest.fixture
+    def servicebus_premium() -> Iterator[RunningNamespace]:
+        """A fresh Premium namespace in memory: no throttling, messages of 1 MB and more."""
+        with run(tier="premium") as namespace:
             yield namespace
 
     @pytest.fixture

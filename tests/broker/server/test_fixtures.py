@@ -13,6 +13,12 @@ def test_each_test_gets_a_namespace_of_its_own(servicebus) -> None:
     assert servicebus.do(lambda ns: [q.name for q in ns.admin.list_queues()]) == ["q"]
 
 
+def test_a_premium_namespace_takes_large_messages(servicebus_premium):
+    with servicebus_premium.admin_client() as admin:
+        assert admin.get_namespace_properties().messaging_sku == "Premium"
+        assert admin.create_queue("q").max_message_size_in_kilobytes == 1024
+
+
 def test_which_is_fresh(servicebus) -> None:
     assert servicebus.do(lambda ns: ns.admin.list_queues()) == []
 
