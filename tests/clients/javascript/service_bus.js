@@ -82,7 +82,12 @@ const scenarios = {
     assert.ok((await collect(admin.listQueues())).some((found) => found.name === queue));
     await assert.rejects(admin.createQueue(queue), { code: "MessageEntityAlreadyExistsError" });
 
-    await admin.createTopic(topic, { defaultMessageTimeToLive: "PT1H" });
+    const pages = [];
+    for await (const page of admin.listQueues().byPage({ maxPageSize: 1 })) pages.push(...page);
+    assert.ok([queue, target].every((name) => pages.some((found) => found.name === name)));
+
+    const described = await admin.createTopic(topic, { defaultMessageTimeToLive: "PT1H" });
+    assert.equal((await admin.updateTopic({ ...described, userMetadata: "m" })).userMetadata, "m");
     assert.ok((await collect(admin.listTopics())).some((found) => found.name === topic));
     await admin.createSubscription(topic, "sub", { forwardTo: target });
     const subscription = await admin.getSubscription(topic, "sub");
@@ -98,6 +103,10 @@ const scenarios = {
     const rule = await admin.getRule(topic, "sub", "sql");
     assert.equal(rule.filter.sqlExpression, "a > 1");
     assert.equal(rule.action.sqlExpression, "SET b = 2");
+    const other = await admin.updateRule(topic, "sub", { ...rule, filter: { sqlExpression: "a > 2" } });
+    assert.equal(other.filter.sqlExpression, "a > 2");
+    const renewed = await admin.updateSubscription({ ...subscription, maxDeliveryCount: 4 });
+    assert.equal(renewed.maxDeliveryCount, 4);
     await admin.deleteRule(topic, "sub", "sql");
     await admin.deleteSubscription(topic, "sub");
     await admin.deleteTopic(topic);
@@ -107,6 +116,34 @@ const scenarios = {
   },
 
   send: () => withQueue({}, exchange),
+
+  /** A key of the entity, with Send and Listen, is enough for messages and for $management. */
+  async entity_key() {
+    const admin = new ServiceBusAdministrationClient(CONNECTION_STRING);
+    const queue = unique("queue");
+    const rule = {
+      claimType: "SharedAccessKey",
+      accessRights: ["Send", "Listen"],
+      keyName: "app",
+      primaryKey: "key-of-the-queue-aaaaaaaaaaaaaaaaaaaaaaaaaaa",
+      secondaryKey: "second-key-of-the-queue-aaaaaaaaaaaaaaaaaaaa",
+    };
+    const created = await admin.createQueue(queue, { authorizationRules: [rule] });
+    assert.equal(created.authorizationRules[0].keyName, "app");
+    const text = CONNECTION_STRING.replace(/KeyName=[^;]*/, "KeyName=app").replace(
+      /AccessKey=[^;]*/,
+      `AccessKey=${rule.primaryKey}`,
+    );
+    const client = new ServiceBusClient(text, FAST);
+    try {
+      await exchange(client, queue);
+      const denied = client.createSender(unique("other"));
+      await assert.rejects(denied.sendMessages({ body: 1 }));
+    } finally {
+      await client.close();
+      await admin.deleteQueue(queue);
+    }
+  },
 
   batches: () =>
     withQueue({}, async (client, queue) => {
@@ -283,6 +320,40 @@ const scenarios = {
       for (let n = 0; n < 10; n++) await sender.sendMessages({ body: n });
       await all;
       assert.deepEqual(bodies, [...Array(10).keys()]);
+      await receiver.close();
+      assert.deepEqual(await client.createReceiver(queue).peekMessages(1), []);
+    }),
+
+  iterator: () =>
+    withQueue({}, async (client, queue) => {
+      await client.createSender(queue).sendMessages([{ body: 0 }, { body: 1 }, { body: 2 }]);
+      const receiver = client.createReceiver(queue);
+      const bodies = [];
+      for await (const message of receiver.getMessageIterator({ maxWaitTimeInMs: 5000 })) {
+        bodies.push(message.body);
+        await receiver.completeMessage(message);
+        if (bodies.length === 3) break;
+      }
+      assert.deepEqual(bodies, [0, 1, 2]);
+    }),
+
+  lock_renewal: () =>
+    withQueue({ lockDuration: "PT3S" }, async (client, queue) => {
+      await client.createSender(queue).sendMessages({ body: "slow" });
+      const receiver = client.createReceiver(queue);
+      await new Promise((resolve, reject) => {
+        receiver.subscribe(
+          {
+            processMessage: async (message) => {
+              await delay(5000);
+              await receiver.completeMessage(message);
+              resolve();
+            },
+            processError: async (args) => reject(args.error),
+          },
+          { autoCompleteMessages: false },
+        );
+      });
       await receiver.close();
       assert.deepEqual(await client.createReceiver(queue).peekMessages(1), []);
     }),

@@ -1,4 +1,4 @@
-"""Answers to administration clients: entities as Atom entries and feeds, refusals as errors."""
+"""Responses of the administration API: Atom entries and feeds, and error documents."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _WORDS = {
 
 
 class Answers:
-    """Writes answers about the entities of one namespace."""
+    """Builds responses about the entities of one namespace."""
 
     def __init__(
         self, namespace: Administration, now: Callable[[], float], created: datetime
@@ -74,7 +74,7 @@ class Answers:
         return Entry(href, rule.name, created, created, write_rule(rule), etag_of(rule))
 
     def entry(self, status: int, entry: Entry) -> Response:
-        """The answer with one entry."""
+        """A response with one entry."""
         headers = {"content-type": _XML}
         if entry.etag:
             headers["etag"] = entry.etag
@@ -88,7 +88,7 @@ class Answers:
         entries: Sequence[Entry],
         next_href: str | None = None,
     ) -> Response:
-        """The answer with many entries, or none."""
+        """A response with any number of entries."""
         body = feed_document(
             call.href(path),
             title,
@@ -100,7 +100,7 @@ class Answers:
         return Response(200, body, {"content-type": _FEED})
 
     def refusal(self, error: BrokerError, where: str) -> Response:
-        """The answer that says why not."""
+        """The response to a request that was refused."""
         status = error.http_status
         prefix = ""
         if status in _SUB_CODES:
@@ -115,6 +115,6 @@ class Answers:
 
 
 def etag_of(description: Description) -> str:
-    """A text that changes when the description does, and tells nothing of its keys."""
+    """The ETag of a description: a hash, so that it reveals no keys."""
     digest = hashlib.sha256(dump_description(description).encode()).hexdigest()
     return f'"{digest[:32]}"'

@@ -1,8 +1,8 @@
-"""XML as the administration API speaks it: read with care, written plainly.
+"""XML of the administration API: a restricted parser, and Atom entries and feeds.
 
-Reading: a document type, an entity, a deep tree or too many elements are refused before they can
-cost anything (the classical attacks need one of them); names are compared without their namespace,
-since clients write prefixes in many ways. Writing: Atom entries and feeds around descriptions.
+The parser refuses document types, entities, deep trees and large numbers of elements before it
+allocates anything for them: the known attacks on XML parsers need one of these. It compares names
+without their namespace, because clients write prefixes in different ways.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _UNWRITABLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]"
 
 @dataclass(slots=True)
 class Element:
-    """An element that was read: local names only, text without that of its children."""
+    """A parsed element: local names, and its own text without that of its children."""
 
     name: str
     attributes: dict[str, str] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class Element:
 
     @property
     def is_nil(self) -> bool:
-        """Whether the element says that it has no value (``i:nil``)."""
+        """Whether the element is marked as having no value (``i:nil``)."""
         return self.attributes.get("nil") in ("true", "1")
 
 
@@ -57,7 +57,7 @@ class _RefusedError(Exception):
 
 
 def parse_xml(body: bytes) -> Element:
-    """The root element of a document; ArgumentError for what is not well-formed or not harmless."""
+    """The root element of a document; ArgumentError if it is malformed or not accepted."""
     if len(body) > MAX_BYTES:
         raise ArgumentError(f"The request body is larger than {MAX_BYTES} bytes.")
     stack = [Element("")]
@@ -126,7 +126,7 @@ def leaf(name: str, value: str, attributes: str = "") -> str:
 
 
 def quote(value: str) -> str:
-    """Text, safe inside an element or an attribute, and read back as it was."""
+    """Text escaped for an element or an attribute; a parser returns it unchanged."""
     value = _UNWRITABLE.sub("\ufffd", value)
     return escape(value, {'"': "&quot;", "\r": "&#13;", "\n": "&#10;", "\t": "&#9;"})
 
@@ -143,7 +143,7 @@ def boolean(value: bool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entity on its way to the client."""
+    """The fields of an Atom entry about one entity."""
 
     href: str
     title: str
@@ -197,5 +197,5 @@ def feed_document(
 
 
 def error_document(status: int, detail: str) -> bytes:
-    """The body of a refusal."""
+    """The body of an error response."""
     return tag("Error", leaf("Code", str(status)) + leaf("Detail", detail)).encode()

@@ -75,12 +75,12 @@ class Call:
         return int(text)
 
     def address(self, path: str) -> str:
-        """The address of an entity, as forwarding names it."""
+        """The address of an entity in the form that forwarding uses."""
         return f"sb://{self.host}/{path}"
 
 
 def read_call(request: Request, default_host: str) -> Call:
-    """The call that a request makes; ArgumentError when it cannot be read."""
+    """Parse a request; ArgumentError if it is malformed."""
     raw_path, _, raw_query = request.target.partition("?")
     try:
         parsed = parse_qs(raw_query, keep_blank_values=True, max_num_fields=20)
@@ -98,7 +98,7 @@ def read_call(request: Request, default_host: str) -> Call:
 
 
 def parse_target(raw_path: str) -> Target:
-    """What a path names. Clients escape the slashes inside of names, or they do not."""
+    """The resource of a path. Some clients escape the slashes within names, others do not."""
     segments = [unquote(part, errors="strict") for part in raw_path.strip("/").split("/")]
     lower = [part.lower() for part in segments]
     if lower[0] == "$resources" and len(lower) == 2 and lower[1] in ("queues", "topics"):

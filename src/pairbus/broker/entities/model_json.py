@@ -1,4 +1,4 @@
-"""Descriptions as JSON, for the store: every description comes back equal to what went in."""
+"""Descriptions as JSON, for the store. A description that is written and read back is equal."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ _ENUMS: dict[str, Any] = {
 
 
 def dump_description(description: Description) -> str:
-    """The description as one JSON text; what is at its default is left out."""
+    """The description as one JSON text, without fields that have their default."""
     return json.dumps(_pack(description), separators=(",", ":"))
 
 
 def load_description(text: str) -> Any:
-    """The description that :func:`dump_description` wrote; fields it does not know are ignored."""
+    """Read a description that :func:`dump_description` wrote; unknown fields are ignored."""
     return _unpack(json.loads(text))
 
 

@@ -21,7 +21,7 @@ from pairbus.broker.entities.model_values import Pairs, parse_typed
 
 @dataclass(frozen=True, slots=True)
 class SqlFilter:
-    """Matches when the SQL expression is true of the message."""
+    """Matches messages for which the SQL expression is true."""
 
     sql_expression: str
     parameters: Pairs = ()
@@ -47,7 +47,7 @@ class FalseFilter:
 
 @dataclass(frozen=True, slots=True)
 class CorrelationFilter:
-    """Matches when every property that is set equals the message's."""
+    """Matches messages whose properties equal all that are set here."""
 
     correlation_id: str | None = None
     message_id: str | None = None
@@ -66,7 +66,7 @@ CORRELATION_FIELDS = tuple(f.name for f in fields(CorrelationFilter) if f.name !
 
 @dataclass(frozen=True, slots=True)
 class SqlAction:
-    """Changes the copy of a message that a rule lets into its subscription."""
+    """Changes the copy of a message that matches its rule."""
 
     sql_expression: str
     parameters: Pairs = ()
@@ -79,7 +79,7 @@ RuleFilter: TypeAlias = SqlFilter | TrueFilter | FalseFilter | CorrelationFilter
 
 @dataclass(frozen=True, slots=True)
 class RuleDescription:
-    """A rule of a subscription: which messages come in, and what changes in them."""
+    """A rule of a subscription: a filter, and an action on the messages that match."""
 
     name: str
     filter: RuleFilter = field(default_factory=TrueFilter)
@@ -126,7 +126,7 @@ class AccessRight(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AuthorizationRule:
-    """A shared access key of an entity, and what its holder may do."""
+    """A shared access key of an entity, with the rights that it grants."""
 
     key_name: str
     rights: tuple[AccessRight, ...]

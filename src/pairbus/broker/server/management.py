@@ -185,6 +185,7 @@ class ManagementNode:
 
     def delete_messages(self, request: Request, body: dict[Any, Any]) -> Result:
         """Delete messages without receiving them."""
+        self.end.throttle.check(self.entity, "receive")
         deleted = self.namespace.delete_messages(
             self.entity,
             min(int(body["message-count"]), _MAX_DELETE),
