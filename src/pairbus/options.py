@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 Seconds: TypeAlias = "float | timedelta"
 Oversize: TypeAlias = Literal["warn", "refuse", "ignore"]
 TtlPolicy: TypeAlias = Literal["full", "deduct"]
+MissingDestination: TypeAlias = Literal["wait", "dead-letter"]
 Observer: TypeAlias = "Callable[[Event], None]"
 Classify: TypeAlias = "Callable[[BaseException], Verdict | None]"
 
@@ -101,6 +102,10 @@ class SyphonOptions:
             below 1; a third if left out.
         retry_after: First wait for a destination that cannot take messages, in seconds; it
             doubles up to five minutes.
+        missing_destination: What to do with a message whose destination does not exist: `"wait"`
+            for it, or `"dead-letter"` it immediately.
+        missing_destination_timeout: How long such a destination is waited for from the first
+            refusal, in seconds; a day if left out. Then its messages are dead-lettered.
         transform: `"package.module:function"`, or a function: from DataFrame to DataFrame, between
             restore and deliver.
     """
@@ -123,6 +128,8 @@ class SyphonOptions:
     credits_per_second: float | None = 1000.0
     live_traffic_share: float = 1 / 3
     retry_after: float = 10.0
+    missing_destination: MissingDestination = "wait"
+    missing_destination_timeout: float = 86400.0
     transform: str | Callable[..., Any] | None = None
 
     def __post_init__(self) -> None:
@@ -143,6 +150,8 @@ class SyphonOptions:
         _choice(self, "ttl_policy", ("full", "deduct"))
         _seconds(self, "long_poll", 0.1, 3600)
         _seconds(self, "retry_after", 0.1, 300)
+        _choice(self, "missing_destination", ("wait", "dead-letter"))
+        _seconds(self, "missing_destination_timeout", 0, 30 * 86400)
         for name in ("checkpoint", "ledger", "ca_file"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, os.fspath(getattr(self, name)))

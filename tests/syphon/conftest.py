@@ -66,6 +66,7 @@ class Pair:
             "ledger": str(self.folder / "ledger"),
             "retry_after": 0.5,
             "credits_per_second": None,
+            "missing_destination": "dead-letter",
         }
         return SyphonOptions(**{**given, **changes})
 

@@ -258,3 +258,54 @@ def test_locks_are_renewed_at_half_time_and_forgotten_when_lost():
     assert [h.token for h in room.messages()] == ["t1"]
     assert room.count("orders") == 1
     assert room.reasons() == {"orders": "x"}
+
+
+def test_a_probe_that_reaches_the_primary_ends_its_wait_and_failed_probes_wait_longer():
+    room = HeldMessages(primary=Backoff(first=2, most=60))
+    now = 100.0
+    for _ in range(8):  # a long outage: the wait has grown to a minute
+        room.fail(EVERYTHING, "amqp:connection:forced", now)
+        now = room.paused_until()
+    room.fail(EVERYTHING, "amqp:connection:forced", now)
+    assert room.paused_until() == now + 60
+    room.reach_primary(now - 1, now + 5)  # reached before it failed: no news
+    assert room.paused_until() == now + 60
+    room.reach_primary(now + 5, now + 5)
+    assert room.paused_until() == now + 5
+    # It can be reached but accepts nothing: the next probe waits 2 s, then 4 s, and so on.
+    room.fail(EVERYTHING, "amqp:connection:forced", now + 6)
+    room.reach_primary(now + 7, now + 7)
+    assert room.paused_until() == now + 66
+    room.reach_primary(now + 8, now + 8)
+    assert room.paused_until() == now + 8
+
+
+MISSING = "amqp:not-found"
+
+
+def test_a_missing_destination_is_waited_for_and_then_expires():
+    room = HeldMessages(destination=Backoff(first=10), missing_timeout=3600)
+    room.fail("orders", MISSING, 0)
+    room.hold([held(1), held(2)], 0)
+    assert [h.sequence for h in room.due(10)] == [1]  # a probe
+    room.fail("orders", MISSING, 11)
+    room.hold([held(1)], 11)
+    assert room.blocked().expired == ()
+    # A restart does not start the time again.
+    again = HeldMessages(destination=Backoff(first=10), missing_timeout=3600)
+    again.restore(room.record(), 3000)
+    assert [h.sequence for h in again.due(3600)] == [2, 1]
+    assert again.blocked().expired == ("orders",)
+    assert again.blocked().blocked == {}
+    assert again.record().expired == ("orders",)
+    # When the destination exists after all, the next message finds it, and it is as any other.
+    assert again.accept(["orders"]) == []
+    assert again.blocked().expired == ()
+
+
+def test_a_destination_that_refuses_for_another_reason_never_expires():
+    room = HeldMessages(destination=Backoff(first=10), missing_timeout=3600)
+    room.fail("orders", "com.microsoft:entity-disabled", 0)
+    room.hold([held(1), held(2)], 0)
+    room.due(10_000)
+    assert room.blocked().expired == ()

@@ -345,3 +345,14 @@ def test_the_ledger_knows_a_rerouted_message_by_its_original_destination(pair, t
     receipts = pa.concat_tables(task.receipts).sort_by("sequence_number").to_pylist()
     told = [(row["event"], row["destination"], row["reason"]) for row in receipts]
     assert told == [("forwarded", "orders", "to other"), ("forwarded", "orders", None)]
+
+
+def test_messages_for_a_missing_destination_are_held_until_it_expires(pair, task):
+    pair.fill([backlog_message("not-yet", n) for n in range(3)])
+    batches = list(task.read())
+    task.run(read=batches, waits_for_missing=True)
+    assert task.reports[-1].failed == {"not-yet": "amqp:not-found"}
+    assert [held.destination for held in task.held()] == ["not-yet"] * 3
+    assert task.reports[-1].dead_lettered == {}
+    task.run(read=batches, waits_for_missing=True, expired=("not-yet",))
+    assert [reason for reason, _, _ in pair.dead_letters(0, 3)] == ["DestinationNotFound"] * 3

@@ -33,8 +33,8 @@ RECORDS = [
         stalled="ledger: disk full",
         busy=2,
     ),
-    HeldRecord((HELD,), {"orders": "amqp:internal-error"}),
-    BlockedRecord({"orders": ("b/0", 7), "other": None}, 1234.5),
+    HeldRecord((HELD,), {"orders": "amqp:internal-error"}, {"gone": 1000.5}, ("old",)),
+    BlockedRecord({"orders": ("b/0", 7), "other": None}, 1234.5, ("old",)),
     ProgressRecord(
         1, 2, {"Rejected": 3}, 4, 5, {"orders": "x"}, 6, "why", True, True, True, True, True,
         ("b/0",), ("b/1",), 7, 667.0, "primary",

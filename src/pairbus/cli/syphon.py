@@ -74,6 +74,21 @@ def group() -> None:
     help="Share of these operations that is left free for live traffic.",
 )
 @click.option(
+    "--missing-destination",
+    type=click.Choice(["wait", "dead-letter"]),
+    default="wait",
+    show_default=True,
+    help="What to do with messages whose destination does not exist.",
+)
+@click.option(
+    "--missing-destination-timeout",
+    type=float,
+    default=86400.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to wait for such a destination before its messages are dead-lettered.",
+)
+@click.option(
     "--max-messages-per-trigger",
     type=click.IntRange(1),
     metavar="N",
@@ -164,7 +179,7 @@ def _options(
             name: settings[name]
             for name in (
                 "master", "ca_file", "ttl_policy", "long_poll", "transform",
-                "max_messages_per_trigger",
+                "max_messages_per_trigger", "missing_destination", "missing_destination_timeout",
                 "max_messages_per_second", "max_bytes_per_second",
             )
             if settings[name] is not None

@@ -87,7 +87,10 @@ def open_coordinator(options: ConnectorOptions) -> Coordinator:
             ready=queues if is_snapshot else (),
             ceiling=ceiling_of(options["creditsPerSecond"], options["liveTrafficShare"]),
         ),
-        HeldMessages(destination=Backoff(first=options["retryAfter"])),
+        HeldMessages(
+            destination=Backoff(first=options["retryAfter"]),
+            missing_timeout=options["missingDestinationTimeout"],
+        ),
         namespace=options["namespaceName"] or options.target.namespace,
         until_empty=options["untilEmpty"],
     )

@@ -18,6 +18,7 @@ from pairbus.syphon._sync.destinations import Destinations
 from pairbus.syphon._sync.reader import BacklogReader
 from pairbus.syphon._sync.receiving import Browser, QueueReceiver
 from pairbus.syphon.journal import Journal
+from pairbus.syphon.records import BlockedRecord
 from pairbus.syphon.state import StateDirectory
 from pairbus.syphon.target import Target
 
@@ -84,6 +85,7 @@ def open_deliverer(options: ConnectorOptions) -> Deliverer:
             return ledger_receipts.probe(ledger)
 
     settle_target = options.settle_target
+    blocked = state.blocked() if state else BlockedRecord()
     timeout = options["sendTimeout"]
     return Deliverer(
         runtime,
@@ -93,7 +95,9 @@ def open_deliverer(options: ConnectorOptions) -> Deliverer:
         state.report if state else lambda _report: None,
         DeliverySettings(
             destination=options.destination(),
-            blocked=state.blocked().blocked if state else None,
+            blocked=blocked.blocked,
+            waits_for_missing=state is not None and options["missingDestination"] == "wait",
+            expired=blocked.expired,
             max_bytes=options["maxBatchBytes"],
             primary=options["namespaceName"] or options.target.namespace,
             secondary=options["settleNamespaceName"] or (settle_target or options.target).namespace,

@@ -36,6 +36,7 @@ class SyphonHandle:
         bounds: Bounds,
         session: "SparkSession | None",
         close: Callable[[], None],
+        renew_lease: Callable[[], bool],
     ) -> None:
         self._setup = setup
         self._state = state
@@ -45,6 +46,7 @@ class SyphonHandle:
         self._bounds = bounds
         self._session = session
         self._close = close
+        self._renew_lease = renew_lease
         self._started, self._began = time.monotonic(), time.time()
         self._journal = Journal(state.path)
         self._failures = 0  # consecutive, without progress
@@ -132,6 +134,9 @@ class SyphonHandle:
             while not self._stop_asked.wait(0.25):
                 if not self._query.isActive and not self._again():
                     return
+                if not self._renew_lease():
+                    self.error = SyphonError("another syphon has taken over this state directory")
+                    break
                 self._monitor.tick(is_active=self._active())
                 if self._reached():
                     break

@@ -142,6 +142,11 @@ OPTIONS = (
            "Reading adapts to server-busy answers below it; no ceiling unless given.", _rate),
     Option("liveTrafficShare", "number", "0.3333", "read",
            "`peekLock` streams: the share of `creditsPerSecond` that is left free for other clients.", _share),
+    Option("missingDestination", "string", "deadLetter", "write",
+           "With `settle` and `stateLocation`: `deadLetter` a message whose destination does not exist, or "
+           "`wait` for it.", _one_of("deadLetter", "wait")),
+    Option("missingDestinationTimeout", "seconds", "86400", "read",
+           "`peekLock` streams: how long a destination that does not exist is waited for.", _seconds),
     Option("settle", "boolean", "false", "write",
            "Settle each row by its `entity` and `lockToken` once it was sent: complete what the "
            "destination took, dead-letter what it refuses.", _boolean),

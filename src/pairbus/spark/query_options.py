@@ -35,6 +35,7 @@ def source_options(setup: Setup, bounds: Bounds, *, partitions: int, now: float)
         "namespaceName": setup.secondary_name,
         "retryAfter": str(setup.retry_after),
         "untilEmpty": "true" if bounds.until_empty else "false",
+        "missingDestinationTimeout": str(setup.missing_destination_timeout),
     }
     if setup.credits_per_second is not None:
         options["creditsPerSecond"] = str(setup.credits_per_second)
@@ -54,6 +55,7 @@ def sink_options(setup: Setup) -> dict[str, str]:
         **_target_options(setup.primary, ""),
         **_target_options(setup.secondary, "settle"),
         "settle": "true",
+        "missingDestination": "wait" if setup.missing_destination == "wait" else "deadLetter",
         "stateLocation": str(setup.checkpoint),
         "clientId": setup.client_id,
         "namespaceName": setup.primary_name,

@@ -5,8 +5,11 @@ The command line, `enable_syphon` and the demo all use `start_syphon`.
 
 import os
 import socket
+from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from pairbus.client.errors import AuthenticationError
 from pairbus.exceptions import SyphonError
 from pairbus.options import SyphonOptions
 from pairbus.runtime import ThreadRuntime
@@ -14,6 +17,9 @@ from pairbus.spark.handle import SyphonHandle
 from pairbus.spark.query import backlog, deliver, open_session, prepare_session
 from pairbus.spark.query_options import load_transform
 from pairbus.spark.restore import restore
+from pairbus.syphon._sync.connections import check_access
+from pairbus.syphon._sync.primary_probe import PrimaryProbe
+from pairbus.syphon.lease import Lease
 from pairbus.syphon.queue_counter import NO_NAMESPACE, QueueCounter
 from pairbus.syphon.records import QueueCounts
 from pairbus.syphon.setup import Bounds, Setup
@@ -21,7 +27,7 @@ from pairbus.syphon.state import StateDirectory
 from pairbus.syphon.status_monitor import StatusMonitor, SyphonIdentity
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from pairbus.ledger.writer import LedgerWriter
 
@@ -58,6 +64,25 @@ def start_syphon(
     transform = load_transform(setup)
     runtime = ThreadRuntime()
     state = StateDirectory(setup.checkpoint, runtime).create()
+    lease = Lease(runtime, setup.checkpoint, host=socket.gethostname(), pid=os.getpid())
+    lease.acquire()
+    try:
+        return _start(options, setup, state, lease, transform, spark, bounds)
+    except BaseException:
+        lease.release()
+        raise
+
+
+def _start(
+    options: SyphonOptions,
+    setup: Setup,
+    state: StateDirectory,
+    lease: Lease,
+    transform: "Callable[[DataFrame], DataFrame] | None",
+    spark: "SparkSession | None",
+    bounds: Bounds,
+) -> SyphonHandle:
+    runtime = ThreadRuntime()
     state.begin_run()
     for name in ("max_messages_per_second", "max_bytes_per_second"):
         if getattr(options, name) is not None:
@@ -76,6 +101,7 @@ def start_syphon(
     # A wrong key or a missing namespace is reported before Spark is started.
     counts = check_namespaces(setup, counter)
     if counts is not None:
+        setup = replace(setup, queues=tuple(queue.path for queue in counts))
         monitor.counted(counts)
     session = prepare_session(
         spark if spark is not None else open_session(options.master),
@@ -86,12 +112,19 @@ def start_syphon(
     if transform is not None:
         messages = transform(messages)
 
+    probe = PrimaryProbe(
+        runtime, state, lambda: check_access(runtime, setup.primary, "$management", 2.0) is None
+    )
+    probe.start()
+
     def close() -> None:
+        probe.close()
         ledger.close()
         counter.close()
+        lease.release()
 
     own = None if spark is not None else session
-    return SyphonHandle(setup, state, monitor, messages, bounds, own, close)
+    return SyphonHandle(setup, state, monitor, messages, bounds, own, close, lease.renew)
 
 
 def check_namespaces(setup: Setup, counter: QueueCounter) -> tuple[QueueCounts, ...] | None:
@@ -102,9 +135,6 @@ def check_namespaces(setup: Setup, counter: QueueCounter) -> tuple[QueueCounts, 
     Raises:
         SyphonError: why not, in one line.
     """
-    from pairbus.client.errors import AuthenticationError
-    from pairbus.syphon._sync.connections import check_access
-
     counts = counter.check()
     host = setup.primary_host
     problem = check_access(ThreadRuntime(), setup.primary, "$management")

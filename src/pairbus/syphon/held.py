@@ -5,7 +5,11 @@ newer messages for it are held too, so that none overtakes. When its back-off ha
 message is returned to the queue as a probe: the next micro-batch receives it, and it alone may be
 sent. If it is accepted, all held messages are returned, newest first, and the destination is open
 again; if not, the back-off doubles. The primary as a whole is the destination `*`, with one
-difference: nothing is read while it waits, and then all its messages are returned together.
+difference: nothing is read while it waits, and then all its messages are returned together. Its
+wait ends early when a probe reaches it.
+
+A destination that does not exist is waited for like any other, but not for ever: after
+`missing_timeout` it is *expired*, and its messages are returned so that tasks dead-letter them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,6 +17,7 @@ from dataclasses import dataclass, field, replace
 
 from pairbus.syphon.backoff import Backoff
 from pairbus.syphon.records import BlockedRecord, HeldMessage, HeldRecord
+from pairbus.syphon.refusals import Cause, judge
 
 __all__ = ["EVERYTHING", "HeldMessages"]
 
@@ -27,6 +32,8 @@ class _Destination:
     condition: str
     failures: int
     until: float
+    failed_at: float = 0.0
+    shortcuts: int = 0  # waits that a probe ended early, in vain
     probe: tuple[str, int] | None = None
     probed_at: float = 0.0
     held: dict[str, HeldMessage] = field(default_factory=dict)
@@ -41,10 +48,14 @@ class HeldMessages:
         destination: Backoff | None = None,
         primary: Backoff | None = None,
         probe_patience: float = 60.0,
+        missing_timeout: float = 86400.0,
     ) -> None:
         self._backoff = destination or Backoff()
         self._primary = primary or Backoff(first=2.0, most=60.0)
         self._patience = probe_patience
+        self._missing_timeout = missing_timeout
+        self._missing_since: dict[str, float] = {}
+        self._expired: set[str] = set()
         self._destinations: dict[str, _Destination] = {}
 
     def __len__(self) -> int:
@@ -63,11 +74,13 @@ class HeldMessages:
             return  # several tasks report the same failure
         backoff = self._primary if destination == EVERYTHING else self._backoff
         until = now + backoff.delay(failures)
+        if judge(condition).cause is Cause.MISSING and destination not in self._expired:
+            self._missing_since.setdefault(destination, now)
         if found:
-            found.condition, found.failures = condition, failures
+            found.condition, found.failures, found.failed_at = condition, failures, now
             found.until, found.probe = until, None
         else:
-            self._destinations[destination] = _Destination(condition, failures, until)
+            self._destinations[destination] = _Destination(condition, failures, until, now)
 
     def hold(self, messages: Iterable[HeldMessage], now: float) -> None:
         """Hold messages for their destinations."""
@@ -81,14 +94,39 @@ class HeldMessages:
         """Destinations accepted a message: return what was held for them, newest first."""
         free: list[HeldMessage] = []
         for destination in destinations:
+            self._missing_since.pop(destination, None)
+            self._expired.discard(destination)
             found = self._destinations.pop(destination, None)
             if found:
                 free.extend(found.held.values())
         return newest_first(free)
 
+    def reach_primary(self, at: float, now: float) -> None:
+        """A probe reached the primary: end its wait, if it failed before that.
+
+        A primary that can be reached but accepts nothing is left alone for longer each time.
+        """
+        found = self._destinations.get(EVERYTHING)
+        if found is None or now >= found.until or at <= found.failed_at:
+            return
+        if found.shortcuts and now < found.failed_at + self._primary.delay(found.shortcuts):
+            return
+        found.until = now
+        found.shortcuts += 1
+
+    def _expire(self, now: float) -> list[HeldMessage]:
+        free: list[HeldMessage] = []
+        for destination, since in list(self._missing_since.items()):
+            if now - since >= self._missing_timeout:
+                self._expired.add(destination)
+                del self._missing_since[destination]
+                found = self._destinations.pop(destination, None)
+                free.extend(found.held.values() if found else ())
+        return free
+
     def due(self, now: float) -> list[HeldMessage]:
         """Take the messages to return to the queues now, newest first: probes and freed ones."""
-        free: list[HeldMessage] = []
+        free = self._expire(now)
         for destination, found in list(self._destinations.items()):
             if now < found.until:
                 continue
@@ -157,7 +195,7 @@ class HeldMessages:
     def blocked(self) -> BlockedRecord:
         """Return the destinations that wait, each with the one message that may be sent."""
         probes = {n: d.probe for n, d in self._destinations.items() if n != EVERYTHING}
-        return BlockedRecord(probes, self.paused_until())
+        return BlockedRecord(probes, self.paused_until(), tuple(sorted(self._expired)))
 
     def reasons(self) -> Mapping[str, str]:
         """Return why each destination waits."""
@@ -166,10 +204,13 @@ class HeldMessages:
     def record(self) -> HeldRecord:
         """Return what the next coordinator must know."""
         failed = {name: why for name, why in self.reasons().items() if name != EVERYTHING}
-        return HeldRecord(tuple(self.messages()), failed)
+        expired = tuple(sorted(self._expired))
+        return HeldRecord(tuple(self.messages()), failed, dict(self._missing_since), expired)
 
     def restore(self, record: HeldRecord, now: float) -> None:
         """Continue with what a former coordinator held."""
+        self._missing_since |= record.missing_since
+        self._expired |= set(record.expired)
         for destination, condition in record.failed.items():
             self.fail(destination, condition, now)
         self.hold(record.held, now)

@@ -20,9 +20,9 @@ from pairbus.syphon.records import Control, QueueRead
 
 __all__ = ["Plan", "Planner"]
 
-BATCH_SECONDS = 3.0  # of reading, at most, in one micro-batch at a limited rate
+BATCH_SECONDS = 5.0  # of reading, at most, in one micro-batch at a limited rate
 SLOW_START_SECONDS = 1.0
-BURST_SECONDS = 0.5  # of unused time that a micro-batch may make up for
+BURST_SECONDS = 0.05  # of unused time that a micro-batch may make up for: more would be throttled
 LOCK_SHARE = 1 / 3  # of a lock that reading and sending may take
 
 

@@ -6,7 +6,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pairbus.exceptions import SyphonError
-from pairbus.names import format_connection_string, parse_connection_string
+from pairbus.names import (
+    backlog_prefix,
+    format_connection_string,
+    parse_backlog_path,
+    parse_connection_string,
+)
 from pairbus.syphon.records import QueueCounts
 from pairbus.syphon.setup import Setup
 
@@ -31,7 +36,22 @@ class QueueCounter:
     ) -> None:
         self._setup = setup
         self._count_call = count_call
+        self._queues = setup.queues
         self._admin: ServiceBusAdministrationClient | None = None
+
+    def discover(self) -> tuple[str, ...]:
+        """Return the backlog queues of this pair that exist, in the order of their numbers."""
+        self._count_call(backlog_prefix(self._setup.primary_name))
+        found = [
+            (parse_backlog_path(queue.name), queue.name) for queue in self._client().list_queues()
+        ]
+        mine = [
+            (parsed[1], name)
+            for parsed, name in found
+            if parsed is not None and parsed[0].lower() == self._setup.primary_name.lower()
+        ]
+        self._queues = tuple(name for _, name in sorted(mine))
+        return self._queues
 
     def count(self) -> tuple[QueueCounts, ...]:
         """Return the counts of the queues that exist."""
@@ -39,7 +59,7 @@ class QueueCounter:
 
         client = self._client()
         queues: list[QueueCounts] = []
-        for path in self._setup.queues:
+        for path in self._queues:
             self._count_call(path)
             with contextlib.suppress(ResourceNotFoundError):
                 found = client.get_queue_runtime_properties(path)
@@ -53,10 +73,10 @@ class QueueCounter:
         return tuple(queues)
 
     def check(self) -> tuple[QueueCounts, ...] | None:
-        """Check that the secondary can be used; return the counts, None without the Manage claim.
+        """Find the backlog queues and count them; None without the Manage claim.
 
         Raises:
-            SyphonError: why it cannot, in one line.
+            SyphonError: why the secondary cannot be used, in one line.
         """
         from azure.core.exceptions import (
             AzureError,
@@ -66,6 +86,7 @@ class QueueCounter:
 
         host = self._setup.secondary_host
         try:
+            self.discover()
             queues = self.count()
         except ClientAuthenticationError:
             raise SyphonError(f"secondary {host}: the key or token is refused") from None

@@ -206,20 +206,39 @@ class TaskReport:
 
 @dataclass(frozen=True, slots=True)
 class HeldRecord:
-    """`held.json`: the messages that stay locked, for the next coordinator."""
+    """`held.json`: the messages that stay locked, for the next coordinator.
+
+    Args:
+        held: the messages.
+        failed: destinations that are waited for, with the AMQP condition.
+        missing_since: destinations that do not exist, and since when they are waited for.
+        expired: destinations that were waited for in vain.
+    """
 
     held: tuple[HeldMessage, ...] = ()
     failed: Mapping[str, str] = field(default_factory=dict)
+    missing_since: Mapping[str, float] = field(default_factory=dict)
+    expired: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
-        return {"held": [one.to_json() for one in self.held], "failed": dict(self.failed)}
+        return {
+            "held": [one.to_json() for one in self.held],
+            "failed": dict(self.failed),
+            "missing_since": dict(self.missing_since),
+            "expired": list(self.expired),
+        }
 
     @classmethod
     def from_json(cls, data: Json) -> "HeldRecord":
         """Read the JSON form."""
         held = tuple(HeldMessage(*row) for row in data.get("held", []))
-        return cls(held, dict(data.get("failed", {})))
+        return cls(
+            held,
+            dict(data.get("failed", {})),
+            dict(data.get("missing_since", {})),
+            tuple(data.get("expired", ())),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,15 +249,21 @@ class BlockedRecord:
         blocked: destinations, each with the one message (queue, sequence number) that may be sent
             as a probe.
         primary_until: until when nothing is sent, in seconds since 1970.
+        expired: destinations that do not exist and are waited for no longer.
     """
 
     blocked: Mapping[str, tuple[str, int] | None] = field(default_factory=dict)
     primary_until: float = 0.0
+    expired: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
         probes = {name: list(probe) if probe else None for name, probe in self.blocked.items()}
-        return {"blocked": probes, "primary_until": self.primary_until}
+        return {
+            "blocked": probes,
+            "primary_until": self.primary_until,
+            "expired": list(self.expired),
+        }
 
     @classmethod
     def from_json(cls, data: Json) -> "BlockedRecord":
@@ -247,7 +272,7 @@ class BlockedRecord:
             name: (str(probe[0]), int(probe[1])) if probe else None
             for name, probe in data.get("blocked", {}).items()
         }
-        return cls(blocked, data.get("primary_until", 0.0))
+        return cls(blocked, data.get("primary_until", 0.0), tuple(data.get("expired", ())))
 
 
 @dataclass(frozen=True, slots=True)

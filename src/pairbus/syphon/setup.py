@@ -70,6 +70,8 @@ class Setup:
     transform: str | Callable[..., Any] | None
     per_trigger: int
     retry_after: float
+    missing_destination: str
+    missing_destination_timeout: float
     credits_per_second: float | None
     live_traffic_share: float
 
@@ -119,6 +121,8 @@ class Setup:
             transform=options.transform,
             per_trigger=options.max_messages_per_trigger,
             retry_after=options.retry_after,
+            missing_destination=options.missing_destination,
+            missing_destination_timeout=options.missing_destination_timeout,
             credits_per_second=options.credits_per_second,
             live_traffic_share=options.live_traffic_share,
         )

@@ -7,6 +7,7 @@
     waiting.json    destinations that must not be sent to, and the probe of each
     held.json       messages that stay locked, for a restart
     progress.json   totals, written by the coordinator when they change
+    primary.json    when the primary could be reached again after a failure
     status.json     what `syphon status` shows
     journal/        see `pairbus.syphon.journal`
 
@@ -142,6 +143,16 @@ class StateDirectory:
     def write_blocked(self, record: BlockedRecord) -> None:
         """Replace the destinations that must not be sent to."""
         self.write("waiting.json", record.to_json())
+
+    # -- the primary
+
+    def reachable_at(self) -> float:
+        """Return when the primary could last be reached after a failure; 0 if never."""
+        return float(self.read("primary.json").get("reachable_at", 0.0))
+
+    def write_reachable(self, at: float) -> None:
+        """Record that the primary could be reached at this time."""
+        self.write("primary.json", {"reachable_at": at})
 
     # -- any file
 

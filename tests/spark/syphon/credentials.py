@@ -29,4 +29,5 @@ def primary():
 
 
 def secondary():
-    return ShortLived(f"SharedAccessKey={_key('secondary')}", lifetime=LIFETIME)
+    text = "Endpoint=sb://localhost/;SharedAccessKeyName=RootManageSharedAccessKey;SharedAccessKey="
+    return ShortLived(text + _key("secondary"), lifetime=LIFETIME)

@@ -263,7 +263,9 @@ class Coordinator:
     # -- held messages
 
     async def _return_due(self) -> None:
+        reachable_at = self._state.reachable_at()
         with self._guard:
+            self._held.reach_primary(reachable_at, self._runtime.time())
             due = self._held.due(self._runtime.time())
             queues = self._start_returning(due)
         await self._return(queues)

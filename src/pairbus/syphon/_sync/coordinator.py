@@ -264,7 +264,9 @@ class Coordinator:
     # -- held messages
 
     def _return_due(self) -> None:
+        reachable_at = self._state.reachable_at()
         with self._guard:
+            self._held.reach_primary(reachable_at, self._runtime.time())
             due = self._held.due(self._runtime.time())
             queues = self._start_returning(due)
         self._return(queues)

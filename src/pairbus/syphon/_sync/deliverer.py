@@ -7,7 +7,7 @@ overtake. A refused batch is split until the refused message stands alone. One i
 task.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +42,8 @@ class DeliverySettings:
         destination: where rows go that name none.
         blocked: destinations that wait, each with the one message (queue, sequence number) that may
             be sent.
+        waits_for_missing: wait for a destination that does not exist, instead of dead-lettering.
+        expired: destinations that do not exist and are waited for no longer.
         max_bytes: most bytes of a batch.
         primary: name of the namespace that is sent to, in the ledger.
         secondary: name of the namespace that is settled in.
@@ -50,6 +52,8 @@ class DeliverySettings:
 
     destination: str | None = None
     blocked: Mapping[str, tuple[str, int] | None] | None = None
+    waits_for_missing: bool = False
+    expired: Collection[str] = ()
     max_bytes: int = 1_000_000
     primary: str = "primary"
     secondary: str = "secondary"
@@ -254,6 +258,9 @@ class Deliverer:
             case Cause.MESSAGE if len(job.batch) > 1:
                 first, second = split_batch(job.batch)
                 work.setdefault(destination, [])[:0] = [job.part(first), job.part(second)]
+            case Cause.MISSING if self._waits_for(destination):
+                self._settler.failed[destination.lower()] = condition
+                self._hold(rows, job.rows(), destination)
             case Cause.MESSAGE | Cause.MISSING:
                 text = f"{condition}: {outcome.description}"[:1024]
                 self._dead_letter(rows, job.rows(), judgement.reason, text)
@@ -264,6 +271,11 @@ class Deliverer:
                 self._is_primary_down = True
                 self._settler.failed[EVERYTHING] = condition
                 self._hold(rows, job.rows(), EVERYTHING)
+
+    def _waits_for(self, destination: str) -> bool:
+        """Whether a destination that does not exist is waited for."""
+        settings = self._settings
+        return settings.waits_for_missing and destination.lower() not in settings.expired
 
     def _accepted(self, rows: DeliveryRows, destination: str, job: _Job) -> None:
         self._settler.delivered(destination.lower())

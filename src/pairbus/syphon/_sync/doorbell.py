@@ -140,7 +140,7 @@ class Doorbell:
             if not is_missing:  # one queue may be missing
                 self.problem = f"secondary: {exc.condition}: {exc.description}"
             if not failures and is_missing:
-                log.warning("%s does not exist; is backlog_queue_count right?", queue)
+                log.info("%s does not exist", queue)
             elif not failures:
                 log.warning("%s: %s", queue, exc.condition)
         except Exception as exc:  # noqa: BLE001 - the user's credential may raise anything

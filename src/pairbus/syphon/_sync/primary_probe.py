@@ -1,0 +1,66 @@
+# generated from src/pairbus/syphon/_async/primary_probe.py by tools/gen_unasync.py; edit that one
+"""Find out when an unreachable primary is back: connect to it, which costs no operation.
+
+Without the probe the coordinator would learn of it only when its back-off ends, up to a minute
+later, by reading a message and sending it.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+
+from pairbus.runtime import Runtime, Task
+from pairbus.syphon.state import StateDirectory
+
+__all__ = ["PrimaryProbe"]
+
+log = logging.getLogger("pairbus.syphon")
+
+PROBE_EVERY = 0.5  # seconds
+
+
+class PrimaryProbe:
+    """Connects to the primary while the syphon waits for it.
+
+    Args:
+        runtime: clock and background task.
+        state: where the wait is read, and the answer written.
+        is_reachable: connects to the primary and authorizes.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        state: StateDirectory,
+        is_reachable: Callable[[], bool],
+    ) -> None:
+        self._runtime = runtime
+        self._state = state
+        self._is_reachable = is_reachable
+        self._stop = runtime.event()
+        self._task: Task | None = None
+
+    def start(self) -> None:
+        """Probe in the background."""
+        self._task = self._runtime.spawn(self._run, name="pairbus-primary-probe")
+
+    def close(self) -> None:
+        """Stop probing."""
+        self._stop.set()
+        if self._task is not None:
+            self._task.join(timeout=5)
+
+    def probe(self) -> None:
+        """If the primary is waited for, find out whether it can be reached, and write it down."""
+        if self._state.blocked().primary_until <= self._runtime.time():
+            return
+        try:
+            is_reachable = self._is_reachable()
+        except Exception as exc:  # noqa: BLE001 - the user's credential may raise anything
+            log.debug("the primary cannot be probed: %s", type(exc).__name__)
+            return
+        if is_reachable:
+            self._state.write_reachable(self._runtime.time())
+
+    def _run(self) -> None:
+        while not self._stop.wait(PROBE_EVERY):
+            self.probe()

@@ -1,0 +1,77 @@
+"""One syphon per state directory."""
+
+import pytest
+
+from pairbus.exceptions import SyphonError
+from pairbus.syphon.lease import EXPIRES_AFTER, Lease
+from tests.syphon.fakes import FakeTimeRuntime
+
+
+class Machines:
+    """Processes on two machines that share a state directory."""
+
+    def __init__(self, path):
+        self.runtime, self.path, self.dead = FakeTimeRuntime(1_700_000_000.0), path, set()
+
+    def lease(self, host, pid):
+        return Lease(
+            self.runtime, self.path, host=host, pid=pid, is_alive=lambda one: one not in self.dead
+        )
+
+
+@pytest.fixture
+def machines(tmp_path):
+    return Machines(tmp_path)
+
+
+def test_a_second_syphon_is_refused_and_told_who_runs(machines):
+    machines.lease("alpha", 7).acquire()
+    for host in ("alpha", "beta"):
+        with pytest.raises(SyphonError) as caught:
+            machines.lease(host, 8).acquire()
+        assert "host alpha, process 7, since 2023-11-14T22:13:20+00:00" in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+def test_a_lease_that_was_released_is_free(machines):
+    first, second = machines.lease("alpha", 7), machines.lease("beta", 8)
+    first.acquire()
+    second.release()  # not its own: does nothing
+    with pytest.raises(SyphonError):
+        second.acquire()
+    first.release()
+    second.acquire()
+
+
+def test_the_lease_of_a_dead_process_on_the_same_machine_is_free_immediately(machines):
+    machines.lease("alpha", 7).acquire()
+    machines.dead.add(7)
+    machines.lease("alpha", 8).acquire()
+
+
+def test_a_slow_holder_on_the_same_machine_keeps_its_lease_while_it_lives(machines):
+    machines.lease("alpha", 7).acquire()
+    machines.runtime.now += 10 * EXPIRES_AFTER
+    with pytest.raises(SyphonError):
+        machines.lease("alpha", 8).acquire()
+
+
+def test_the_lease_of_another_machine_expires_without_renewal_and_its_holder_learns_of_it(machines):
+    first, second = machines.lease("alpha", 7), machines.lease("beta", 8)
+    first.acquire()
+    for _ in range(20):
+        machines.runtime.now += EXPIRES_AFTER / 2
+        assert first.renew()
+        with pytest.raises(SyphonError):
+            second.acquire()
+    machines.runtime.now += EXPIRES_AFTER + 1
+    second.acquire()
+    assert not first.renew()
+    assert second.renew()
+    first.release()
+    assert second.renew()
+
+
+def test_a_broken_lease_file_is_no_obstacle(machines):
+    (machines.path / "lease.json").write_text("{")
+    machines.lease("alpha", 7).acquire()
