@@ -10,6 +10,7 @@ so it is abandoned, as a daemon, and its connection is cut so that it ends.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import queue
 import threading
@@ -265,42 +266,52 @@ reset_in_child(_forget_dropped)
 # -- lock, event, guard, sleep
 
 
+class Turn:
+    """Stands for one user of a lock, for as long as its frame lives."""
+
+    __slots__ = ("__weakref__",)
+
+
 class ALock:
     """One task at a time, in the order in which they came; waiting for it has a deadline.
 
-    Unlike `asyncio.Lock` it can be taken without a coroutine if it is free: `now()` says whether it
-    was. It is handed to the first waiter, so nobody is overtaken.
+    Each user takes it with a `Turn` of its own. Unlike `asyncio.Lock` it can be taken without a
+    coroutine if it is free: `now()` says whether it was. It is handed to the first waiter, so
+    nobody is overtaken.
     """
 
     def __init__(self) -> None:
-        taken = threading.Lock()  # never waited for; the cheapest flag to test and set
-        self.now = partial(taken.acquire, False)
-        self._unlock = taken.release
-        self._waiting: deque[asyncio.Future[bool]] = deque()
+        self._owner: object = None
+        self._waiting: deque[tuple[object, asyncio.Future[bool]]] = deque()
 
-    async def acquire(self, deadline: float) -> bool:
+    def now(self, turn: object) -> bool:
+        """Take the lock if it is free."""
+        if self._owner is None:
+            self._owner = turn
+        return self._owner is turn
+
+    async def acquire(self, turn: object, deadline: float) -> bool:
         """Take the lock, if it is free before `deadline`, in monotonic seconds."""
-        if self.now():
+        if self.now(turn):
             return True
         loop = asyncio.get_running_loop()
-        turn: asyncio.Future[bool] = loop.create_future()
-        self._waiting.append(turn)
-        timer = loop.call_later(max(0.0, deadline - time.monotonic()), _decide, turn, False)
+        handed: asyncio.Future[bool] = loop.create_future()
+        self._waiting.append((turn, handed))
+        timer = loop.call_later(max(0.0, deadline - time.monotonic()), _decide, handed, False)
         try:
-            return await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled() and turn.result():
-                self.release()  # it was handed to a task that was cancelled
-            raise
+            return await handed
         finally:
             timer.cancel()
 
-    def release(self) -> None:
-        """Release the lock, or hand it to the first waiter."""
+    def release(self, turn: object) -> None:
+        """Release the lock if `turn` has it, or hand it to the first waiter."""
+        if self._owner is not turn:
+            return
         while self._waiting:
-            if _decide(self._waiting.popleft(), True):
+            self._owner, handed = self._waiting.popleft()
+            if _decide(handed, True):
                 return
-        self._unlock()
+        self._owner = None
 
 
 def _decide(turn: asyncio.Future[bool], answer: bool) -> bool:
@@ -311,17 +322,61 @@ def _decide(turn: asyncio.Future[bool], answer: bool) -> bool:
 
 
 class Lock:
-    """One thread at a time; waiting for it has a deadline. `now()` takes it if it is free."""
+    """One thread at a time, in the order in which they came; waiting for it has a deadline.
+
+    The lock is taken by one assignment, and holds its owner weakly. So a signal handler that raises
+    (KeyboardInterrupt, a soft time limit) at any line leaves no lock behind: either the owner's
+    `finally` releases it, or the owner's turn is gone with its frame, and the next user takes it.
+    """
 
     def __init__(self) -> None:
-        lock = threading.Lock()
-        self.now = partial(lock.acquire, False)
-        self._acquire = lock.acquire
-        self.release = lock.release
+        self._owner: weakref.ref[Turn] | None = None
+        self._waiting: deque[tuple[weakref.ref[Turn], threading.Event]] = deque()
+        self._guard = threading.Lock()
 
-    def acquire(self, deadline: float) -> bool:
+    def now(self, turn: Turn) -> bool:
+        """Take the lock if it is free."""
+        with self._guard:
+            if self._owner is None or self._owner() is None:
+                self._owner = weakref.ref(turn)
+                return True
+            return False
+
+    def acquire(self, turn: Turn, deadline: float) -> bool:
         """Take the lock, if it is free before `deadline`, in monotonic seconds."""
-        return self._acquire(timeout=max(0.0, deadline - time.monotonic()))
+        if self.now(turn):
+            return True
+        waiter = (weakref.ref(turn), threading.Event())
+        self._waiting.append(waiter)
+        try:
+            while True:
+                left = deadline - time.monotonic()
+                # In slices: an owner that is gone wakes nobody.
+                waiter[1].wait(max(0.0, min(left, 0.25)))
+                if self._has(turn) or (not waiter[1].is_set() and self.now(turn)):
+                    return True
+                if left <= 0:
+                    return False
+        finally:
+            with contextlib.suppress(ValueError):
+                self._waiting.remove(waiter)
+
+    def _has(self, turn: Turn) -> bool:
+        owner = self._owner
+        return owner is not None and owner() is turn
+
+    def release(self, turn: Turn) -> None:
+        """Release the lock if `turn` has it, or hand it to the first waiter."""
+        with self._guard:
+            if not self._has(turn):
+                return
+            while self._waiting:
+                owner, handed = self._waiting.popleft()
+                if owner() is not None:
+                    self._owner = owner
+                    handed.set()
+                    return
+            self._owner = None
 
 
 class AEvent:

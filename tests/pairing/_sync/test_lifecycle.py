@@ -2,14 +2,17 @@
 """Closed and faulted: states of ours, since the SDK's clients have none."""
 
 import gc
+from time import monotonic
 
 import pytest
 from azure.servicebus import ServiceBusMessage
 
 from pairbus import events
+from pairbus import pair_namespace
 from pairbus.exceptions import ClientClosedError, ClientFaultedError
 from pairbus.pairing._sync import lifecycle as shell
-from pairbus.pairing.runtime import Event
+from pairbus.pairing.core import health
+from pairbus.pairing.runtime import Event, sleep
 
 pytestmark = [pytest.mark.sdk, pytest.mark.slow]
 
@@ -171,7 +174,8 @@ def test_close_ends_every_receiver_though_a_sender_is_made_meanwhile(world):
     assert all(receiver._shutdown.is_set() for receiver in receivers)
 
 
-def test_nothing_is_pinged_for_a_client_that_was_closed_behind_our_back(world):
+def test_nothing_is_pinged_for_a_client_that_was_closed_behind_our_back(world, monkeypatch):
+    monkeypatch.setattr(health, "first_gap", lambda **intervals: 60.0)
     world.primary.create_queue("bills")
     primary = world.primary_client()
     client = world.pair(primary, ping_primary_interval=60)
@@ -244,3 +248,20 @@ def test_sender_that_is_closed_is_not_closed_again_when_it_is_dropped(world):
 
     assert link._cancel_drop is None
     assert link._sender is None
+
+
+def test_client_that_is_dropped_during_an_outage_stops_its_pings(world):
+    client = pair_namespace(world.primary_client(), world.options())
+    sender = client.get_queue_sender("orders")
+    world.primary.kill()
+    sender.send_messages(ServiceBusMessage("a"))
+    world.seen.wait(events.PingSent)
+    entity = client._lifecycle.pair.entity("orders")
+
+    del client, sender
+    gc.collect()
+    ended = monotonic() + 15
+    while entity.next_ping is not None and monotonic() < ended:
+        sleep(0.05)
+
+    assert entity.next_ping is None

@@ -13,7 +13,7 @@ from pairbus.exceptions import ClientClosedError, ClientFaultedError
 from pairbus.pairing import registry
 from pairbus.pairing._async.pair import Pair
 from pairbus.pairing._async.protection import Protection
-from pairbus.pairing.runtime import AGuard, aabandonable, ablocking, asleep, aspawn
+from pairbus.pairing.runtime import AGuard, aabandonable, ablocking, aon_drop, asleep, aspawn
 from pairbus.pairing.syphon_hook import RunningSyphon
 from pairbus.status import PairStatus, StatusFile, new_client_id
 
@@ -92,13 +92,22 @@ class Lifecycle:
             self._restart()
         return self.pair.status(self.paired_side.state, self.paired_side.reason)
 
+    def close_if_dropped(self) -> None:
+        """Stop the background tasks once the application holds neither client nor senders."""
+        aon_drop(self, _stop, self.pair, self.protection)
+
     def keep_status(self) -> None:
         """Write `status/<client id>.json` in the ledger's directory from now on."""
-        pair = self.pair
+        pair, owner = self.pair, weakref.ref(self)
         if self._ledger is None or pair.ledger is None:
             return
+
+        def snapshot() -> PairStatus:
+            lifecycle = owner()
+            return lifecycle.status() if lifecycle is not None else pair.status("dropped", None)
+
         self._status_file = StatusFile(
-            self._ledger, pair.client_id, self.status, pair.ledger.write_status
+            self._ledger, pair.client_id, snapshot, pair.ledger.write_status
         )
         pair.bus.on_transition = self._status_file.notify
 
@@ -216,6 +225,13 @@ class Lifecycle:
                 sender.restart(self.pair)
             self.paired_side.state = "open"
         self.keep_status()
+        self.close_if_dropped()
+
+
+async def _stop(pair: Pair, protection: Protection | None) -> None:
+    pair.close()
+    if protection is not None:
+        protection.stop()
 
 
 async def close_sdk(client: ServiceBusClient) -> None:

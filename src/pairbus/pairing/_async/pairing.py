@@ -22,7 +22,7 @@ from pairbus.pairing._async.pair import Pair, PairSettings, Timing
 from pairbus.pairing._async.protection import Protection
 from pairbus.pairing.runtime import aabandonable, ablocking
 from pairbus.pairing.sdk.contract import probe_new_sender
-from pairbus.pairing.sdk.senders import check_transport
+from pairbus.pairing.sdk.senders import check_transport, share_tls_context
 from pairbus.pairing.syphon_hook import RunningSyphon, start_registered_syphon
 from pairbus.status import new_client_id
 
@@ -95,6 +95,8 @@ async def _pair(
         backlog_cooldown=float(options.backlog_cooldown),  # type: ignore[arg-type]
         open_timeout=float(options.open_timeout),  # type: ignore[arg-type]
     )
+    for client in (primary, secondary):
+        await ablocking(share_tls_context, client)
     paths = backlog_paths(namespace, options.backlog_queue_count)
     settings = PairSettings(
         primary=primary,
@@ -120,6 +122,7 @@ async def _pair(
     if options.enable_syphon:
         lifecycle.syphon = await ablocking(_start_syphon, options, namespace)
     lifecycle.keep_status()
+    lifecycle.close_if_dropped()
     await protection.start(0.0 if options.require_secondary else WAIT)
     return PairedClient(lifecycle)
 

@@ -435,7 +435,7 @@ class PairedSender(ServiceBusSender):
         that send is about to fail: its verdict counts for this one too.
         """
         entity = self._entity
-        is_silent = 0.0 < self._primary.busy_since <= started
+        is_silent = self._primary.busy_since <= started
         if entity.health.is_failed_over or (is_silent and await entity.engaged.wait(TURN_GRACE)):
             return Redirect(entity.last_error)
         raise error

@@ -20,7 +20,7 @@ from azure.servicebus import ServiceBusSender
 from azure.servicebus.exceptions import OperationTimeoutError
 
 from pairbus.pairing.deadlines import Watch
-from pairbus.pairing.runtime import AbandonedError, Lock, abandonable, on_drop, spawn
+from pairbus.pairing.runtime import AbandonedError, Lock, Turn, abandonable, on_drop, spawn
 from pairbus.pairing.sdk import contract, senders
 from pairbus.pairing.sdk.senders import SHUT_DOWN, Opening, Readiness, ShutDownError, UnwantedError
 
@@ -64,7 +64,7 @@ class Link:
     ) -> None:
         self.name = name
         self.path = path
-        self.busy_since = 0.0  # when the send began that has the turn; 0 if none has
+        self.busy_since = 0.0  # when the last send began that had the turn
         self._open_timeout = open_timeout
         self.batch_limit = 0  # bytes that the service takes in one send; 0 until it was open once
         self._make = make
@@ -93,13 +93,16 @@ class Link:
             ShutDownError: if the SDK's client was closed without our knowledge.
             ServiceBusError, ValueError, TypeError: as the SDK raises them.
         """
-        must_wait = not self._lock.now()
-        if must_wait and not self._lock.acquire(deadline):
-            raise self._no_turn()
+        turn = Turn()
+        must_wait, busy_since = False, 0.0
         try:
+            if not self._lock.now(turn):
+                must_wait = True
+                if not self._lock.acquire(turn, deadline):
+                    raise self._no_turn()
             if must_wait and wanted is not None and not wanted():
                 raise UnwantedError
-            self.busy_since = monotonic()
+            self.busy_since = busy_since = monotonic()
             ready = self._ready
             if ready is None or not ready.holds() or self._end is not None:
                 ready = self._prepared(what, deadline)
@@ -117,13 +120,13 @@ class Link:
                     raise detached from error
                 raise
         except OperationTimeoutError as error:
-            if must_wait and monotonic() - self.busy_since < self._open_timeout:
+            is_short = monotonic() - busy_since < self._open_timeout
+            if must_wait and is_short and not isinstance(error, TurnTimeoutError):
                 # It waited for its turn for so long that it was hardly on the wire.
                 raise self._no_turn() from error
             raise
         finally:
-            self.busy_since = 0.0
-            self._lock.release()
+            self._lock.release(turn)
 
     def _prepared(self, what: Any, deadline: float) -> Readiness | None:
         """Open the link, so that `what` can be sent; None if it was sent already."""
@@ -142,22 +145,24 @@ class Link:
 
     def call(self, operation: Callable[..., T], *, deadline: float) -> T:
         """Return the result of `operation(sender)`: for calls such as scheduling."""
-        if not self._lock.acquire(deadline):
-            raise self._no_turn()
+        turn = Turn()
         try:
+            if not self._lock.acquire(turn, deadline):
+                raise self._no_turn()
             sender = self._opened(deadline)
             return self._bounded(sender, deadline, partial(operation, sender))
         finally:
-            self._lock.release()
+            self._lock.release(turn)
 
     def open(self, *, deadline: float) -> None:
         """Open the link now, so that the first send finds it open."""
-        if not self._lock.acquire(deadline):
-            raise self._no_turn()
+        turn = Turn()
         try:
+            if not self._lock.acquire(turn, deadline):
+                raise self._no_turn()
             self._opened(deadline)
         finally:
-            self._lock.release()
+            self._lock.release(turn)
 
     def close(self) -> None:
         """Close the link for good; a send that is under way fails."""
@@ -180,14 +185,14 @@ class Link:
         self._let_go()
 
     def _retire(self) -> None:
-        has_turn = self._lock.acquire(monotonic() + 60.0)
+        turn = Turn()
         try:
+            self._lock.acquire(turn, monotonic() + 60.0)
             sender = self._let_go()
             if sender is not None:
                 _close_quietly(sender, self._wire)
         finally:
-            if has_turn:
-                self._lock.release()
+            self._lock.release(turn)
 
     def _let_go(self) -> ServiceBusSender | None:
         """Return the SDK's sender, if there is one, for the caller to close."""
@@ -220,6 +225,7 @@ class Link:
         opened_by = min(deadline, now + self._open_timeout)
         sender = self._make()
         senders.disable_retries(sender)
+        senders.share_tls_context(sender)
         opening = Opening(sender)
         self._sender, self._wire = sender, None
         try:

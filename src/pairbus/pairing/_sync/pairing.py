@@ -23,7 +23,7 @@ from pairbus.pairing._sync.pair import Pair, PairSettings, Timing
 from pairbus.pairing._sync.protection import Protection
 from pairbus.pairing.runtime import abandonable, blocking
 from pairbus.pairing.sdk.contract import probe_new_sender
-from pairbus.pairing.sdk.senders import check_transport
+from pairbus.pairing.sdk.senders import check_transport, share_tls_context
 from pairbus.pairing.syphon_hook import RunningSyphon, start_registered_syphon
 from pairbus.status import new_client_id
 
@@ -96,6 +96,8 @@ def _pair(
         backlog_cooldown=float(options.backlog_cooldown),  # type: ignore[arg-type]
         open_timeout=float(options.open_timeout),  # type: ignore[arg-type]
     )
+    for client in (primary, secondary):
+        blocking(share_tls_context, client)
     paths = backlog_paths(namespace, options.backlog_queue_count)
     settings = PairSettings(
         primary=primary,
@@ -121,6 +123,7 @@ def _pair(
     if options.enable_syphon:
         lifecycle.syphon = blocking(_start_syphon, options, namespace)
     lifecycle.keep_status()
+    lifecycle.close_if_dropped()
     protection.start(0.0 if options.require_secondary else WAIT)
     return PairedClient(lifecycle)
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import socket
+import ssl
 import time
+from pathlib import Path
 from typing import Any
 
+import certifi
 from azure.servicebus.exceptions import (
     MessagingEntityDisabledError,
     MessagingEntityNotFoundError,
@@ -82,6 +86,32 @@ def disable_retries(sender: Any) -> None:
         CONFIG.of(sender).retry_total = 0
     except AttributeError:
         logger.debug("the SDK's sender keeps its retries")
+
+
+def share_tls_context(owner: Any) -> None:
+    """Let an SDK sender use a TLS context that was loaded before, unless it has its own.
+
+    The SDK reads the bundle of certificate authorities for every link, which blocks for some 40 ms.
+    For a client this loads the context, for its senders to find.
+    """
+    try:
+        config = CONFIG.of(owner)
+        if not config.use_tls or config.ssl_context is not None:
+            return
+        ca_file = config.connection_verify or certifi.where()
+        context = _tls_context(ca_file, Path(ca_file).stat().st_mtime_ns)
+        if hasattr(owner, "entity_name"):
+            config.ssl_context = context
+    except (AttributeError, OSError, TypeError, ValueError) as error:
+        logger.debug("the SDK loads its own TLS context: %r", error)
+
+
+@functools.lru_cache(maxsize=8)
+def _tls_context(ca_file: str, changed_at: int) -> ssl.SSLContext:
+    # As the SDK makes it.
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(ca_file)
+    return context
 
 
 def retries_of(client: Any) -> tuple[int, float, float, bool]:
