@@ -1,4 +1,4 @@
-"""An outage with no Azure account: a message waits in the backlog, then comes home."""
+"""An outage with no Azure account: a message is stored in the backlog, then forwarded."""
 
 from azure.servicebus import ServiceBusMessage
 
@@ -11,8 +11,8 @@ with broker.run("contoso") as primary, broker.run("contoso-dr") as secondary:
     with pair_namespace(primary.client(), options) as client:
         sender = client.get_queue_sender("orders")
         primary.kill()  # the outage
-        sender.send_messages(ServiceBusMessage("an umbrella"))  # works all the same
-        print("it waits in", client.status().entities[0].backlog_queue)
-        primary.start()  # and the syphon, on Spark, brings it home
+        sender.send_messages(ServiceBusMessage("an umbrella"))  # stored in the secondary
+        print("stored in", client.status().entities[0].backlog_queue)
+        primary.start()  # the syphon, on Spark, forwards the message
         with client.get_queue_receiver("orders") as receiver:
-            print("home again:", *receiver.receive_messages(max_wait_time=120))
+            print("delivered:", *receiver.receive_messages(max_wait_time=120))
