@@ -7,7 +7,6 @@ Errors are one line and never contain a key or a signature.
 from __future__ import annotations
 
 import contextlib
-import ipaddress
 import itertools
 import os
 import re
@@ -112,10 +111,7 @@ def namespace_from_host(host: str) -> str | None:
         True
     """
     name, _ = split_host(host)
-    if ":" in name or re.fullmatch(r"[\d.]+", name):  # 127.1 and 10 are addresses, too
-        return None
-    with contextlib.suppress(ValueError):
-        ipaddress.ip_address(name)
+    if ":" in name or re.fullmatch(r"[\d.]+", name):  # an address, in any of its forms (127.1)
         return None
     label = name.partition(".")[0]
     return None if label == "localhost" else label

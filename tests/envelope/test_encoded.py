@@ -351,3 +351,37 @@ def test_message_of_the_old_net_client_is_restored_byte_by_byte():
             b"\x00\x53\x75\xa0\x04body"
         )
     )
+
+
+def test_sections_are_found_whether_described_by_number_or_by_name():
+    named = b"\x00" + encode(Symbol("amqp:application-properties:map")) + encode({"x-ms-path": "q"})
+    long = b"\x00" + encode(ULong(0x7400000000)) + encode("no section of a message")
+    opened = open_message(named + section(0x75, b"x"))
+    assert (opened.path, opened.message) == ("q", section(0x75, b"x"))
+    assert sections(long) == ({}, 0)
+
+
+@pytest.mark.parametrize(
+    ("payload", "problem"),
+    [
+        (b"no section", "a section is a described value"),
+        (section(0x72, None) + section(0x75, b"x"), "not a map"),
+        (b"\x00\x53\x74\xc1\x09\x02\xa1\x05x-ms-\x3f" + section(0x75, b"x"), "0x3f"),
+    ],
+)
+def test_malformed_message_is_an_error(payload, problem):
+    with pytest.raises(ValueError, match=problem):
+        open_message(payload)
+
+
+def test_caches_stay_small_however_many_different_messages_there_are():
+    for number in range(2_100):
+        message = delivered(
+            application={"x-ms-path": f"q{number}"},
+            header=[True, UByte(1), None, False, UInt(number)],
+            annotations={Symbol("x-mine"): 1},
+        )
+        opened = open_message(message)
+        assert (opened.path, opened.delivery_count) == (f"q{number}", number)
+    assert len(encoded._known) <= 1_001
+    assert len(encoded._headers) <= 1_002

@@ -22,7 +22,7 @@ from pairbus.amqp.types import Timestamp
 from pairbus.client import BulkConnection
 from pairbus.envelope.encoded import open_message, restore
 from pairbus.envelope.fields import ALIASES
-from pairbus.envelope.sdk import annotated, wrap
+from pairbus.envelope.sdk import annotated, check_reserved, wrap
 from pairbus.exceptions import ReservedPropertyError
 
 NOW = int(time.time() * 1000)
@@ -329,3 +329,8 @@ def test_aliases_take_less_than_a_kilobyte(route):
     [payload], [home] = route.by_backlog([message], "p" * 260)
     assert len(open_message(payload, aliases=False).message) - len(home) < 1024
     assert annotated(message) is message.raw_amqp_message
+
+
+def test_message_without_application_properties_uses_no_reserved_name():
+    check_reserved(None)
+    check_reserved({"x-ms-mine": 1})

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pairbus.names import billable
-from pairbus.pricing import PriceError, Rules, hourly_prices, parse_prices
+from pairbus.pricing import PriceError, Rules, format_amount, hourly_prices, parse_prices
 from pairbus.reports.estimate import Workload, estimate
 from pairbus.reports.prices import load_prices, shipped
 
@@ -238,3 +238,18 @@ def test_the_outage_adds_what_the_total_has_above_the_usual(clients, rate, size,
     assert result.anyway.money == prices.tier("standard").cost(
         result.anyway.operations, after=month
     )
+
+
+@pytest.mark.parametrize(
+    ("amount", "shown"),
+    [
+        ("0", "0.00"),
+        ("1234.567", "1,234.57"),
+        ("0.1", "0.10"),
+        ("0.0500", "0.05"),
+        ("0.000001", "0.000001"),
+        ("0.0000009", "<0.000001"),
+    ],
+)
+def test_amounts_show_something_of_the_smallest(amount, shown):
+    assert format_amount(Decimal(amount)) == shown
