@@ -45,6 +45,8 @@ lock: $(UV) ## compile the pinned requirement files anew from pyproject.toml
 	  --all-extras --group test --group lint --group docs pyproject.toml -o requirements/dev.txt
 	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
 	  requirements/sdk-7.14.3.in -o requirements/sdk-7.14.3.txt
+	for client in uamqp python-qpid-proton; do echo $$client | $(UV) pip compile --quiet --universal --python-version 3.11 \
+	  --generate-hashes --no-emit-index-url --no-header - -o requirements/client-$$client.txt; done
 	echo uv | $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header - -o requirements/uv.txt
 
 .PHONY: gen

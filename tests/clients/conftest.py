@@ -93,15 +93,16 @@ def node_packages() -> Path:
     return folder / "node_modules"
 
 
-def _python_package(requirement: str) -> Path:
-    """A folder with one package, for PYTHONPATH."""
-    folder = INSTALLED / requirement.partition("==")[0]
+def _python_package(name: str) -> Path:
+    """A folder with one package and what it needs, for PYTHONPATH."""
+    folder = INSTALLED / name
+    pinned = ROOT / "requirements" / f"client-{name}.txt"
     uv = ROOT / ".venv" / "uv" / "bin" / "uv"
     if not uv.exists():
-        pytest.skip(f"LEFT OUT: {requirement} is installed with uv, which `make setup` provides")
-    command = [str(uv), "pip", "install", "--python", sys.executable]
-    command += ["--target", str(folder), requirement]
-    _install(folder.name, requirement, command, ROOT)
+        pytest.skip(f"LEFT OUT: {name} is installed with uv, which `make setup` provides")
+    command = [str(uv), "pip", "install", "--python", sys.executable, "--target", str(folder)]
+    command += ["--require-hashes", "-r", str(pinned)]
+    _install(name, pinned.read_text(), command, ROOT)
     return folder
 
 

@@ -7,8 +7,8 @@ import pytest
 # Proton is compiled where there is no wheel, which takes some minutes.
 pytestmark = [pytest.mark.clients, pytest.mark.long, pytest.mark.timeout(600)]
 
-PROTON = "python-qpid-proton==0.40.0"
-UAMQP = "uamqp==1.6.11"
+PROTON = "python-qpid-proton"
+UAMQP = "uamqp"
 Python = Callable[[str, str, str], None]
 
 

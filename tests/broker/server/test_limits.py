@@ -5,16 +5,19 @@ import time
 
 import pytest
 
+from pairbus.amqp.connection import Connection, Role
 from pairbus.amqp.errors import AmqpError
-from pairbus.amqp.events import Attached, Closed, Flowed, Opened
+from pairbus.amqp.events import Attached, Begun, Closed, Flowed, Opened
 from pairbus.amqp.message import Message, Properties, join_batch
 from pairbus.amqp.performatives import Source, Target
+from pairbus.amqp.sasl import plain
 from pairbus.broker import Limits, run
 from pairbus.broker.auth.sas import ALL_RIGHTS, KeyRing, make_token
 from pairbus.broker.entities.errors import UnauthorizedError
 from pairbus.broker.entities.model import AuthorizationRule
 from pairbus.broker.server.cbs import Tokens
 from pairbus.broker.server.incoming import read_batch
+from pairbus.broker.settings import DEFAULT_KEY_NAME, WELL_KNOWN_KEY
 from pairbus.client import LeanConnection
 from tests.broker.server.test_hardening import RawClient, ends
 
@@ -45,6 +48,20 @@ def test_a_message_larger_than_the_broker_takes_is_refused(ns) -> None:
 
 def test_a_client_that_falls_silent_is_given_up(client) -> None:
     assert ends(client.socket)
+
+
+@pytest.mark.long
+def test_client_with_a_token_has_5000_channels(ns) -> None:
+    with contextlib.closing(RawClient(ns.port)) as client:
+        key = plain(DEFAULT_KEY_NAME, WELL_KNOWN_KEY)
+        client.engine = Connection(Role.CLIENT, sasl=key, channel_max=0xFFFF)
+        client.engine.open()
+        for _ in range(5000):
+            client.engine.begin()
+        for _ in range(5000):
+            client.until(Begun)
+        with pytest.raises(AmqpError, match="all channels are in use"):
+            client.engine.begin()
 
 
 def test_client_without_a_token_has_few_channels(client) -> None:
