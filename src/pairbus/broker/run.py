@@ -247,7 +247,7 @@ class RunningNamespace:
             )
         )
 
-    # -- what it did -----------------------------------------------------------------------------
+    # -- counters ---------------------------------------------------------------------------------
 
     @property
     def operations(self) -> dict[str, dict[str, dict[str, int]]]:
@@ -291,7 +291,7 @@ class RunningNamespace:
             self._await(self._broker.stop())
 
     def kill(self) -> None:
-        """Die at once, as a process does: connections reset, nothing said, nothing written.
+        """Stop like a killed process: connections are reset, nothing is answered or written.
 
         With a data folder, what had not been committed is lost. In memory everything is still
         there after a `start`: a death that keeps its memory.

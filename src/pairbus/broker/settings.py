@@ -29,7 +29,7 @@ class BrokerStartError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one client may take, so that none can take the broker down.
+    """Limits that keep one client from exhausting the broker.
 
     Attributes:
         connections: Open connections of the namespace.

@@ -16,7 +16,7 @@ from pairbus.amqp.events import Attached, Begun, Closed, Opened
 from pairbus.amqp.performatives import Source, Target
 from pairbus.amqp.sasl import plain
 from pairbus.broker import run
-from pairbus.broker.server.connection import STRANGERS_BYTES
+from pairbus.broker.server.connection import UNAUTHORIZED_BYTES
 from pairbus.broker.settings import DEFAULT_KEY_NAME, WELL_KNOWN_KEY
 from tests.broker.server.test_hardening import RawClient
 
@@ -63,7 +63,7 @@ def test_a_client_without_a_token_cannot_make_the_broker_keep_much(ns):
     before = process.memory_info().rss
     clients = []
     for _ in range(10):
-        _, client = flood_with_attaches(ns.port, 20 * STRANGERS_BYTES)
+        _, client = flood_with_attaches(ns.port, 20 * UNAUTHORIZED_BYTES)
         clients.append(client)
     # Then each of them was closed, and told why, before it could send more than its share ...
     with contextlib.suppress(OSError, AssertionError):

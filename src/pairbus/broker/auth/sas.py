@@ -1,4 +1,4 @@
-"""Shared access signatures: who may do what, shown by a key and never by sending it.
+"""Shared access signatures: tokens that prove possession of a key without sending it.
 
 A token is ``SharedAccessSignature sr=<resource>&sig=<signature>&se=<expiry>&skn=<key name>``. The
 signature is HMAC-SHA256 over the resource *as it is written in the token* and the expiry, so the
@@ -34,7 +34,7 @@ _INVALID = "InvalidSignature: The token has an invalid signature."
 
 @dataclass(frozen=True, slots=True)
 class KeyRing:
-    """The keys that open a namespace: its own, and those of its entities.
+    """The keys of a namespace: its own, and those of its entities.
 
     ``entity_rules`` gives the authorization rules of a queue or topic by path; none for a path
     that does not exist.
@@ -62,7 +62,7 @@ class KeyRing:
 
 @dataclass(frozen=True, slots=True)
 class Claims:
-    """What the holder of a verified token may do, where, and until when."""
+    """The rights of a verified token, their scope and their expiry."""
 
     key_name: str
     scope: str

@@ -1,4 +1,4 @@
-"""Reading and editing what is inside a message: only where a rule asks for it."""
+"""Reads and edits the sections of a message, where a rule needs it."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def message_id_of(bare: bytes) -> str | None:
 
 
 class View:
-    """What a rule sees of a message on its way into a subscription; read when asked for."""
+    """A message as the rules of a subscription see it; sections are decoded on demand."""
 
     def __init__(self, message: IncomingMessage, now: int, number: int) -> None:
         self._message = message
@@ -104,7 +104,7 @@ class View:
 
 
 def changed_copy(message: IncomingMessage, view: View, changes: Changes) -> IncomingMessage:
-    """A copy of a message with what a SQL action changes."""
+    """A copy of a message with the changes of a SQL action."""
     parsed = view.parsed
     if changes.properties is not None:
         parsed = parsed.replace(application_properties=changes.properties)
@@ -155,5 +155,5 @@ def _text(value: object) -> str | None:
 
 
 def _moment(milliseconds: int) -> Timestamp:
-    """A time as AMQP has it: what a client sent may be no time that Python knows."""
+    """A time as an AMQP timestamp: it may be outside the range of a Python datetime."""
     return Timestamp(milliseconds)

@@ -1,6 +1,6 @@
-"""What the entities of one namespace share: the journal, the counters, the clockwork, the way out.
+"""The objects that the entities of one namespace share: journal, counters, timers, router.
 
-The namespace makes one and gives it to every queue. Nothing here acts by itself.
+The namespace makes one and gives it to every queue.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ Load = Callable[["MessageStore", list[StoredMessage]], None]
 
 
 class Ticking(Protocol):
-    """Something that wants to be called at a time."""
+    """Something that is called at a time."""
 
     next_due: int
 
     def tick(self, now: int) -> None:
-        """Let happen what is due."""
+        """Do what is due at this time."""
 
 
 class Budget:
@@ -102,7 +102,7 @@ class Context:
         heapq.heappush(self._timers, (due, self._armed, thing))
 
     def reset(self) -> None:
-        """Forget all that is staged and armed: the entities are read anew."""
+        """Forget staged changes and timers: the entities are read from the store again."""
         self.journal = Journal()
         self._timers = [
             timer for timer in self._timers if getattr(timer[2], "outlives_entities", False)
@@ -114,7 +114,7 @@ class Context:
         """The soonest time at which something is due; NEVER if nothing is."""
         timers = self._timers
         while timers and timers[0][0] != timers[0][2].next_due:
-            heapq.heappop(timers)  # it asked again for a sooner time, or is gone
+            heapq.heappop(timers)  # it was armed again for a sooner time, or disarmed
         return timers[0][0] if timers else NEVER
 
     def tick(self, now: int) -> None:

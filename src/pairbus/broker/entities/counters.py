@@ -15,7 +15,7 @@ Kind = Literal[
 
 
 class OperationCounts(NamedTuple):
-    """What one entity did of one kind."""
+    """The operations of one kind on one entity."""
 
     calls: int
     messages: int
@@ -53,5 +53,5 @@ class OperationCounter:
         return {key: OperationCounts(*row) for key, row in self._rows.items()}
 
     def reset(self) -> None:
-        """Start again from nothing."""
+        """Set all counts to zero."""
         self._rows.clear()

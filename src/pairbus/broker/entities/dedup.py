@@ -57,7 +57,7 @@ class History:
                 self._context.arm(due, self)
 
     def tick(self, now: int) -> None:
-        """Forget what has left the window."""
+        """Forget identifiers that have left the window."""
         self.next_due = NEVER
         horizon = now - self.window
         old = []

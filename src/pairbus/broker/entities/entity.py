@@ -1,4 +1,4 @@
-"""Entities: a description, and the queues that keep its messages."""
+"""Entities: a description, and the queues that hold its messages."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ PARTS = 4  # queue numbers that an entity has: its own, dead letters, transfer d
 
 
 class DeadLetterQueue(Queue):
-    """Messages stay until somebody takes them: no time to live, no delivery limit."""
+    """Messages stay until they are received: no time to live, no delivery limit."""
 
     is_dead_letter = True
 
 
 class _Entity:
-    """What queues, topics and subscriptions have in common."""
+    """The base of queues, topics and subscriptions."""
 
     def __init__(self, context: Context, entity_id: int, settings: Settings, now: int) -> None:
         self.context = context
@@ -39,7 +39,7 @@ class _Entity:
         self.updated = now
         self.history: History | None = None
         self.is_deleted = False
-        self.watched_idle = 0  # the duration that somebody looks after already
+        self.watched_idle = 0  # the idle time that a timer watches already
         if settings.duplicate_window:
             self.history = History(
                 context,
@@ -55,7 +55,7 @@ class _Entity:
 
     @property
     def accessed(self) -> int:
-        """When somebody last sent or received here."""
+        """When a client last sent or received here."""
         return max(self.created, *(queue.accessed for queue in self.queues))
 
     @property
@@ -126,7 +126,7 @@ class QueueEntity(_Entity):
         return self.main.size + self.dead.size + self.transfer_dead.size
 
     def configure(self, description: QueueDescription | SubscriptionDescription, now: int) -> None:
-        """Obey a new description."""
+        """Apply a new description."""
         self.description = description
         self.settings = settings = settings_of(description)
         self.updated = now
@@ -137,7 +137,7 @@ class QueueEntity(_Entity):
 
 
 class TopicEntity(_Entity):
-    """A topic: what comes in goes to its subscriptions; only what is scheduled stays here."""
+    """A topic: messages are copied to its subscriptions; only scheduled ones are stored here."""
 
     def __init__(
         self, context: Context, entity_id: int, description: TopicDescription, now: int
@@ -151,12 +151,12 @@ class TopicEntity(_Entity):
 
     @property
     def queues(self) -> tuple[Queue, ...]:
-        """The queue of what is scheduled."""
+        """The queue of scheduled messages."""
         return (self.main,)
 
     @property
     def size(self) -> int:
-        """Bytes of all messages in all subscriptions, and of what is scheduled."""
+        """Bytes of all messages in all subscriptions, and of scheduled ones."""
         return self.main.size + sum(s.size for s in self.subscriptions.values())
 
     @property
@@ -170,7 +170,7 @@ class TopicEntity(_Entity):
         return self.main.size + sum(s.weight for s in self.subscriptions.values())
 
     def configure(self, description: TopicDescription, now: int) -> None:
-        """Obey a new description."""
+        """Apply a new description."""
         self.description = description
         self.settings = settings_of(description)
         self.updated = now

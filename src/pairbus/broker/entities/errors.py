@@ -1,4 +1,4 @@
-"""What the broker answers when it will not do what it was asked.
+"""The errors with which the broker refuses a request.
 
 Each class owns its wire code: ``condition`` goes on an AMQP link or into a ``$management``
 response, ``http_status`` and ``code`` into an answer of the administration API::
@@ -159,7 +159,7 @@ class ServerBusyError(BrokerError):
 
 
 class OperationTimeoutError(BrokerError):
-    """What was asked for did not happen in time, for example no session became available."""
+    """The operation did not complete in time, for example no session became available."""
 
     condition = "com.microsoft:timeout"
     http_status = 408
@@ -175,4 +175,4 @@ class NotImplementedByBrokerError(BrokerError):
 
 
 class StoreError(BrokerError):
-    """The store could not keep what it was given; nothing of the request is promised."""
+    """The store could not write the changes; the request had no effect."""

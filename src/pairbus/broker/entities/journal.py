@@ -91,7 +91,7 @@ class Journal:
         )
 
     def take(self) -> Journal:
-        """Return what is staged, and start a new group."""
+        """Return the staged changes, and start a new group."""
         taken = Journal()
         # Name by name: this runs for every single message of a client that sends one by one.
         taken.entities, self.entities = self.entities, taken.entities

@@ -1,7 +1,6 @@
-"""The messages of one entity by number: what comes in, is looked at, changes and goes.
+"""The stored messages of one queue by sequence number: add, read, change, remove.
 
-Everything here is noted in the journal and counted; who receives what, and when, is for
-:mod:`.queue` to say.
+Every change is staged in the journal. Locks and delivery to receivers are in :mod:`.queue`.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ class MessageStore:
         self.schedule: list[tuple[int, int]] = []
         """A heap of when scheduled messages are due, and their numbers."""
         self.expiry: list[tuple[int, int]] = []
-        """A heap of when messages expire, and their numbers; some may be gone before."""
+        """A heap of expiry times and numbers; some of the messages may be removed already."""
         self.changed: set[int] = set()
         """Numbers of messages whose bytes the store may not have in their last form yet."""
         self.last_number = 0
@@ -76,7 +75,7 @@ class MessageStore:
     def stage(
         self, incoming: Iterable[IncomingMessage], now: int, *, source: str = ""
     ) -> list[StoredMessage]:
-        """Number these messages and note them for the store; nobody sees them yet.
+        """Number these messages and stage them for the store; they are not visible yet.
 
         Args:
             incoming: in order.
@@ -141,7 +140,7 @@ class MessageStore:
         return staged
 
     def adopt(self, stored: StoredMessage) -> None:
-        """Note a message for the store that keeps its number: it comes from a parent queue."""
+        """Stage a message that keeps its number: it comes from the queue of the same entity."""
         self.last_number = max(self.last_number, stored.sequence_number)
         self.size += stored.size
         journal = self.context.journal
@@ -165,7 +164,7 @@ class MessageStore:
         journal.arrivals.append((self, [stored]))
 
     def index(self, stored: Iterable[StoredMessage]) -> None:
-        """Take messages into the index; at start-up this is all that happens to them."""
+        """Add messages to the index."""
         messages = self.messages
         push = self.ready.push
         for message in stored:
@@ -194,7 +193,7 @@ class MessageStore:
     # --- bytes ------------------------------------------------------------------------------------
 
     def fetch(self, messages: list[StoredMessage]) -> None:
-        """See to it that these messages have their bytes, and read ahead while at it."""
+        """Load the bytes of these messages from the store, and those of the next ones."""
         if self.context.load is None:
             return
         missing = [message for message in messages if message.bare is None]
@@ -209,7 +208,7 @@ class MessageStore:
         self.context.load(self, missing)
 
     def drop_bytes(self, deliveries: list[Delivery]) -> None:
-        """Leave the bytes of what was just delivered to the store: memory is short of room."""
+        """Drop the bytes of delivered messages from memory; the store has them."""
         for delivery in deliveries:
             message = delivery.message
             if message.bare is not None and message.sequence_number not in self.changed:
@@ -219,7 +218,7 @@ class MessageStore:
     # --- changing ---------------------------------------------------------------------------------
 
     def put_back(self, message: StoredMessage) -> None:
-        """Let an active message wait in its place again."""
+        """Return an active message to its position among the ready ones."""
         self.ready.put_back(message)
 
     def change(self, message: StoredMessage, properties: Mapping[str, object]) -> None:
@@ -238,7 +237,7 @@ class MessageStore:
         )
 
     def note(self, message: StoredMessage) -> None:
-        """Keep a message's new state and delivery count."""
+        """Stage a message's new state and delivery count."""
         self.context.journal.updates.append(
             (
                 message.state,
@@ -249,7 +248,7 @@ class MessageStore:
         )
 
     def remove(self, message: StoredMessage) -> None:
-        """Take a message out for good. Its bytes stay on the object for who still reads them."""
+        """Remove a message. Its bytes stay on the object for callers that still read them."""
         if message.state == SCHEDULED:
             self.scheduled_count -= 1
         message.state = GONE

@@ -1,4 +1,4 @@
-"""The words that the broker's parts use for messages: what comes in, is kept, and goes out.
+"""Messages of the broker: as they arrive, as they are stored, and as they are delivered.
 
 Times are integers: milliseconds since the Unix epoch, UTC. Everything from the AMQP ``properties``
 section on is one opaque ``bare`` byte string, and the sender's message annotations are another, so
@@ -21,14 +21,14 @@ NEVER = 1 << 62
 
 
 class MessageState(enum.IntEnum):
-    """Where a stored message is in its life. The first three are also what the wire says."""
+    """The state of a stored message. The first three are the values on the wire."""
 
     ACTIVE = 0
     DEFERRED = 1
     SCHEDULED = 2
     LOCKED = 3
     LOCKED_DEFERRED = 4  # a deferred message that was fetched by its number
-    GONE = 5  # settled, expired or moved: what still refers to it must pass over it
+    GONE = 5  # settled, expired or moved; indexes that still have it skip it
 
 
 ACTIVE = 0
@@ -50,7 +50,7 @@ class Outcome(enum.Enum):
 
 
 class IncomingMessage:
-    """One message as the link hands it over, with what the rules need already read from it.
+    """A message as it arrived, with the fields that the broker needs decoded.
 
     Attributes:
         bare: everything from the ``properties`` section on, untouched.
@@ -167,7 +167,7 @@ class StoredMessage:
 
 
 class Delivery(NamedTuple):
-    """One message on its way to a receiver.
+    """A message that is delivered to a receiver.
 
     Attributes:
         lock_token: 16 bytes, the delivery tag and little-endian form of the lock token's GUID;
@@ -194,12 +194,12 @@ class Delivery(NamedTuple):
 
 
 class ReceiverHost(Protocol):
-    """What a link offers the broker: the way back to the client. All calls come on the loop."""
+    """Delivers messages of a receiver to its client. All calls are made on the event loop."""
 
     def deliver(self, deliveries: list[Delivery]) -> None:
         """Send these messages to the client; they count against the credit already.
 
-        Their bytes are only sure to be there until this returns: render them at once.
+        Their bytes may be dropped after this returns: encode them before.
         """
 
     def drained(self) -> None:
@@ -220,4 +220,4 @@ PropertyChanges = Mapping[str, object] | None
 """Application properties to set while settling (``properties-to-modify``)."""
 
 AfterCommit = Callable[[Exception | None], None]
-"""Called once with None when everything staged before is durable, or with what went wrong."""
+"""Called once with None when everything staged before is durable, or with the error."""

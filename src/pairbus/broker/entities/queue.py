@@ -1,8 +1,8 @@
-"""A queue: messages in order, locks, deferral, schedules, expiry, and who is served next.
+"""A queue: ordered delivery to receivers, locks, deferral, schedules and expiry.
 
-The same class keeps a queue, a subscription, a dead-letter queue, and the scheduled messages of a
-topic. It decides in memory, at once, and notes in the journal what must be kept; a message that
-was sent becomes visible when :meth:`Queue.publish` is called, after its group is durable.
+The same class serves a queue, a subscription, a dead-letter queue, and the scheduled messages of a
+topic. It decides in memory and stages changes in the journal; a message that was sent becomes
+visible when :meth:`Queue.publish` is called, after its group is durable.
 """
 
 from __future__ import annotations
@@ -52,17 +52,17 @@ class Queue(MessageStore):
         super().__init__(context, queue_id, path, settings)
         self.locks: dict[bytes, StoredMessage] = {}
         self.waiting: deque[Receiver] = deque()
-        self.receivers: dict[Receiver, None] = {}  # in the order in which they came
+        self.receivers: dict[Receiver, None] = {}  # in the order of their arrival
         self.next_due = NEVER
         self.accessed = 0
-        self.is_retrying = False  # a forward that was refused is tried again in a while
-        self.aside: list[StoredMessage] = []  # what could not be forwarded, by its own fault
+        self.is_retrying = False  # a timer will retry a refused forward
+        self.aside: list[StoredMessage] = []  # messages that their destination refuses
         self._locks_in_order = True
 
     def publish(self, staged: list[StoredMessage], now: int) -> None:
-        """Make durable messages visible, and serve those who wait."""
+        """Make durable messages visible, and deliver them to waiting receivers."""
         if self.owner is not None and self.owner.is_deleted:
-            return  # deleted while they were on their way
+            return  # the entity was deleted before they were stored
         self.index(staged)
         self.context.budget.admit(staged)
         if self.schedule:
@@ -75,13 +75,13 @@ class Queue(MessageStore):
     # --- going out --------------------------------------------------------------------------------
 
     def wants(self, receiver: Receiver) -> None:
-        """A receiver has credit: it waits for its turn."""
+        """Queue a receiver that has credit."""
         if not receiver.is_waiting:
             receiver.is_waiting = True
             self.waiting.append(receiver)
 
     def dispatch(self, now: int) -> None:
-        """Give waiting messages to waiting receivers, each in its turn."""
+        """Deliver ready messages to waiting receivers, in turn."""
         waiting = self.waiting
         if self.settings.forward_to is not None:
             self.context.router.pump(self, now)
@@ -108,18 +108,18 @@ class Queue(MessageStore):
         return sum(message.state == ACTIVE for message in self.messages.values())
 
     def set_aside(self, message: StoredMessage) -> None:
-        """Keep a message that cannot be forwarded as things are, so that others pass it."""
+        """Keep a message that its destination refuses, so that others can pass it."""
         self.aside.append(message)
 
     def retry_aside(self) -> None:
-        """Try what was set aside again, in its place."""
+        """Return the messages that were set aside to their positions, to be forwarded again."""
         aside, self.aside = self.aside, []
         for message in aside:
             if message.state == ACTIVE:
                 self.put_back(message)
 
     def next_to_forward(self) -> StoredMessage | None:
-        """The next message that waits, whoever it is for."""
+        """The next message to forward, or None."""
         return self.ready.pop()
 
     def take(self, receiver: Receiver, limit: int, now: int) -> list[Delivery]:
@@ -138,7 +138,7 @@ class Queue(MessageStore):
         return self.lend(taken, receiver, now) if taken else []
 
     def ready_for(self, receiver: Receiver) -> ReadyQueue:
-        """Where the messages for a receiver wait."""
+        """The ready messages that a receiver may get."""
         return self.ready
 
     def lend(
@@ -228,18 +228,18 @@ class Queue(MessageStore):
         return lost
 
     def on_close(self, receiver: Receiver, now: int) -> None:
-        """A receiver closed: the locks it holds run on."""
+        """A receiver closed: its locks stay until they expire."""
         if receiver.is_waiting:
             self.waiting.remove(receiver)
             receiver.is_waiting = False
 
     def lose(self, message: StoredMessage, now: int) -> None:
-        """A lock ended by itself: back to its place, one delivery counted."""
+        """A lock expired: return the message to its position and count the delivery."""
         self.locks.pop(message.lock_token, None)
         self.give_back(message, now, counted=True)
 
     def give_back(self, message: StoredMessage, now: int, *, counted: bool) -> None:
-        """Return a message that is no longer locked to where it was taken from."""
+        """Return a message that is no longer locked to its position."""
         was_deferred = message.state == LOCKED_DEFERRED
         message.holder = None
         message.state = DEFERRED if was_deferred else ACTIVE
@@ -320,7 +320,7 @@ class Queue(MessageStore):
     # --- time -------------------------------------------------------------------------------------
 
     def configure(self, settings: Settings, now: int) -> None:
-        """Obey new settings from now on."""
+        """Apply new settings."""
         if settings.lock_duration < self.settings.lock_duration:
             self._locks_in_order = False
         self.settings = settings
@@ -335,7 +335,7 @@ class Queue(MessageStore):
         self.dispatch(now)
 
     def due(self) -> int:
-        """When something happens here by itself."""
+        """When the next lock expires, message expires or schedule begins."""
         soonest = NEVER
         if self.locks:
             if self._locks_in_order:
@@ -349,17 +349,17 @@ class Queue(MessageStore):
         return soonest
 
     def arm(self) -> None:
-        """Ask to be called when something is due."""
+        """Set the timer to the next due time."""
         self.arm_at(self.due())
 
     def arm_at(self, due: int) -> None:
-        """Ask to be called at a time, if that is sooner than was asked before."""
+        """Set the timer to this time if it is sooner."""
         if due < self.next_due:
             self.next_due = due
             self.context.arm(due, self)
 
     def tick(self, now: int) -> None:
-        """Let happen what is due: locks end, schedules begin, messages expire."""
+        """Do what is due: end locks, begin schedules, expire messages."""
         self.next_due = NEVER
         self._end_locks(now)
         self._begin_scheduled(now)
@@ -402,7 +402,7 @@ class Queue(MessageStore):
 
     def _tidy_expiry(self) -> None:
         if len(self.expiry) > 2 * len(self.messages) + 1024:
-            # Most of these were consumed before their time: keep the heap as small as the queue.
+            # Most of these messages were consumed before they expired: shrink the heap.
             self.expiry = [
                 (m.expires_at, m.sequence_number)
                 for m in self.messages.values()
@@ -416,7 +416,7 @@ class Queue(MessageStore):
             receiver.end(error)
 
     def forget(self) -> None:
-        """The entity is deleted: nothing of it is left in memory."""
+        """The entity is deleted: release its memory."""
         super().forget()
         self.locks.clear()
         self.aside.clear()

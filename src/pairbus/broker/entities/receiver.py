@@ -1,4 +1,4 @@
-"""A receiver: credit, and what was delivered against it."""
+"""A receiver of a queue: its credit and the deliveries against it."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Receiver:
         self.queue.context.changed()
 
     def hand_over(self, deliveries: list[Delivery], now: int) -> None:
-        """Deliver these messages: at once where they are locked, once durable where removed."""
+        """Deliver messages: locked ones immediately, removed ones after the removal is durable."""
         self.credit -= len(deliveries)
         self._granted_unserved = False
         sizes = [delivery.message.size for delivery in deliveries]
@@ -161,13 +161,13 @@ class Receiver:
         return MessageLockLostError(LOCK_LOST)
 
     def close(self) -> None:
-        """The link is gone. Twice is fine."""
+        """Close the receiver; a second call does nothing."""
         if not self.is_closed:
             self._close()
             self.queue.context.changed()
 
     def end(self, error: BrokerError) -> None:
-        """Close from the broker's side, and tell the client why."""
+        """Close from the broker's side, with the error for the client."""
         if not self.is_closed:
             self._close()
             self.host.closed(error)

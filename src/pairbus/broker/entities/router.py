@@ -1,4 +1,4 @@
-"""Where a message goes: into a queue, to subscriptions, on to another entity, to dead letters."""
+"""Routes messages: into a queue, to subscriptions, to a forwarding target, to dead letters."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from pairbus.names import BILLING_STEP, PING_CONTENT_TYPE, billable
 MAX_HOPS = 4
 MAX_ID_LENGTH = 128
 RETRY = 1000  # milliseconds until a forward that was refused is tried again
-RETRY_ASIDE = 60_000  # likewise, of a message that the destination refused for what it is
+RETRY_ASIDE = 60_000  # likewise, where the destination refused the message itself
 
 Find = Callable[[str], "Entity | None"]
 
 
 class Router:
-    """The rules of arrival and departure between the entities of one namespace."""
+    """Moves messages into and between the entities of one namespace."""
 
     def __init__(self, context: Context, find: Find) -> None:
         self._context = context
@@ -75,7 +75,7 @@ class Router:
         return self._place(entity, incoming, now)
 
     def check(self, entity: Entity, incoming: Sequence[IncomingMessage]) -> tuple[int, int, int]:
-        """Refuse what the entity cannot take.
+        """Refuse messages that the entity cannot take.
 
         Returns:
             How many of the messages are pings, bytes of all, and billable operations of all.
@@ -203,7 +203,7 @@ class Router:
         self._place(owner, incoming, now)
 
     def pump(self, queue: Queue, now: int) -> None:
-        """Forward what waits in a queue to where its owner wants it."""
+        """Forward the ready messages of a queue to the entity that its description names."""
         target_path = queue.settings.forward_to
         if target_path is None or queue.is_retrying:
             return
@@ -230,7 +230,7 @@ class Router:
                 if not self._forward(queue, message, target, target_path, now):
                     self._set_aside(queue, message, now)
             except (EntityDisabledError, QuotaExceededError):
-                # The destination may recover: keep the order, and come back.
+                # The destination may recover: keep the order and retry.
                 staying += moved[index:]
                 break
         for message in staying:
@@ -241,7 +241,7 @@ class Router:
             self._try_again(queue, now)
 
     def _set_aside(self, queue: Queue, message: StoredMessage, now: int) -> None:
-        """A dead letter that its destination will not take: let those behind it pass."""
+        """Set a dead letter aside that its destination refuses, so that others can pass it."""
         if not queue.aside:
             _RetryAside(self._context, queue, now + RETRY_ASIDE)
         queue.set_aside(message)
@@ -306,7 +306,7 @@ class Router:
     ) -> None:
         """Move a message to the dead letters of its entity; it keeps its number."""
         owner = queue.owner
-        assert isinstance(owner, QueueEntity)  # topics keep only what is scheduled
+        assert isinstance(owner, QueueEntity)  # topics store only scheduled messages
         queue.fetch([message])
         assert message.bare is not None  # fetched in the line above
         bare = message.bare
@@ -334,7 +334,7 @@ class Router:
 
 
 class _Retry:
-    """Asks a queue to forward again at a time."""
+    """Retries forwarding from a queue at a time."""
 
     def __init__(self, context: Context, queue: Queue, due: int) -> None:
         self.next_due = due
@@ -349,7 +349,7 @@ class _Retry:
 
 
 class _RetryAside(_Retry):
-    """Asks a queue to forward what was set aside, in case the destination has changed."""
+    """Retries messages that were set aside, in case the destination has changed."""
 
     def tick(self, now: int) -> None:
         """Try again."""
@@ -367,7 +367,7 @@ def copy_of(message: IncomingMessage) -> IncomingMessage:
 
 
 def _as_sent(message: StoredMessage) -> IncomingMessage:
-    """A stored message as if it came in again."""
+    """A stored message in the form of one that arrives."""
     assert message.bare is not None  # callers fetch first
     copy = IncomingMessage(
         message.bare,

@@ -51,7 +51,7 @@ class RuleSet:
         self._compile()
 
     def _put(self, rule: RuleDescription) -> None:
-        compile_filter(rule.filter)  # what does not compile must not be taken
+        compile_filter(rule.filter)  # refuse a filter that does not compile
         if rule.action is not None:
             compile_action(rule.action)
         self.rules[rule.name.lower()] = rule

@@ -45,7 +45,7 @@ class Session:
 
 
 class PendingSession:
-    """Somebody who waits for the next session that nobody holds."""
+    """A receiver that waits for the next session without a holder."""
 
     def __init__(self, queue: SessionQueue, accept: Accept, refuse: Refuse) -> None:
         self._queue = queue
@@ -53,7 +53,7 @@ class PendingSession:
         self.refuse = refuse
 
     def cancel(self) -> None:
-        """Wait no longer. Twice is fine."""
+        """Stop waiting; a second call does nothing."""
         if self in self._queue.pending:
             self._queue.pending.remove(self)
 
@@ -65,7 +65,7 @@ class SessionQueue(Queue):
         super().__init__(context, queue_id, path, settings)
         self.sessions: dict[str, Session] = {}
         self.available: OrderedDict[str, Session] = OrderedDict()
-        """Sessions with something to receive that nobody holds, longest waiting first."""
+        """Sessions with messages and without a holder, longest waiting first."""
         self.held_sessions: dict[Session, None] = {}
         self.pending: list[PendingSession] = []
 
@@ -178,7 +178,7 @@ class SessionQueue(Queue):
             )
 
     def _free(self, session: Session, now: int, *, counted: bool) -> None:
-        """Take a session from its holder; what it had locked goes back to its place."""
+        """Release a session from its holder, and return its locked messages."""
         holder, session.holder = session.holder, None
         self.held_sessions.pop(session, None)
         for message in [m for m in self.locks.values() if m.holder is holder]:
@@ -199,7 +199,7 @@ class SessionQueue(Queue):
     # --- going out --------------------------------------------------------------------------------
 
     def dispatch(self, now: int) -> None:
-        """Serve the holders of sessions, then those who wait for one."""
+        """Deliver to the holders of sessions, then to receivers that wait for one."""
         if self.settings.forward_to is not None:
             self.context.router.pump(self, now)
             return
@@ -220,7 +220,7 @@ class SessionQueue(Queue):
         self._serve_pending(now)
 
     def next_to_forward(self) -> StoredMessage | None:
-        """The next message of a session that nobody holds; session by session, each in order."""
+        """The next message of a session without a holder; session by session, each in order."""
         while self.available:
             session_id, session = next(iter(self.available.items()))
             message = session.ready.pop()
@@ -276,7 +276,7 @@ class SessionQueue(Queue):
         return [token for token in tokens if not self.settle(token, Outcome.COMPLETE, now)]
 
     def end_receivers(self, error: BrokerError) -> None:
-        """Close all receivers and refuse those who wait for a session."""
+        """Close all receivers, and refuse those that wait for a session."""
         super().end_receivers(error)
         pending, self.pending = self.pending, []
         for one in pending:
@@ -317,11 +317,11 @@ class SessionQueue(Queue):
     # --- time -------------------------------------------------------------------------------------
 
     def due(self) -> int:
-        """When a session's lock ends, or something else happens here by itself."""
+        """When a session's lock ends, or something else is due."""
         return min(super().due(), *(s.locked_until for s in self.held_sessions), NEVER)
 
     def tick(self, now: int) -> None:
-        """Let happen what is due: first of all, locks of sessions end."""
+        """Do what is due: first end the locks of sessions."""
         for session in list(self.held_sessions):
             self._end_if_over(session, now)
         super().tick(now)

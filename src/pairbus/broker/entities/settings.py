@@ -1,4 +1,4 @@
-"""What a description means to the rules: plain integers, ready for the hot path."""
+"""The settings of an entity as plain integers, for code that runs for every message."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from pairbus.broker.entities.model import (
     TopicDescription,
 )
 
-SLACK = 64 * 1024  # what the service grants headers beyond the body limit
-
 
 def milliseconds(value: timedelta) -> int:
     """A duration in milliseconds; the service's maximum means never."""
@@ -25,7 +23,7 @@ def milliseconds(value: timedelta) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The properties of an entity that its rules obey: milliseconds, bytes."""
+    """The properties of an entity that the broker acts on: milliseconds, bytes."""
 
     can_send: bool = True
     can_receive: bool = True

@@ -1,9 +1,9 @@
-"""Faults on demand: what the broker shall do wrong, where, how often and for how long.
+"""Faults on demand: which error, at which entity, how often and for how long.
 
 A fault is injected by a call (`faults.reject("amqp:internal-error", entity="orders", nth=3)`) or
 over the control API (the same names as JSON), stays until it is cleared, has used itself up
-(`times`) or has lasted long enough (`lasts`), and counts its hits. This module only keeps the
-book; the front door and the links ask it at the points where something may go wrong.
+(`times`) or has lasted long enough (`lasts`), and counts its hits. This module only
+records them; the listener and the links ask it where a fault can apply.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Fault:
             self.book.clear(self.id)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return what the control API shows."""
+        """Return the fault as the control API shows it."""
         names = ("id", *sorted(SETTABLE), "seen", "hits")
         return {name: getattr(self, name) for name in names}
 
@@ -130,7 +130,7 @@ class Faults:
     def __repr__(self) -> str:
         return f"<Faults {[fault.kind for fault in self._faults.values()]}>"
 
-    # -- what users call ---------------------------------------------------------------------
+    # -- for users ----------------------------------------------------------------------------
 
     def inject(self, kind: str, **settings: Any) -> Fault:
         """Put a fault in force and return it; see `Fault` for the settings."""
@@ -153,7 +153,7 @@ class Faults:
         return self.inject("reset", lasts=lasts)
 
     def silent(self, *, lasts: float | None = None) -> Fault:
-        """Accept connections and never say a word, on those that are open either."""
+        """Accept connections and never answer, also on those that are open."""
         return self.inject("silent", lasts=lasts)
 
     def hang(self, entity: str | None = None, *, take: bool = True, **settings: Any) -> Fault:
@@ -196,7 +196,7 @@ class Faults:
         found: list[Fault] = self._call(lambda: list(self._faults.values()))
         return found
 
-    # -- what the broker asks, on its loop ---------------------------------------------------
+    # -- for the broker, on its loop ---------------------------------------------------------
 
     @property
     def any(self) -> bool:
@@ -233,7 +233,7 @@ class Faults:
         return max(0.0, min(ends) - self._now()) if ends else None
 
     def expire(self) -> None:
-        """End what has lasted long enough."""
+        """End the faults whose time is over."""
         now = self._now()
         for fault in list(self._faults.values()):
             if fault.ends_at is not None and fault.ends_at <= now:

@@ -78,7 +78,7 @@ class FaultProxy:
         return self
 
     def close(self) -> None:
-        """Stop listening and reset what is open."""
+        """Stop listening and reset open connections."""
         if self._thread is None:
             return
         self._wait(self._stop())
@@ -127,11 +127,11 @@ class FaultProxy:
         self.loop.add_reader(listener, self._accept, listener)
 
     def _accept(self, listener: socket.socket) -> None:
-        # Not by `create_server`: who is accepted just when that is closed is forgotten, half open.
+        # Not by `create_server`: it forgets a connection that is accepted while it is being closed.
         try:
             connection, _ = listener.accept()
         except OSError:
-            return  # it has gone away again
+            return  # the client has disconnected
         connection.setblocking(False)
         joining = self.loop.connect_accepted_socket(lambda: _ClientSide(self), connection)
         task = self.loop.create_task(joining)
@@ -166,7 +166,7 @@ class FaultProxy:
             listener.close()
             if self._joining:
                 await asyncio.wait(self._joining)
-            for pipe in list(self.pipes):  # what came in meanwhile
+            for pipe in list(self.pipes):  # those that arrived meanwhile
                 pipe.abort()
 
 
@@ -215,7 +215,7 @@ class _Pipe:
         self.client = self.target = None
 
     def lost(self) -> None:
-        """One side has closed: so does the other, after what was sent to it."""
+        """One side has closed: close the other after the bytes that are queued for it."""
         self.proxy.pipes.discard(self)
         for transport in (self.client, self.target):
             if transport is not None:

@@ -1,4 +1,4 @@
-"""SQL actions: what a rule changes in the copy of a message that it lets through."""
+"""SQL actions: the changes of a rule to the copy of a message that it accepts."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ _Step = Callable[[_Draft], None]
 
 
 def compile_action(description: SqlAction) -> Action:
-    """A function that says what to change in a message; it may raise FilterError."""
+    """A function that returns the changes to a message; it may raise FilterError."""
     steps = tuple(
         _set(statement, description) if isinstance(statement, Set) else _remove(statement)
         for statement in parse_statements(description.sql_expression)

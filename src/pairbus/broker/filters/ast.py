@@ -1,4 +1,4 @@
-"""What the parser of the SQL filter language makes of a text."""
+"""The syntax tree of the SQL filter language."""
 
 from __future__ import annotations
 

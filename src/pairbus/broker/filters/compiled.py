@@ -1,4 +1,4 @@
-"""Rules of subscriptions, made ready to run: filters that say yes or no, actions that change.
+"""Compiled rules of subscriptions: filters that accept or reject, actions that change.
 
 ``compile_filter`` and ``compile_action`` do at once all that can be done once: they parse, bind the
 parameters and build one Python function from small ones. A text that does not parse raises

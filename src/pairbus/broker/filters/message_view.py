@@ -1,4 +1,4 @@
-"""What a rule sees of a message: properties of the system and of the user, by name."""
+"""A message as rules see it: system and user properties by name."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ TEXT_PROPERTIES = frozenset(
 
 
 class MessageView(Protocol):
-    """What a rule sees of a message."""
+    """A message as a rule sees it."""
 
     @property
     def properties(self) -> Mapping[str, Any]:

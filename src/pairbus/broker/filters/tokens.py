@@ -1,4 +1,4 @@
-"""Words of the SQL filter language: one pass over the text, each token with its place."""
+"""The tokens of the SQL filter language, each with its position."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pairbus.broker.entities.model_limits import MAX_SQL_LENGTH
 
 
 class Kind(enum.Enum):
-    """What a token is."""
+    """The kind of a token."""
 
     KEYWORD = "keyword"
     NAME = "name"  # value: the name without its delimiters

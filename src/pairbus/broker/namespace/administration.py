@@ -179,7 +179,7 @@ class Administration:
     def get_subscription(self, topic_name: str, name: str) -> SubscriptionDescription:
         """The description of a subscription; EntityNotFoundError if there is none."""
         description = self.catalog.subscription_entity(topic_name, name).description
-        assert isinstance(description, SubscriptionDescription)  # that is what topics have
+        assert isinstance(description, SubscriptionDescription)  # topics have nothing else
         return description
 
     def list_subscriptions(self, topic_name: str) -> list[SubscriptionDescription]:
@@ -298,7 +298,7 @@ class Administration:
     # --- automatic deletion of idle entities ------------------------------------------------------
 
     def watch_idle(self, entity: Entity) -> None:
-        """Delete the entity once nobody has used it for as long as its description says."""
+        """Delete the entity when it was not used for as long as its description says."""
         if entity.settings.idle not in (NEVER, entity.watched_idle):
             entity.watched_idle = entity.settings.idle
             _IdleWatch(self, entity)

@@ -58,7 +58,7 @@ class NoStore:
 
 
 class Committer:
-    """Takes what is staged in the journal to the store, one group at a time.
+    """Hands the staged changes to the store, one group at a time.
 
     Args:
         context: has the journal.
@@ -93,7 +93,7 @@ class Committer:
         self._resume_at = 0
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Commit by itself, once per turn of this loop."""
+        """Commit once per turn of this loop."""
         self._loop = loop
         self._store.notify_on(loop)
 
@@ -120,7 +120,7 @@ class Committer:
         self._in_turn = True
 
     def end_turn(self) -> None:
-        """Commit what was staged since :meth:`begin_turn`. Calling it twice is fine.
+        """Commit the changes since :meth:`begin_turn`; a second call does nothing.
 
         A connection that has read its socket calls this before it writes its answers, so that one
         message is acknowledged in the turn of the loop in which it arrived.
@@ -195,7 +195,7 @@ class Committer:
                 self.changed()
 
     def _start_over(self, error: StoreError) -> list[AfterCommit]:
-        """Read everything from the store again: later decisions built on what was not stored.
+        """Read everything from the store again: later decisions were based on the lost group.
 
         Receivers are closed, locks end, and entities are as they were. Returns the callbacks that
         wait for what was staged on top of the group that failed. Nothing is written for a moment:

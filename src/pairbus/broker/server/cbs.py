@@ -32,7 +32,7 @@ class Tokens:
         return f"<Tokens {len(self._claims)}>"
 
     def put(self, audience: str, token: str) -> Claims:
-        """Verify a token and keep what it allows.
+        """Verify a token and store its claims.
 
         Raises:
             UnauthorizedError: The token is not good for the audience.

@@ -1,8 +1,8 @@
-"""One AMQP connection of a client: the engine, its links, and the way back to the socket.
+"""One AMQP connection of a client: the engine, its links, and the socket.
 
-Bytes go into the engine, events come out, links act on the namespace, and what they answer is
-written once per turn of the loop. Nothing that a client sends can do more than end its own
-connection: a violation closes it with its condition, an error of ours with `amqp:internal-error`.
+Bytes go into the engine, events come out, handlers of links act on the namespace, and their answers
+are written once per turn of the loop. A client can at most end its own connection: a protocol error
+closes it with its condition, an error of the broker with `amqp:internal-error`.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ if TYPE_CHECKING:
     from pairbus.broker.server.server import Broker
 
 _log = logging.getLogger("pairbus.broker.amqp")
-STRANGERS_FRAME = 64 * 1024  # the largest frame that is read before a token was shown
+UNAUTHORIZED_FRAME = 64 * 1024  # the largest frame before a token was accepted
 MECHANISMS = ("MSSBCBS", "PLAIN", "ANONYMOUS", "EXTERNAL")  # in the order of the service
 MAX_CHANNELS = 5000  # as the service; links and memory bound what a client can do with them
-STRANGERS_CHANNELS = 16  # before a token was accepted
-STRANGERS_BYTES = 128 * 1024  # that a client may send in all before a token was accepted
+UNAUTHORIZED_CHANNELS = 16  # before a token was accepted
+UNAUTHORIZED_BYTES = 128 * 1024  # that a client may send in all before a token was accepted
 LONGEST_TURN = 0.02  # seconds that one connection may take of the loop before others have a turn
-UNREAD = 16  # times what may wait for a client, deliveries; answers that it asked for come on top
-LAST_WORDS = 5.0  # seconds that a client which does not read has for what it was told last
+UNREAD = 16  # times `write_buffer`: unread bytes, with answers, at which a client is disconnected
+CLOSE_TIMEOUT = 5.0  # seconds that a client which does not read has to take the last frames
 READ_SIZE = 256 * 1024
-"""Bytes that are read at once, into a buffer that all connections of a broker share.
+"""Bytes of one read, into a buffer that all connections of a broker share.
 
-Left to itself asyncio asks for as much memory for every read, and gives most of it back, which
-takes longer than the rest of a small read. Less would make smaller groups of what is pipelined."""
+asyncio would allocate as much for every read and release most of it, which takes longer than the
+rest of a small read. A smaller buffer would make smaller groups of pipelined messages."""
 
 
 class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
@@ -74,7 +74,7 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
         self.engine = Connection(
             Role.SERVER,
             container_id=self.container_id,
-            max_frame_size=min(limits.frame_size, STRANGERS_FRAME),
+            max_frame_size=min(limits.frame_size, UNAUTHORIZED_FRAME),
             channel_max=MAX_CHANNELS - 1,
             handle_max=limits.links - 1,
             idle_time_out=limits.idle_timeout,
@@ -99,7 +99,7 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
         self._auth_timer: asyncio.TimerHandle | None = None
         self._is_flushing = False
         self._in_read = False
-        self._strangers_bytes = 0
+        self._unauthorized_bytes = 0
         self._share = READ_SIZE  # bytes that are served in one turn of the loop
         self._unserved = b""
 
@@ -109,7 +109,7 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
     # -- asyncio ---------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin, with a deadline until the client has shown who it is."""
+        """Start, with a deadline for the first token."""
         assert isinstance(transport, asyncio.Transport)
         self.transport = transport
         limit = self.broker.settings.limits.write_buffer
@@ -121,7 +121,7 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
         self._tick()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Close every link: sessions are free again, locks run on."""
+        """Close every link: sessions are released, locks of messages stay until they expire."""
         self.transport = None
         self.broker.connections.discard(self)
         for timer in (self._timer, self._auth_timer):
@@ -132,11 +132,11 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
         self._lost()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next bytes go."""
+        """The buffer for the next read."""
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take the bytes that came."""
+        """Serve the bytes that arrived."""
         self.data_received(bytes(self._buffer[:nbytes]))
 
     def data_received(self, data: bytes) -> None:
@@ -159,7 +159,7 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
             self._loop.call_soon(self._go_on)
 
     def _go_on(self) -> None:
-        """Serve what one turn of the loop had no time for."""
+        """Serve the bytes that were left over from the last turn of the loop."""
         data, self._unserved = self._unserved, b""
         if self.transport is None or self.transport.is_closing():
             return
@@ -171,8 +171,8 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
         if self.is_silent:
             return
         if not self.tokens.any:
-            self._strangers_bytes += len(data)
-            if self._strangers_bytes > STRANGERS_BYTES:
+            self._unauthorized_bytes += len(data)
+            if self._unauthorized_bytes > UNAUTHORIZED_BYTES:
                 self.close("amqp:resource-limit-exceeded", "Too much was sent without a token.")
                 return
         self._in_read = True
@@ -216,10 +216,10 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
             handler.resume()
         self.flush()
 
-    # -- what links use --------------------------------------------------------------------------
+    # -- used by links --------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Write what the engine has to say, now."""
+        """Write the engine's output now."""
         self._is_flushing = False
         if self.transport is None or self.is_silent:
             self.engine.data_to_send()
@@ -233,14 +233,14 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
             self.end()
 
     def _check_share(self) -> None:
-        """Give up a client that asks for more and more answers and reads none of them."""
+        """Disconnect a client that asks for more and more answers and reads none of them."""
         limit = UNREAD * self.broker.settings.limits.write_buffer
         if self.transport is not None and self.transport.get_write_buffer_size() > limit:
-            _log.warning("a client is given up that does not read what it asked for")
+            _log.warning("a client is disconnected: it does not read the answers to its requests")
             self.transport.abort()
 
     def flush_soon(self) -> None:
-        """Write what the engine has to say at the end of this turn."""
+        """Write the engine's output at the end of this turn of the loop."""
         if not self._in_read and not self._is_flushing:
             self._is_flushing = True
             self._loop.call_soon(self.flush)
@@ -301,14 +301,14 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
         self.flush_soon()
 
     def end(self) -> None:
-        """Close the connection in good order, and one that does not read, a little later."""
+        """Close the connection; abort it after a time-out if the client does not read."""
         if self.transport is not None:
             self.transport.close()
             if self.is_paused:
-                self._loop.call_later(LAST_WORDS, self.transport.abort)
+                self._loop.call_later(CLOSE_TIMEOUT, self.transport.abort)
 
     def close(self, condition: str, description: str) -> None:
-        """Tell the client why, and close."""
+        """Close with an error for the client."""
         if self.engine.is_open_sent:
             self.engine.close(Error(condition, description))
         self.flush()
@@ -322,7 +322,7 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
     # -- events ----------------------------------------------------------------------------------
 
     def _act_on(self, events: Sequence[Any]) -> None:
-        """Act on events in order; messages of one link that came together stay together."""
+        """Act on events in order; consecutive messages of one link are handled together."""
         index, count = 0, len(events)
         while index < count:
             event = events[index]
@@ -356,7 +356,7 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
         elif isinstance(event, SaslInitReceived):
             self._on_sasl_init(event.init)
         elif isinstance(event, Begun):
-            if len(self.engine.sessions) > STRANGERS_CHANNELS and not self.tokens.any:
+            if len(self.engine.sessions) > UNAUTHORIZED_CHANNELS and not self.tokens.any:
                 self.close("amqp:resource-limit-exceeded", "Too many channels without a token.")
                 return
             self.engine.begin(event.session)
@@ -411,13 +411,13 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
             if path.lower() != CBS:  # that door has faults of its own, on tokens
                 fault = self.broker.faults.strike("attach", path)
         if fault is None:
-            self._let_in(link, attach)
+            self._attach(link, attach)
         elif fault.kind == "delay":
-            self._loop.call_later(fault.delay, self._let_in, link, attach)
+            self._loop.call_later(fault.delay, self._attach, link, attach)
         elif fault.kind != "hang":
             self.engine.refuse(link, Error(fault.condition, fault.description))
 
-    def _let_in(self, link: Link, attach: Attach) -> None:
+    def _attach(self, link: Link, attach: Attach) -> None:
         if link.state is not EndState.REMOTE:
             return  # it left while it waited
         try:

@@ -1,4 +1,4 @@
-"""Messages on their way in: from a delivery's bytes to what the namespace's rules need to know.
+"""Reads a message that arrives: its bytes, and the fields that the namespace needs.
 
 Everything from the properties section on is kept as it came. Annotations that only the broker may
 set (a message that is sent on as it was received carries them) are taken out.
@@ -61,12 +61,12 @@ def read_message(payload: bytes) -> IncomingMessage:
             if not _BROKERS_OWN.isdisjoint(found):
                 notes = _without_brokers_own(notes)
     if (ttl is None or ttl == _UNLIMITED_TTL) and expiry is not None and created is not None:
-        # Too long for the header: told by the absolute expiry.
+        # Too long for the header: the absolute expiry has it.
         ttl = min(max(0, expiry - created), _MAX_TTL)
     if message_id is None:
         message_id = f"{_ID_PREFIX}{next(_id_numbers):016x}"
         bare = _with_id(bare, message_id)
-    # Field by field: this is done for every message that comes in.
+    # Field by field: this runs for every message that arrives.
     message = _new(IncomingMessage)
     message.bare = bare
     message.annotations = notes

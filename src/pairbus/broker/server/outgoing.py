@@ -1,4 +1,4 @@
-"""Messages on their way out: from a stored message to the bytes that a client receives.
+"""Encodes a stored message for a client that receives it.
 
 The sender's annotations come first, then the broker's. Nothing from the properties section on is
 looked at.
@@ -35,7 +35,7 @@ _fronts: dict[bytes, tuple[bytes, Callable[..., bytes]]] = {}
 
 
 def render_locked(delivery: Delivery) -> tuple[bytes, bytes]:
-    """Return the bytes of a locked delivery in two parts, the second of them as it is kept.
+    """Return the bytes of a locked delivery in two parts, the second one as it is stored.
 
     Most messages have nothing in front but what every message has: that is written in one step.
     """

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from pairbus.broker.entities.sessions import PendingSession
 
 SESSION_FILTER = "com.microsoft:session-filter"
-SESSION_WAIT = 65.0  # seconds that the service waits for a session unless told otherwise
+SESSION_WAIT = 65.0  # seconds that the service waits for a session by default
 DEAD_LETTER = "com.microsoft:dead-letter"
 SWEEP_FROM = 10_000  # open deliveries of a session
 _TICKS_AT_EPOCH = 621355968000000000
@@ -139,7 +139,7 @@ class ReceivingLink:
         return self.end.tokens.allows(AccessRight.LISTEN, self.end.path)
 
     def close(self) -> None:
-        """Give the session back; locks of messages run on."""
+        """Release the session; locks of messages stay until they expire."""
         if self._timer is not None:
             self._timer.cancel()
         if self._pending is not None:
@@ -234,7 +234,7 @@ class ReceivingLink:
 
     @guarded
     def closed(self, error: BrokerError) -> None:
-        """Detach: the entity is gone or disabled, or the session's lock is lost."""
+        """Detach: the entity is deleted or disabled, or the session's lock is lost."""
         self.receiver = None
         self.end.detach(error)
 
@@ -259,7 +259,7 @@ class ReceivingLink:
     def on_disposition(
         self, deliveries: list[Outgoing], state: Composite | None, settled: bool
     ) -> None:
-        """Settle what the client has an outcome for, and answer once it is durable."""
+        """Settle messages with the client's outcome, and answer once that is durable."""
         self.end.use()
         if isinstance(state, Received) or (state is None and not settled):
             return

@@ -13,7 +13,7 @@ from pairbus.broker.entities.errors import BrokerError
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request: what it asks for, and where its answer goes."""
+    """One request, and the address of its answer."""
 
     operation: str
     properties: Mapping[Any, Any]

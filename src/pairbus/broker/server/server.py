@@ -1,4 +1,4 @@
-"""The broker: a namespace behind a front door, on one event loop.
+"""The broker: a namespace and its listener, on one event loop.
 
 `Broker` owns the listener, the connections, the namespace and its store; `run.py` puts it on a
 thread, the command line in a process of its own.
@@ -75,7 +75,7 @@ class Broker:
         self._started_at = 0.0
         self._port = 0
         self.fatal: Exception | None = None
-        """What ended the broker by itself, if anything has."""
+        """The error that stopped the broker, if any."""
         self.on_fatal: Callable[[Exception], None] = lambda problem: None
         self._end: asyncio.Task[None] | None = None
         self._control = ControlApi(
@@ -87,7 +87,7 @@ class Broker:
             authorize=self._authorize_control,
         )
 
-    # -- what links and the handle use -----------------------------------------------------------
+    # -- used by links and the handle ------------------------------------------------------------
 
     @property
     def namespace(self) -> Namespace:
@@ -119,7 +119,7 @@ class Broker:
             _log.warning("a client asked for %s, which is not supported", what)
 
     async def do(self, action: Callable[[Namespace], T]) -> T:
-        """Run `action` with the namespace and wait until what it did is durable."""
+        """Run `action` with the namespace and wait until its changes are durable."""
         result = action(self.namespace)
         durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -264,7 +264,7 @@ class Broker:
             subscribe(lambda: loop.is_closed() or loop.call_soon_threadsafe(self._tick))
 
     def _fatal(self, problem: Exception) -> None:
-        """Nothing can be answered truthfully any more: stop, as if the process had died."""
+        """The store cannot be read any more: stop as if the process had died."""
         self.fatal = problem
         loop = asyncio.get_running_loop()
         self._end = loop.create_task(self.stop(abrupt=True))
@@ -400,7 +400,7 @@ class Broker:
         for connection in list(self.connections):
             if fault == "silent":
                 connection.is_silent = True
-            elif connection.is_silent:  # what it did not hear is lost: the stream has a hole
+            elif connection.is_silent:  # the bytes that it did not read are lost
                 connection.reset()
         if fault != "silent":
             door.drop_silent()

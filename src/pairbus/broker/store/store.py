@@ -186,7 +186,7 @@ class Store:
         """Write a group in one transaction."""
         todo = statements(group)
         if not todo:
-            return  # only callbacks: somebody waits for the groups before this one
+            return  # only callbacks, which wait for the groups before this one
         write = self._write
         if len(todo) == 1:
             write.execute(*todo[0])  # a single statement is a transaction of its own

@@ -51,7 +51,7 @@ class WalDamage:
 
 
 def find_damage(database: Path, files: Files) -> WalDamage | None:
-    """Return the damage in the log of a database that nobody has open, or None."""
+    """Return the damage in the log of a database that is not open, or None."""
     path = database.with_name(database.name + "-wal")
     if files.info(path) is None or files.info(database) is None:
         return None
