@@ -88,6 +88,10 @@ test-fast: $(STAMP) ## run the tests that need no JVM and no browser
 bench: $(STAMP) ## measure: one line `name value unit` per figure
 	$(BIN)/python -m benchmarks
 
+.PHONY: simulate
+simulate: $(STAMP) ## run seeded outages of a simulated pair: make simulate ARGS="--seeds 1:100"
+	$(BIN)/python -m simulation $(ARGS)
+
 .PHONY: demo
 demo: $(STAMP) ## see an outage, nothing lost, and what it cost
 	$(BIN)/pairbus demo $(ARGS)

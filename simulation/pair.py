@@ -18,7 +18,7 @@ from azure.servicebus.exceptions import ServiceBusError
 
 from pairbus.aio import PairedClient, SendAvailabilityPairedNamespaceOptions, pair_namespace
 from pairbus.broker.entities.model import QueueDescription
-from pairbus.broker.settings import BrokerSettings
+from pairbus.broker.settings import BrokerSettings, Tier
 from pairbus.client import Received
 from pairbus.client.aio import BulkConnection
 from pairbus.events import Event, FailedOver
@@ -119,7 +119,7 @@ class PairRun:
         self._loop.network.note(what)
 
     async def _start(self, name: str) -> Side:
-        broker = SimulatedBroker(BrokerSettings(namespace=name, memory=True))
+        broker = SimulatedBroker(BrokerSettings(namespace=name, tier=Tier.STANDARD))
         port = await broker.start(0)
         for entity in ENTITIES if name == "primary" else ():
             await broker.do(lambda ns, e=entity: ns.admin.create_queue(QueueDescription(e)))  # type: ignore[misc]

@@ -7,7 +7,7 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from pairbus import broker
-from pairbus.client import LeanConnection
+from pairbus.client import BulkConnection
 from pairbus.reports.backlog_peek import PAGE, peek_backlog, save_peeked
 
 pytestmark = [pytest.mark.sdk, pytest.mark.slow]
@@ -39,7 +39,7 @@ def test_backlog_queues_and_their_dead_letters_are_peeked_and_not_touched(tmp_pa
                 receiver.dead_letter_message(first, reason="TooLarge")
         before = counts(secondary)
         calls = Counter()
-        with LeanConnection(secondary.connection_string) as connection:
+        with BulkConnection(secondary.connection_string) as connection:
             rows = list(
                 peek_backlog(
                     connection,

@@ -13,7 +13,7 @@ from azure.servicebus.aio import ServiceBusClient
 
 import simulation
 from pairbus.broker.entities.model import QueueDescription
-from pairbus.broker.settings import BrokerSettings
+from pairbus.broker.settings import BrokerSettings, Tier
 from pairbus.client import ClientError
 from pairbus.client.aio import BulkConnection
 
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 
 
 async def started(loop, name="contoso"):
-    broker = simulation.SimulatedBroker(BrokerSettings(namespace=name, memory=True))
+    broker = simulation.SimulatedBroker(BrokerSettings(namespace=name, tier=Tier.STANDARD))
     port = await broker.start(0)
     await broker.do(lambda ns: ns.admin.create_queue(QueueDescription("orders")))
     return broker, broker.settings.connection_string(port), port

@@ -3,6 +3,8 @@
 import pytest
 
 import simulation
+from pairbus.pairing._async.backlog_route import BacklogRoute
+from pairbus.pairing._async.link import Link
 from simulation.__main__ import main
 from simulation.history import History, Window, judge
 from simulation.pair import run_pair
@@ -21,6 +23,35 @@ def test_pair_keeps_its_promises(seed):
 def test_seed_replays_its_run():
     one, other = (simulation.run(run_pair, 5)[0] for _ in range(2))
     assert one == other
+
+
+def problems_of(seeds):
+    """What the judge found, until it found something."""
+    for seed in seeds:
+        if found := simulation.run(run_pair, seed)[0].problems:
+            return found
+    return []
+
+
+@pytest.mark.slow
+def test_message_acknowledged_without_being_stored_is_found(monkeypatch):
+    async def take(route, outgoing, budget, cause):
+        """Say that a backlog queue took the messages."""
+
+    monkeypatch.setattr(BacklogRoute, "take", take)
+    assert any("lost" in one for one in problems_of(range(1, 10)))
+
+
+@pytest.mark.slow
+def test_message_sent_twice_is_found(monkeypatch):
+    send = Link.send
+
+    async def send_twice(link, what, **options):
+        await send(link, what, **options)
+        await send(link, what, **options)
+
+    monkeypatch.setattr(Link, "send", send_twice)
+    assert any("duplicated without a fault" in one for one in problems_of(range(1, 10)))
 
 
 def test_command_replays_a_seed_with_its_timeline(capsys):

@@ -10,7 +10,7 @@ import pytest
 from pairbus import broker
 from pairbus.amqp.codec import encode
 from pairbus.amqp.types import Timestamp
-from pairbus.client.connection import LeanConnection
+from pairbus.client import BulkConnection
 from pairbus.options import SyphonOptions
 
 PREFIX = "contoso/x-servicebus-transfer"
@@ -73,7 +73,7 @@ class Pair:
     def _connection(self, namespace):
         kept = self.connections.get(namespace.name)
         if kept is None or not kept.is_usable:
-            kept = LeanConnection(namespace.connection_string)
+            kept = BulkConnection(namespace.connection_string)
             self.connections[namespace.name] = kept
         return kept
 

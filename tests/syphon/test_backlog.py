@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from pairbus import broker
-from pairbus.client.connection import LeanConnection
+from pairbus.client import BulkConnection
 from pairbus.client.errors import AuthenticationError
 from pairbus.runtime import ThreadRuntime
 from pairbus.syphon._sync.backlog import BacklogQueues
@@ -25,7 +25,7 @@ def secondary():
     with broker.run("contoso-dr") as namespace:
         namespace.create_queue("full")
         namespace.create_queue("empty")
-        with LeanConnection(namespace.connection_string) as connection:
+        with BulkConnection(namespace.connection_string) as connection:
             connection.sender("full").send(b"\x00\x53\x75\xa0\x01x")
         yield namespace
 

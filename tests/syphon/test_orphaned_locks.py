@@ -12,7 +12,7 @@ import pytest
 
 from pairbus import broker
 from pairbus.amqp.message import Message
-from pairbus.client.connection import LeanConnection
+from pairbus.client import BulkConnection
 from pairbus.runtime import ThreadRuntime
 from pairbus.syphon._sync.backlog import BacklogQueues
 from pairbus.syphon._sync.connections import ConnectionPool, NamespaceConnections
@@ -96,7 +96,7 @@ class Syphon:
         self.backlog = BacklogQueues(ThreadRuntime(), link)
         self.bell = FakeBell()
         self.coordinator = self.new_coordinator()
-        with LeanConnection(namespace.connection_string) as lean:
+        with BulkConnection(namespace.connection_string) as lean:
             for queue in QUEUES:
                 lean.sender(queue).send_batch([backlog_message("orders", n) for n in range(EACH)])
 
@@ -217,7 +217,7 @@ def test_a_reader_whose_connection_breaks_passes_on_what_arrived_and_reads_no_mo
 
 def test_a_look_finds_unknown_locks_only(syphon):
     queue = QUEUES[0]
-    with LeanConnection(syphon.namespace.connection_string) as lean:
+    with BulkConnection(syphon.namespace.connection_string) as lean:
         receiver = lean.receiver(queue)
         assert syphon.backlog.look(queue, 0, ()).is_clean
         held = receiver.receive_now(3)

@@ -24,13 +24,6 @@ from pairbus.client.errors import (
 from pairbus.client.received import Received
 from pairbus.client.settlement import NEXT_SESSION, Mode, dead_letter
 
-# The former names.
-LeanConnection = BulkConnection
-LeanManagement = BulkManagement
-LeanReceiver = BulkReceiver
-LeanSender = BulkSender
-LeanError = ClientError
-
 __all__ = [
     "NEXT_SESSION",
     "AuthenticationError",
@@ -41,11 +34,6 @@ __all__ = [
     "BulkSender",
     "ClientError",
     "ConnectionLostError",
-    "LeanConnection",
-    "LeanError",
-    "LeanManagement",
-    "LeanReceiver",
-    "LeanSender",
     "LinkDetachedError",
     "Mode",
     "OperationTimeoutError",

@@ -32,9 +32,6 @@ class ClientError(AmqpError):
         return cls(error.condition, error.description or description, error.info)
 
 
-LeanError = ClientError  # the former name
-
-
 class ConnectionLostError(ClientError):
     """The connection broke or was closed; nothing on it can be used any more."""
 

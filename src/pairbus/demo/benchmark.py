@@ -72,14 +72,14 @@ def per_second(count: int, send: Callable[[], None]) -> float:
 
 def drain(primary: Any, secondary: Any) -> float:
     """Move the backlog to its destination: receive, send, complete, page by page."""
-    from pairbus.client import LeanConnection
+    from pairbus.client import BulkConnection
     from pairbus.names import backlog_path
 
     moved = 0
     begun = time.perf_counter()
     with (
-        LeanConnection(secondary.connection_string) as source,
-        LeanConnection(primary.connection_string) as target,
+        BulkConnection(secondary.connection_string) as source,
+        BulkConnection(primary.connection_string) as target,
     ):
         receiver = source.receiver(backlog_path("contoso", 0))
         sender = target.sender(QUEUE)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from azure.servicebus import ServiceBusClient
     from azure.servicebus.management import ServiceBusAdministrationClient
 
-    from pairbus.client import LeanConnection
+    from pairbus.client import BulkConnection
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
@@ -108,13 +108,13 @@ class Endpoint:
                 return ServiceBusAdministrationClient.from_connection_string(self.value, **options)
         return ServiceBusAdministrationClient(self.host, self.load_credential(), **options)
 
-    def bulk_connection(self) -> "LeanConnection":
+    def bulk_connection(self) -> "BulkConnection":
         """Return a connection of the bulk client, to be used as a context manager."""
-        from pairbus.client import LeanConnection
+        from pairbus.client import BulkConnection
 
         if self.is_connection_string:
-            return LeanConnection(self.value)
-        return LeanConnection(host=self.host, credential=self.load_credential())
+            return BulkConnection(self.value)
+        return BulkConnection(host=self.host, credential=self.load_credential())
 
     @contextlib.contextmanager
     def _wellformed(self) -> Iterator[None]:

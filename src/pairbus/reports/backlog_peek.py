@@ -10,7 +10,7 @@ from pairbus.amqp.errors import NOT_FOUND, AmqpError
 from pairbus.envelope.fields import peek_aliases
 
 if TYPE_CHECKING:
-    from pairbus.client import LeanConnection
+    from pairbus.client import BulkConnection
     from pairbus.client.received import Received
 
 PAGE = 250
@@ -18,7 +18,7 @@ BATCH = 10_000
 
 
 def peek_backlog(
-    connection: LeanConnection,
+    connection: BulkConnection,
     queues: Iterable[str],
     *,
     progress: Callable[[int], None] | None = None,
@@ -71,7 +71,7 @@ def save_peeked(rows: Iterable[dict[str, Any]], file: str) -> int:
 
 
 def _pages(
-    connection: LeanConnection, entity: str, count: Callable[[str, int], None] | None
+    connection: BulkConnection, entity: str, count: Callable[[str, int], None] | None
 ) -> Iterator[Received]:
     management = connection.management(entity)
     position = 0

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from pairbus.amqp.message import Message
-from pairbus.client import LeanConnection, LeanError
+from pairbus.client import BulkConnection, ClientError
 
 pytestmark = [pytest.mark.crash, pytest.mark.slow, pytest.mark.timeout(300)]
 KILLS = 10
@@ -65,7 +65,7 @@ class Account:
 
 
 def send_until_killed(text: str, account: Account, stop: threading.Event) -> None:
-    with contextlib.suppress(LeanError, OSError), LeanConnection(text) as connection:
+    with contextlib.suppress(ClientError, OSError), BulkConnection(text) as connection:
         sender = connection.sender("q")
         while not stop.is_set():
             numbers = range(account.next_id, account.next_id + random.choice((1, 3, 20)))
@@ -79,7 +79,7 @@ def send_until_killed(text: str, account: Account, stop: threading.Event) -> Non
 
 
 def receive_until_killed(text: str, account: Account, stop: threading.Event) -> None:
-    with contextlib.suppress(LeanError, OSError), LeanConnection(text) as connection:
+    with contextlib.suppress(ClientError, OSError), BulkConnection(text) as connection:
         receiver = connection.receiver("q")
         while not stop.is_set():
             received = receiver.receive_now(10)
@@ -123,7 +123,7 @@ def test_acknowledged_messages_survive_and_completed_ones_never_return(
             stop.set()
             for thread in threads:
                 thread.join()
-    with broker as text, LeanConnection(text) as connection:
+    with broker as text, BulkConnection(text) as connection:
         receiver = connection.receiver("q")
         left: set[int] = set()
         while received := receiver.receive_now(500):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from pairbus.amqp.message import Message
-from pairbus.client import LeanConnection, LeanError
+from pairbus.client import BulkConnection, ClientError
 
 pytestmark = [
     pytest.mark.crash,
@@ -51,7 +51,7 @@ class Client:
         self.refused = 0
 
     def send(self, numbers: range, size: int, together: int) -> None:
-        with LeanConnection(self.text) as connection:
+        with BulkConnection(self.text) as connection:
             sender = connection.sender("q")
             for start in range(numbers.start, numbers.stop, together):
                 some = range(start, min(start + together, numbers.stop))
@@ -63,7 +63,7 @@ class Client:
                     self.refused += 1
 
     def complete(self, count: int) -> None:
-        with contextlib.suppress(LeanError), LeanConnection(self.text) as connection:
+        with contextlib.suppress(ClientError), BulkConnection(self.text) as connection:
             receiver = connection.receiver("q")
             for _ in range(count):
                 (one,) = receiver.receive(1, 10)
@@ -89,12 +89,12 @@ def test_with_no_room_to_write_nothing_is_promised_and_what_was_promised_is_kept
         leave_room(pid, resource.RLIM_INFINITY)
         refused = client.refused
         while True:
-            with contextlib.suppress(LeanError):
+            with contextlib.suppress(ClientError):
                 client.send(range(2000, 2100), 1000, 1)
                 break
         assert client.refused == refused
         client.complete(5)
-    with running(tmp_path / "data", entities) as (_, text), LeanConnection(text) as connection:
+    with running(tmp_path / "data", entities) as (_, text), BulkConnection(text) as connection:
         receiver = connection.receiver("q")
         found: list[int] = []
         while some := receiver.receive_now(1000):

@@ -11,7 +11,7 @@ from pairbus.amqp.types import Int, Long
 from pairbus.broker import Limits, run
 from pairbus.broker.auth.sas import make_token
 from pairbus.broker.server.incoming import read_message
-from pairbus.client import LeanConnection, LeanError, Mode
+from pairbus.client import BulkConnection, ClientError, Mode
 
 COUNT = 20_000
 
@@ -22,7 +22,7 @@ def test_a_client_that_does_not_read_gets_no_more_than_its_share() -> None:
     with run(limits=Limits(write_buffer=256 * 1024)) as ns:
         ns.create_queue("q")
         ns.do(lambda n: n.send("q", [message] * COUNT))
-        with LeanConnection(ns.connection_string) as connection:
+        with BulkConnection(ns.connection_string) as connection:
             receiver = connection.receiver("q")
             assert receiver.link is not None
             with connection.mux.condition:
@@ -49,7 +49,7 @@ def test_a_client_that_asks_for_answers_and_reads_none_is_given_up(caplog) -> No
     with run(limits=Limits(write_buffer=64 * 1024)) as ns:
         ns.create_queue("q")
         ns.do(lambda n: n.send("q", [message]))
-        with contextlib.suppress(LeanError), LeanConnection(ns.connection_string) as connection:
+        with contextlib.suppress(ClientError), BulkConnection(ns.connection_string) as connection:
             management = connection.management("q")
             assert len(management.peek(0, 1)) == 1
             links = management._links
@@ -101,7 +101,7 @@ def test_credit_that_is_taken_back_while_messages_are_removed_harms_nobody(tmp_p
     with run(data=tmp_path) as ns:
         ns.create_queue("q")
         ns.do(lambda n: n.send("q", [message] * 100))
-        with LeanConnection(ns.connection_string) as connection:
+        with BulkConnection(ns.connection_string) as connection:
             receiver = connection.receiver("q", mode=Mode.RECEIVE_AND_DELETE)
             assert receiver.link is not None
             with connection.mux.condition:

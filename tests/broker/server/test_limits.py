@@ -18,7 +18,7 @@ from pairbus.broker.entities.model import AuthorizationRule
 from pairbus.broker.server.cbs import Tokens
 from pairbus.broker.server.incoming import read_batch
 from pairbus.broker.settings import DEFAULT_KEY_NAME, WELL_KNOWN_KEY
-from pairbus.client import LeanConnection
+from pairbus.client import BulkConnection
 from tests.broker.server.test_hardening import RawClient, ends
 
 
@@ -37,7 +37,7 @@ def client(ns):
 
 
 def test_a_message_larger_than_the_broker_takes_is_refused(ns) -> None:
-    with LeanConnection(ns.connection_string) as connection:
+    with BulkConnection(ns.connection_string) as connection:
         sender = connection.sender("q")
         large, small = (Message.build(data=b"x" * size).encode() for size in (150_000, 10))
         (refused,) = sender.send_each([large])

@@ -9,7 +9,7 @@ from pairbus.amqp.types import Int, Timestamp
 from pairbus.broker import run
 from pairbus.broker.auth.sas import make_token
 from pairbus.broker.server.incoming import read_message
-from pairbus.client import LeanConnection, RequestFailedError
+from pairbus.client import BulkConnection, RequestFailedError
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +23,7 @@ def ns():
 
 @pytest.fixture
 def connection(ns):
-    with LeanConnection(ns.connection_string) as connection:
+    with BulkConnection(ns.connection_string) as connection:
         yield connection
 
 
@@ -164,7 +164,7 @@ def test_each_operation_needs_its_own_claim(ns) -> None:
         f"Endpoint=sb://127.0.0.1:{ns.port};SharedAccessSignature={token};"
         "UseDevelopmentEmulator=true"
     )
-    with LeanConnection(text) as connection:
+    with BulkConnection(text) as connection:
         management = connection.management("guarded")
         with pytest.raises(RequestFailedError, match="Listen") as caught:
             management.peek(0, 1)

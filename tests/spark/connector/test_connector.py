@@ -7,7 +7,7 @@ import pytest
 from pairbus import broker
 from pairbus.amqp.codec import encode
 from pairbus.amqp.types import Symbol, UInt
-from pairbus.client.connection import LeanConnection
+from pairbus.client import BulkConnection
 
 pytestmark = [
     pytest.mark.spark,
@@ -28,7 +28,7 @@ def namespace():
 
 @pytest.fixture(scope="module")
 def lean(namespace):
-    with LeanConnection(namespace.connection_string) as connection:
+    with BulkConnection(namespace.connection_string) as connection:
         yield connection
 
 

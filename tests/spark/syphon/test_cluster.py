@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from pairbus import broker
-from pairbus.client.connection import LeanConnection
+from pairbus.client import BulkConnection
 from tests.syphon.conftest import PREFIX, Pair, backlog_message, order_of
 
 pytestmark = [
@@ -145,7 +145,7 @@ def test_a_cluster_drains_and_goes_on_when_a_worker_is_killed(cluster, tmp_path)
             kill_tree(syphon)
             syphon.stdout.close()
         assert status["state"] == "stopped"
-        with LeanConnection(primary.connection_string) as connection:
+        with BulkConnection(primary.connection_string) as connection:
             receiver = connection.receiver("orders")
             got = []
             while some := receiver.receive_now(1000):

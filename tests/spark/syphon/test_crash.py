@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from pairbus.administration import admin_client
-from pairbus.client.connection import LeanConnection
+from pairbus.client import BulkConnection
 from pairbus.envelope.encoded import open_message
 from pairbus.runtime import LocalFiles, ThreadRuntime
 from pairbus.syphon._sync.backlog import BacklogQueues
@@ -102,7 +102,7 @@ class Crash:
         self.allowed = 0  # copies, by what was in flight when something was killed
 
     def fill(self):
-        with LeanConnection(self.secondary.connection_string) as connection:
+        with BulkConnection(self.secondary.connection_string) as connection:
             for number in range(QUEUES):
                 sender = connection.sender(f"{PREFIX}/{number}")
                 first = self.filled * EACH
@@ -192,11 +192,11 @@ class Crash:
 
     def taken(self):
         """How many messages are in the backlog although the primary has them."""
-        with LeanConnection(self.secondary.connection_string) as connection:
+        with BulkConnection(self.secondary.connection_string) as connection:
             backlog = Counter()
             for number in range(QUEUES):
                 backlog += browse(connection, f"{PREFIX}/{number}")
-        with LeanConnection(self.primary.connection_string) as connection:
+        with BulkConnection(self.primary.connection_string) as connection:
             arrived = browse(connection, "plain")
         return len(backlog.keys() & arrived.keys())
 
@@ -261,7 +261,7 @@ class Crash:
 
     def doubled(self):
         """How many copies the primary has of messages that it has already."""
-        with LeanConnection(self.primary.connection_string) as connection:
+        with BulkConnection(self.primary.connection_string) as connection:
             ids = browse(connection, "plain")
         return sum(ids.values()) - len(ids)
 
@@ -274,7 +274,7 @@ class Crash:
         time.sleep(0.2)  # what was on its way to the brokers arrives
 
     def received(self, queue):
-        with LeanConnection(self.primary.connection_string) as connection:
+        with BulkConnection(self.primary.connection_string) as connection:
             receiver = connection.receiver(queue)
             got = []
             while some := receiver.receive_now(1000):
