@@ -134,7 +134,7 @@ def _messages(store, half, first, count):
 def spark_cost(spark, place):
     """Operations by hour, entity, stage and client, summed up for the comparison."""
     from pairbus.reports import cost_job as cost
-    from pairbus.reports.tables import read_table
+    from pairbus.reports.ledger_tables import read_table
 
     operations, _ = read_table(spark, str(place), "operations")
     hours = operations.withColumn("hour", cost.span_start("minute"))
@@ -170,8 +170,8 @@ def spark_reconcile(spark, place):
     """What became of the messages, by destination."""
     from pairbus.reports import reconcile_job as reconcile
     from pairbus.reports import reconciliation as books
+    from pairbus.reports.ledger_tables import read_table
     from pairbus.reports.prefilter import screen
-    from pairbus.reports.tables import read_table
 
     messages, _ = read_table(spark, str(place), "messages")
     screened = screen(messages).persist()
@@ -256,7 +256,7 @@ def jobs(spark, place, rows, suffix=""):
 def whole_jobs(spark, place, rows, suffix=""):
     """The two jobs as the commands run them, with all that a report shows."""
     from pairbus.reports.cost_report import cost_report
-    from pairbus.reports.prices import load_prices
+    from pairbus.reports.price_lists import load_prices
     from pairbus.reports.reconciliation import balance
 
     _, _, line = measure(

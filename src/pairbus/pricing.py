@@ -1,7 +1,7 @@
 """What an operation counts as, and what it costs: pure arithmetic over dated prices.
 
 The service charges operations, and size in steps of 64 KB. Prices change and so they are data: a
-price list is a mapping read from a dated file (see `pairbus.reports.prices`) and checked here.
+price list is a mapping read from a dated file (see `pairbus.reports.price_lists`) and checked here.
 Money is `Decimal` and is never rounded before it is shown.
 
 Three rules of the service are not certain: whether a poll that ends empty is charged, whether a

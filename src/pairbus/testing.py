@@ -81,10 +81,10 @@ def pair_options(
 
 
 class FakeClock:
-    """A clock that moves only when told, for code that takes its time as an argument.
+    """A clock that moves only by `advance`, for code that takes its time as an argument.
 
-    Calling it gives seconds since the epoch. `advance` moves it and then tells those who asked,
-    so that a broker that runs on it acts on what became due.
+    Calling it gives seconds since the epoch. `advance` moves it and then calls its subscribers,
+    so that a broker that runs on it acts on everything that is due.
     """
 
     def __init__(self, start: float | None = None) -> None:

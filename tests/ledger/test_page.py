@@ -8,7 +8,7 @@ import pytest
 
 from pairbus.pricing import Rules
 from pairbus.reports import charts
-from pairbus.reports.page import render
+from pairbus.reports.cost_page import render
 
 pytest.importorskip("pyspark")
 

@@ -110,6 +110,7 @@ def test_dead_clients_are_critical_unless_others_report():
     [
         ("failed_over", "entities", [client("failed_over")]),
         ("no_client", "clients", []),
+        ("unprotected", "protection", [{**client(), "unprotected": "no backlog queues"}]),
         ("stale", "clients", [client(age=3000)]),
         ("no_syphon", "syphon", []),
         ("stalled", "syphon", [syphon("stalled", stalled="nothing moved for 90 s")]),

@@ -36,6 +36,8 @@ STORY = [
     at(180, events.Restored, by="ping", seconds=120.0),
     at(190, events.RoutingForced, to="primary"),
     at(191, events.RoutingReleased),
+    at(195, events.Unprotected, entity="", reason="the secondary cannot be reached"),
+    at(196, events.Protected, entity=""),
     at(200, events.ClientFaulted, entity="", side="paired", reason="r"),
     at(200, events.ClientClosed, entity=""),
 ]

@@ -129,6 +129,12 @@ def test_clients_that_stopped_reporting_are_in_the_headline():
     assert (snapshot["level"], snapshot["headline"]) == ("warning", "1 client silent")
 
 
+def test_unprotected_client_is_in_the_headline():
+    snapshot = see(client(entity("orders"), unprotected="no backlog queue can be reached"))
+    assert snapshot["level"] == "warning"
+    assert snapshot["headline"] == "1 client unprotected: no backlog queue can be reached"
+
+
 def test_paused_syphon_is_in_the_headline_and_has_no_time_left():
     paused = {"kind": "syphon", "id": "s", "updated_at": at(0), "state": "paused", "eta": 2421.0}
     running = {**paused, "state": "running"}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pairbus.names import billable
 from pairbus.pricing import PriceError, Rules, format_amount, hourly_prices, parse_prices
 from pairbus.reports.estimate import Workload, estimate
-from pairbus.reports.prices import load_prices, shipped
+from pairbus.reports.price_lists import load_prices, shipped
 
 STANDARD = {"base_per_month": 0, "steps": [{"from": 0, "per_million": 1}]}
 MINIMAL = {

@@ -22,8 +22,8 @@ def group() -> None:
     """List, create, peek, resubmit and delete backlog queues.
 
     Backlog queues are in the secondary namespace, NAMESPACE/x-servicebus-transfer/0 and so on. They
-    keep what could not be sent to the primary, until the syphon brings it home. Those that it could
-    not deliver are their dead letters.
+    hold the messages that could not be sent to the primary until the syphon forwards them. Messages
+    that it cannot deliver become their dead letters.
 
     \b
     Example:

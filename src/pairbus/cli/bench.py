@@ -28,7 +28,7 @@ def command(messages: int, size: int) -> None:
       paired    through the paired client, healthy
       backlog   through the paired client, failed over
       failover  from the first failure to the first message in the backlog, interval 0
-      drain     backlog to destination with the lean client, without Spark
+      drain     backlog to destination with the bulk client, without Spark
 
     \b
     Example:
@@ -37,7 +37,7 @@ def command(messages: int, size: int) -> None:
     require("cryptography", "broker")
     from pairbus.demo.benchmark import measure
 
-    logging.getLogger("pairbus").setLevel(logging.ERROR)  # the outage is ours: no news
+    logging.getLogger("pairbus").setLevel(logging.ERROR)  # the outage is intended
     results = list(measure(messages, b"x" * size))
     table = Table("figure", Column("value", right=True), "unit", title="Benchmarks")
     for row in results:

@@ -124,7 +124,7 @@ def run_command(
     as_json: bool,
     verbose: bool,
 ) -> None:
-    """Run a namespace until it is told to end (SIGTERM or Ctrl-C).
+    """Run a namespace until SIGTERM or Ctrl-C.
 
     The first line on the standard output says that it is ready, with its connection string.
 

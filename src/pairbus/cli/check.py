@@ -33,6 +33,7 @@ CODES = {
 GRADE_HELP = {
     "failed_over": "an entity that is failed over",
     "no_client": "no paired client has reported",
+    "unprotected": "a client that cannot use the secondary",
     "stale": "clients, or a syphon, that stopped reporting without closing",
     "no_syphon": "no syphon reports",
     "stalled": "a syphon that makes no progress while the primary works",

@@ -1,4 +1,4 @@
-"""`pairbus cost`: what pairing will cost, and what it did cost."""
+"""`pairbus cost`: estimate what pairing costs, and report what it did cost."""
 
 import datetime as dt
 from pathlib import Path
@@ -105,7 +105,7 @@ def group() -> None:
 @rule_options
 @json_option
 def estimate_(**values: Any) -> None:  # fmt: skip
-    """Say what an outage would cost, and what waiting for one costs.
+    """Estimate the cost of an outage, and of an idle syphon.
 
     Every option has a default: `pairbus cost estimate --queues 10` answers. Uncertain rules of the
     service are switches; `low` is what it would be if they are read the cheaper way.
@@ -116,7 +116,7 @@ def estimate_(**values: Any) -> None:  # fmt: skip
     """
     from pairbus.pricing import PriceError
     from pairbus.reports.estimate import Workload, estimate
-    from pairbus.reports.prices import load_prices
+    from pairbus.reports.price_lists import load_prices
 
     try:
         workload = Workload(
@@ -171,7 +171,7 @@ def _charge_cells(name: str, charge: "Charge") -> tuple[Any, ...]:
 # ------------------------------------------------------------------ report
 
 
-@group.command("report", short_help="Say what was spent, by the ledger.")
+@group.command("report", short_help="Report the cost of the operations in a ledger.")
 @ledgers_argument
 @click.option("--pair", "pair_name", metavar="NAME", help="A pair of the configuration file.")
 @click.option("--from", "start", type=Moment(), metavar="TIME", help="First minute, UTC.")
@@ -199,14 +199,16 @@ def _charge_cells(name: str, charge: "Charge") -> tuple[Any, ...]:
 @rule_options
 @json_option
 def report_(**values: Any) -> None:  # fmt: skip
-    """Say what was spent: LEDGER is a folder or URL; several may overlap.
+    """Report the cost of the operations in a ledger.
+
+    LEDGER is a folder or URL; several may overlap.
 
     \b
     Example:
       pairbus cost report ./ledger --html report.html
     """
     from pairbus.pricing import PriceError
-    from pairbus.reports.prices import load_prices
+    from pairbus.reports.price_lists import load_prices
 
     for module in ("pyarrow", "pyspark"):
         require(module, "spark")
@@ -223,7 +225,7 @@ def report_(**values: Any) -> None:  # fmt: skip
         prices.tier(rules.tier)
         from pairbus.ledger import Store
 
-        for location in locations:  # before Spark starts: a wrong folder is said at once
+        for location in locations:  # before Spark starts: a wrong folder is reported immediately
             Store(location).require_ledger()
         with spark_progress("cost", values["master"]) as spark:
             from pairbus.reports.cost_report import cost_report
@@ -241,7 +243,7 @@ def report_(**values: Any) -> None:  # fmt: skip
     except (PriceError, LedgerError) as exc:
         raise UserError(str(exc)) from exc
     if values["html"]:
-        from pairbus.reports.page import render
+        from pairbus.reports.cost_page import render
 
         Path(values["html"]).write_text(render(report), encoding="utf-8")
     emit(report, _report_tables(report))

@@ -1,4 +1,4 @@
-"""`pairbus cost watch`: what is being spent, while the ledger is written."""
+"""`pairbus cost watch`: the cost so far, while the ledger is written."""
 
 import contextlib
 import datetime as dt
@@ -20,12 +20,12 @@ from pairbus.monitoring.formatting import one_line
 from pairbus.pricing import STAGE_NAMES, format_amount
 
 if TYPE_CHECKING:
-    from pairbus.reports.live import CostWatch, LiveCost
+    from pairbus.reports.cost_stream import CostWatch, LiveCost
 
 DAY = dt.timedelta(days=1)
 
 
-@click.command("watch", short_help="Show what is being spent, as the ledger grows.")
+@click.command("watch", short_help="Show the cost as the ledger grows.")
 @ledger_argument
 @click.option(
     "--from",
@@ -39,7 +39,7 @@ DAY = dt.timedelta(days=1)
     type=SPAN,
     default="10s",
     show_default=True,
-    help="How often the ledger is looked at.",
+    help="How often the ledger is read.",
 )
 @click.option("--once", is_flag=True, help="Show what is there now, and end.")
 @click.option("--master", metavar="URL", help="Where Spark runs; local[*] by default.")
@@ -57,7 +57,7 @@ def watch_(ledger: str, **values: Any) -> None:
       pairbus cost watch ./ledger
     """
     from pairbus.pricing import PriceError
-    from pairbus.reports.prices import load_prices
+    from pairbus.reports.price_lists import load_prices
 
     for module in ("pyarrow", "pyspark"):
         require(module, "spark")
@@ -68,7 +68,7 @@ def watch_(ledger: str, **values: Any) -> None:
         prices = load_prices(values["prices"])
         prices.tier(rules.tier)
         Store(ledger).require_ledger()
-        from pairbus.reports.live import STREAM_SETTINGS, CostWatch
+        from pairbus.reports.cost_stream import STREAM_SETTINGS, CostWatch
 
         with (
             tempfile.TemporaryDirectory(prefix="pairbus-", ignore_cleanup_errors=True) as folder,
@@ -76,7 +76,7 @@ def watch_(ledger: str, **values: Any) -> None:
             spark_progress("watch", values["master"], STREAM_SETTINGS, bar_wanted=False) as spark,
         ):
             watch = CostWatch(
-                spark, ledger, prices, rules, tell=show,
+                spark, ledger, prices, rules, report=show,
                 since=values["start"] or dt.datetime.now(dt.UTC) - DAY,
                 checkpoint=folder, interval=values["every"],
             )  # fmt: skip
@@ -96,7 +96,7 @@ def watch_(ledger: str, **values: Any) -> None:
 def _until_interrupted(watch: "CostWatch") -> None:
     """Wait for Ctrl-C, or for the end of the query, which is then an error."""
     stopped = threading.Event()
-    # Spark's own handler talks to Java, and may do so in the middle of a talk with Java.
+    # Spark's own handler calls Java, and may do so in the middle of another call.
     before = signal.signal(signal.SIGINT, lambda *_: stopped.set())
     try:
         while not stopped.wait(1):

@@ -18,12 +18,12 @@ from pairbus.monitoring.endpoints import Pair
 @click.option(
     "--token",
     envvar="PAIRBUS_DASHBOARD_TOKEN",
-    help="What one must know to act, and to look where the address is not loopback "
+    help="Token for pause and resume, and for reading where the address is not loopback "
     "[env: PAIRBUS_DASHBOARD_TOKEN; default on loopback: a random one].",
 )
 @click.option("--name", "names", multiple=True, metavar="HOST", help="Another name of this page.")
 @click.option("--refresh", default=5.0, show_default=True, metavar="SECONDS",
-              help="How often the secondary is asked; each time is an operation.")  # fmt: skip
+              help="How often the secondary is read; each time is one operation.")  # fmt: skip
 def command(
     pair: Pair, host: str, port: int, token: str | None, names: tuple[str, ...], refresh: float
 ) -> None:
@@ -32,7 +32,7 @@ def command(
     It shows which entities are failed over, since when and why; the backlog; the syphon, with pause
     and resume; events; money. Every page has a .json twin, and /metrics is for Prometheus.
 
-    It listens on loopback alone unless told otherwise. Another address needs a token.
+    It listens on loopback unless --host is given. Another address needs a token.
 
     \b
     Examples:
@@ -46,7 +46,7 @@ def command(
 
     if not (pair.ledger or pair.secondary):
         fail(
-            "the live page needs a ledger or a secondary namespace to look at",
+            "the live page needs a ledger or a secondary namespace",
             "--ledger FOLDER, PAIRBUS_LEDGER or pairbus.toml",
             code=ExitCode.USAGE,
         )
@@ -68,5 +68,5 @@ def command(
     if token is None:
         say(f"To pause and resume, open: {page.link}")
     say("Ctrl-C ends it.")
-    with contextlib.suppress(KeyboardInterrupt):  # the way to end it that the line above names
+    with contextlib.suppress(KeyboardInterrupt):  # the documented way to end it
         server.run(sockets=[listener])

@@ -1,4 +1,4 @@
-"""`pairbus ledger`: look after the ledger's files."""
+"""`pairbus ledger`: compact the ledger's files, and show what they hold."""
 
 from typing import Any
 
@@ -12,10 +12,10 @@ from pairbus.cli.tables import Column, Table
 
 @click.group()
 def group() -> None:
-    """Look after the ledger: compact it, show it.
+    """Compact the ledger, show what it holds.
 
     The ledger is a folder of Parquet files, to which paired clients and syphons write each charged
-    operation and what became of each message in the backlog.
+    operation and the way of each message through the backlog.
 
     \b
     Example:
@@ -49,8 +49,8 @@ def compact_(ledger: str, target: int) -> None:
     from pairbus.ledger.store import LedgerError
 
     try:
-        with _progress() as told:
-            done = compact(ledger, target_rows=target, progress=told)
+        with _progress() as progress:
+            done = compact(ledger, target_rows=target, progress=progress)
     except LedgerError as exc:
         raise UserError(str(exc)) from exc
     table = Table(
@@ -63,11 +63,11 @@ def compact_(ledger: str, target: int) -> None:
     emit(done, [table, *notes])
 
 
-@group.command("show", short_help="Say what a ledger holds, repeats and lacks.")
+@group.command("show", short_help="Show what a ledger holds and lacks.")
 @ledger_argument
 @json_option
 def show_(ledger: str) -> None:
-    """Say what a ledger holds: files, rows, times, writers, what repeats and what is missing.
+    """Show what a ledger holds: files, rows, times, writers, repeated and missing rows.
 
     \b
     Example:

@@ -6,7 +6,7 @@ waits for Spark; import heavy libraries inside the functions. A new noun gets a 
 a case in `load`.
 
 Errors are one line on the standard error and an exit code (`pairbus.cli.errors.ExitCode`); with
-`--debug`, which may stand anywhere on the line, a traceback too.
+`--debug`, which may be anywhere on the line, a traceback too.
 """
 
 import difflib
@@ -27,15 +27,15 @@ NOUNS = {
     "backlog": "List, create, peek, resubmit and delete backlog queues.",
     "bench": "Measure sending, failing over and draining on this machine.",
     "broker": "Run the embedded Service Bus broker.",
-    "check": "Compare a pair with thresholds, for monitors: exit code 0, 1 or 2.",
+    "check": "Compare a pair with thresholds, for monitoring systems.",
     "completion": "Print the shell completion for bash, zsh or fish.",
     "cost": "Estimate and report what pairing costs.",
     "dashboard": "Serve the live page.",
     "demo": "See an outage happen, nothing get lost, and what it cost.",
-    "ledger": "Look after the ledger: compact it, show it.",
-    "pair": "Pair two namespaces, and show how they are.",
+    "ledger": "Compact the ledger, show what it holds.",
+    "pair": "Pair two namespaces, and show their status.",
     "reconcile": "Account for every message that went through the backlog.",
-    "syphon": "Bring the backlog home: run, watch, pause, resume.",
+    "syphon": "Forward the backlog to its destinations: run, watch, pause, resume.",
 }
 
 
@@ -140,19 +140,19 @@ class Root(click.Group):
                 **extra,
             )
             code = result if isinstance(result, int) else ExitCode.OK
-        except (Exception, KeyboardInterrupt) as exc:  # noqa: BLE001 - the boundary: all is told in one line
+        except (Exception, KeyboardInterrupt) as exc:  # noqa: BLE001 - the boundary: every error becomes one line
             code = report(exc, debug=debug)
         sys.exit(int(code))
 
 
 def hoisted(arguments: list[str]) -> list[str]:
-    """The arguments with --debug in front, so that it may stand anywhere on the line."""
+    """Return the arguments with --debug first, so that it may be anywhere on the line."""
     rest = [argument for argument in arguments if argument != "--debug"]
     return rest if len(rest) == len(arguments) else ["--debug", *rest]
 
 
 def report(exc: BaseException, *, debug: bool) -> int:
-    """Say an error in one line; return the exit code."""
+    """Print an error in one line; return its exit code."""
     if debug and not isinstance(exc, click.exceptions.Exit | click.Abort | KeyboardInterrupt):
         click.echo(mask("".join(traceback.format_exception(exc))), err=True, nl=False)
     if (missing := missing_extra(exc)) is not None:

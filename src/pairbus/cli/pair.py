@@ -1,4 +1,4 @@
-"""`pairbus pair`: make two namespaces a pair, and show how it is."""
+"""`pairbus pair`: pair two namespaces, and show their status."""
 
 import click
 
@@ -22,7 +22,7 @@ STATES = {
 
 @click.group("pair")
 def group() -> None:
-    """Pair two namespaces, and show how they are.
+    """Pair two namespaces, and show their status.
 
     A pair is a primary namespace, to which an application sends, and a secondary, which takes its
     messages during an outage.
@@ -69,9 +69,9 @@ def create(pair: Pair, count: int | None) -> None:
 @json_option
 @pair_options
 def status(pair: Pair) -> None:
-    """Show entities, backlog and syphon of a pair, as its clients and the secondary tell them.
+    """Show entities, backlog and syphon of a pair, as reported by clients and the secondary.
 
-    Clients and syphons tell it through the ledger: give the paired client the option `ledger`.
+    Clients and syphons report through the ledger: give the paired client the option `ledger`.
 
     \b
     Example:

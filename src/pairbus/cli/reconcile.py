@@ -14,7 +14,7 @@ from pairbus.cli.tables import Column, Table, cell
 from pairbus.monitoring.endpoints import Pair
 
 if TYPE_CHECKING:
-    from pairbus.reports.reconciliation import Books
+    from pairbus.reports.reconciliation import Reconciliation
 
 COLUMNS = (
     ("expected", "messages"), ("once", "once"), ("more_than_once", "more than once"),
@@ -50,11 +50,11 @@ def command(
     limit: int,
     master: str | None,
 ) -> None:
-    """Say of every message that took the backlog what became of it.
+    """Account for every message that went through the backlog.
 
     LEDGER is a folder or URL; several may overlap. With a secondary, what still waits in its
     backlog queues is looked at (peeked, not touched); without one it counts as lost. The exit code
-    is 0 when the books balance, 1 when something was lost or delivered more than once.
+    is 0 if every message was delivered exactly once, 1 if one was lost or delivered more than once.
 
     \b
     Example:
@@ -69,7 +69,7 @@ def command(
     )
     locations = ledgers or [pair.require_ledger()]
     try:
-        for location in locations:  # before Spark starts: a wrong folder is said at once
+        for location in locations:  # before Spark starts: a wrong folder is reported immediately
             Store(location).require_ledger()
         with tempfile.TemporaryDirectory(prefix="pairbus-") as folder:
             peeked = None
@@ -80,11 +80,11 @@ def command(
                 from pairbus.reports.reconciliation import balance
 
                 waiting = spark.read.parquet(f"file://{peeked}") if peeked else None
-                books = balance(spark, locations, waiting, limit=limit)
+                result = balance(spark, locations, waiting, limit=limit)
     except LedgerError as exc:
         raise UserError(str(exc)) from exc
-    emit(books, _tables(books))
-    if not books.balanced:
+    emit(result, _tables(result))
+    if not result.balanced:
         raise click.exceptions.Exit(ExitCode.NEGATIVE)
 
 
@@ -99,16 +99,16 @@ def _peek(pair: Pair, file: str, ledger: str) -> None:
     if not paths:
         fail(
             f"{endpoint.host} has no backlog queues of {pair.primary_namespace}",
-            "--primary-namespace, or --no-peek to leave out what waits there",
+            "--primary-namespace, or --no-peek to leave them out",
         )
-    what = f"looking into the backlog queues of {endpoint.host}"
+    what = f"peeking the backlog queues of {endpoint.host}"
     writer = LedgerWriter(ledger, client_id="reconcile")
     writer.count(endpoint.host, "$namespace", "management", "list", messages=0)
     with doing(what), endpoint.bulk_connection() as connection:
         rows = peek_backlog(
             connection,
             paths,
-            # by message, the dearer reading, as for a receive
+            # counted by message, as a receive is
             count=lambda entity, seen: writer.count(
                 endpoint.host, entity, "management", "peek", messages=seen, billable=max(1, seen)
             ),
@@ -117,36 +117,36 @@ def _peek(pair: Pair, file: str, ledger: str) -> None:
     writer.close()
 
 
-def _tables(books: "Books") -> list[Table | str]:
-    parts: list[Table | str] = [books.verdict]
+def _tables(result: "Reconciliation") -> list[Table | str]:
+    parts: list[Table | str] = [result.verdict]
     table = Table(
         "destination", *[Column(words, right=True) for _, words in COLUMNS], title="By destination"
     )
-    for row in (*books.by_destination, {"destination": "in all", **books.totals}):
+    for row in (*result.by_destination, {"destination": "in all", **result.totals}):
         table.add(row["destination"] or "(none)", *[_count_cell(row, n) for n, _ in COLUMNS])
     parts.append(table)
     for title, rows in (
-        ("Lost", books.lost),
-        ("Delivered more than once", books.more_than_once),
-        ("Unrecorded by their sender (no loss)", books.unrecorded),
+        ("Lost", result.lost),
+        ("Delivered more than once", result.more_than_once),
+        ("Unrecorded by their sender (no loss)", result.unrecorded),
     ):
         if rows:
             parts.append(_message_table(title, rows))
-    if books.out_of_order:
+    if result.out_of_order:
         found = Table("destination", "session", "message", "number", "after", title="Out of order")
-        for row in books.out_of_order:
+        for row in result.out_of_order:
             found.add(row["destination"], row["session_id"], row["message_id"],
                       str(row["sequence_number"]), str(row["after"]))  # fmt: skip
         parts.append(found)
     parts.extend(
         f"note: {row['minute']:%Y-%m-%d %H:%MZ}: {row['writer']} counted {row['counted']:,} "
         f"backlogged message(s) and noted {row['noted']:,}"
-        for row in books.missed_minutes
+        for row in result.missed_minutes
     )
-    parts.extend(f"note: {note}" for note in books.notes)
-    if books.totals["unsettled"]:
+    parts.extend(f"note: {note}" for note in result.notes)
+    if result.totals["unsettled"]:
         parts.append(
-            f"note: {books.totals['unsettled']:,} message(s) still wait in the backlog that were "
+            f"note: {result.totals['unsettled']:,} message(s) still wait in the backlog that were "
             "forwarded: a syphon may send them again"
         )
     return parts

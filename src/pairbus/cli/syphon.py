@@ -1,4 +1,4 @@
-"""`pairbus syphon`: bring the backlog home, watch it, pause and resume it."""
+"""`pairbus syphon`: forward the backlog, watch, pause, resume and limit it."""
 
 import contextlib
 import datetime as dt
@@ -31,10 +31,10 @@ checkpoint_option = click.option(
 
 @click.group()
 def group() -> None:
-    """Bring the backlog home: run, watch, pause, resume.
+    """Forward the backlog to its destinations: run, watch, pause, resume.
 
-    The syphon forwards what waits in the backlog queues to where it was meant to go. It runs on
-    Spark, in its own process or on a cluster.
+    The syphon forwards the messages in the backlog queues to their destinations. It runs on Spark,
+    in its own process or on a cluster.
 
     \b
     Example:
@@ -53,8 +53,8 @@ def group() -> None:
 )
 @click.option("--until-empty", is_flag=True, help="End when the backlog is empty.")
 @click.option("--max-messages", type=click.IntRange(1), metavar="N", help="End after N messages.")
-@click.option("--snapshot", is_flag=True, help="End when what is there now was forwarded.")
-@click.option("--max-duration", type=float, metavar="SECONDS", help="End after so long.")
+@click.option("--snapshot", is_flag=True, help="End when the present messages were forwarded.")
+@click.option("--max-duration", type=float, metavar="SECONDS", help="End after this time.")
 @click.option("--max-messages-per-second", type=float, metavar="N", help="Forward no faster.")
 @click.option("--max-bytes-per-second", type=float, metavar="N", help="Forward no faster.")
 @click.option(
@@ -99,7 +99,7 @@ def group() -> None:
     type=click.Choice(["full", "deduct"]),
     default="full",
     show_default=True,
-    help="Restore the time to live in full, or less the time waited.",
+    help="Restore the time to live in full, or minus the time in the backlog.",
 )
 @click.option(
     "--long-poll",
@@ -117,7 +117,7 @@ def group() -> None:
 @click.option(
     "--dry-run",
     is_flag=True,
-    help="Touch nothing; say what would go where, and what it would cost.",
+    help="Forward nothing; show what would be sent where, and its cost.",
 )
 @click.option(
     "--prices", metavar="FILE", help="For --dry-run: price list, TOML; the newest that ships."
@@ -218,14 +218,14 @@ def _run(options: "SyphonOptions", settings: dict[str, Any]) -> int:
 
 
 class _Signals:
-    """SIGTERM and Ctrl-C: noted, and acted on where nothing is left half-done."""
+    """Notes SIGTERM and Ctrl-C, so that the run ends between two batches."""
 
     def __init__(self) -> None:
         self.signal = 0
 
     def _note(self, number: int, _frame: Any) -> None:
         if self.signal == signal.SIGINT and number == signal.SIGINT:
-            raise KeyboardInterrupt  # asked twice: at once
+            raise KeyboardInterrupt  # the second Ctrl-C ends it immediately
         self.signal = number
 
     def install(self) -> None:
@@ -234,7 +234,7 @@ class _Signals:
 
     @contextlib.contextmanager
     def before_spark(self) -> Iterator[None]:
-        """While Spark starts there is nothing to finish: SIGTERM ends the process."""
+        """End the process on SIGTERM while Spark starts: there is nothing to finish."""
         old = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
         try:
             yield
@@ -245,7 +245,7 @@ class _Signals:
 def _dry_run(options: "SyphonOptions", settings: dict[str, Any]) -> int:
     from pairbus.pricing import Rules
     from pairbus.reports.dry_run import dry_run
-    from pairbus.reports.prices import load_prices
+    from pairbus.reports.price_lists import load_prices
 
     rules = Rules(tier=settings["tier"].lower(), one_region=settings["one_region"])
     prices = load_prices(settings["prices"])
@@ -253,7 +253,7 @@ def _dry_run(options: "SyphonOptions", settings: dict[str, Any]) -> int:
     table = Table(
         *("destination", "verdict", "reason"),
         *(Column(name, right=True) for name in ("messages", "bytes")),
-        title="What would go where",
+        title="What would be sent where",
         empty="the backlog is empty",
     )
     for row in result["rows"]:
@@ -288,7 +288,7 @@ def _state(pair: Pair, checkpoint: str | None) -> "StateDirectory":
         place = default_checkpoint(pair.primary_namespace, pair.require_secondary().host)
     path = Path(place).expanduser()
     if not path.is_dir():
-        fail(f"there is no syphon at {path}", "--checkpoint FOLDER, as `syphon run` said it")
+        fail(f"there is no syphon at {path}", "--checkpoint FOLDER, as printed by `syphon run`")
     return StateDirectory(path)
 
 
@@ -319,7 +319,7 @@ def status_(pair: Pair, checkpoint: str | None) -> int:
     state = _state(pair, checkpoint)
     status = state.read("status.json")
     if not status:
-        fail(f"the syphon at {state.path} has not said anything yet")
+        fail(f"the syphon at {state.path} has not reported yet")
     if status["state"] != "stopped" and not _is_alive(status):
         status["state"], status["stalled"] = "stopped", "its process is gone"
     from pairbus.monitoring.snapshot import read_syphon
@@ -366,21 +366,21 @@ def status_(pair: Pair, checkpoint: str | None) -> int:
 @pair_options
 @checkpoint_option
 def pause(pair: Pair, checkpoint: str | None) -> None:
-    """Read nothing more; finish what is in flight. It stays paused across restarts.
+    """Stop reading; finish the messages in flight. It stays paused across restarts.
 
     \b
     Example:
       pairbus syphon pause --pair orders
     """
     _state(pair, checkpoint).change_controls(paused=True)
-    say("paused; `pairbus syphon resume` lets it go on")
+    say("paused; `pairbus syphon resume` continues it")
 
 
 @group.command("resume")
 @pair_options
 @checkpoint_option
 def resume(pair: Pair, checkpoint: str | None) -> None:
-    """Let a paused syphon go on.
+    """Continue a paused syphon.
 
     \b
     Example:
@@ -396,7 +396,7 @@ def resume(pair: Pair, checkpoint: str | None) -> None:
 @click.option("--max-messages-per-second", type=float, metavar="N", help="0 takes the limit away.")
 @click.option("--max-bytes-per-second", type=float, metavar="N", help="0 takes the limit away.")
 def limit(pair: Pair, checkpoint: str | None, **limits: float | None) -> None:
-    """Limit the rate of a running syphon, so that a primary that came back is not swamped.
+    """Limit the rate of a running syphon, to protect a primary that has just recovered.
 
     \b
     Example:

@@ -139,7 +139,7 @@ def shorten_middle(text: str, width: int) -> str:
     """Return a text of at most `width` characters, its middle replaced by an ellipsis."""
     if len(text) <= width:
         return text
-    tail = (width - 1) * 2 // 3  # the end of a path tells more than its beginning
+    tail = (width - 1) * 2 // 3  # the end of a path identifies it better than its beginning
     return text[: width - 1 - tail] + "…" + text[len(text) - tail :]
 
 

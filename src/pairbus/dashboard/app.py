@@ -31,7 +31,7 @@ from pairbus.monitoring.snapshot import age, parse_time
 from pairbus.pricing import format_amount
 
 STATIC = Path(__file__).parent / "static"
-# What is replaced in each page when news come; ids of sections in the templates.
+# The sections of each page that the stream replaces: ids in the templates.
 PAGES = {
     "overview": ["banner", "cards", "entities", "backlog", "syphon", "brokers", "timeline"],
     "events": ["banner", "events"],
@@ -109,7 +109,7 @@ def create_app(monitor: PairMonitor, guard: Guard) -> Starlette:
         )
 
     async def follow(request: Request, page: str) -> AsyncIterator[str]:
-        """News as server-sent events: sections of a page that changed, or the whole document."""
+        """Give server-sent events: the sections of a page that changed, or the whole snapshot."""
         shown: dict[str, str] = {}
         with monitor.watch() as news:
             while not stopping.is_set():
@@ -164,7 +164,7 @@ def create_app(monitor: PairMonitor, guard: Guard) -> Starlette:
             await asyncio.to_thread(monitor.close)
 
     def stop() -> None:
-        """Let the streams end, so that the server can."""
+        """End the streams, so that the server can shut down."""
         stopping.set()
         monitor.wake()
 
@@ -192,12 +192,12 @@ def create_app(monitor: PairMonitor, guard: Guard) -> Starlette:
 
 
 def answer(data: Any, status: int = 200) -> JSONResponse:
-    """Data as JSON, never cached."""
+    """Return data as JSON, never cached."""
     return JSONResponse(to_plain(data), status, {"cache-control": "no-store"})
 
 
 def dump(data: Any) -> str:
-    """Data as JSON in one line."""
+    """Return data as JSON in one line."""
     return json.dumps(to_plain(data), ensure_ascii=False, separators=(",", ":"))
 
 
@@ -212,7 +212,7 @@ def clock(value: Any) -> str:
 
 
 def size(value: float | None) -> str:
-    """Bytes as people read them."""
+    """Return bytes as people read them."""
     if value is None:
         return "–"
     for unit in ("B", "KB", "MB", "GB"):

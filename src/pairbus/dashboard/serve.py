@@ -15,7 +15,7 @@ from pairbus.monitoring.monitor import PairMonitor
 
 
 class Server(uvicorn.Server):
-    """A server that ends its streams before it waits for them."""
+    """A server that ends its event streams before it shuts down."""
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """End the streams, then the server."""
@@ -34,13 +34,13 @@ class Page:
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """The address."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}/"
 
     @property
     def link(self) -> str:
-        """Where it is, with the token: the link for the person who may act."""
+        """The address with the token, for pause and resume."""
         return f"{self.url}?token={self.guard.token}"
 
 

@@ -24,7 +24,7 @@ class Load:
     """All senders and readers of the demo.
 
     Args:
-        account: the books.
+        account: what was sent and received.
         pace: messages a second of each sender.
     """
 

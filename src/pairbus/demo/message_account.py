@@ -1,6 +1,6 @@
-"""The demo's own books: what was sent, what arrived, and the verdict.
+"""The demo's own account: messages sent and received, and the verdict.
 
-They know nothing of the ledger, so that the two can be held against each other.
+It is independent of the ledger, so that the two can be compared.
 """
 
 import dataclasses
@@ -137,7 +137,7 @@ def judge(
     """Put the verdict together.
 
     Args:
-        account: the demo's books.
+        account: the demo's account.
         detecting: entities that detect duplicates: there every message must arrive once.
         balanced: whether the ledger's own reconciliation balances.
         books: what it says in one line.

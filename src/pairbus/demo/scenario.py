@@ -1,4 +1,4 @@
-"""The demo, act by act. Everything is real: processes, sockets, SDK, Spark, files."""
+"""Runs the demo, act by act, with real processes, sockets, SDK, Spark and files."""
 
 import contextlib
 import dataclasses
@@ -30,7 +30,7 @@ from pairbus.demo.setup import (
     SESSIONS,
     DemoPair,
     Timing,
-    balance_books,
+    run_reports,
     start_spark,
     write_entities,
 )
@@ -72,7 +72,7 @@ class Scenario:
     # ------------------------------------------------------------------ the acts
 
     def run(self) -> Verdict:
-        """Play all acts; return the verdict."""
+        """Run all acts; return the verdict."""
         begun = time.monotonic()
         self._set_up()
         self._healthy()
@@ -133,7 +133,7 @@ class Scenario:
             self.load.stop_sending()
 
     def _drain(self) -> None:
-        with self._act("the syphon, on Spark, brings the backlog home"):
+        with self._act("the syphon, on Spark, forwards the backlog"):
             syphon = self._syphon_starting.result()
             self._wait_for(
                 lambda: self.account.missing() == 0 or syphon.error is not None,
@@ -150,7 +150,7 @@ class Scenario:
             self._stop.set()
             self._sync_client.close()  # the aio client closed with its senders: ledgers are whole
             balanced, books, cost = self._spark_thread.submit(
-                balance_books, self._spark_started.result(), self.pair.ledger
+                run_reports, self._spark_started.result(), self.pair.ledger
             ).result(400)
         return judge(
             self.account,
@@ -283,14 +283,14 @@ class Scenario:
 
 
 def quiet_logs() -> None:
-    """The SDK and Spark tell every broken connection; in the demo that is the plot, not news."""
+    """Silence the loggers of the SDK and Spark: broken connections are intended here."""
     for name in ("azure", "uamqp", "py4j", "pairbus"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
     os.environ.setdefault("PYTHONWARNINGS", "ignore")
 
 
 def play(timing: Timing, *, drawn: bool = False, page: bool = True) -> tuple[Verdict, Scenario]:
-    """Play the demo; the scenario is still up, and the caller closes it."""
+    """Run the demo; the scenario is still up, and the caller closes it."""
     quiet_logs()
     display = Display(Progress(ACTS), drawn=drawn)
     scenario = Scenario(timing, display, page=page)

@@ -1,4 +1,4 @@
-"""What the demo is made of: its timing, its entities, the pair, the syphon and the books."""
+"""The parts of the demo: timing, entities, pair, syphon and reports."""
 
 import contextlib
 import dataclasses
@@ -189,10 +189,10 @@ def start_spark() -> "SparkSession":
     return spark
 
 
-def balance_books(spark: "SparkSession", ledger: str) -> tuple[bool, str, dict[str, Any]]:
-    """Whether nothing is lost by the ledger, its verdict in a line, and what everything cost."""
+def run_reports(spark: "SparkSession", ledger: str) -> tuple[bool, str, dict[str, Any]]:
+    """Return whether the ledger shows no loss, its verdict in a line, and the cost."""
     from pairbus.reports.cost_report import cost_report
-    from pairbus.reports.prices import load_prices
+    from pairbus.reports.price_lists import load_prices
     from pairbus.reports.reconciliation import balance
 
     books = balance(spark, ledger)

@@ -51,7 +51,7 @@ def compact(
     Args:
         location: the ledger.
         target_rows: files of at least half as many rows are left alone.
-        progress: is told how many files of how many are done.
+        progress: is called with the number of files done and their total.
 
     Raises:
         LedgerError: it is not a ledger.

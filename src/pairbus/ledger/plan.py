@@ -1,8 +1,8 @@
-"""Which files of a ledger to read, found from their footers alone.
+"""Decides which files of a ledger to read, from their footers alone.
 
 A copied file, or what a crash in the middle of a compaction left behind, repeats rows. Each file
 says in its footer which rows of which writer it holds, so a file whose rows are all elsewhere too
-is left out, files that overlap in part are named so that their rows can be told apart one by one,
+is left out, files that overlap in part are named so that their rows can be compared one by one,
 and a gap in a writer's numbers shows that rows are missing, and between which times.
 """
 
@@ -25,7 +25,7 @@ LISTINGS = 20
 
 @dataclass(frozen=True, slots=True)
 class FileFacts:
-    """What a footer tells of a file; `ranges` is None where it does not say."""
+    """The facts in the footer of a file; `ranges` is None where it has none."""
 
     name: str
     rows: int
@@ -117,13 +117,13 @@ def _look_or_gone(store: Store, table: str, name: str) -> FileFacts | None:
 def arrange(table: str, facts: Iterable[FileFacts], unreadable: Iterable[str] = ()) -> Plan:
     """Sort files by whether their rows are nowhere else, partly elsewhere, or all elsewhere."""
     known = [f for f in facts if f.rows]
-    untold = [f for f in known if f.ranges is None]
+    unranged = [f for f in known if f.ranges is None]
     # larger files first: what a compaction wrote makes the small files that it read superfluous
-    told = sorted((f for f in known if f.ranges is not None), key=lambda f: (-f.rows, f.name))
+    ranged = sorted((f for f in known if f.ranges is not None), key=lambda f: (-f.rows, f.name))
     taken: dict[str, list[tuple[int, int]]] = {}
     kept: list[FileFacts] = []
     repeats: list[FileFacts] = []
-    for file in told:
+    for file in ranged:
         ranges = file.ranges or {}
         if all(_covered(taken.get(w, []), spans) for w, spans in ranges.items()):
             repeats.append(file)
@@ -132,8 +132,8 @@ def arrange(table: str, facts: Iterable[FileFacts], unreadable: Iterable[str] = 
         for writer, spans in ranges.items():
             taken[writer] = files.merge([*taken.get(writer, []), *spans])
     overlapping = _overlapping(kept)
-    if untold:  # rows of an unknown file may repeat any other's
-        overlapping, single = [*kept, *untold], []
+    if unranged:  # rows of an unknown file may repeat any other's
+        overlapping, single = [*kept, *unranged], []
     else:
         names = {id(f) for f in overlapping}
         single = [f for f in kept if id(f) not in names]
@@ -143,7 +143,7 @@ def arrange(table: str, facts: Iterable[FileFacts], unreadable: Iterable[str] = 
         overlapping=tuple(overlapping),
         repeats=tuple(repeats),
         unreadable=tuple(unreadable),
-        gaps=tuple(_gaps(table, kept, taken)) if not untold else (),
+        gaps=tuple(_gaps(table, kept, taken)) if not unranged else (),
     )
 
 

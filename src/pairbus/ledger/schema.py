@@ -17,7 +17,7 @@ VERSION = 1
 """The version in `ledger.json`; a reader refuses any other."""
 
 EVENTS = ("backlogged", "forwarded", "dead_lettered", "completed")
-"""What a row of the messages table can tell; `completed`: a transform let it go unsent."""
+"""The events of the messages table; `completed`: a transform dropped the message."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,7 +133,7 @@ class LedgerWriter:
             size: encoded bytes of them all.
             billable: what the service charges for, each message by itself. Left out, it is
                 counted from the mean size, which is right for messages of one size.
-            calls: how many calls this stands for.
+            calls: how many calls this counts as.
         """
         if billable is None:
             billable = messages * operations(-(-size // messages)) if messages else calls

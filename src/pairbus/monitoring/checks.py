@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pairbus.monitoring.endpoints import Pair
-from pairbus.monitoring.formatting import duration, one_line
+from pairbus.monitoring.formatting import brief, duration, one_line
 from pairbus.monitoring.snapshot import Row, age, count, parse_time
 
 LEVELS = ("ok", "unknown", "warning", "critical")
@@ -44,6 +44,7 @@ class Grades:
     Attributes:
         failed_over: An entity is failed over.
         no_client: No paired client has ever reported.
+        unprotected: A client cannot use the secondary, so that an outage would not be survived.
         stale: All clients, or the syphon, stopped reporting without closing. While other clients
             report, a silent one is a warning at most.
         no_syphon: No syphon reports.
@@ -54,6 +55,7 @@ class Grades:
 
     failed_over: str = "warning"
     no_client: str = "unknown"
+    unprotected: str = "warning"
     stale: str = "critical"
     no_syphon: str = "warning"
     stalled: str = "critical"
@@ -86,6 +88,7 @@ def check_snapshot(
     return [
         check_entities(snapshot, grade),
         *check_clients(snapshot, grade),
+        *check_protection(snapshot, grade),
         *check_backlog(snapshot, limits),
         *check_syphons(snapshot, grade),
         *[
@@ -130,6 +133,20 @@ def check_clients(snapshot: Row, grade: Grades) -> list[Finding]:
     level = grade.stale if all_silent else min(grade.stale, "warning", key=LEVELS.index)
     remedy = "see whether they run; of one that is gone for good, remove status/CLIENT.json"
     return [Finding("clients", level, detail, remedy)]
+
+
+def check_protection(snapshot: Row, grade: Grades) -> list[Finding]:
+    """Check for clients that could not use the secondary in an outage."""
+    exposed = [
+        c for c in snapshot["clients"]
+        if c["unprotected"] and c["state"] == "open" and not c["is_stale"]
+    ]  # fmt: skip
+    if not exposed:
+        return []
+    reason = brief(exposed[0]["unprotected"])
+    detail = f"{count(exposed, 'client', 'clients')} cannot use the secondary: {reason}"
+    remedy = "see that the secondary can be reached and has its backlog queues"
+    return [Finding("protection", grade.unprotected, detail, remedy)]
 
 
 def check_backlog(snapshot: Row, limits: Thresholds) -> list[Finding]:

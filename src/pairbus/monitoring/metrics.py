@@ -128,6 +128,12 @@ STATUS_METRICS = (
         ),
     ),
     Definition(
+        "pairbus_unprotected_clients", "gauge",
+        "Clients that cannot use the secondary, so that an outage would not be survived.",
+        ("pair",),
+        lambda s, pair: [((pair,), float(sum(bool(c["unprotected"]) for c in s["clients"])))],
+    ),
+    Definition(
         "pairbus_ledger_dropped_rows", "counter",
         "Rows that clients dropped because the ledger could not be written for too long.",
         ("pair", "client"),

@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Any
 
 from pairbus.pricing import STAGES, TRANSFER_STAGES, PriceList, Rules
-from pairbus.reports.prices import load_prices
+from pairbus.reports.price_lists import load_prices
 
 Row = dict[str, Any]
 SYMBOLS = {"USD": "$", "EUR": "€", "GBP": "£"}

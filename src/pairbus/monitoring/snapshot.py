@@ -1,6 +1,6 @@
-"""What the facts mean for the person on call: one plain document, made by one function.
+"""The snapshot of a pair: one document, made of the data of all sources by one function.
 
-The page, its `.json` twin, the stream and the metrics all show this document.
+The live page, its `.json` twins, the stream, the metrics and `pairbus check` all show it.
 """
 
 import dataclasses
@@ -8,6 +8,7 @@ import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from pairbus.monitoring.formatting import brief
 from pairbus.monitoring.syphon_problems import explain_stall, explain_waits, waits_for_primary
 
 Row = dict[str, Any]
@@ -18,19 +19,19 @@ SYPHON_KEYS = (
     "id", "host", "pid", "updated_at", "stalled", "forwarded", "remaining", "in_flight",
     "dead_lettered", "oldest_age", "rate", "eta", "last_progress", "checkpoint",
 )  # fmt: skip
-STALE_AFTER = 60.0  # a status file is rewritten at least every few seconds while its owner lives
+STALE_AFTER = 60.0  # a status file is rewritten every few seconds while its owner runs
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Facts:
-    """Everything the sources said, at one time."""
+    """The data of all sources, at one time."""
 
     now: dt.datetime
     pair: str = "default"
     primary_namespace: str | None = None
     statuses: Sequence[Row] = ()
     status_problem: str | None = None
-    backlog: Sequence[Row] | None = None  # None: nobody was asked, or the secondary is silent
+    backlog: Sequence[Row] | None = None  # None: not read, or the secondary does not answer
     backlog_problem: str | None = None
     money: Row | None = None
     money_problem: str | None = None
@@ -38,7 +39,7 @@ class Facts:
 
 
 def assemble(facts: Facts) -> Row:
-    """The document that everything shows."""
+    """Return the snapshot."""
     clients = [read_client(s, facts.now) for s in facts.statuses if s.get("kind") == "client"]
     syphons = [read_syphon(s, facts.now) for s in facts.statuses if s.get("kind") == "syphon"]
     entities = merge_entities(clients, facts.now)
@@ -55,7 +56,8 @@ def assemble(facts: Facts) -> Row:
         if client["ledger_dropped_rows"] and not client["is_stale"]
     ]
     silent = [c for c in clients if c["is_stale"]]
-    level, headline = judge(entities, backlog, syphons, facts.brokers, silent)
+    exposed = [c for c in clients if c["unprotected"] and c["state"] == "open" and c not in silent]
+    level, headline = judge(entities, backlog, syphons, facts.brokers, silent, exposed)
     if problems and level == "ok":
         level = "unknown"  # not everything was seen
     return {
@@ -77,7 +79,7 @@ def assemble(facts: Facts) -> Row:
 
 
 def read_client(status: Mapping[str, Any], now: dt.datetime) -> Row:
-    """A paired client, as its status file tells it."""
+    """Return a paired client, as its status file describes it."""
     seconds = age(status.get("updated_at"), now)
     state = status.get("state", "open")
     return {
@@ -90,6 +92,7 @@ def read_client(status: Mapping[str, Any], now: dt.datetime) -> Row:
         "state": state,
         "updated_at": status.get("updated_at"),
         "is_stale": state == "open" and (seconds is None or seconds > STALE_AFTER),
+        "unprotected": status.get("unprotected"),
         "ledger_problem": status.get("ledger_problem"),
         "ledger_dropped_rows": status.get("ledger_dropped_rows") or 0,
         "entities": list(status.get("entities") or ()),
@@ -98,7 +101,7 @@ def read_client(status: Mapping[str, Any], now: dt.datetime) -> Row:
 
 
 def read_syphon(status: Mapping[str, Any], now: dt.datetime) -> Row:
-    """A syphon, as its status file tells it."""
+    """Return a syphon, as its status file describes it."""
     seconds = age(status.get("updated_at"), now)
     state = status.get("state", "running")
     is_stale = state != "stopped" and (seconds is None or seconds > STALE_AFTER)
@@ -107,7 +110,7 @@ def read_syphon(status: Mapping[str, Any], now: dt.datetime) -> Row:
     row["dead_lettered"] = dead if isinstance(dead, dict) else {}
     row["queues"] = list(status.get("queues") or ())
     if is_stale or state not in ("running", "idle"):
-        # It does not move, whatever it last said: nobody knows when it will be done.
+        # Nothing moves, so there is no rate and no remaining time.
         row["rate"], row["eta"] = 0.0, None
     until = age(status.get("next_attempt"), now)
     next_attempt_in = None if until is None or until > 0 else -until
@@ -125,7 +128,7 @@ def read_syphon(status: Mapping[str, Any], now: dt.datetime) -> Row:
 
 
 def merge_entities(clients: Iterable[Row], now: dt.datetime) -> list[Row]:
-    """One row per entity: the worst that any living client knows, worst first."""
+    """Return one row per entity: the worst state that any reporting client has, worst first."""
     merged: dict[str, Row] = {}
     for client in clients:
         if client["is_stale"] or client["state"] != "open":
@@ -173,12 +176,12 @@ def merge_entities(clients: Iterable[Row], now: dt.datetime) -> list[Row]:
 
 
 def rank(phase: str) -> int:
-    """How bad a phase is."""
+    """Return how bad a phase is."""
     return PHASES.index(phase) if phase in PHASES else 1
 
 
 def read_backlog(facts: Facts, clients: Sequence[Row], syphons: Sequence[Row]) -> Row:
-    """The backlog queues: from the secondary if it was asked, else as a syphon last saw them."""
+    """Return the backlog queues: from the secondary, else as a syphon last counted them."""
     rotation = {
         str(q.get("path", "")).lower(): q
         for client in clients
@@ -225,10 +228,10 @@ def read_backlog(facts: Facts, clients: Sequence[Row], syphons: Sequence[Row]) -
 
 
 def merge_events(statuses: Iterable[Mapping[str, Any]], limit: int = 200) -> list[Row]:
-    """The events of all clients, newest first, each with the client that saw it.
+    """Return the events of all clients, newest first, each with its client.
 
-    What only repeats itself (pings without an answer, messages put aside) is one row with how often
-    and since when, so that an hour of outage does not push its beginning off the page.
+    Repeated events (pings without an answer, messages sent to the backlog) are one row with a count
+    and the first time, so that an hour of outage does not push its beginning off the page.
     """
     events = [
         {**event, "client_id": status.get("client_id") or status.get("id")}
@@ -249,7 +252,7 @@ def merge_events(statuses: Iterable[Mapping[str, Any]], limit: int = 200) -> lis
             if "messages" in event:
                 row["messages"] = (row.get("messages") or 0) + (event["messages"] or 0)
             continue
-        if kind not in REPEATED:  # a turn of events: what repeats before it is another story
+        if kind not in REPEATED:  # repeats before another event are counted separately
             open_rows = {key: row for key, row in open_rows.items() if key[:2] != owner}
         row = {**event, "times": 1, "first_at": event.get("at")}
         open_rows[*owner, *kind] = row
@@ -263,6 +266,7 @@ def judge(
     syphons: Sequence[Row],
     brokers: Sequence[Row],
     silent_clients: Sequence[Row] = (),
+    unprotected_clients: Sequence[Row] = (),
 ) -> tuple[str, str]:
     """Return the level of the whole, and one sentence that gives the reason.
 
@@ -291,6 +295,9 @@ def judge(
         parts.append(f"syphon stalled: {stalled[0]['problem']}")
     elif waiting and not is_outage:
         parts.append(f"syphon waits: {waiting[0]['problem']}")
+    if unprotected_clients:
+        number = count(unprotected_clients, "client", "clients")
+        parts.append(f"{number} unprotected: {brief(unprotected_clients[0]['unprotected'])}")
     if silent_clients:
         parts.append(f"{count(silent_clients, 'client', 'clients')} silent")
     if silent:
@@ -311,12 +318,12 @@ def judge(
 
 
 def count(items: Sequence[Any], one: str, many: str) -> str:
-    """1 entity, 2 entities."""
+    """Return a number with its noun: 1 entity, 2 entities."""
     return f"{len(items)} {one if len(items) == 1 else many}"
 
 
 def parse_time(value: Any) -> dt.datetime | None:
-    """A time from a status file; None if it is none."""
+    """Return a time from a status file; None if it is not one."""
     if isinstance(value, dt.datetime):
         return value if value.tzinfo else value.replace(tzinfo=dt.UTC)
     if not isinstance(value, str):
@@ -329,6 +336,6 @@ def parse_time(value: Any) -> dt.datetime | None:
 
 
 def age(value: Any, now: dt.datetime) -> float | None:
-    """Seconds from a time until now; None if there is no time."""
+    """Return the seconds from a time until now; None if there is no time."""
     parsed = parse_time(value)
     return None if parsed is None else (now - parsed).total_seconds()

@@ -1,6 +1,6 @@
-"""Where the live page's facts come from; each source answers alone, and says so when it cannot.
+"""The sources of a snapshot: status files, ledger, secondary, embedded brokers.
 
-Nothing here decides anything: a source returns what it read, or a problem in one line.
+Each source is read by itself: it returns its data, or a problem in one line.
 """
 
 import contextlib
@@ -41,7 +41,7 @@ def read_statuses(ledger: str) -> list[Row]:
 
 
 class OperationsSource:
-    """What was paid for, from the operations table of the ledger: pyarrow alone, no Spark.
+    """The billable operations of the ledger, read with pyarrow, without Spark.
 
     Files of a ledger never change, so each is read once and kept as its few rows.
     """
@@ -63,7 +63,7 @@ class OperationsSource:
         self._files = {name: table for name, table in self._files.items() if name in names}
         for name in names:
             if name not in self._files:
-                with contextlib.suppress(FileNotFoundError):  # compaction was faster than we
+                with contextlib.suppress(FileNotFoundError):  # compaction removed it
                     self._files[name] = pq.read_table(
                         self._store.path(name),
                         columns=list(self.COLUMNS),
@@ -71,14 +71,14 @@ class OperationsSource:
                     )
         if not self._files:
             return {"all": [], "last_hour": [], "first": None}
-        # A row may stand in two files while compaction runs: (writer, sequence) counts once.
+        # A row may be in two files while compaction runs: (writer, sequence) counts once.
         once = (
             pa.concat_tables(self._files.values())
             .group_by(["writer", "sequence"], use_threads=False)
             .aggregate([(name, "first") for name in self.COLUMNS[2:]])
         )
         once = once.rename_columns([name.removesuffix("_first") for name in once.column_names])
-        # a ping that the primary did not take is a call without a message; the dearer reading
+        # a ping that the primary did not take is a call without a message; it counts as charged
         failed = pc.and_(pc.equal(once["stage"], "ping"), pc.equal(once["messages"], 0))
         charged = pc.if_else(failed, once["count"], once["billable"])
         once = once.set_column(once.schema.get_field_index("billable"), "billable", charged)
@@ -102,7 +102,7 @@ def sums(table: Any) -> list[Row]:
 
 
 class BacklogSource:
-    """Depth, dead letters and oldest age of the backlog queues, as the secondary tells them.
+    """Depth, dead letters and oldest age of the backlog queues, as the secondary reports them.
 
     One administration call a poll for all queues; a peek more for each queue that holds
     something, through receivers that stay open.
@@ -163,7 +163,7 @@ def queue_number(path: str) -> tuple[int, str]:
 
 
 def broker_health(endpoint: Endpoint, timeout: float = 2.0) -> Row | None:
-    """How one of our own brokers is; None where the namespace is not one of ours."""
+    """Return the health of an embedded broker; None for any other namespace."""
     if not endpoint.is_emulator:
         return None
     row: Row = {"host": endpoint.host, "is_up": False, "detail": ""}
@@ -189,7 +189,7 @@ def control_syphon(status: Mapping[str, Any], *, paused: bool) -> None:
 
 
 def guarded(read: Callable[[], Any]) -> tuple[Any, str | None]:
-    """What a source says, or None and its problem in one masked line."""
+    """Return the data of a source and None, or None and its problem in one masked line."""
     try:
         return read(), None
     except Exception as exc:  # noqa: BLE001 - one source that fails must not hide the others

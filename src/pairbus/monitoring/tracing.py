@@ -105,10 +105,10 @@ class OpenTelemetryObserver:
                 self._ping(event, attributes, succeeded, reason, seconds)
             case events.PairUnavailable(primary=primary, secondary=secondary):
                 self._unavailable.add(1, attributes)
-                told = {"pairbus.primary": primary, "pairbus.secondary": secondary}
-                trace.get_current_span().add_event("pairbus.unavailable", told)
+                reasons = {"pairbus.primary": primary, "pairbus.secondary": secondary}
+                trace.get_current_span().add_event("pairbus.unavailable", reasons)
             case events.ClientClosed():
-                # Nobody will tell of a restore any more, and a span that never ends is never seen.
+                # No restore will be reported, and a span that never ends is never exported.
                 for opened in [opened for opened in self._open if opened[0] == event.pair]:
                     span = self._open.pop(opened)
                     span.add_event(event.name, timestamp=_nanoseconds(event.at))

@@ -1,4 +1,4 @@
-"""Look at what waits in the backlog queues without touching it."""
+"""Peeks the messages in the backlog queues without changing them."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def peek_backlog(
     Args:
         connection: to the secondary.
         queues: paths; one that does not exist has nothing in it.
-        progress: is told now and then how many were seen.
-        count: is told of each call, with its entity and the messages it gave: looking is charged.
+        progress: is called now and then with the number of messages seen.
+        count: is called for each peek, which is charged, with its entity and the messages returned.
     """
     seen = 0
     for queue in queues:

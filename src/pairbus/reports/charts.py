@@ -9,7 +9,7 @@ from html import escape
 
 WIDTH = 1000
 HEIGHT = 300
-LEFT, RIGHT, TOP, BOTTOM = 64, 32, 12, 34  # the last time stands half beyond the plot
+LEFT, RIGHT, TOP, BOTTOM = 64, 32, 12, 34  # half of the last time label is beyond the plot
 
 
 def lines(

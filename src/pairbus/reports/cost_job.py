@@ -64,8 +64,8 @@ def billed(operations: DataFrame, rules: Rules) -> DataFrame:
         tried = F.col("tried") if "tried" in operations.columns else _tried()
         chosen = F.when(F.col("stage") == "ping", tried).otherwise(chosen)
     low = F.when(polls, F.lit(0)).when(sends, batched).otherwise(F.col("billable"))
-    told = ("billable", "billable_batched", "tried")
-    kept = [name for name in operations.columns if name not in told]
+    replaced = ("billable", "billable_batched", "tried")
+    kept = [name for name in operations.columns if name not in replaced]
     return operations.select(
         *kept,
         chosen.cast("bigint").alias("operations_billed"),

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 (the name that Spark users 
 from pairbus.ledger.plan import Plan
 from pairbus.pricing import STAGES, PriceList, Rules
 from pairbus.reports import cost_job as cost
-from pairbus.reports.tables import beginning_again, read_table, shown_locations
+from pairbus.reports.ledger_tables import beginning_again, read_table, shown_locations
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -116,11 +116,11 @@ def _cost_report(
     subscriptions: Mapping[str, int],
 ) -> CostReport:
     operations, messages, notes = _tables(spark, locations, start, end)
-    homecoming = cost.derived(messages, subscriptions)
+    derived_rows = cost.derived(messages, subscriptions)
     places = ["minute", "namespace", "entity", "stage"]
     small = cost.condensed(
         cost.billed(cost.gathered(operations, *places), rules).unionByName(
-            homecoming, allowMissingColumns=True
+            derived_rows, allowMissingColumns=True
         ),
         *places, "derived", "extra",
     ).persist()  # fmt: skip
@@ -136,7 +136,7 @@ def _cost_report(
     hourly = operations.withColumn("minute", cost.span_start("minute"))
     clients = cost.condensed(
         cost.billed(cost.gathered(hourly, "minute", "client_id"), rules).unionByName(
-            homecoming.withColumn("minute", cost.span_start("minute")), allowMissingColumns=True
+            derived_rows.withColumn("minute", cost.span_start("minute")), allowMissingColumns=True
         ),
         "minute", "client_id", "stage",
     )  # fmt: skip
@@ -211,7 +211,7 @@ def _next_minute(time: dt.datetime | None) -> dt.datetime | None:
 
 
 def plan_notes(plan: Plan) -> list[str]:
-    """Say what was left out of a table, and what is missing in it."""
+    """Return notes on rows of a table that were left out or are missing."""
     notes = []
     if plan.repeats:
         notes.append(f"{len(plan.repeats)} {plan.table} file(s) repeat others and were left out")

@@ -31,7 +31,7 @@ def dry_run(
     prices: PriceList | None = None,
     rules: Rules | None = None,
 ) -> dict[str, Any]:
-    """Say what a drain would send where, dead-letter and why, and what it would cost.
+    """Return what a drain would send where, what it would dead-letter and why, and its cost.
 
     Args:
         options: as for `start_syphon`.
@@ -44,7 +44,7 @@ def dry_run(
     """
     from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
 
-    from pairbus.reports.prices import load_prices
+    from pairbus.reports.price_lists import load_prices
 
     rules = rules or Rules()
     prices = prices or load_prices()

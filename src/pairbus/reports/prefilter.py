@@ -1,6 +1,6 @@
-"""Find where the books surely balance, so that only the rest is looked at message by message.
+"""Finds buckets of messages that surely balance, so that only the rest is read one by one.
 
-Of most messages there is nothing to tell: each was backlogged, and then forwarded, or set aside, or
+Most messages need no closer look: each was backlogged, and then forwarded, or set aside, or
 still waits. To bring the rows of every message together only to see that is what costs most in a
 reconciliation. So rows are first thrown into buckets, by destination and a hash of the message's
 id. A bucket keeps, for each thing that can happen, how often it did, and sums of hashes of the ids.
@@ -115,7 +115,7 @@ def _thing() -> Column:
 
 
 def _is_open() -> Column:
-    """Return whether something is to be told of a bucket.
+    """Return whether a bucket needs a closer look.
 
     What lies in a dead-letter queue may or may not have a receipt, so it opens its bucket.
     """
@@ -143,7 +143,7 @@ def _zero(name: str) -> Column:
 def in_open_buckets(rows: DataFrame, screened: DataFrame, *, buckets: int = BUCKETS) -> DataFrame:
     """Keep the rows, of messages or of `waiting`, that are in an open bucket.
 
-    They have what `tally` needs: where a message is known by its id, the columns that stand in for
+    They have what `tally` needs: where a message is known by its id, the columns that replace
     an id are not read.
     """
     open_ = screened.where("open").select("place", "bucket")

@@ -227,7 +227,7 @@ def out_of_order(messages: DataFrame) -> DataFrame:
 def missed_minutes(operations: DataFrame, messages: DataFrame) -> DataFrame:
     """Return minutes for which the two tables disagree on how many messages a client backlogged.
 
-    Both tables tell it, in files of their own. Where they differ, rows of one are missing, even if
+    Both tables record it, in separate files. Where they differ, rows of one are missing, even if
     no number of a writer is.
     """
     counted = (
@@ -245,7 +245,7 @@ def missed_minutes(operations: DataFrame, messages: DataFrame) -> DataFrame:
         .withColumn("counted", F.coalesce("counted", F.lit(0)))
         .withColumn("noted", F.coalesce("noted", F.lit(0)))
     )
-    # A call that ends at the turn of a minute may stand in the one before here and in the one
+    # A call that ends at the turn of a minute may be counted in the one before here and in the one
     # after there: a writer whose sums agree is complete.
     whole = Window.partitionBy("writer")
     return (

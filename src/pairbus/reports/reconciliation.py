@@ -11,17 +11,17 @@ from pyspark.sql import functions as F  # noqa: N812 (the name that Spark users 
 
 from pairbus.reports import reconcile_job as reconcile
 from pairbus.reports.cost_report import TOP, plan_notes
+from pairbus.reports.ledger_tables import beginning_again, read_table, shown_locations
 from pairbus.reports.prefilter import closed_verdicts, in_open_buckets, screen
 from pairbus.reports.prefilter import names as destination_names
-from pairbus.reports.tables import beginning_again, read_table, shown_locations
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
 @dataclass(frozen=True, slots=True)
-class Books:
-    """What became of every message, and whether the books balance."""
+class Reconciliation:
+    """The fate of every message; `balanced` if none was lost or delivered more than once."""
 
     locations: tuple[str, ...]
     balanced: bool
@@ -44,7 +44,7 @@ def balance(
     waiting: DataFrame | None = None,
     *,
     limit: int = 20,
-) -> Books:
+) -> Reconciliation:
     """Run the reconciliation over one ledger or several.
 
     Args:
@@ -62,7 +62,7 @@ def balance(
 
 def _balance(
     spark: SparkSession, locations: str | Sequence[str], waiting: DataFrame | None, limit: int
-) -> Books:
+) -> Reconciliation:
     messages, plan = read_table(spark, locations, "messages")
     operations, operations_plan = read_table(spark, locations, "operations")
     screened = screen(messages, waiting).persist()
@@ -98,7 +98,7 @@ def _balance(
     missed = reconcile.missed_minutes(operations, messages).limit(TOP).collect()
     complete = not (plan.gaps or plan.unreadable or missed)
     balanced = totals["lost"] == 0 and totals["copies"] == 0
-    return Books(
+    return Reconciliation(
         locations=shown_locations(locations),
         balanced=balanced,
         verdict=verdict(totals, complete=complete, peeked=waiting is not None),
@@ -138,7 +138,7 @@ def by_destination(screened: DataFrame, judged: DataFrame | None) -> DataFrame:
 
 
 def verdict(totals: Mapping[str, int], *, complete: bool = True, peeked: bool = True) -> str:
-    """Say in one line whether the books balance."""
+    """Return the result in one line."""
     count = f"{totals['expected']:,} message(s)"
     faults = []
     if totals["lost"]:

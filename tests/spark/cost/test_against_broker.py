@@ -11,7 +11,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from pairbus import SendAvailabilityPairedNamespaceOptions, broker, pair_namespace
 from pairbus.options import SyphonOptions
 from pairbus.reports.cost_report import cost_report
-from pairbus.reports.prices import load_prices
+from pairbus.reports.price_lists import load_prices
 from pairbus.reports.reconciliation import balance
 
 pytestmark = [

@@ -11,9 +11,9 @@ from pairbus.ledger.compact import compact
 from pairbus.pricing import GB, Rules
 from pairbus.reports import cost_job as cost
 from pairbus.reports.cost_report import cost_report, cost_rows
-from pairbus.reports.live import CostWatch
-from pairbus.reports.prices import load_prices
-from pairbus.reports.tables import read_table
+from pairbus.reports.cost_stream import CostWatch
+from pairbus.reports.ledger_tables import read_table
+from pairbus.reports.price_lists import load_prices
 from pairbus.runtime import ThreadRuntime
 
 pytestmark = [

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from pairbus.ledger import LedgerError, LedgerWriter, Store, files, write_receipts
 from pairbus.reports import reconcile_job as reconcile
 from pairbus.reports.cost_report import cost_report
+from pairbus.reports.ledger_tables import read_table, stream_table
 from pairbus.reports.prefilter import closed_verdicts, in_open_buckets, screen
-from pairbus.reports.prices import load_prices
+from pairbus.reports.price_lists import load_prices
 from pairbus.reports.reconciliation import balance
-from pairbus.reports.tables import read_table, stream_table
 from pairbus.runtime import ThreadRuntime
 
 pytestmark = [

@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 
 from pairbus.exceptions import SyphonError
-from pairbus.reports.prices import load_prices
+from pairbus.reports.price_lists import load_prices
 from tests.syphon.conftest import PREFIX, backlog_message
 
 pytestmark = [

@@ -198,7 +198,7 @@ def _path(line: Line) -> str:
 
 
 def _short(line: Line) -> str:
-    """Return an entity's name so that what tells it from the others is in front."""
+    """Return an entity's name with its distinguishing part first."""
     namespace, entity = line.name
     backlog = parse_backlog_path(entity)
     return f"backlog {backlog[1]} of {backlog[0]}" if backlog else f"{entity}, {namespace}"

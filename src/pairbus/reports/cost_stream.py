@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 (the name that Spark users know)
 
 from pairbus.reports import cost_job as cost
-from pairbus.reports.tables import stream_table
+from pairbus.reports.ledger_tables import stream_table
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -54,10 +54,10 @@ class LiveCost:
 
 
 class CostWatch:
-    """A running query, and what it has told so far.
+    """A running query, and its latest figures.
 
     Args:
-        tell: is called, on a thread of Spark's, each time that something was added.
+        report: is called with new figures, on a thread of Spark's.
         since: rows of earlier minutes are left out.
         interval: seconds between two looks at the ledger.
         checkpoint: a folder that this watch can use, and that is of no use afterwards.
@@ -73,14 +73,14 @@ class CostWatch:
         prices: PriceList,
         rules: Rules,
         *,
-        tell: Callable[[LiveCost], None],
+        report: Callable[[LiveCost], None],
         since: dt.datetime,
         checkpoint: str,
         interval: float = 10.0,
     ) -> None:
         self._prices = prices
         self._since = since
-        self._tell = tell
+        self._report = report
         self._lock = threading.Lock()
         self._sums: dict[tuple[dt.datetime, str, str], Spent] = {}
         rows = stream_table(spark, location, "operations").where(F.col("minute") >= F.lit(since))
@@ -98,7 +98,7 @@ class CostWatch:
         self.query.stop()
 
     def catch_up(self) -> None:
-        """Wait until all that the ledger holds now was told."""
+        """Wait until everything that the ledger holds now was reported."""
         self.query.processAllAvailable()
 
     def latest(self, added: int = 0) -> LiveCost:
@@ -131,7 +131,7 @@ class CostWatch:
                 )
         if rows:
             after = sum(spent.operations for spent in self._sums.values())
-            self._tell(self.latest(after - before))
+            self._report(self.latest(after - before))
 
 
 def _grouped(
