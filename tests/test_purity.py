@@ -24,6 +24,8 @@ PURE = [
     "syphon/planner.py",
     "syphon/progress.py",
     "syphon/records.py",
+    "syphon/rates.py",
+    "syphon/status_records.py",
     "syphon/refusals.py",
     "syphon/settlement.py",
 ]

@@ -5,8 +5,9 @@ import threading
 import pytest
 
 from pairbus.syphon._sync.primary_probe import PrimaryProbe
-from pairbus.syphon.records import HeldMessage, OperationCount, ProgressRecord, QueueRead
+from pairbus.syphon.records import HeldMessage, OperationCount, QueueRead
 from pairbus.syphon.state import StateDirectory
+from pairbus.syphon.status_records import ProgressRecord
 from tests.syphon.fakes import HELD, FakeOperations, Scene
 
 

@@ -11,10 +11,10 @@ from pairbus.syphon.records import (
     HeldMessage,
     HeldRecord,
     OperationCount,
-    ProgressRecord,
     QueueRead,
     TaskReport,
 )
+from pairbus.syphon.status_records import ProgressRecord
 
 HELD = HeldMessage("b/0", "aa" * 16, 7, "orders", 1060.5)
 RECORDS = [

@@ -21,10 +21,10 @@ from pairbus.syphon._sync.connections import check_access
 from pairbus.syphon._sync.primary_probe import PrimaryProbe
 from pairbus.syphon.lease import Lease
 from pairbus.syphon.queue_counter import NO_NAMESPACE, QueueCounter
-from pairbus.syphon.records import QueueCounts
 from pairbus.syphon.setup import Bounds, Setup
 from pairbus.syphon.state import StateDirectory
 from pairbus.syphon.status_monitor import StatusMonitor, SyphonIdentity
+from pairbus.syphon.status_records import QueueCounts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

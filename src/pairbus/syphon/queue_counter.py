@@ -12,8 +12,8 @@ from pairbus.names import (
     parse_backlog_path,
     parse_connection_string,
 )
-from pairbus.syphon.records import QueueCounts
 from pairbus.syphon.setup import Setup
+from pairbus.syphon.status_records import QueueCounts
 
 if TYPE_CHECKING:
     from azure.servicebus.management import ServiceBusAdministrationClient

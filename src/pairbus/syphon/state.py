@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from pairbus.runtime import AsyncRuntime, Runtime, ThreadRuntime
-from pairbus.syphon.records import BlockedRecord, Control, HeldRecord, ProgressRecord, TaskReport
+from pairbus.syphon.records import BlockedRecord, Control, HeldRecord, TaskReport
+from pairbus.syphon.status_records import ProgressRecord
 
 __all__ = ["StateDirectory"]
 

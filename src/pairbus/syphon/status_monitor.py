@@ -9,8 +9,8 @@ from pathlib import Path
 
 from pairbus.runtime import Runtime
 from pairbus.syphon.progress import Progress, Remaining, state_of
-from pairbus.syphon.records import ProgressRecord, QueueCounts, SyphonStatus
 from pairbus.syphon.state import StateDirectory
+from pairbus.syphon.status_records import ProgressRecord, QueueCounts, SyphonStatus
 
 __all__ = ["StatusMonitor", "SyphonIdentity"]
 

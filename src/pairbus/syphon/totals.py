@@ -2,8 +2,9 @@
 
 from collections.abc import Collection, Mapping
 
-from pairbus.syphon.records import BlockedRecord, ProgressRecord, TaskReport
+from pairbus.syphon.records import BlockedRecord, TaskReport
 from pairbus.syphon.state import StateDirectory
+from pairbus.syphon.status_records import ProgressRecord
 
 __all__ = ["Totals"]
 

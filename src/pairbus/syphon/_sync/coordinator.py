@@ -7,25 +7,24 @@ the state directory; when it dies, the next coordinator continues from there.
 
 Two callers work at the same time: Spark plans, and a background task calls `tick`. `_guard`
 protects what both of them decide upon, and is never held while a namespace or the ledger is asked.
-`_files` keeps the state directory's files in the order of the decisions; whoever needs both takes
-`_files` first. While a queue's messages are being returned it is in `_returning` and is not
-planned.
+`_files` keeps the state directory's files in the order of the decisions; code that needs both takes
+`_files` first.
 """
 
 import logging
-from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 
 from pairbus.names import billable
 from pairbus.runtime import Runtime, Task
+from pairbus.syphon._sync.lock_maintenance import LockMaintenance
 from pairbus.syphon._sync.ports import Backlog, Bell, Operations
-from pairbus.syphon.held import EVERYTHING, HeldMessages, newest_first
+from pairbus.syphon.held import EVERYTHING, HeldMessages
 from pairbus.syphon.journal import Journal
 from pairbus.syphon.limits import Grant
-from pairbus.syphon.orphaned_locks import Check, Look, OrphanedLocks, tokens_to_return
+from pairbus.syphon.orphaned_locks import OrphanedLocks
 from pairbus.syphon.planner import Planner
 from pairbus.syphon.rates import Pace
-from pairbus.syphon.records import HeldMessage, OperationCount, TaskReport
+from pairbus.syphon.records import OperationCount, TaskReport
 from pairbus.syphon.state import StateDirectory
 from pairbus.syphon.totals import Totals
 
@@ -37,7 +36,6 @@ TICK = 0.5  # seconds
 SAVE_EVERY = 5.0
 FLUSH_EVERY = 10.0
 PROBE_EVERY = 2.0
-LOCK_SECONDS = 60.0  # until a lock was seen
 
 
 class Coordinator:
@@ -81,15 +79,22 @@ class Coordinator:
         self._orphans = OrphanedLocks(self._journal)
         self._totals = Totals(state.progress())
         self._guard, self._files = runtime.condition(), runtime.condition()
-        self._freed: list[HeldMessage] = []  # to be returned
-        self._returning: Counter[str] = Counter()
-        self._lock_seconds: float | None = None
+        self._locks = LockMaintenance(
+            runtime,
+            self._guard,
+            backlog,
+            held,
+            self._orphans,
+            planner,
+            self._count,
+            self._publish,
+        )
         self._ledger_problem: str | None = None
         self._problem: str | None = None  # of the last tick
         self._probed_at = self._flushed_at = self._saved_at = self._empty_checked_at = 0.0
         self._quiet_since: float | None = None
         self._is_planned = False
-        self._must_flush = self._must_save = False
+        self._must_flush = False
         self._task: Task | None = None
         self._stop = runtime.event()
 
@@ -130,12 +135,12 @@ class Coordinator:
             ("ledger", self._probe_ledger),
         ]
         if self._state.is_stopping:
-            steps.append(("secondary: returning held messages", self._release_all))
+            steps.append(("secondary: returning held messages", self._return_all))
         else:
             steps.append(("secondary: returning held messages", self._return_due))
             steps.append(("secondary: checking uncertain queues", self._check_orphans))
         steps += [
-            ("secondary: renewing locks", self._renew),
+            ("secondary: renewing locks", self._locks.renew),
             ("secondary: checking for empty queues", self._check_empty),
             ("ledger: writing operations", self._flush),
         ]
@@ -175,7 +180,7 @@ class Coordinator:
                 is_stopping=is_stopping,
                 is_blocked=self._is_blocked(now),
                 # A poll under way may hold the oldest message for a moment.
-                not_now={*self._doorbell.armed(), *self._orphans.queues(), *+self._returning},
+                not_now={*self._doorbell.armed(), *self._orphans.queues(), *self._locks.returning},
             )
             self._totals.is_listening = plan.is_listening
             self._totals.listening = plan.listen
@@ -222,7 +227,7 @@ class Coordinator:
         self._must_flush = self._must_flush or bool(report.operations)
         for queue, read in report.read.items():
             self._planner.was_read(queue, read)
-            self._lock_seconds = read.lock_seconds or self._lock_seconds
+            self._locks.lock_seconds = read.lock_seconds or self._locks.lock_seconds
         if report.busy:
             self._planner.primary_was_busy()
         if EVERYTHING in report.failed:
@@ -237,14 +242,32 @@ class Coordinator:
         for destination, condition in report.failed.items():
             self._held.fail(destination, condition, now)
         self._held.hold(report.held, now)
-        self._freed += self._held.accept(d for d in report.delivered if d not in report.failed)
-        self._must_save = self._must_save or bool(report.held or report.failed)
+        self._locks.free(self._held.accept(d for d in report.delivered if d not in report.failed))
+        if report.held or report.failed:
+            self._locks.has_changed = True
+
+    # -- held messages and uncertain queues
+
+    def _return_due(self) -> None:
+        self._locks.return_due(self._state.reachable_at())
+
+    def _return_all(self) -> None:
+        """The syphon is asked to end: return everything, so that the next one has it."""
+        self._locks.return_all()
+        with self._guard:
+            self._totals.is_released = True
+            self._locks.has_changed, self._saved_at = True, 0.0
+
+    def _check_orphans(self) -> None:
+        with self._guard:
+            busy = self._planner.granted if self._is_planned else set(self._planner.queues)
+        self._locks.check_orphans(busy | self._doorbell.armed())
+
+    # -- the ledger
 
     def _count(self, stage: str, queue: str, operation: str, *numbers: int) -> None:
         self._operations.add(OperationCount(self._namespace, stage, queue, operation, *numbers))
         self._must_flush = True
-
-    # -- the ledger
 
     def _probe_ledger(self) -> None:
         now = self._runtime.time()
@@ -261,136 +284,13 @@ class Coordinator:
             self._must_flush, self._flushed_at = False, now
             self._runtime.run_blocking(self._operations.flush)
 
-    # -- held messages
-
-    def _return_due(self) -> None:
-        reachable_at = self._state.reachable_at()
-        with self._guard:
-            self._held.reach_primary(reachable_at, self._runtime.time())
-            due = self._held.due(self._runtime.time())
-            queues = self._start_returning(due)
-        self._return(queues)
-
-    def _release_all(self) -> None:
-        """The syphon is asked to end: return everything, so that the next one has it."""
-        with self._guard:
-            pages = self._orphans.pages()
-        for queue, found in pages.items():
-            for page, tokens in tokens_to_return(found):
-                if self._give_back(queue, tokens):
-                    page.mark_returned()
-        with self._guard:
-            queues = self._start_returning(self._held.take_all())
-        self._return(queues)
-        with self._guard:
-            self._totals.is_released = True
-            self._must_save, self._saved_at = True, 0.0
-
-    def _start_returning(self, messages: Iterable[HeldMessage]) -> dict[str, list[bytes]]:
-        freed, self._freed = self._freed, []
-        queues: dict[str, list[bytes]] = {}
-        for message in newest_first([*freed, *messages]):
-            queues.setdefault(message.queue, []).append(bytes.fromhex(message.token))
-        self._returning.update(queues.keys())
-        return queues
-
-    def _return(self, queues: dict[str, list[bytes]]) -> None:
-        if not queues:
-            return
-        self._publish()  # tasks must know the probe before they can receive it
-        left = dict(queues)
-        try:
-            for queue, tokens in queues.items():
-                is_returned = self._give_back(queue, tokens)
-                del left[queue]
-                self._end_returning(queue, is_returned)
-        finally:
-            for queue in left:  # something failed: these may still be locked
-                self._end_returning(queue, False)
-
-    def _end_returning(self, queue: str, is_returned: bool) -> None:
-        with self._guard:
-            self._returning[queue] -= 1
-            self._planner.ready([queue])
-            self._must_save = True
-            if not is_returned:
-                self._orphans.suspect(queue, self._runtime.time())
-
-    def _give_back(self, queue: str, tokens: list[bytes]) -> bool:
-        if not self._backlog.give_back(queue, tokens):
-            return False
-        self._count("settle", queue, "abandoned", 1, len(tokens), 0, len(tokens))
-        return True
-
-    def _renew(self) -> None:
-        with self._guard:
-            lock = self._lock_seconds or LOCK_SECONDS
-            renewals = self._held.renewals(self._runtime.time(), lock=lock)
-        for queue, names in renewals.items():
-            tokens = [bytes.fromhex(name) for name in names]
-            until = self._backlog.renew(queue, tokens)
-            self._count("management", queue, "renew", 1, len(tokens), 0, len(tokens))
-            ends: dict[float, list[str]] = {}
-            for token, end in until.items():
-                ends.setdefault(end, []).append(token.hex())
-            with self._guard:
-                for end, renewed in ends.items():
-                    self._held.renewed(renewed, end)
-                self._held.lost(token.hex() for token in tokens if token not in until)
-                self._must_save = True
-
-    # -- uncertain queues
-
-    def _check_orphans(self) -> None:
-        with self._guard:
-            now = self._runtime.time()
-            # A look takes a message for a moment: not from a queue that a task or a poll reads. A
-            # queue without messages is not looked at, because that would cost an operation.
-            busy = self._planner.granted if self._is_planned else set(self._planner.queues)
-            wanted = set(self._planner.ready_queues) - busy - self._doorbell.armed()
-            due = [queue for queue in self._orphans.due(now) if queue in wanted]
-            checks = [self._orphans.begin_check(queue, now) for queue in due]
-        for check in checks:
-            self._check_orphan(check, now)
-
-    def _check_orphan(self, check: Check, now: float) -> None:
-        queue = check.queue
-        with self._guard:
-            known = {held.sequence for held in self._held.messages() if held.queue == queue}
-            lock = self._lock_seconds
-        look: Look | None = None
-        has_returned = True
-        if check.needs_look:
-            look = self._backlog.look(queue, check.after, known)
-            if look is not None:
-                self._count_look(queue, look)
-        if look is not None or not check.needs_look:
-            for page, tokens in check.to_return:
-                if not self._give_back(queue, tokens):
-                    has_returned = False
-                    break
-                page.mark_returned()
-        with self._guard:
-            self._orphans.end_check(
-                check, now, look=look, has_returned=has_returned, lock_seconds=lock
-            )
-
-    def _count_look(self, queue: str, look: Look) -> None:
-        if look.size is None:
-            self._count("idle_poll", queue, "receive", 1, 0, 0, 1)
-        else:
-            self._count("receive_backlog", queue, "doorbell", 1, 0, look.size, billable(look.size))
-            self._count("settle", queue, "released", 1, 1, 0, 1)
-        if look.peeks:
-            self._count("management", queue, "peek", look.peeks, 0, 0, look.peeks)
-
     # -- a drain until empty
 
     def _check_empty(self) -> None:
         """Find out whether nothing is left at all, locked messages included."""
         now = self._runtime.time()
         with self._guard:
-            is_busy = self._planner.ready_queues or len(self._held) or +self._returning
+            is_busy = self._planner.ready_queues or len(self._held) or self._locks.returning
             if not self._until_empty or is_busy:
                 self._quiet_since = None
                 return
@@ -409,11 +309,11 @@ class Coordinator:
 
     def _save(self) -> None:
         now = self._runtime.time()
-        if self._must_save and now - self._saved_at >= SAVE_EVERY:
+        if self._locks.has_changed and now - self._saved_at >= SAVE_EVERY:
             with self._files:
                 with self._guard:
                     record = self._held.record()
-                    self._must_save, self._saved_at = False, now
+                    self._locks.has_changed, self._saved_at = False, now
                 self._state.write_held(record)
         self._publish()
 
@@ -430,7 +330,7 @@ class Coordinator:
                     is_drained=self._planner.is_drained,
                     uncertain=set(self._orphans.queues()),
                     ready=self._planner.ready_queues,
-                    armed={*self._doorbell.armed(), *+self._returning},
+                    armed={*self._doorbell.armed(), *self._locks.returning},
                     problem=self._current_problem(),
                     allowed_rate=self._planner.allowed_rate(control),
                     throttled_by=self._planner.throttled_by(self._runtime.time()),

@@ -1,0 +1,194 @@
+# generated from src/pairbus/syphon/_async/lock_maintenance.py by tools/gen_unasync.py; edit that one
+"""Look after locks: return held messages that are due, renew the others, check uncertain queues.
+
+The guard is the coordinator's; it is never held while the secondary is asked. While a queue's
+messages are being returned it is in `returning`, and must not be read.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from pairbus.names import billable
+from pairbus.runtime import Condition, Runtime
+from pairbus.syphon._sync.ports import Backlog
+from pairbus.syphon.held import HeldMessages, newest_first
+from pairbus.syphon.orphaned_locks import Check, Look, OrphanedLocks, tokens_to_return
+from pairbus.syphon.planner import Planner
+from pairbus.syphon.records import HeldMessage
+
+__all__ = ["LockMaintenance"]
+
+LOCK_SECONDS = 60.0  # until a lock was seen
+
+
+class LockMaintenance:
+    """Acts on the locks that the syphon holds or lost.
+
+    Args:
+        runtime: the clock.
+        guard: protects `held`, `orphans` and `planner`.
+        backlog: the secondary.
+        held: the messages that stay locked.
+        orphans: the uncertain queues.
+        planner: learns which queues have messages again.
+        count: counts an operation for the ledger: stage, queue, operation, calls, messages, bytes,
+            billable.
+        publish: writes the files that tasks read; called before a message is returned.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        guard: Condition,
+        backlog: Backlog,
+        held: HeldMessages,
+        orphans: OrphanedLocks,
+        planner: Planner,
+        count: Callable[..., None],
+        publish: Callable[[], None],
+    ) -> None:
+        self._runtime = runtime
+        self._guard = guard
+        self._backlog = backlog
+        self._held = held
+        self._orphans = orphans
+        self._planner = planner
+        self._count = count
+        self._publish = publish
+        self._freed: list[HeldMessage] = []  # to be returned
+        self._returning: Counter[str] = Counter()
+        self.lock_seconds: float | None = None
+        self.has_changed = False
+
+    @property
+    def returning(self) -> set[str]:
+        """Queues whose messages are being returned now."""
+        return set(+self._returning)
+
+    def free(self, messages: Iterable[HeldMessage]) -> None:
+        """Return these messages with the next `return_due`; the guard is held."""
+        self._freed += messages
+
+    def return_due(self, reachable_at: float = 0.0) -> None:
+        """Return freed messages and those whose wait is over.
+
+        Args:
+            reachable_at: when a probe last reached the primary.
+        """
+        with self._guard:
+            self._held.reach_primary(reachable_at, self._runtime.time())
+            due = self._held.due(self._runtime.time())
+            queues = self._start_returning(due)
+        self._return(queues)
+
+    def return_all(self) -> None:
+        """The syphon is asked to end: return everything, so that the next one has it."""
+        with self._guard:
+            pages = self._orphans.pages()
+        for queue, found in pages.items():
+            for page, tokens in tokens_to_return(found):
+                if self._give_back(queue, tokens):
+                    page.mark_returned()
+        with self._guard:
+            queues = self._start_returning(self._held.take_all())
+        self._return(queues)
+
+    def _start_returning(self, messages: Iterable[HeldMessage]) -> dict[str, list[bytes]]:
+        freed, self._freed = self._freed, []
+        queues: dict[str, list[bytes]] = {}
+        for message in newest_first([*freed, *messages]):
+            queues.setdefault(message.queue, []).append(bytes.fromhex(message.token))
+        self._returning.update(queues.keys())
+        return queues
+
+    def _return(self, queues: dict[str, list[bytes]]) -> None:
+        if not queues:
+            return
+        self._publish()  # tasks must know the probe before they can receive it
+        left = dict(queues)
+        try:
+            for queue, tokens in queues.items():
+                is_returned = self._give_back(queue, tokens)
+                del left[queue]
+                self._end_returning(queue, is_returned)
+        finally:
+            for queue in left:  # something failed: these may still be locked
+                self._end_returning(queue, False)
+
+    def _end_returning(self, queue: str, is_returned: bool) -> None:
+        with self._guard:
+            self._returning[queue] -= 1
+            self._planner.ready([queue])
+            self.has_changed = True
+            if not is_returned:
+                self._orphans.suspect(queue, self._runtime.time())
+
+    def _give_back(self, queue: str, tokens: list[bytes]) -> bool:
+        if not self._backlog.give_back(queue, tokens):
+            return False
+        self._count("settle", queue, "abandoned", 1, len(tokens), 0, len(tokens))
+        return True
+
+    def renew(self) -> None:
+        """Renew the locks of held messages that have less than half of their time left."""
+        with self._guard:
+            lock = self.lock_seconds or LOCK_SECONDS
+            renewals = self._held.renewals(self._runtime.time(), lock=lock)
+        for queue, names in renewals.items():
+            tokens = [bytes.fromhex(name) for name in names]
+            until = self._backlog.renew(queue, tokens)
+            self._count("management", queue, "renew", 1, len(tokens), 0, len(tokens))
+            ends: dict[float, list[str]] = {}
+            for token, end in until.items():
+                ends.setdefault(end, []).append(token.hex())
+            with self._guard:
+                for end, renewed in ends.items():
+                    self._held.renewed(renewed, end)
+                self._held.lost(token.hex() for token in tokens if token not in until)
+                self.has_changed = True
+
+    def check_orphans(self, busy: set[str]) -> None:
+        """Check the uncertain queues that are due.
+
+        Args:
+            busy: queues that a task or a poll reads: a look takes a message for a moment.
+        """
+        with self._guard:
+            now = self._runtime.time()
+            # A queue without messages is not looked at: that would cost an operation.
+            wanted = set(self._planner.ready_queues) - busy
+            due = [queue for queue in self._orphans.due(now) if queue in wanted]
+            checks = [self._orphans.begin_check(queue, now) for queue in due]
+        for check in checks:
+            self._check_orphan(check, now)
+
+    def _check_orphan(self, check: Check, now: float) -> None:
+        queue = check.queue
+        with self._guard:
+            known = {held.sequence for held in self._held.messages() if held.queue == queue}
+            lock = self.lock_seconds
+        look: Look | None = None
+        has_returned = True
+        if check.needs_look:
+            look = self._backlog.look(queue, check.after, known)
+            if look is not None:
+                self._count_look(queue, look)
+        if look is not None or not check.needs_look:
+            for page, tokens in check.to_return:
+                if not self._give_back(queue, tokens):
+                    has_returned = False
+                    break
+                page.mark_returned()
+        with self._guard:
+            self._orphans.end_check(
+                check, now, look=look, has_returned=has_returned, lock_seconds=lock
+            )
+
+    def _count_look(self, queue: str, look: Look) -> None:
+        if look.size is None:
+            self._count("idle_poll", queue, "receive", 1, 0, 0, 1)
+        else:
+            self._count("receive_backlog", queue, "doorbell", 1, 0, look.size, billable(look.size))
+            self._count("settle", queue, "released", 1, 1, 0, 1)
+        if look.peeks:
+            self._count("management", queue, "peek", look.peeks, 0, 0, look.peeks)
