@@ -71,7 +71,7 @@ class _Entity:
     @property
     def weight(self) -> int:
         """Bytes that count against the quota: a message without content takes room, too."""
-        return self.size + OVERHEAD * sum(len(queue.messages) for queue in self.queues)
+        raise NotImplementedError
 
     def idle_deadline(self) -> int:
         """When this entity is deleted unless something happens."""
@@ -124,6 +124,13 @@ class QueueEntity(_Entity):
     def size(self) -> int:
         """Bytes of all messages, dead letters included."""
         return self.main.size + self.dead.size + self.transfer_dead.size
+
+    @property
+    def weight(self) -> int:
+        """Bytes that count against the quota: a message without content takes room, too."""
+        main, dead, transfer = self.main, self.dead, self.transfer_dead
+        count = len(main.messages) + len(dead.messages) + len(transfer.messages)
+        return main.size + dead.size + transfer.size + OVERHEAD * count
 
     def configure(self, description: QueueDescription | SubscriptionDescription, now: int) -> None:
         """Apply a new description."""
