@@ -34,7 +34,8 @@ def restore(
     if ttl_policy == "deduct":
         entered = F.unix_millis("enqueuedTime")
         expiry = F.timestamp_millis(F.least(entered + ttl, F.lit(MAX_EXPIRY)))
-        backlog = backlog.withColumn("absoluteExpiryTime", expiry)
+        # `least` ignores nulls: without a time to live there is no expiry.
+        backlog = backlog.withColumn("absoluteExpiryTime", F.when(ttl.isNotNull(), expiry))
         # A clock that runs behind the broker's deducts nothing.
         ttl = ttl - F.greatest(F.unix_millis("receivedTime") - entered, F.lit(0))
     reason = (
