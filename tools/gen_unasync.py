@@ -42,6 +42,7 @@ NAMES = {
     "aon_fork": "on_fork",
     "aio_admin_client": "admin_client",
     "aio_credential": "credential",
+    "aresolve": "resolve",
     "asleep": "sleep",
     "aspawn": "spawn",
     "asynccontextmanager": "contextmanager",

@@ -66,7 +66,8 @@ async def test_observer_that_raises_costs_nothing(world):
     sender = world.keep(client.get_queue_sender("orders"))
     await sender.send_messages(ServiceBusMessage("a"))
 
-    assert [event.name for event in told] == ["FailedOver", "MessageBacklogged"]
+    names = [event.name for event in told if event.name != "PingSent"]
+    assert names == ["FailedOver", "MessageBacklogged"]
     assert len(world.backlog()) == 1
     for event in told:
         assert event.pair == f"127.0.0.1:{world.primary.port}>127.0.0.1:{world.secondary.port}"

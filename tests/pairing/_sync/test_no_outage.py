@@ -173,3 +173,21 @@ def test_refused_connection_is_retried_once_before_the_redirect(world):
 
     assert monotonic() - started < 3
     assert [m.body for m in world.backlog()] == [b"a"]
+
+
+def test_host_that_refuses_is_evidence_for_all_entities_of_the_client(world):
+    """A request that sends to three queues pays for the outage once."""
+    for name in ("bills", "mails"):
+        world.primary.create_queue(name)
+    client = world.pair()
+    orders, bills = (world.keep(client.get_queue_sender(name)) for name in ("orders", "bills"))
+    world.primary.kill()
+
+    orders.send_messages(ServiceBusMessage("a"))
+    assert client.status().entity("bills").phase == "failed_over"
+    mails = world.keep(client.get_queue_sender("mails"))
+    assert client.status().entity("mails").phase == "failed_over"
+    bills.send_messages(ServiceBusMessage("b"))
+    mails.send_messages(ServiceBusMessage("c"))
+
+    assert len(world.backlog()) == 3

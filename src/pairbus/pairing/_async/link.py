@@ -19,7 +19,15 @@ from azure.servicebus.aio import ServiceBusSender
 from azure.servicebus.exceptions import OperationTimeoutError
 
 from pairbus.pairing.deadlines import AWatch
-from pairbus.pairing.runtime import AbandonedError, ALock, Turn, aabandonable, aon_drop, aspawn
+from pairbus.pairing.runtime import (
+    AbandonedError,
+    ALock,
+    Turn,
+    aabandonable,
+    aon_drop,
+    aresolve,
+    aspawn,
+)
 from pairbus.pairing.sdk import contract, senders
 from pairbus.pairing.sdk.senders import SHUT_DOWN, Opening, Readiness, ShutDownError, UnwantedError
 
@@ -226,8 +234,11 @@ class Link:
         senders.disable_retries(sender)
         senders.share_tls_context(sender)
         opening = Opening(sender)
-        self._sender, self._wire = sender, None
         try:
+            host = senders.host_to_resolve(sender)
+            if host is not None:
+                await aresolve(host, opened_by)
+            self._sender, self._wire = sender, None
             await self._bounded(sender, opened_by, sender.__aenter__, opening)
         except OperationTimeoutError as error:
             silent = OpenTimeoutError(

@@ -17,7 +17,7 @@ from azure.servicebus.exceptions import OperationTimeoutError
 from pairbus.classify import Verdict, is_connection_failure
 from pairbus.exceptions import NotCancellableError, add_text
 from pairbus.pairing._async.backlog_route import BacklogRoute
-from pairbus.pairing._async.link import Link, OpenTimeoutError, TurnTimeoutError
+from pairbus.pairing._async.link import Link, OpenTimeoutError, TurnTimeoutError, is_opening_failure
 from pairbus.pairing._async.pair import Pair
 from pairbus.pairing.core.health import Phase
 from pairbus.pairing.outgoing import (
@@ -199,6 +199,7 @@ class PairedSender(ServiceBusSender):
                 return
         with entity.guard:
             entity.counts.sent_primary += 1 if outgoing is None else len(outgoing.originals)
+            entity.last_success = started
         # Read without the guard on every send; the decision itself is made under it.
         if entity.health.phase is not Phase.HEALTHY:
             await entity.succeeded()
@@ -407,6 +408,8 @@ class PairedSender(ServiceBusSender):
         if verdict is Verdict.BUSY:
             raise error
         health = await entity.failed(error)
+        if is_opening_failure(error):
+            pair.host_failed(error, started)
         if health.is_failed_over:
             return Redirect(error)
         self._backlog.warm_up()

@@ -45,6 +45,7 @@ class Entity:
         self.health = Health(since=monotonic())
         self.counts = Counts()
         self.last_error: Exception | None = None
+        self.last_success = 0.0  # when the last send began that the primary took
         self.refusal: Exception | None = None
         self.backlog_queue: str | None = None
         self.next_ping: float | None = None
@@ -83,6 +84,10 @@ class Entity:
 
     def observe(self, fact: Fact, by: str = "ping") -> Health:
         """Apply a fact, and perform the commands that follow from it."""
+        return self.apply(fact, by)
+
+    def apply(self, fact: Fact, by: str = "ping") -> Health:
+        """As `observe`, for callers that are no coroutines."""
         # A lock between threads; in one event loop it is always free. Commands are performed under
         # it too: two threads must not swap "stop the pings" and "start the pings".
         with self.guard:

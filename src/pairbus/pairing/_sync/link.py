@@ -20,7 +20,15 @@ from azure.servicebus import ServiceBusSender
 from azure.servicebus.exceptions import OperationTimeoutError
 
 from pairbus.pairing.deadlines import Watch
-from pairbus.pairing.runtime import AbandonedError, Lock, Turn, abandonable, on_drop, spawn
+from pairbus.pairing.runtime import (
+    AbandonedError,
+    Lock,
+    Turn,
+    abandonable,
+    on_drop,
+    resolve,
+    spawn,
+)
 from pairbus.pairing.sdk import contract, senders
 from pairbus.pairing.sdk.senders import SHUT_DOWN, Opening, Readiness, ShutDownError, UnwantedError
 
@@ -227,8 +235,11 @@ class Link:
         senders.disable_retries(sender)
         senders.share_tls_context(sender)
         opening = Opening(sender)
-        self._sender, self._wire = sender, None
         try:
+            host = senders.host_to_resolve(sender)
+            if host is not None:
+                resolve(host, opened_by)
+            self._sender, self._wire = sender, None
             self._bounded(sender, opened_by, sender.__enter__, opening)
         except OperationTimeoutError as error:
             silent = OpenTimeoutError(

@@ -13,10 +13,11 @@ from azure.servicebus import ServiceBusClient
 
 from pairbus import events
 from pairbus.classify import classify
-from pairbus.exceptions import OversizeError, describe
+from pairbus.exceptions import OversizeError, bare, describe
 from pairbus.options import Oversize
 from pairbus.pairing._sync.entity import Entity, ping_message, wall
 from pairbus.pairing._sync.link import Link
+from pairbus.pairing.core.health import Phase, SendFailed
 from pairbus.pairing.core.rotation import Rotation
 from pairbus.pairing.event_bus import EventBus
 from pairbus.pairing.outgoing import BACKLOG_LIMIT, Chunk, Outgoing, exact_size, suspicious_size
@@ -92,6 +93,7 @@ class Pair:
         self._guard = Guard()
         self._probes: Event | None = None
         self._is_closed = False
+        self._host_failure: tuple[float, Exception] | None = None
         self._scheduled = 0
         self._numbers = threading.Lock()
 
@@ -115,9 +117,31 @@ class Pair:
         key = name.lower()
         with self._guard:
             found = self.entities.get(key)
-            if found is None:
-                found = self.entities[key] = Entity(name, self)
-            return found
+            if found is not None:
+                return found
+            found = self.entities[key] = Entity(name, self)
+        if self._host_failure is not None:
+            failed_at, error = self._host_failure
+            if monotonic() - failed_at < self.timing.open_timeout:
+                found.last_error = error
+                found.apply(SendFailed(describe(error, "")))
+        return found
+
+    def host_failed(self, error: Exception, started: float) -> None:
+        """The primary's host refused, or did not answer, while a link was being opened.
+
+        With a failover interval of 0 this is evidence for all entities, except those to which a
+        send succeeded since `started`: a request to three queues waits once. With an interval each
+        entity needs its own evidence: an idle one would not notice that the host is back.
+        """
+        if self.timing.failover_interval > 0:
+            return
+        kept = bare(error)
+        self._host_failure = (monotonic(), kept)
+        for entity in list(self.entities.values()):
+            if entity.health.phase is Phase.HEALTHY and entity.last_success < started:
+                entity.last_error = kept
+                entity.apply(SendFailed(describe(error, "")))
 
     def next_scheduled_numbers(self, count: int) -> list[int]:
         """Numbers for messages that are scheduled in the backlog: negative, never twice."""

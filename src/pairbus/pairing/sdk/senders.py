@@ -22,6 +22,7 @@ from azure.servicebus.exceptions import (
 )
 
 from pairbus.classify import condition_of
+from pairbus.names import namespace_from_host
 from pairbus.pairing.sdk.contract import (
     AMQP_TRANSPORT,
     AUTHENTICATOR,
@@ -112,6 +113,18 @@ def _tls_context(ca_file: str, changed_at: int) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(ca_file)
     return context
+
+
+def host_to_resolve(sender: Any) -> str | None:
+    """The host name that `sender` looks up; None if it is an address, or not known."""
+    try:
+        config = CONFIG.of(sender)
+        if config.custom_endpoint_address or config.http_proxy:
+            return None
+        host = str(sender.fully_qualified_namespace)
+        return host.split(":")[0] if namespace_from_host(host) is not None else None
+    except (AttributeError, ValueError):
+        return None
 
 
 def retries_of(client: Any) -> tuple[int, float, float, bool]:

@@ -1,0 +1,44 @@
+"""A resolver that hangs for one name does not keep others from being looked up."""
+
+import asyncio
+import socket
+import threading
+from time import monotonic
+
+import pytest
+
+from pairbus.pairing.runtime import AbandonedError, aresolve
+
+
+async def test_a_name_that_hangs_takes_one_thread_and_none_of_the_event_loops(monkeypatch):
+    go_on = threading.Event()
+    look_up = socket.getaddrinfo
+
+    def hanging(host, *args, **kwargs):
+        if host == "primary.example":
+            assert go_on.wait(20)
+            raise OSError("no such name")
+        return look_up("127.0.0.1", *args, **kwargs)
+
+    monkeypatch.setattr(socket, "getaddrinfo", hanging)
+    waiting = [
+        asyncio.create_task(aresolve("primary.example", monotonic() + 0.3)) for _ in range(40)
+    ]
+    await aresolve("secondary.example", monotonic() + 10)
+
+    answers = await asyncio.gather(*waiting, return_exceptions=True)
+
+    assert {type(answer) for answer in answers} == {AbandonedError}
+    stuck = [t for t in threading.enumerate() if t.name == "pairbus lookup primary.example"]
+    assert len(stuck) == 1
+    # The event loop's own executor is free.
+    async with asyncio.timeout(5):
+        await asyncio.get_running_loop().getaddrinfo("127.0.0.1", 1)
+    go_on.set()
+    stuck[0].join(10)
+    await aresolve("primary.example", monotonic() + 10)  # a name that does not exist: the SDK's
+
+
+@pytest.mark.parametrize("host", ["localhost"])
+async def test_a_name_that_resolves_costs_no_more_than_the_lookup(host):
+    await aresolve(host, monotonic() + 10)
