@@ -1,12 +1,14 @@
-"""A drain between namespaces of the Standard tier, with live traffic and consumers of everything.
+"""A drain into a namespace of the Standard tier that also takes live traffic.
 
-The parts of the syphon run in threads, without Spark; the brokers throttle by credits.
+The parts of the syphon run in threads, without Spark; the primary throttles by credits. The figures
+are for 30 % and 60 % of the credits used by live sends, as 300 and 600 of 1,000 would be.
 """
 
+from __future__ import annotations
+
+import tempfile
 import threading
 import time
-
-import pytest
 
 from pairbus import broker
 from pairbus.client import BulkConnection
@@ -29,8 +31,6 @@ from pairbus.syphon.target import Target
 from tests.syphon.conftest import PREFIX, backlog_message, make_queues
 from tests.syphon.fakes import FakeBell, FakeOperations
 from tests.syphon.test_deliverer import COLUMNS, restored
-
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
 CREDITS = 300  # a second, so that the machine itself is no limit
 QUEUE = f"{PREFIX}/0"
@@ -103,9 +103,14 @@ class LiveTraffic:
                 time.sleep(max(0.0, due - time.monotonic()))
 
 
-@pytest.mark.parametrize("live", [90, 180])  # as 300 and 600 are to 1,000 credits
-def test_the_drain_takes_what_is_left_and_receives_each_message_once(tmp_path, live):
+def run():
+    for live in (90, 180):
+        yield from measure(live)
+
+
+def measure(live):
     with (
+        tempfile.TemporaryDirectory() as folder,
         broker.run("contoso", tier="standard", credits_per_second=CREDITS) as primary,
         broker.run("contoso-dr", tier="premium") as secondary,
     ):
@@ -115,7 +120,7 @@ def test_the_drain_takes_what_is_left_and_receives_each_message_once(tmp_path, l
         with BulkConnection(secondary.connection_string) as connection:
             sender = connection.sender(QUEUE)
             sender.send_batch([backlog_message("orders", n) for n in range(6000)])
-        drain, traffic = Drain(primary, secondary, tmp_path), LiveTraffic(primary, live)
+        drain, traffic = Drain(primary, secondary, folder), LiveTraffic(primary, live)
         ended = threading.Event()
         threads = [threading.Thread(target=one.run, args=(ended,)) for one in (drain, traffic)]
         for thread in threads:
@@ -134,8 +139,8 @@ def test_the_drain_takes_what_is_left_and_receives_each_message_once(tmp_path, l
                 thread.join()
     rate = (after[0].forwarded - before[0].forwarded) / SECONDS
     allowed = min(CREDITS * 2 / 3, CREDITS - live)
-    print(f"{rate:.0f}/s of {allowed:.0f} allowed; {refused} of {after[1] - before[1]} refused")
-    assert rate >= 0.75 * allowed  # the figure for a quiet machine is in the benchmark
-    assert rate <= 1.05 * CREDITS * 2 / 3
-    assert after[0].received <= 1.1 * (after[0].forwarded + 700)
-    assert refused <= 0.05 * (after[1] - before[1])
+    name = f"drain_throttled_live_{live}_of_{CREDITS}"
+    messages = after[0].received / max(1, after[0].forwarded)
+    yield f"{name}_share_of_allowed {rate / allowed:.2f} ratio"
+    yield f"{name}_live_refused {refused / (after[1] - before[1]):.4f} ratio"
+    yield f"{name}_receives_per_forwarded {messages:.2f} ratio"
