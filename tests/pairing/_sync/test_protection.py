@@ -2,6 +2,7 @@
 """Pairing while the secondary is down, refuses, or is set up with the least rights."""
 
 import socket
+import threading
 from time import monotonic
 
 import pytest
@@ -12,6 +13,9 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 
 from pairbus import events
 from pairbus.exceptions import PairingError
+from pairbus.options import SyphonOptions
+from pairbus.pairing import syphon_hook
+from pairbus.pairing.runtime import blocking
 from pairbus.testing import SENDER
 
 pytestmark = [pytest.mark.sdk, pytest.mark.slow]
@@ -38,6 +42,64 @@ def test_client_works_while_the_secondary_is_down_and_gets_its_protection_later(
     client.force_failover("orders")
     sender.send_messages(ServiceBusMessage("b"))
     assert [m.body for m in world.backlog()] == [b"b"]
+
+
+class RecordedSyphon:
+    """A syphon that records which backlog queues exist when it is started."""
+
+    def __init__(self, secondary):
+        self._secondary = secondary
+        self.queues = None
+        self.started = threading.Event()
+        self.stopped = threading.Event()
+
+    def start(self, options):
+        with self._secondary.admin_client() as admin:
+            self.queues = [queue.name for queue in admin.list_queues()]
+        self.started.set()
+        return self
+
+    def stop(self):
+        self.stopped.set()
+
+
+@pytest.fixture
+def syphon(world, monkeypatch):
+    recorded = RecordedSyphon(world.secondary)
+    monkeypatch.setattr(syphon_hook, "_starters", [recorded.start])
+    return recorded
+
+
+SYPHON = SyphonOptions(primary="PRIMARY", secondary="SECONDARY")
+
+
+def test_syphon_of_a_new_pair_starts_when_its_backlog_queues_exist(world, syphon):
+    client = world.pair(require_secondary=False, enable_syphon=True, syphon=SYPHON)
+
+    assert blocking(syphon.started.wait, 10)
+    assert len(syphon.queues) == len(client.status().backlog_queues) == 2
+    client.close()
+    assert syphon.stopped.is_set()
+
+
+def test_syphon_starts_later_where_the_secondary_was_down(world, syphon):
+    world.secondary.kill()
+    client = world.pair(require_secondary=False, enable_syphon=True, syphon=SYPHON)
+    assert not syphon.started.is_set()
+
+    world.secondary.restart()
+    assert blocking(syphon.started.wait, 20)
+    client.close()
+    assert blocking(syphon.stopped.wait, 10)
+
+
+def test_client_closed_before_it_was_protected_starts_no_syphon(world, syphon):
+    world.secondary.kill()
+    client = world.pair(require_secondary=False, enable_syphon=True, syphon=SYPHON)
+
+    client.close()
+
+    assert not syphon.started.is_set()
 
 
 def test_silent_secondary_does_not_hold_the_start_up(world):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
 from azure.servicebus.aio import ServiceBusClient
@@ -75,6 +76,7 @@ class Lifecycle:
         self._ledger = ledger
         self._status_file: StatusFile | None = None
         self._restarting = AGuard()
+        self._guard = AGuard()  # between closing and a syphon that is being started
         self._is_watching = False
         self._is_registered = True
 
@@ -111,6 +113,19 @@ class Lifecycle:
         )
         pair.bus.on_transition = self._status_file.notify
 
+    def start_syphon_when_protected(self, start: Callable[[], RunningSyphon]) -> None:
+        """Start the syphon in the background, once the backlog queues can be used."""
+        assert self.protection is not None
+        # A weak reference: a client that the application drops starts nothing any more.
+        aspawn(_start_later, self.protection, weakref.ref(self), start, name="pairbus syphon start")
+
+    def keep_syphon(self, syphon: RunningSyphon) -> bool:
+        """Take over a syphon that was started late; False if the client is closed."""
+        with self._guard:
+            if self._is_registered:
+                self.syphon = syphon
+            return self._is_registered
+
     # -- close and fault
 
     async def close(self) -> None:
@@ -128,11 +143,12 @@ class Lifecycle:
             self.one_is_down("secondary")
 
     async def _release_all(self) -> None:
-        if not self._is_registered:
-            return
-        self._is_registered = False
+        with self._guard:
+            if not self._is_registered:
+                return
+            self._is_registered = False
+            syphon, self.syphon = self.syphon, None
         self._stop_background()
-        syphon, self.syphon = self.syphon, None
         if syphon is not None:
             try:
                 await ablocking(syphon.stop)
@@ -207,7 +223,7 @@ class Lifecycle:
     def _release_in_child(self) -> None:
         self.syphon = self.protection = self._status_file = None
         self._is_watching = False
-        self._restarting = AGuard()
+        self._restarting, self._guard = AGuard(), AGuard()
         self.pair.bus.on_transition = None
         if self.pair.ledger is not None:
             self.pair.ledger.after_fork(new_client_id())
@@ -226,6 +242,23 @@ class Lifecycle:
             self.paired_side.state = "open"
         self.keep_status()
         self.close_if_dropped()
+
+
+async def _start_later(
+    protection: Protection,
+    owner: weakref.ref[Lifecycle],
+    start: Callable[[], RunningSyphon],
+) -> None:
+    if not await protection.wait():
+        return
+    try:
+        syphon = await ablocking(start)
+    except Exception as error:  # noqa: BLE001  # pair_namespace has returned already
+        logger.error("the syphon could not be started: %s", error)
+        return
+    lifecycle = owner()
+    if lifecycle is None or not lifecycle.keep_syphon(syphon):
+        await ablocking(syphon.stop)
 
 
 async def _stop(pair: Pair, protection: Protection | None) -> None:

@@ -119,11 +119,20 @@ async def _pair(
     if options.require_secondary:
         what = "looking up the backlog queues"
         await aabandonable(REQUIRED_WAIT, protection.provide_queues, what=what)
+    await protection.start(0.0 if options.require_secondary else WAIT)
     if options.enable_syphon:
-        lifecycle.syphon = await ablocking(_start_syphon, options, namespace)
+        start = partial(_start_syphon, options, namespace)
+        if options.require_secondary or pair.unprotected is None:
+            try:
+                lifecycle.syphon = await ablocking(start)
+            except BaseException:
+                protection.stop()
+                raise
+        else:
+            # The syphon needs the backlog queues, which do not exist yet or cannot be reached.
+            lifecycle.start_syphon_when_protected(start)
     lifecycle.keep_status()
     lifecycle.close_if_dropped()
-    await protection.start(0.0 if options.require_secondary else WAIT)
     return PairedClient(lifecycle)
 
 

@@ -42,6 +42,7 @@ class Protection:
         self._provide = provide
         self._stopped = AEvent()
         self._settled = AEvent()  # the first attempt has ended
+        self._ended = AEvent()  # protected, or stopped
         pair.unprotected = UNDER_WAY
 
     async def start(self, wait: float) -> None:
@@ -68,6 +69,13 @@ class Protection:
     def stop(self) -> None:
         """Stop trying."""
         self._stopped.set()
+        self._ended.set()
+
+    async def wait(self) -> bool:
+        """Wait until the pair is protected; False if it was closed before that."""
+        while not await self._ended.wait(MAX_RETRY):
+            pass
+        return not self._stopped.is_set()
 
     async def _run(self) -> None:
         retry = FIRST_RETRY
@@ -80,6 +88,7 @@ class Protection:
             else:
                 self._report(None)
                 self._settled.set()
+                self._ended.set()
                 return
             self._settled.set()
             if await self._stopped.wait(retry):

@@ -120,11 +120,20 @@ def _pair(
     if options.require_secondary:
         what = "looking up the backlog queues"
         abandonable(REQUIRED_WAIT, protection.provide_queues, what=what)
+    protection.start(0.0 if options.require_secondary else WAIT)
     if options.enable_syphon:
-        lifecycle.syphon = blocking(_start_syphon, options, namespace)
+        start = partial(_start_syphon, options, namespace)
+        if options.require_secondary or pair.unprotected is None:
+            try:
+                lifecycle.syphon = blocking(start)
+            except BaseException:
+                protection.stop()
+                raise
+        else:
+            # The syphon needs the backlog queues, which do not exist yet or cannot be reached.
+            lifecycle.start_syphon_when_protected(start)
     lifecycle.keep_status()
     lifecycle.close_if_dropped()
-    protection.start(0.0 if options.require_secondary else WAIT)
     return PairedClient(lifecycle)
 
 

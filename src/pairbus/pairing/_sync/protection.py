@@ -43,6 +43,7 @@ class Protection:
         self._provide = provide
         self._stopped = Event()
         self._settled = Event()  # the first attempt has ended
+        self._ended = Event()  # protected, or stopped
         pair.unprotected = UNDER_WAY
 
     def start(self, wait: float) -> None:
@@ -69,6 +70,13 @@ class Protection:
     def stop(self) -> None:
         """Stop trying."""
         self._stopped.set()
+        self._ended.set()
+
+    def wait(self) -> bool:
+        """Wait until the pair is protected; False if it was closed before that."""
+        while not self._ended.wait(MAX_RETRY):
+            pass
+        return not self._stopped.is_set()
 
     def _run(self) -> None:
         retry = FIRST_RETRY
@@ -81,6 +89,7 @@ class Protection:
             else:
                 self._report(None)
                 self._settled.set()
+                self._ended.set()
                 return
             self._settled.set()
             if self._stopped.wait(retry):
