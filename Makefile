@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 UV := $(VENV)/uv/bin/uv
 STAMP := $(VENV)/.ready
 SDK_STAMP := .venv-sdk-7.14.3/.ready
-JOBS ?= 3
+JOBS ?= 5
 export PYTHONHASHSEED := 0
 export UV_PYTHON_DOWNLOADS := never
 

@@ -127,6 +127,7 @@ def test_a_ledger_is_shown_and_compacted(ledger):
 
 @pytest.mark.spark
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(300)
 def test_a_report_and_a_verdict_from_the_shell(ledger, tmp_path):
     """In processes of their own, with a session as a user gets it."""

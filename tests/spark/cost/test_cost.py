@@ -240,7 +240,7 @@ def test_a_live_view_keeps_up_beside_a_compaction_and_drops_repeats(spark, ledge
     rules, prices = Rules(), load_prices()
     told = []
     watch = CostWatch(
-        spark, ledger.place, prices, rules, tell=told.append, since=START,
+        spark, ledger.place, prices, rules, report=told.append, since=START,
         checkpoint=str(tmp_path / "checkpoint"), interval=0.05,
     )  # fmt: skip
     try:

@@ -225,6 +225,7 @@ def test_one_bad_message_does_not_hold_up_its_batch(pair, syphon):
     assert sorted(n for _, _, n in pair.dead_letters(0, 2)) == [7, 150]
 
 
+@pytest.mark.long  # waits for real back-offs; the planner's tests show the rule with a clock
 def test_a_disabled_destination_waits_alone_and_then_gets_all_in_order(pair, syphon):
     pair.primary.create_queue("shut")
     pair.primary.create_queue("behind")
