@@ -214,4 +214,6 @@ def test_both_silent_is_reported_after_one_deadline_on_each_side(world):
         assert isinstance(caught.value.primary, OperationTimeoutError)
         assert isinstance(caught.value.secondary, OperationTimeoutError)
         assert connections(primary) == 1
-        assert connections(secondary) == 1
+        # One for the send, and up to two for the background check of the backlog queues: none for
+        # the other four queues.
+        assert 1 <= connections(secondary) <= 3

@@ -160,7 +160,9 @@ class BacklogRoute:
                     sleep(busy_wait)
                     busy_wait *= 2
                     continue
-                last = errors[path] = error
+                errors[path] = error
+                if last is None or monotonic() < call.deadline:
+                    last = error  # an attempt that the deadline cut short explains nothing
                 failure = _FAILURES.get(verdict) or _outage(error)
                 if failure is Failure.UNUSABLE or path not in pair.rotation.available:
                     pair.remove_queue(path, error)
