@@ -210,7 +210,7 @@ def test_both_silent_is_reported_after_one_deadline_on_each_side(world):
         with pytest.raises(PairUnavailableError) as caught:
             sender.send_messages(ServiceBusMessage("a"))
 
-        assert 2 <= monotonic() - started < 3
+        assert 2 <= monotonic() - started < 2 * 2 + 1  # far from five queues, one after the other
         assert isinstance(caught.value.primary, OperationTimeoutError)
         assert isinstance(caught.value.secondary, OperationTimeoutError)
         assert connections(primary) == 1
