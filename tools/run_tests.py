@@ -45,7 +45,7 @@ def print_output(lines: Iterable[bytes]) -> list[str]:
     for line in lines:
         text = line.decode(errors="replace").rstrip("\n")
         print(text, flush=True)
-        if text.startswith(("FAILED ", "ERROR ")):
+        if text.startswith(("FAILED tests", "ERROR tests")):  # not the captured log lines
             failed.append(text)
     return failed
 
