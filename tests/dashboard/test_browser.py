@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from playwright.sync_api import expect
 
 from pairbus.dashboard.serve import serving
 from pairbus.monitoring.endpoints import Pair
@@ -101,9 +102,10 @@ def test_dead_letters_are_coloured(live, scene, tab):
         queues=[{"path": "contoso/x-servicebus-transfer/0", "active": 3, "dead_letters": 2}]
     )
     tab.goto(live.url)
-    cell = tab.wait_for_selector("tr[data-queue='contoso/x-servicebus-transfer/0'] .bad-text")
-    assert cell.inner_text().strip() == "2"
-    assert cell.evaluate("e => getComputedStyle(e).color") == "rgb(180, 35, 24)"
+    # A locator, which is looked up again: the live page replaces the row with each update.
+    cell = tab.locator("tr[data-queue='contoso/x-servicebus-transfer/0'] .bad-text")
+    expect(cell).to_have_text("2")
+    expect(cell).to_have_css("color", "rgb(180, 35, 24)")
 
 
 @pytest.mark.parametrize(

@@ -213,7 +213,8 @@ def test_both_silent_is_reported_after_one_deadline_on_each_side(world):
         assert 2 <= monotonic() - started < 2 * 2 + 1  # far from five queues, one after the other
         assert isinstance(caught.value.primary, OperationTimeoutError)
         assert isinstance(caught.value.secondary, OperationTimeoutError)
-        assert connections(primary) == 1
+        # One for the send, and one for the first ping, a second after the failover.
+        assert 1 <= connections(primary) <= 2
         # One for the send, and up to two for the background check of the backlog queues: none for
         # the other four queues.
         assert 1 <= connections(secondary) <= 3
