@@ -26,7 +26,7 @@ class FakeTimeRuntime(ThreadRuntime):
 
 
 class FakeBacklog:
-    """The secondary: notes what it is told. `empty` may be None: unknown."""
+    """A fake secondary that records its calls. `empty` is None while unknown."""
 
     def __init__(self):
         self.given_back, self.renewed, self.empty = [], [], True

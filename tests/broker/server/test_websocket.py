@@ -1,4 +1,4 @@
-"""The WebSocket door: who may come in, and what is done with frames."""
+"""The WebSocket endpoint: which origins may connect, and how frames are handled."""
 
 import contextlib
 import socket

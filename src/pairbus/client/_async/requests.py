@@ -115,7 +115,7 @@ class RequestLinks(LinkUser):
                 self.mux.engine.transfer(link, payload, tag, context=request_id)
 
     def on_flow(self, event: Flowed) -> None:
-        """Credit came: send what waited for it."""
+        """Send the queued messages that the new credit allows."""
         self._send_queued()
 
     def on_outcome(self, sent: Outgoing, event: Disposed) -> None:

@@ -193,7 +193,7 @@ class BulkConnection:
                 ):
                     pass  # still connected after an hour: the next one
         except ConnectionLostError:
-            pass  # the next user is told
+            pass  # the next use of the connection raises it
 
     # -- links
 

@@ -213,7 +213,7 @@ class BulkSender(LinkUser):
     # -- called by the multiplexer, with its condition held
 
     def on_flow(self, event: Flowed) -> None:
-        """Credit came: send what waited for it."""
+        """Send the queued messages that the new credit allows."""
         self._send_queued()
 
     def on_outcome(self, sent: Outgoing, event: Disposed) -> None:
