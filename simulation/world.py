@@ -2,7 +2,8 @@
 
 The SDK and its dependencies read the clock, draw random numbers and make identifiers by themselves.
 Each module that holds one of these functions, under whatever name, gets the simulated one and gets
-its own back afterwards. A thread that is started during a run fails it.
+its own back afterwards. A thread that a run starts fails it. Threads that were there before, such
+as those of earlier tests, keep the real functions: a run replaces them for its own thread alone.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def replaced(loop: SimulatedLoop) -> Iterator[None]:
     gc.collect()
     gc.disable()  # finalizers would run at moments that the seed does not know
     real_start = threading.Thread.start
-    threading.Thread.start = _no_thread  # type: ignore[method-assign, assignment]
+    threading.Thread.start = _own_thread_only(_no_thread, real_start)  # type: ignore[method-assign]
     for module, name, _, fake in places:
         setattr(module, name, fake)
     try:
@@ -88,6 +89,16 @@ def replaced(loop: SimulatedLoop) -> Iterator[None]:
         random.setstate(state)
         if was_enabled:
             gc.enable()
+
+
+def _own_thread_only(fake: Callable[..., Any], real: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a function that is `fake` on the calling thread and `real` on all others."""
+    mine, current = threading.get_ident(), threading.get_ident
+
+    def choose(*args: Any, **options: Any) -> Any:
+        return (fake if current() == mine else real)(*args, **options)
+
+    return choose
 
 
 def _no_thread(thread: threading.Thread) -> None:
@@ -119,7 +130,7 @@ def _replacements(loop: SimulatedLoop, chance: random.Random) -> list[tuple[Any,
         return _gmtime(loop.wall_time() if seconds is None else seconds)
 
     _gmtime = time.gmtime
-    return [
+    functions: list[tuple[Callable[..., Any], Callable[..., Any]]] = [
         (time.time, loop.wall_time),
         (time.time_ns, lambda: round(loop.wall_time() * 1e9)),
         (time.monotonic, loop.time),
@@ -130,12 +141,14 @@ def _replacements(loop: SimulatedLoop, chance: random.Random) -> list[tuple[Any,
         (time.gmtime, gmtime),
         (os.urandom, urandom),
         (uuid.uuid1, lambda node=None, clock_seq=None: uuid.uuid4()),  # its C code has a clock
-        (datetime.datetime, _datetime_for(loop)),
     ]
+    replaced = [(real, _own_thread_only(fake, real)) for real, fake in functions]
+    return [*replaced, (datetime.datetime, _datetime_for(loop))]
 
 
 def _datetime_for(loop: SimulatedLoop) -> type[datetime.datetime]:
     real = datetime.datetime
+    wall_time = _own_thread_only(loop.wall_time, time.time)
 
     class Kind(type):
         def __instancecheck__(cls, instance: object) -> bool:
@@ -147,14 +160,14 @@ def _datetime_for(loop: SimulatedLoop) -> type[datetime.datetime]:
     class SimulatedDatetime(real, metaclass=Kind):  # type: ignore[misc, valid-type]
         @classmethod
         def now(cls, tz: datetime.tzinfo | None = None) -> datetime.datetime:
-            return real.fromtimestamp(loop.wall_time(), tz)
+            return real.fromtimestamp(wall_time(), tz)
 
         @classmethod
         def utcnow(cls) -> datetime.datetime:
-            return real.fromtimestamp(loop.wall_time(), datetime.UTC).replace(tzinfo=None)
+            return real.fromtimestamp(wall_time(), datetime.UTC).replace(tzinfo=None)
 
         @classmethod
         def today(cls) -> datetime.datetime:
-            return real.fromtimestamp(loop.wall_time())
+            return real.fromtimestamp(wall_time())
 
     return SimulatedDatetime

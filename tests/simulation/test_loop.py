@@ -90,6 +90,40 @@ def test_thread_fails_the_run():
         simulation.run(main, 1)
 
 
+def test_thread_of_before_keeps_the_real_functions():
+    go, gone = threading.Event(), threading.Event()
+    seen = []
+
+    def run():
+        go.wait()
+        before = time.monotonic()
+        inner = threading.Thread(target=seen.append, args=("started",))
+        inner.start()
+        inner.join()
+        time.sleep(0.01)
+        seen.append(time.monotonic() - before)
+        seen.append(datetime.datetime.now(datetime.UTC))
+        gone.set()
+
+    outside = threading.Thread(target=run)
+    outside.start()
+
+    async def main(loop):
+        go.set()
+        gone.wait()
+        return time.monotonic() == loop.time()
+
+    try:
+        assert simulation.run(main, 1)[0]
+    finally:
+        go.set()
+        outside.join()
+    started, slept, now = seen
+    assert started == "started"
+    assert slept >= 0.01
+    assert abs(now - datetime.datetime.now(datetime.UTC)) < datetime.timedelta(days=1)
+
+
 def test_blocking_function_runs_without_a_thread():
     async def main(loop):
         with pytest.raises(ZeroDivisionError):
