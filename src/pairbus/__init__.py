@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from pairbus._moved import install
@@ -50,29 +50,6 @@ __all__ = [
     "pair_namespace",
 ]
 
-# The SDK is imported with the first name that needs it: the command line and Spark's workers
-# import this package too, and should not wait for it.
-_HOMES = {
-    "BacklogQueueStatus": "pairbus.status",
-    "ClientClosedError": "pairbus.exceptions",
-    "ClientFaultedError": "pairbus.exceptions",
-    "EntityStatus": "pairbus.status",
-    "NotCancellableError": "pairbus.exceptions",
-    "OversizeError": "pairbus.exceptions",
-    "PairStatus": "pairbus.status",
-    "PairUnavailableError": "pairbus.exceptions",
-    "PairedClient": "pairbus.pairing._sync.client",
-    "PairedSender": "pairbus.pairing._sync.sender",
-    "PairingError": "pairbus.exceptions",
-    "PartlySentError": "pairbus.exceptions",
-    "ReservedPropertyError": "pairbus.exceptions",
-    "SecondaryClient": "pairbus.pairing._sync.guarded",
-    "SendAvailabilityPairedNamespaceOptions": "pairbus.options",
-    "SyphonOptions": "pairbus.options",
-    "Verdict": "pairbus.classify",
-    "pair_namespace": "pairbus.pairing._sync.pairing",
-}
-
 
 def _start_syphon(options: SyphonOptions) -> RunningSyphon:
     from pairbus.spark.syphon import start_syphon
@@ -84,10 +61,29 @@ register_syphon(_start_syphon)
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(importlib.import_module(home), name)
+    # The SDK is imported with the first name that needs it: the command line and Spark's workers
+    # import this package too, and should not wait for it.
+    home: ModuleType
+    match name:
+        case "PairedClient":
+            from pairbus.pairing._sync import client as home
+        case "PairedSender":
+            from pairbus.pairing._sync import sender as home
+        case "SecondaryClient":
+            from pairbus.pairing._sync import guarded as home
+        case "pair_namespace":
+            from pairbus.pairing._sync import pairing as home
+        case "SendAvailabilityPairedNamespaceOptions" | "SyphonOptions":
+            from pairbus import options as home
+        case "BacklogQueueStatus" | "EntityStatus" | "PairStatus":
+            from pairbus import status as home
+        case "Verdict":
+            from pairbus import classify as home
+        case _ if name in __all__:
+            from pairbus import exceptions as home
+        case _:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(home, name)
     return value
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from pairbus._version import __version__
@@ -49,37 +49,25 @@ __all__ = [
     "pair_namespace",
 ]
 
-# The SDK is imported with the first name that needs it: the command line and Spark's workers
-# import this package too, and should not wait for it.
-_HOMES = {
-    "BacklogQueueStatus": "pairbus.status",
-    "ClientClosedError": "pairbus.exceptions",
-    "ClientFaultedError": "pairbus.exceptions",
-    "EntityStatus": "pairbus.status",
-    "NotCancellableError": "pairbus.exceptions",
-    "OversizeError": "pairbus.exceptions",
-    "PairStatus": "pairbus.status",
-    "PairUnavailableError": "pairbus.exceptions",
-    "PairedClient": "pairbus.pairing._async.client",
-    "PairedSender": "pairbus.pairing._async.sender",
-    "PairingError": "pairbus.exceptions",
-    "PartlySentError": "pairbus.exceptions",
-    "ReservedPropertyError": "pairbus.exceptions",
-    "SecondaryClient": "pairbus.pairing._async.guarded",
-    "SendAvailabilityPairedNamespaceOptions": "pairbus.options",
-    "SyphonOptions": "pairbus.options",
-    "Verdict": "pairbus.classify",
-    "pair_namespace": "pairbus.pairing._async.pairing",
-}
-
 
 def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # The SDK is imported with the first name that needs it, as in `pairbus`.
+    home: ModuleType
     with needs("aio"):
-        module = importlib.import_module(home)
-    value = globals()[name] = getattr(module, name)
+        match name:
+            case "PairedClient":
+                from pairbus.pairing._async import client as home
+            case "PairedSender":
+                from pairbus.pairing._async import sender as home
+            case "SecondaryClient":
+                from pairbus.pairing._async import guarded as home
+            case "pair_namespace":
+                from pairbus.pairing._async import pairing as home
+            case _ if name in __all__:
+                import pairbus as home
+            case _:
+                raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(home, name)
     return value
 
 
