@@ -6,10 +6,10 @@ from pairbus.ledger.schema import TABLES, VERSION, Column
 from pairbus.pricing import STAGES
 
 ABOUT = {
-    "operations": "Calls to the service, summed up by the minute: a row for each minute, client, "
+    "operations": "Calls to the service, aggregated by minute: one row per minute, client, "
     "namespace, entity, stage, operation and size step.",
-    "messages": "A row for each thing that happened to a message that took the backlog. Never a "
-    "body, never a secret.",
+    "messages": "One row for each event of a message that went through the backlog. Rows hold no "
+    "bodies and no secrets.",
 }
 
 HEAD = f"""# Ledger schema
@@ -23,13 +23,13 @@ A ledger is a directory or a URL. This is version {VERSION} of its format; reade
 | `ledger.json` | `{{"format": "pairbus ledger", "version": {VERSION}}}` |
 | `operations/*.parquet` | the table *operations* |
 | `messages/*.parquet` | the table *messages* |
-| `status/*.json` | what each paired client and syphon says of itself now; no part of the books |
+| `status/*.json` | the present status of each paired client and syphon; not read by reports |
 
-A file appears whole or not at all: it is written under a name that begins with an underscore and
-renamed. No file is ever changed. Rows are numbered by their writer, without gaps, in each table; a
-row that comes twice has the same (writer, sequence) and counts once. Each file's footer has the key
-`pairbus.ranges`: for each writer, the closed ranges of numbers in the file, as JSON. Times are
-microseconds in UTC.
+A file is written under a name that begins with an underscore and then renamed, so that readers see
+complete files only. Files are never changed. Each writer numbers its rows in each table without
+gaps. A repeated row has the same (writer, sequence) and counts once. The footer of each file has
+the key `pairbus.ranges`: for each writer, the closed ranges of row numbers in the file, as JSON.
+Times are microseconds in UTC.
 
 Stages: {", ".join(f"`{stage}`" for stage in STAGES)}.
 """

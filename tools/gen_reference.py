@@ -48,13 +48,13 @@ def events_page() -> str:
     parts = [
         "# Events\n",
         NOTE,
-        "What happened, told after the fact to every observer in the option `observers`.",
+        "Events report state changes and operations to every observer in the option `observers`.",
         "Each event is a frozen dataclass of `pairbus.events`. All have:\n",
         "| Field | Meaning |",
         "|---|---|",
         "| `at` | when, UTC |",
         "| `pair` | primary and secondary namespace |",
-        "| `entity` | the queue or topic, or the backlog queue; empty where it is the client |\n",
+        "| `entity` | the queue, topic or backlog queue; empty for the client |\n",
     ]
     for name in events.__all__:
         if name == "Event":

@@ -151,7 +151,7 @@ def test_a_report_and_a_verdict_from_the_shell(ledger, tmp_path):
     assert "<svg" in page.read_text()
     done = shell("reconcile", ledger, "--no-peek", "--master", "local[2]")
     assert done.returncode == 1, done.stderr
-    assert done.stdout.startswith("The books do not balance: of 2 message(s) 1 lost or still")
+    assert done.stdout.startswith("The ledger does not balance: of 2 message(s) 1 lost or still")
     assert "m2" in done.stdout
 
 

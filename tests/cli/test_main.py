@@ -109,7 +109,7 @@ def test_errors_of_service_bus_are_told_with_a_hint(break_with):
     break_with(ServiceBusConnectionError(message="Endpoint=sb://x;SharedAccessKey=topsecret=;a"))
     result = run("completion")
     assert result.exit_code == ExitCode.ERROR
-    assert "can be reached" in result.stderr
+    assert "network connection to the namespace" in result.stderr
     assert "topsecret" not in result.output
 
 

@@ -75,7 +75,7 @@ def test_a_stalled_syphon_is_bad_news(state):
 
 def test_a_syphon_whose_process_is_gone_is_not_called_running(state):
     state.write("status.json", {**STATUS, "pid": 2**22 + 1})
-    assert "its process is gone" in run(state, "status").output
+    assert "its process does not exist any more" in run(state, "status").output
 
 
 def test_outage_is_told_plainly_with_the_next_attempt(state):

@@ -156,7 +156,7 @@ def read_until(process, text):
 @pytest.mark.timeout(600)
 def test_demo_survives_the_outage_loses_nothing_and_stays_up_to_play_with(tmp_path):
     with running_demo(tmp_path, "--json", "--keep") as demo:
-        lines = read_until(demo, "Ctrl-C ends it.")
+        lines = read_until(demo, "Press Ctrl-C to stop.")
         exports = re.findall(r"export (\w+)='(.*)'", "".join(lines))
         page = re.search(r"live page: (\S+)", "".join(lines))[1]
         assert urllib.request.urlopen(page, timeout=30).status == 200

@@ -23,7 +23,7 @@ def group() -> None:
 
     Backlog queues are in the secondary namespace, NAMESPACE/x-servicebus-transfer/0 and so on. They
     hold the messages that could not be sent to the primary until the syphon forwards them. Messages
-    that it cannot deliver become their dead letters.
+    that the syphon cannot deliver are moved to the dead-letter queue of their backlog queue.
 
     \b
     Example:
@@ -41,8 +41,8 @@ def _listing(pair: Pair) -> AbstractContextManager[None]:
 def list_(pair: Pair) -> None:
     """List the backlog queues with their depth and dead letters.
 
-    Queues that the pair does not use (their number is not below backlog_queue_count) are listed
-    too: `pairbus backlog delete` removes those that you name.
+    The list includes queues that the pair does not use, because their number is not below
+    backlog_queue_count. `pairbus backlog delete` removes them.
 
     \b
     Example:
@@ -53,7 +53,7 @@ def list_(pair: Pair) -> None:
     table = Table(
         "queue", Column("messages", right=True), Column("dead letters", right=True),
         Column("bytes", right=True), "used", title=f"Backlog of {pair.primary_namespace}",
-        empty=f"no backlog queues of {pair.primary_namespace}; pairbus backlog create makes them",
+        empty=f"no backlog queues of {pair.primary_namespace}; run pairbus backlog create",
     )  # fmt: skip
     for queue in found:
         table.add(
@@ -73,7 +73,7 @@ def list_(pair: Pair) -> None:
 def create(pair: Pair, count: int | None) -> None:
     """Create the backlog queues that are missing.
 
-    `pair_namespace` does the same when an application starts. A queue that exists is left as it is.
+    `pair_namespace` does the same when an application starts. Existing queues are not changed.
 
     \b
     Example:
@@ -92,12 +92,13 @@ def create(pair: Pair, count: int | None) -> None:
 @group.command("delete")
 @pair_options
 @click.argument("names", metavar="QUEUE...", nargs=-1, required=True)
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--with-messages", is_flag=True, help="Delete a queue that holds messages, too.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@click.option("--with-messages", is_flag=True, help="Also delete queues that hold messages.")
 def delete(pair: Pair, names: tuple[str, ...], yes: bool, with_messages: bool) -> None:
-    """Delete the backlog queues that are named, and no others.
+    """Delete the named backlog queues.
 
-    A QUEUE is a number or a path. One that holds messages or dead letters is refused.
+    A QUEUE is a number or a path. A queue that holds messages or dead letters is not deleted
+    without --with-messages.
 
     \b
     Example:
@@ -115,7 +116,7 @@ def delete(pair: Pair, names: tuple[str, ...], yes: bool, with_messages: bool) -
             fail(
                 f"{queue.path} holds {queue.messages} messages and {queue.dead_letters} dead "
                 "letters; nothing was deleted",
-                "drain it with the syphon, or --with-messages to lose them",
+                "drain it with the syphon, or delete the messages too with --with-messages",
             )
         wanted.append(queue.path)
     if not yes:
@@ -132,13 +133,13 @@ def delete(pair: Pair, names: tuple[str, ...], yes: bool, with_messages: bool) -
 @json_option
 @pair_options
 @click.argument("queue")
-@click.option("--dead-letters", is_flag=True, help="Peek the dead letters instead.")
+@click.option("--dead-letters", is_flag=True, help="Show the dead letters instead.")
 @click.option("--count", default=20, show_default=True, type=click.IntRange(1, 1000),
-              help="How many messages.")  # fmt: skip
-@click.option("--from", "start", default=0, help="Sequence number to begin with.")
-@click.option("--body", is_flag=True, help="Show the beginning of the bodies, too.")
+              help="Number of messages.")  # fmt: skip
+@click.option("--from", "start", default=0, help="First sequence number.")
+@click.option("--body", is_flag=True, help="Also show the beginning of each body.")
 def peek(pair: Pair, queue: str, dead_letters: bool, count: int, start: int, body: bool) -> None:
-    """Look at messages of a backlog QUEUE without taking them.
+    """Show messages of a backlog QUEUE without receiving them.
 
     \b
     Examples:
@@ -169,11 +170,24 @@ def peek(pair: Pair, queue: str, dead_letters: bool, count: int, start: int, bod
 @json_option
 @pair_options
 @click.argument("queue", required=False)
-@click.option("--sequence", "sequences", multiple=True, type=int, help="Only this one; repeat.")
-@click.option("--destination", "destinations", multiple=True, help="Only for this entity; repeat.")
-@click.option("--reason", "reasons", multiple=True, help="Only with this reason; repeat.")
+@click.option(
+    "--sequence",
+    "sequences",
+    multiple=True,
+    type=int,
+    help="Only the dead letter with this sequence number; repeatable.",
+)
+@click.option(
+    "--destination",
+    "destinations",
+    multiple=True,
+    help="Only dead letters for this entity; repeatable.",
+)
+@click.option(
+    "--reason", "reasons", multiple=True, help="Only dead letters with this reason; repeatable."
+)
 @click.option("--all", "everything", is_flag=True, help="All dead letters.")
-@click.option("--dry-run", is_flag=True, help="Show what would be put back; change nothing.")
+@click.option("--dry-run", is_flag=True, help="Show the selected dead letters; change nothing.")
 def resubmit(
     pair: Pair,
     queue: str | None,
@@ -185,10 +199,10 @@ def resubmit(
 ) -> None:
     """Put dead letters back into their backlog queue, so that the syphon forwards them.
 
-    QUEUE is the number or path of one backlog queue; without it, all of the pair are searched.
-    Remove the cause first: `pairbus backlog peek QUEUE --dead-letters` shows the reasons. A dead
-    letter is removed only after the backlog queue has confirmed its copy, so nothing is lost if the
-    command is interrupted; run it again.
+    QUEUE is the number or path of one backlog queue; without it, all backlog queues of the pair are
+    searched. Remove the cause first: `pairbus backlog peek QUEUE --dead-letters` shows the reasons.
+    A dead letter is removed only after the backlog queue has confirmed its copy. If the command is
+    interrupted, no message is lost; run it again.
 
     \b
     Examples:
@@ -200,7 +214,8 @@ def resubmit(
     chosen = bool(sequences or destinations or reasons)
     if chosen == everything:
         hint = "--destination NAME, --reason REASON, --sequence N, or --all"
-        fail("name the dead letters", hint, code=ExitCode.USAGE)
+        fail("no dead letters are selected, or both --all and a filter are given", hint,
+             code=ExitCode.USAGE)  # fmt: skip
     if sequences and queue is None:
         fail("--sequence needs the QUEUE", "pairbus backlog resubmit 0 --sequence 17",
              code=ExitCode.USAGE)  # fmt: skip

@@ -12,19 +12,19 @@ from pairbus.cli.tables import Column, Table
 @click.command("bench")
 @json_option
 @click.option("--messages", default=2000, show_default=True, type=click.IntRange(10),
-              help="How many for each figure.")  # fmt: skip
+              help="Number of messages for each figure.")  # fmt: skip
 @click.option("--size", default=1024, show_default=True, type=click.IntRange(0, 200_000),
-              help="Bytes of each body.")  # fmt: skip
+              help="Size of each body in bytes.")  # fmt: skip
 def command(messages: int, size: int) -> None:
     """Measure sending, failing over and draining on this machine.
 
-    Two embedded namespaces in memory and the real SDK on loopback, so the figures say what pairbus
-    and the SDK cost in CPU, not what a network adds. `paired` against `direct` is the price of
-    being paired while all is well.
+    The benchmark uses the SDK and two embedded namespaces in memory on loopback. The figures
+    therefore show the CPU cost of pairbus and the SDK without a network. The difference between
+    `direct` and `paired` is the cost of pairing while the primary is healthy.
 
     \b
     Figures:
-      direct    the SDK alone: one message a send
+      direct    the SDK alone, one message per send
       paired    through the paired client, healthy
       backlog   through the paired client, failed over
       failover  from the first failure to the first message in the backlog, interval 0

@@ -21,8 +21,8 @@ from pairbus.monitoring.formatting import mask
 def group() -> None:
     """Run the embedded Service Bus broker.
 
-    A Service Bus namespace in one process, for trying and testing: the official SDK talks to it. It
-    is not for production.
+    A Service Bus namespace in one process, for development and tests with the official SDK. It is
+    not for production.
 
     \b
     Example:
@@ -37,32 +37,32 @@ def group() -> None:
     type=click.IntRange(0, 65535),
     default=5672,
     show_default=True,
-    help="The port for AMQP, HTTP and TLS alike; 0 picks a free one.",
+    help="The port for AMQP, HTTP and TLS; 0 selects a free one.",
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to bind.")
 @click.option(
     "--data",
     type=click.Path(file_okay=False, path_type=Path),
-    help="The folder that keeps the messages.",
+    help="The folder in which messages are stored.",
 )
-@click.option("--memory", is_flag=True, help="Keep nothing on disk (the default without --data).")
+@click.option("--memory", is_flag=True, help="Store nothing on disk (the default without --data).")
 @click.option(
     "--entities",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Entities to create: a file in the form of the official emulator's Config.json.",
+    help="Entities to create: a file in the format of the official emulator's Config.json.",
 )
 @click.option(
     "--durability",
     type=click.Choice(["normal", "full"]),
     default="normal",
     show_default=True,
-    help="full: on disk before a send is acknowledged, so that it outlives a loss of power.",
+    help="normal: acknowledged messages survive a crash of the process; full: also a power loss.",
 )
 @click.option(
     "--key",
     envvar="PAIRBUS_BROKER_KEY",
     show_envvar=True,
-    help="The shared access key; needed where --host is not a loopback address.",
+    help="The shared access key; required if --host is not a loopback address.",
 )
 @click.option(
     "--key-name",
@@ -73,7 +73,7 @@ def group() -> None:
 @click.option(
     "--control-port",
     type=click.IntRange(0, 65535),
-    help="A second port for the control API, out of the reach of faults.",
+    help="A second port for the control API, which injected faults do not affect.",
 )
 @click.option(
     "--allow-origin",
@@ -85,13 +85,13 @@ def group() -> None:
 @click.option(
     "--tier",
     type=click.Choice(["standard", "premium"]),
-    help="The tier whose limits and refusals apply. Default: that of the file, or of the "
-    "environment variable PAIRBUS_BROKER_TIER, or standard.",
+    help="The tier whose limits apply. Default: the tier in the --entities file, else the "
+    "environment variable PAIRBUS_BROKER_TIER, else standard.",
 )
 @click.option(
     "--credits-per-second",
     type=click.IntRange(0),
-    help="Throttle operations beyond this; 0 switches it off. Default: 1000 on standard.",
+    help="Throttle operations above this rate; 0: never. Default: 1000 on standard.",
 )
 @click.option(
     "--idle-link-timeout",
@@ -103,8 +103,8 @@ def group() -> None:
     type=click.FloatRange(0),
     help="Seconds until a connection without links is closed; 0: never. Default: 60.",
 )
-@click.option("--json", "as_json", is_flag=True, help="The ready line as JSON, for programs.")
-@click.option("--verbose", "-v", is_flag=True, help="Log what happens, to the standard error.")
+@click.option("--json", "as_json", is_flag=True, help="Write the ready line as JSON.")
+@click.option("--verbose", "-v", is_flag=True, help="Log to the standard error.")
 def run_command(
     namespace: str,
     port: int,
@@ -126,7 +126,7 @@ def run_command(
 ) -> None:
     """Run a namespace until SIGTERM or Ctrl-C.
 
-    The first line on the standard output says that it is ready, with its connection string.
+    When the namespace is ready, its connection string is the first line on the standard output.
 
     \b
     Examples:
@@ -135,7 +135,7 @@ def run_command(
       pairbus broker run --port 0 --memory --json
     """
     if memory and data is not None:
-        fail("--memory and --data exclude each other", "only one of them", code=ExitCode.USAGE)
+        fail("--memory and --data exclude each other", "give only one", code=ExitCode.USAGE)
     from pairbus.broker import BrokerStartError, run
 
     logging.basicConfig(
@@ -196,7 +196,7 @@ def run_command(
             broker.on_fatal = end
             signal.sigwait(ends)
         if fatal:
-            fail(f"the store can be read no more: {fatal[0]}", "the disk and the data folder")
+            fail(f"the store cannot be read: {fatal[0]}", "check the disk and the data folder")
     except BrokerStartError as exc:
         fail(str(exc))
 
@@ -204,11 +204,11 @@ def run_command(
 @group.command("salvage")
 @click.argument("data", type=click.Path(exists=True, file_okay=False, path_type=Path))
 def salvage_command(data: Path) -> None:
-    """Make a data folder usable again whose write-ahead log is damaged.
+    """Repair a data folder with a damaged write-ahead log.
 
-    A broker does not start on such a folder, because messages that it acknowledged would be
-    missing. This cuts the log behind its last intact transaction and keeps the damaged file beside
-    it. If you have a backup of the folder, restore that instead.
+    The broker does not start with such a folder, because acknowledged messages would be missing.
+    This command truncates the log after its last intact transaction, and keeps a copy of the
+    damaged file. If you have a backup of the folder, restore that instead.
 
     \b
     Example:

@@ -31,14 +31,14 @@ CODES = {
     "unknown": ExitCode.ERROR,
 }
 GRADE_HELP = {
-    "failed_over": "an entity that is failed over",
+    "failed_over": "an entity is failed over",
     "no_client": "no paired client has reported",
-    "unprotected": "a client that cannot use the secondary",
-    "stale": "clients, or a syphon, that stopped reporting without closing",
-    "no_syphon": "no syphon reports",
-    "stalled": "a syphon that makes no progress while the primary works",
-    "paused": "a paused syphon",
-    "unreachable": "a ledger or secondary that cannot be read",
+    "unprotected": "a client cannot use the secondary",
+    "stale": "a client or syphon stopped reporting without being closed",
+    "no_syphon": "no syphon has reported",
+    "stalled": "a syphon makes no progress while the primary is available",
+    "paused": "a syphon is paused",
+    "unreachable": "the ledger or the secondary cannot be read",
 }
 
 
@@ -50,7 +50,7 @@ def grade_options(command: F) -> F:
             type=click.Choice(LEVELS),
             default=field.default,
             show_default=True,
-            help=f"Grade of: {GRADE_HELP[field.name]}.",
+            help=f"Result if {GRADE_HELP[field.name]}.",
         )(command)
     return command
 
@@ -58,12 +58,12 @@ def grade_options(command: F) -> F:
 def threshold_options(command: F) -> F:
     """Give a command one option for each threshold."""
     for name, text, unit in (
-        ("backlog_warning", "Messages in the backlog: a warning from here on.", "N"),
-        ("backlog_critical", "Messages in the backlog: critical from here on.", "N"),
-        ("age_warning", "Age of the oldest message: a warning from here on.", "SECONDS"),
-        ("age_critical", "Age of the oldest message: critical from here on.", "SECONDS"),
-        ("dead_warning", "Dead letters: a warning from here on.", "N"),
-        ("dead_critical", "Dead letters: critical from here on.", "N"),
+        ("backlog_warning", "Warn if the backlog has at least N messages.", "N"),
+        ("backlog_critical", "Critical if the backlog has at least N messages.", "N"),
+        ("age_warning", "Warn if the oldest message is at least this old.", "SECONDS"),
+        ("age_critical", "Critical if the oldest message is at least this old.", "SECONDS"),
+        ("dead_warning", "Warn if there are at least N dead letters.", "N"),
+        ("dead_critical", "Critical if there are at least N dead letters.", "N"),
     )[::-1]:
         command = click.option(
             "--" + name.replace("_", "-"),
@@ -82,22 +82,23 @@ def threshold_options(command: F) -> F:
 @threshold_options
 @grade_options
 @click.option("--outage", default=3600.0, show_default=True, metavar="SECONDS",
-              help="The outage to expect; shorter duplicate windows are a warning.")  # fmt: skip
-@click.option("--no-windows", is_flag=True, help="Do not ask the primary for its windows.")
+              help="Longest expected outage; warn if a duplicate-detection window of the primary "
+              "is shorter.")  # fmt: skip
+@click.option("--no-windows", is_flag=True, help="Do not check duplicate-detection windows.")
 def command(pair: Pair, outage: float, no_windows: bool, **settings: Any) -> None:
-    """Compare a pair with thresholds, for monitoring systems.
+    """Check a pair against thresholds, for monitoring systems.
 
-    Looks at entities that are failed over, clients and syphons that stopped reporting, the depth
-    and the oldest message of the backlog, dead letters, and duplicate-detection windows in the
-    primary that are shorter than the outage to expect (copies that come later are delivered twice).
-    A pair that cannot be seen is unknown, never OK. The grade of each condition can be set.
+    Checks for entities that are failed over, clients and syphons that stopped reporting, the depth
+    and the oldest message of the backlog, dead letters, and duplicate-detection windows of the
+    primary that are shorter than the longest expected outage (a copy that arrives after the window
+    is delivered twice). If the pair cannot be read, the result is unknown, never OK.
 
     \b
     Exit codes:
-      0  all is well
-      1  a warning
+      0  OK
+      1  warning
       2  critical
-      3  unknown: something could not be checked
+      3  unknown: a check could not be made
 
     \b
     Example:

@@ -16,7 +16,7 @@ from pairbus.cli.cost_options import (
 )
 from pairbus.cli.cost_watch import watch_
 from pairbus.cli.errors import ExitCode, UserError, fail, require
-from pairbus.cli.options import ledgers_argument, resolve_pair
+from pairbus.cli.options import PAIR_HELP, ledgers_argument, resolve_pair
 from pairbus.cli.output import emit, json_option, say
 from pairbus.cli.progress import spark_progress
 from pairbus.cli.tables import Column, Table
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 
 @click.group()
 def group() -> None:
-    """Estimate and report what pairing costs.
+    """Estimate and report the cost of pairing.
 
-    `estimate` needs nothing but your figures; `report` reads the ledger, in which paired clients
-    and syphons count every operation that Service Bus charges for.
+    `estimate` computes the cost from the figures that you give. `report` reads the ledger, in which
+    paired clients and syphons record every operation that Service Bus charges for.
 
     \b
     Example:
@@ -63,10 +63,10 @@ def group() -> None:
     type=RATE,
     default="10/s",
     show_default=True,
-    help="Messages of all clients together: 50/s, 3000/min.",
+    help="Messages that all clients send together: 50/s, 3000/min.",
 )
-@click.option("--size", type=SIZE, default="1KB", show_default=True, help="A message's bytes.")
-@click.option("--outage", type=SPAN, default="1h", show_default=True, help="How long: 90m, 2h.")
+@click.option("--size", type=SIZE, default="1KB", show_default=True, help="Size of a message.")
+@click.option("--outage", type=SPAN, default="1h", show_default=True, help="Duration: 90m, 2h.")
 @click.option(
     "--queues", type=click.IntRange(1), default=10, show_default=True, help="Backlog queues."
 )
@@ -75,14 +75,14 @@ def group() -> None:
     type=click.IntRange(1),
     default=1,
     show_default=True,
-    help="Copies of a message that are received: 1 for a queue.",
+    help="How many receivers get each message: the subscriptions of a topic, 1 for a queue.",
 )
 @click.option(
     "--batch",
     type=click.IntRange(1),
     default=1,
     show_default=True,
-    help="Messages in a batch that is sent.",
+    help="Messages per sent batch.",
 )
 @click.option(
     "--ping",
@@ -90,25 +90,25 @@ def group() -> None:
     type=SPAN,
     default="60s",
     show_default=True,
-    help="Between two pings of one entity and client.",
+    help="Time between two pings of an entity by a client.",
 )
 @click.option(
     "--poll",
     type=SPAN,
     default="15m",
     show_default=True,
-    help="How long an idle syphon's poll lasts.",
+    help="Duration of a receive of an idle syphon.",
 )
 @click.option(
-    "--syphons", type=click.IntRange(1), default=1, show_default=True, help="Syphons side by side."
+    "--syphons", type=click.IntRange(1), default=1, show_default=True, help="Concurrent syphons."
 )
 @rule_options
 @json_option
 def estimate_(**values: Any) -> None:  # fmt: skip
     """Estimate the cost of an outage, and of an idle syphon.
 
-    Every option has a default: `pairbus cost estimate --queues 10` answers. Uncertain rules of the
-    service are switches; `low` is what it would be if they are read the cheaper way.
+    Every option has a default. Some billing rules of Service Bus are not documented precisely; an
+    option selects the interpretation of each. `low` is the cost with the cheapest interpretation.
 
     \b
     Example:
@@ -173,35 +173,35 @@ def _charge_cells(name: str, charge: "Charge") -> tuple[Any, ...]:
 
 @group.command("report", short_help="Report the cost of the operations in a ledger.")
 @ledgers_argument
-@click.option("--pair", "pair_name", metavar="NAME", help="A pair of the configuration file.")
+@click.option("--pair", "pair_name", metavar="NAME", help=PAIR_HELP)
 @click.option("--from", "start", type=Moment(), metavar="TIME", help="First minute, UTC.")
-@click.option("--to", "end", type=Moment(), metavar="TIME", help="End, not included, UTC.")
+@click.option("--to", "end", type=Moment(), metavar="TIME", help="End (exclusive), UTC.")
 @click.option(
     "--subscriptions",
     "topics",
     multiple=True,
     metavar="TOPIC=N",
-    help="How many subscriptions a topic has; may be repeated.",
+    help="Number of subscriptions of a topic; repeatable.",
 )
 @click.option(
     "--html",
     type=click.Path(dir_okay=False),
     metavar="FILE",
-    help="Write one self-contained page with plots.",
+    help="Write the report as one self-contained page with plots.",
 )
 @click.option(
     "--rows",
     type=click.Path(dir_okay=False),
     metavar="FILE",
-    help="Write every row that the totals came from, with its money, as Parquet.",
+    help="Write the rows behind the totals, with their cost, as Parquet.",
 )
-@click.option("--master", metavar="URL", help="Where Spark runs; local[*] by default.")
+@click.option("--master", metavar="URL", help="Spark master; local[*] by default.")
 @rule_options
 @json_option
 def report_(**values: Any) -> None:  # fmt: skip
     """Report the cost of the operations in a ledger.
 
-    LEDGER is a folder or URL; several may overlap.
+    LEDGER is a folder or URL. Several may be given; rows that occur in more than one count once.
 
     \b
     Example:
@@ -288,10 +288,10 @@ def _report_tables(report: "CostReport") -> list[Table | str]:
     for line in report.by_client[:20]:
         clients.add(*_line_cells(line.name[0], line))
     uncertain = (
-        f"Uncertain rules read the cheaper way: {report.total.operations_low:,} operations, "
+        f"Uncertain rules read cheapest: {report.total.operations_low:,} operations, "
         f"{format_amount(report.total.money_low + report.total.transfer_money)} {report.currency}. "
         f"Prices of {report.prices_of}, {report.rules.tier} tier. "
-        "Derived: what the application does on the primary by itself. *: added by the outage."
+        "Derived: operations of the application on the primary. *: added by the outage."
     )
     notes = [f"note: {note}" for note in report.notes]
     return [head, stages, entities, hours, clients, uncertain, *notes]

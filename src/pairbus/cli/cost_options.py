@@ -58,17 +58,22 @@ class Moment(click.ParamType):  # type: ignore[type-arg]
 def rule_options(command: F) -> F:
     """Give a command the prices and the switches of the cost model."""
     for option in (
-        click.option("--prices", metavar="FILE", help="Price list, TOML; the newest that ships."),
-        click.option("--tier", default="standard", show_default=True, help="Tier of both sides."),
+        click.option("--prices", metavar="FILE",
+                     help="Price list (TOML); default: the newest list in pairbus."),
+        click.option("--tier", default="standard", show_default=True,
+                     help="Tier of both namespaces."),
         click.option("--month-operations", type=AMOUNT, default="13M", show_default=True,
-                     help="Operations the subscription uses in a month anyway: the price step."),
-        click.option("--one-region", is_flag=True, help="All in one region: transfer is free."),
+                     help="Other operations of the Azure subscription in a month; they decide the "
+                     "price step."),
+        click.option("--one-region", is_flag=True,
+                     help="Both namespaces are in one region: no charge for data transfer."),
         click.option("--empty-polls/--no-empty-polls", default=True, show_default=True,
-                     help="Uncertain: whether a receive that ends empty is charged."),
+                     help="Uncertain billing rule: charge receives that return no message."),
         click.option("--failed-pings/--no-failed-pings", default=True, show_default=True,
-                     help="Uncertain: whether a ping the primary did not take is charged."),
+                     help="Uncertain billing rule: charge pings that the primary did not accept."),
         click.option("--batches", type=click.Choice(["message", "batch"]), default="message",
-                     show_default=True, help="Uncertain: what a sent batch is counted by."),
+                     show_default=True,
+                     help="Uncertain billing rule: charge a batch by message or as one operation."),
     ):  # fmt: skip
         command = option(command)
     return command

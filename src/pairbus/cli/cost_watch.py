@@ -41,16 +41,16 @@ DAY = dt.timedelta(days=1)
     show_default=True,
     help="How often the ledger is read.",
 )
-@click.option("--once", is_flag=True, help="Show what is there now, and end.")
-@click.option("--master", metavar="URL", help="Where Spark runs; local[*] by default.")
+@click.option("--once", is_flag=True, help="Show the present cost once, and exit.")
+@click.option("--master", metavar="URL", help="Spark master; local[*] by default.")
 @rule_options
 @json_option
 def watch_(ledger: str, **values: Any) -> None:
     """Follow a ledger and show operations and money by stage as they are written.
 
-    Paired clients write once a minute. Money is at the price step that --month-operations names,
-    and without what is derived for the application; `report` is the account. Ctrl-C ends it. With
-    --json, each change is a line.
+    Paired clients write once a minute. All operations are priced at the price step given by
+    --month-operations, and operations of the application on the primary are not included; `report`
+    is exact. Stop it with Ctrl-C. With --json, each change is one line.
 
     \b
     Example:

@@ -14,25 +14,26 @@ from pairbus.monitoring.endpoints import Pair
 @pair_options
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8666, show_default=True,
-              help="Port; 0 takes a free one.")  # fmt: skip
+              help="Port; 0 selects a free one.")  # fmt: skip
 @click.option(
     "--token",
     envvar="PAIRBUS_DASHBOARD_TOKEN",
-    help="Token for pause and resume, and for reading where the address is not loopback "
-    "[env: PAIRBUS_DASHBOARD_TOKEN; default on loopback: a random one].",
+    help="Token for pause and resume, and for reading if the address is not loopback "
+    "[env: PAIRBUS_DASHBOARD_TOKEN; default on loopback: a random token].",
 )
-@click.option("--name", "names", multiple=True, metavar="HOST", help="Another name of this page.")
+@click.option("--name", "names", multiple=True, metavar="HOST",
+              help="A host name under which browsers reach the page; repeatable.")  # fmt: skip
 @click.option("--refresh", default=5.0, show_default=True, metavar="SECONDS",
-              help="How often the secondary is read; each time is one operation.")  # fmt: skip
+              help="Time between two reads of the secondary; each is one operation.")  # fmt: skip
 def command(
     pair: Pair, host: str, port: int, token: str | None, names: tuple[str, ...], refresh: float
 ) -> None:
-    """Serve the live page, for the person on call.
+    """Serve the live page.
 
-    It shows which entities are failed over, since when and why; the backlog; the syphon, with pause
-    and resume; events; money. Every page has a .json twin, and /metrics is for Prometheus.
+    The page shows the failed-over entities with time and reason, the backlog, the syphon (with
+    pause and resume), events and cost. Every page has a .json version; /metrics is for Prometheus.
 
-    It listens on loopback unless --host is given. Another address needs a token.
+    It listens on loopback unless --host is given. Any other address requires a token.
 
     \b
     Examples:
@@ -67,6 +68,6 @@ def command(
     say(f"Live page: {page.url}")
     if token is None:
         say(f"To pause and resume, open: {page.link}")
-    say("Ctrl-C ends it.")
+    say("Press Ctrl-C to stop.")
     with contextlib.suppress(KeyboardInterrupt):  # the documented way to end it
         server.run(sockets=[listener])

@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 
 
 @click.command("demo")
-@click.option("--fast", is_flag=True, help="A short outage: about half a minute in all.")
-@click.option("--keep", is_flag=True, help="Leave it up afterwards to play with, until Ctrl-C.")
-@click.option("--json", "as_json", is_flag=True, help="The verdict as JSON, as the last line.")
-@click.option("--no-page", is_flag=True, help="Without the live page.")
+@click.option("--fast", is_flag=True, help="A short outage: about half a minute in total.")
+@click.option("--keep", is_flag=True, help="Keep the namespaces running afterwards, until Ctrl-C.")
+@click.option("--json", "as_json", is_flag=True, help="Write the verdict as JSON in the last line.")
+@click.option("--no-page", is_flag=True, help="Do not serve the live page.")
 def command(fast: bool, keep: bool, as_json: bool, no_page: bool) -> None:
-    """See an outage happen, nothing get lost, and what it cost.
+    """Run an outage on this machine, and show that no message is lost.
 
-    Starts two embedded namespaces as processes of their own, pairs them, sends a steady load from
-    four senders, kills the primary (kill -9), keeps sending, starts it again, lets pings find it,
-    drains the backlog with the syphon on Spark, and accounts for every message. No step is
-    simulated. It takes about two minutes.
+    The demo starts two embedded namespaces as processes, pairs them, sends from four senders, kills
+    the primary (kill -9), continues to send, restarts the primary, waits until pings detect it,
+    drains the backlog with the syphon on Spark, and accounts for every message. It takes about two
+    minutes.
 
-    The exit code is the verdict: 0 if nothing was lost, nothing arrived twice where duplicates are
-    detected, the order is kept as promised, and the ledger balances; else 1.
+    The exit code is 0 if no message was lost, none arrived twice at a destination with duplicate
+    detection, the order was kept as documented, and the ledger balances; otherwise 1.
 
     \b
     Examples:
@@ -48,17 +48,17 @@ def command(fast: bool, keep: bool, as_json: bool, no_page: bool) -> None:
     try:
         verdict, scenario = play(FAST if fast else NORMAL, drawn=is_terminal(), page=not no_page)
     except (RuntimeError, OSError) as exc:
-        fail(f"the demo could not go on: {one_line(exc)}")
+        fail(f"the demo failed: {one_line(exc)}")
     try:
         show(verdict)
         if as_json:
             write_json(verdict, indent=None)
         if keep:
             say("")
-            say("Both namespaces and the live page are still up. In another shell:")
+            say("Both namespaces and the live page are still running. In another shell:")
             for name, value in scenario.pair.environment().items():
                 click.echo(f"  export {name}='{value}'")
-            say("Ctrl-C ends it.")
+            say("Press Ctrl-C to stop.")
             threading.Event().wait()
     except KeyboardInterrupt:
         pass
@@ -69,7 +69,7 @@ def command(fast: bool, keep: bool, as_json: bool, no_page: bool) -> None:
 
 def show(verdict: "Verdict") -> None:
     """The verdict for people."""
-    table = Table("", Column("messages", right=True), title="What became of them")
+    table = Table("", Column("messages", right=True), title="Messages")
     table.add("sent", verdict.sent)
     table.add("of these through the backlog", verdict.through_backlog)
     table.add("delivered", verdict.delivered)
@@ -82,7 +82,7 @@ def show(verdict: "Verdict") -> None:
     bill = Table(
         "stage", Column("messages", right=True), Column("operations", right=True),
         Column(f"cost, {cost.get('currency', '')}", right=True),
-        title=f"What it cost (prices of {cost.get('prices_of', '?')})",
+        title=f"Cost (prices of {cost.get('prices_of', '?')})",
     )  # fmt: skip
     for row in cost.get("stages", ()):
         stage = row["stage"].replace("_", " ") + (", derived" if row.get("is_derived") else "")

@@ -21,13 +21,13 @@ from pairbus.monitoring.formatting import mask, one_line
 class ExitCode(enum.IntEnum):
     """How `pairbus` ends; the same for every command."""
 
-    OK = 0  # it was done; `check`: all is well
-    NEGATIVE = 1  # it was done, and the answer is bad news (`reconcile`: lost; `check`: warning)
+    OK = 0  # success; `check`: no finding
+    NEGATIVE = 1  # the command found a problem (`reconcile`: lost messages; `check`: a warning)
     CRITICAL = 2  # `check`: critical
-    ERROR = 3  # it could not be done: the message says why (`check`: unknown)
-    USAGE = 64  # the command line or the configuration file is wrong
-    MISSING_EXTRA = 69  # a package is not installed: the message says which
-    BUG = 70  # an error that pairbus does not know: run again with --debug
+    ERROR = 3  # the command failed: the message gives the reason (`check`: unknown)
+    USAGE = 64  # the command line or the configuration file is invalid
+    MISSING_EXTRA = 69  # a package is not installed: the message names it
+    BUG = 70  # unexpected error: run again with --debug
     INTERRUPTED = 130  # Ctrl-C
 
 
@@ -105,7 +105,7 @@ _HINTS: list[tuple[set[str], str]] = [
             "ServiceRequestError",
             "ServiceResponseError",
         },
-        "check that the namespace can be reached from here",
+        "check the network connection to the namespace",
     ),
     (
         {"ServiceBusError", "AzureError", "PairingError", "BrokerError", "AmqpError"},

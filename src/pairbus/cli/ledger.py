@@ -12,10 +12,10 @@ from pairbus.cli.tables import Column, Table
 
 @click.group()
 def group() -> None:
-    """Compact the ledger, show what it holds.
+    """Compact a ledger, or show its contents.
 
-    The ledger is a folder of Parquet files, to which paired clients and syphons write each charged
-    operation and the way of each message through the backlog.
+    The ledger is a folder of Parquet files. Paired clients and syphons record in it each charged
+    operation and each step of a message through the backlog.
 
     \b
     Example:
@@ -31,14 +31,14 @@ def group() -> None:
     type=click.IntRange(2),
     default=1_000_000,
     show_default=True,
-    help="Rows of a file that is large enough.",
+    help="Leave files with at least this many rows as they are.",
 )
 @json_option
 def compact_(ledger: str, target: int) -> None:
-    """Make few large files of many small ones.
+    """Merge small files into large ones.
 
-    It can run at any time, while clients and syphons write. If it is killed, nothing is lost or
-    counted twice; run it again.
+    The command can run while clients and syphons write. If it is killed, no row is lost or counted
+    twice; run it again.
 
     \b
     Example:
@@ -63,11 +63,11 @@ def compact_(ledger: str, target: int) -> None:
     emit(done, [table, *notes])
 
 
-@group.command("show", short_help="Show what a ledger holds and lacks.")
+@group.command("show", short_help="Show the contents of a ledger.")
 @ledger_argument
 @json_option
 def show_(ledger: str) -> None:
-    """Show what a ledger holds: files, rows, times, writers, repeated and missing rows.
+    """Show the contents of a ledger: files, rows, times, writers, repeated and missing rows.
 
     \b
     Example:

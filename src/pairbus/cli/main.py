@@ -27,12 +27,12 @@ NOUNS = {
     "backlog": "List, create, peek, resubmit and delete backlog queues.",
     "bench": "Measure sending, failing over and draining on this machine.",
     "broker": "Run the embedded Service Bus broker.",
-    "check": "Compare a pair with thresholds, for monitoring systems.",
+    "check": "Check a pair against thresholds, for monitoring systems.",
     "completion": "Print the shell completion for bash, zsh or fish.",
-    "cost": "Estimate and report what pairing costs.",
+    "cost": "Estimate and report the cost of pairing.",
     "dashboard": "Serve the live page.",
-    "demo": "See an outage happen, nothing get lost, and what it cost.",
-    "ledger": "Compact the ledger, show what it holds.",
+    "demo": "Run an outage on this machine, and show that no message is lost.",
+    "ledger": "Compact a ledger, or show its contents.",
     "pair": "Pair two namespaces, and show their status.",
     "reconcile": "Account for every message that went through the backlog.",
     "syphon": "Forward the backlog to its destinations: run, watch, pause, resume.",
@@ -186,7 +186,7 @@ def report(exc: BaseException, *, debug: bool) -> int:
         return ExitCode.ERROR
     click.echo(
         f"pairbus: unexpected {type(exc).__name__}: {one_line(exc)} "
-        "(pairbus --debug … shows where)",
+        "(pairbus --debug … shows the traceback)",
         err=True,
     )
     return ExitCode.BUG
@@ -198,21 +198,21 @@ def report(exc: BaseException, *, debug: bool) -> int:
 @click.version_option(__version__, prog_name="pairbus")
 @click.pass_context
 def cli(ctx: click.Context, config: str | None, debug: bool) -> None:
-    """Keep Azure Service Bus senders alive through an outage.
+    """Keep sending to Azure Service Bus during an outage.
 
-    Pairs come from one TOML file or from the environment (PAIRBUS_PRIMARY, PAIRBUS_SECONDARY,
-    PAIRBUS_PRIMARY_NAMESPACE, PAIRBUS_BACKLOG_QUEUE_COUNT, PAIRBUS_LEDGER, PAIRBUS_CHECKPOINT), so
-    that nobody types a connection string.
+    Pairs are configured in one TOML file or in environment variables (PAIRBUS_PRIMARY,
+    PAIRBUS_SECONDARY, PAIRBUS_PRIMARY_NAMESPACE, PAIRBUS_BACKLOG_QUEUE_COUNT, PAIRBUS_LEDGER,
+    PAIRBUS_CHECKPOINT).
 
     \b
     Exit codes:
-      0   done; `check`: all is well
-      1   done, and the answer is bad news (lost messages, a warning)
+      0   success; `check`: no finding
+      1   the command ran and found a problem (lost messages; `check`: a warning)
       2   `check`: critical
-      3   it could not be done; the message says why
-      64  the command line or the configuration file is wrong
-      69  a package is missing; the message says how to install it
-      70  an error that pairbus does not know; --debug shows it
+      3   the command failed; the message gives the reason
+      64  the command line or the configuration file is invalid
+      69  a package is missing; the message has the command that installs it
+      70  unexpected error, a bug; --debug shows the traceback
       130 interrupted
 
     \b

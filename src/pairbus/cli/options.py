@@ -1,6 +1,6 @@
-"""Options that say which pair or ledger a command is about.
+"""Options that select the pair or the ledger of a command.
 
-A command asks for what it needs::
+Decorate a command with the options that it needs::
 
     @click.command("status")
     @pair_options                # adds --pair --primary --secondary --primary-namespace --ledger
@@ -22,6 +22,10 @@ from pairbus.monitoring.endpoints import Pair
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+PAIR_HELP = "Name of a pair in the configuration file."
+ENDPOINT_HELP = "A connection string, or an environment variable that holds one."
+NAMESPACE_HELP = "Name of the primary, if its host is an IP address or localhost."
+
 
 def resolve_pair(name: str | None = None, **options: Any) -> Pair:
     """Return the pair of the command's options, of the environment and of the file of --config."""
@@ -31,13 +35,13 @@ def resolve_pair(name: str | None = None, **options: Any) -> Pair:
 
 
 def pair_options(command: F) -> F:
-    """Give a command the options that say which pair is meant; it gets `pair: Pair`."""
+    """Give a command the options that select a pair; it gets `pair: Pair`."""
 
-    @click.option("--pair", "pair_name", metavar="NAME", help="A pair of the configuration file.")
-    @click.option("--primary", metavar="CS|VAR", help="Primary: connection string or variable.")
-    @click.option("--secondary", metavar="CS|VAR", help="Secondary: connection string or variable.")
-    @click.option("--primary-namespace", metavar="NAME", help="The primary's name, for addresses.")
-    @click.option("--ledger", metavar="FOLDER", help="The ledger's folder.")
+    @click.option("--pair", "pair_name", metavar="NAME", help=PAIR_HELP)
+    @click.option("--primary", metavar="CS|VAR", help=ENDPOINT_HELP)
+    @click.option("--secondary", metavar="CS|VAR", help=ENDPOINT_HELP)
+    @click.option("--primary-namespace", metavar="NAME", help=NAMESPACE_HELP)
+    @click.option("--ledger", metavar="FOLDER", help="Folder or URL of the ledger.")
     @functools.wraps(command)
     def wrapper(
         *args: Any,
@@ -64,8 +68,8 @@ def ledger_argument(command: F) -> F:
     """Give a command [LEDGER], --ledger and --pair; it gets `ledger: str`."""
 
     @click.argument("given", metavar="[LEDGER]", required=False)
-    @click.option("--ledger", metavar="FOLDER", help="The ledger's folder or URL, as LEDGER.")
-    @click.option("--pair", "pair_name", metavar="NAME", help="A pair of the configuration file.")
+    @click.option("--ledger", metavar="FOLDER", help="The same as LEDGER.")
+    @click.option("--pair", "pair_name", metavar="NAME", help=PAIR_HELP)
     @functools.wraps(command)
     def wrapper(
         *args: Any, given: str | None, ledger: str | None, pair_name: str | None, **kwargs: Any
@@ -81,7 +85,7 @@ def ledgers_argument(command: F) -> F:
 
     @click.argument("given", metavar="[LEDGER]...", nargs=-1)
     @click.option(
-        "--ledger", "more", multiple=True, metavar="FOLDER", help="As LEDGER; may be repeated."
+        "--ledger", "more", multiple=True, metavar="FOLDER", help="The same as LEDGER; repeatable."
     )
     @functools.wraps(command)
     def wrapper(*args: Any, given: tuple[str, ...], more: tuple[str, ...], **kwargs: Any) -> Any:

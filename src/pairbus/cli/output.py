@@ -43,7 +43,7 @@ def json_option(command: F) -> F:
         is_flag=True,
         expose_value=False,
         callback=remember,
-        help="Write the answer as JSON, for programs.",
+        help="Write the result as JSON.",
     )(command)
 
 

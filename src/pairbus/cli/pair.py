@@ -24,8 +24,8 @@ STATES = {
 def group() -> None:
     """Pair two namespaces, and show their status.
 
-    A pair is a primary namespace, to which an application sends, and a secondary, which takes its
-    messages during an outage.
+    A pair is a primary namespace, to which an application sends, and a secondary namespace, which
+    stores its messages during an outage.
 
     \b
     Example:
@@ -36,12 +36,16 @@ def group() -> None:
 @group.command("create", short_help="Create the backlog queues, and check them.")
 @json_option
 @pair_options
-@click.option("--count", type=click.IntRange(1, 1000), help="Backlog queues (default: the pair's).")
+@click.option(
+    "--count",
+    type=click.IntRange(1, 1000),
+    help="Number of backlog queues (default: backlog_queue_count of the pair).",
+)
 def create(pair: Pair, count: int | None) -> None:
-    """Prepare the secondary for a primary: create its backlog queues, and check them.
+    """Create and check the backlog queues in the secondary.
 
-    Safe to repeat. It does what `pair_namespace` does when an application starts, and it says what
-    differs in queues that were there already. It needs the Manage claim on the secondary.
+    The command can be repeated. It does what `pair_namespace` does when an application starts, and
+    lists the properties of existing queues that differ. It needs the Manage claim on the secondary.
 
     \b
     Example:

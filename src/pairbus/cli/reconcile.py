@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pairbus.cli.errors import ExitCode, UserError, doing, fail, require
-from pairbus.cli.options import ledgers_argument, resolve_pair
+from pairbus.cli.options import (
+    ENDPOINT_HELP,
+    NAMESPACE_HELP,
+    PAIR_HELP,
+    ledgers_argument,
+    resolve_pair,
+)
 from pairbus.cli.output import emit, json_option
 from pairbus.cli.progress import spark_progress
 from pairbus.cli.tables import Column, Table, cell
@@ -26,19 +32,19 @@ COLUMNS = (
 
 @click.command("reconcile")
 @ledgers_argument
-@click.option("--pair", "pair_name", metavar="NAME", help="A pair of the configuration file.")
-@click.option("--primary", metavar="CS|VAR", help="Primary: names the backlog queues.")
-@click.option("--secondary", metavar="CS|VAR", help="Secondary: its backlog queues are peeked.")
-@click.option("--primary-namespace", metavar="NAME", help="The primary's name, for addresses.")
-@click.option("--no-peek", is_flag=True, help="Do not look into the backlog queues.")
+@click.option("--pair", "pair_name", metavar="NAME", help=PAIR_HELP)
+@click.option("--primary", metavar="CS|VAR", help=ENDPOINT_HELP)
+@click.option("--secondary", metavar="CS|VAR", help=ENDPOINT_HELP)
+@click.option("--primary-namespace", metavar="NAME", help=NAMESPACE_HELP)
+@click.option("--no-peek", is_flag=True, help="Do not peek the backlog queues.")
 @click.option(
     "--limit",
     type=click.IntRange(1, 10_000),
     default=20,
     show_default=True,
-    help="Messages that are named for each finding.",
+    help="Maximum number of messages to list for each finding.",
 )
-@click.option("--master", metavar="URL", help="Where Spark runs; local[*] by default.")
+@click.option("--master", metavar="URL", help="Spark master; local[*] by default.")
 @json_option
 def command(
     ledgers: list[str],
@@ -52,9 +58,10 @@ def command(
 ) -> None:
     """Account for every message that went through the backlog.
 
-    LEDGER is a folder or URL; several may overlap. With a secondary, what still waits in its
-    backlog queues is looked at (peeked, not touched); without one it counts as lost. The exit code
-    is 0 if every message was delivered exactly once, 1 if one was lost or delivered more than once.
+    LEDGER is a folder or URL. Several may be given; rows that occur in more than one count once. If
+    the secondary is given, its backlog queues are peeked to find the messages that still wait
+    there; otherwise these messages count as lost. The exit code is 0 if every message was delivered
+    exactly once, 1 if a message was lost or delivered more than once.
 
     \b
     Example:
@@ -140,14 +147,14 @@ def _tables(result: "Reconciliation") -> list[Table | str]:
         parts.append(found)
     parts.extend(
         f"note: {row['minute']:%Y-%m-%d %H:%MZ}: {row['writer']} counted {row['counted']:,} "
-        f"backlogged message(s) and noted {row['noted']:,}"
+        f"backlogged message(s) and recorded {row['noted']:,}"
         for row in result.missed_minutes
     )
     parts.extend(f"note: {note}" for note in result.notes)
     if result.totals["unsettled"]:
         parts.append(
-            f"note: {result.totals['unsettled']:,} message(s) still wait in the backlog that were "
-            "forwarded: a syphon may send them again"
+            f"note: {result.totals['unsettled']:,} forwarded message(s) are still in the backlog: "
+            "a syphon may send them again"
         )
     return parts
 

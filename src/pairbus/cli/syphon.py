@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pairbus.syphon.state import StateDirectory
 
 checkpoint_option = click.option(
-    "--checkpoint", metavar="FOLDER", help="Where the syphon keeps its checkpoint and controls."
+    "--checkpoint", metavar="FOLDER", help="Folder of the syphon's checkpoint and controls."
 )
 
 
@@ -47,23 +47,21 @@ def group() -> None:
 @pair_options
 @checkpoint_option
 @click.option("--master", metavar="URL", help="Spark master; local[*] by default.")
-@click.option("--ca-file", metavar="FILE", help="PEM file of the authorities to trust instead.")
-@click.option(
-    "--queues", "count", type=click.IntRange(1), help="How many backlog queues there are."
-)
+@click.option("--ca-file", metavar="FILE", help="PEM file of the certificate authorities to trust.")
+@click.option("--queues", "count", type=click.IntRange(1), help="Number of backlog queues.")
 @click.option("--until-empty", is_flag=True, help="End when the backlog is empty.")
 @click.option("--max-messages", type=click.IntRange(1), metavar="N", help="End after N messages.")
-@click.option("--snapshot", is_flag=True, help="End when the present messages were forwarded.")
+@click.option("--snapshot", is_flag=True, help="End when all messages present at start are done.")
 @click.option("--max-duration", type=float, metavar="SECONDS", help="End after this time.")
-@click.option("--max-messages-per-second", type=float, metavar="N", help="Forward no faster.")
-@click.option("--max-bytes-per-second", type=float, metavar="N", help="Forward no faster.")
+@click.option("--max-messages-per-second", type=float, metavar="N", help="Limit of the rate.")
+@click.option("--max-bytes-per-second", type=float, metavar="N", help="Limit of the rate.")
 @click.option(
     "--credits-per-second",
     type=click.FloatRange(0),
     default=1000.0,
     show_default=True,
     metavar="N",
-    help="Operations a second that each namespace allows; 0 for no ceiling (Premium).",
+    help="Operations per second that each namespace allows; 0: no limit (Premium).",
 )
 @click.option(
     "--live-traffic-share",
@@ -71,7 +69,7 @@ def group() -> None:
     default=1 / 3,
     show_default="a third",
     metavar="SHARE",
-    help="Share of these operations that is left free for live traffic.",
+    help="Share of these operations that is reserved for live traffic.",
 )
 @click.option(
     "--missing-destination",
@@ -92,7 +90,7 @@ def group() -> None:
     "--max-messages-per-trigger",
     type=click.IntRange(1),
     metavar="N",
-    help="Most messages of one queue in one micro-batch.",
+    help="Maximum number of messages of one queue in a micro-batch.",
 )
 @click.option(
     "--ttl-policy",
@@ -112,20 +110,24 @@ def group() -> None:
 @click.option(
     "--transform",
     metavar="MODULE:FUNCTION",
-    help="A function from DataFrame to DataFrame, between restore and deliver.",
+    help="A function that takes and returns a DataFrame, applied between restore and delivery.",
 )
 @click.option(
     "--dry-run",
     is_flag=True,
-    help="Forward nothing; show what would be sent where, and its cost.",
+    help="Forward nothing; show the messages per destination and the cost.",
 )
 @click.option(
-    "--prices", metavar="FILE", help="For --dry-run: price list, TOML; the newest that ships."
+    "--prices",
+    metavar="FILE",
+    help="For --dry-run: price list (TOML); default: the newest list in pairbus.",
 )
 @click.option(
-    "--tier", default="standard", show_default=True, help="For --dry-run: tier of both sides."
+    "--tier", default="standard", show_default=True, help="For --dry-run: tier of both namespaces."
 )
-@click.option("--one-region", is_flag=True, help="For --dry-run: transfer is free.")
+@click.option(
+    "--one-region", is_flag=True, help="For --dry-run: both namespaces are in one region."
+)
 def run(
     pair: Pair,
     checkpoint: str | None,
@@ -135,9 +137,9 @@ def run(
 ) -> int:
     """Forward the backlog to its destinations, until it is stopped or a bound is reached.
 
-    Connection strings are best given as PAIRBUS_PRIMARY and PAIRBUS_SECONDARY: a command line shows
-    secrets. Ctrl-C and SIGTERM finish the messages in flight, settle them, and end. The exit code
-    is 1 if messages were dead-lettered in this run.
+    Give connection strings in PAIRBUS_PRIMARY and PAIRBUS_SECONDARY, because other users can see a
+    command line. After Ctrl-C or SIGTERM the syphon delivers and settles the messages in flight,
+    and ends. The exit code is 1 if messages were dead-lettered in this run.
 
     \b
     Example:
@@ -253,7 +255,7 @@ def _dry_run(options: "SyphonOptions", settings: dict[str, Any]) -> int:
     table = Table(
         *("destination", "verdict", "reason"),
         *(Column(name, right=True) for name in ("messages", "bytes")),
-        title="What would be sent where",
+        title="Messages per destination",
         empty="the backlog is empty",
     )
     for row in result["rows"]:
@@ -310,7 +312,7 @@ def _is_alive(status: dict[str, Any]) -> bool:
 @pair_options
 @checkpoint_option
 def status_(pair: Pair, checkpoint: str | None) -> int:
-    """Show the syphon's state, judged by its progress.
+    """Show the state and the progress of the syphon.
 
     \b
     Example:
@@ -321,7 +323,7 @@ def status_(pair: Pair, checkpoint: str | None) -> int:
     if not status:
         fail(f"the syphon at {state.path} has not reported yet")
     if status["state"] != "stopped" and not _is_alive(status):
-        status["state"], status["stalled"] = "stopped", "its process is gone"
+        status["state"], status["stalled"] = "stopped", "its process does not exist any more"
     from pairbus.monitoring.snapshot import read_syphon
 
     now = dt.datetime.now(dt.UTC)
@@ -352,7 +354,7 @@ def status_(pair: Pair, checkpoint: str | None) -> int:
     for wait in seen["waits"]:
         table.add("waiting", cell(wait, "yellow"))
     for queue in status.get("doubtful", []):
-        text = f"{queue}: a reader was lost; its locks must expire first, to keep the order"
+        text = f"{queue}: waits until the locks of a lost reader expire, to keep the order"
         table.add("waiting", cell(text, "yellow"))
     queues = Table("queue", Column("active", right=True), Column("dead letters", right=True),
                    title="Backlog queues")  # fmt: skip
@@ -366,14 +368,16 @@ def status_(pair: Pair, checkpoint: str | None) -> int:
 @pair_options
 @checkpoint_option
 def pause(pair: Pair, checkpoint: str | None) -> None:
-    """Stop reading; finish the messages in flight. It stays paused across restarts.
+    """Pause the syphon after the messages in flight.
+
+    It stays paused across restarts.
 
     \b
     Example:
       pairbus syphon pause --pair orders
     """
     _state(pair, checkpoint).change_controls(paused=True)
-    say("paused; `pairbus syphon resume` continues it")
+    say("paused; continue with `pairbus syphon resume`")
 
 
 @group.command("resume")
@@ -393,8 +397,8 @@ def resume(pair: Pair, checkpoint: str | None) -> None:
 @group.command("limit", short_help="Limit the rate of a running syphon.")
 @pair_options
 @checkpoint_option
-@click.option("--max-messages-per-second", type=float, metavar="N", help="0 takes the limit away.")
-@click.option("--max-bytes-per-second", type=float, metavar="N", help="0 takes the limit away.")
+@click.option("--max-messages-per-second", type=float, metavar="N", help="0: no limit.")
+@click.option("--max-bytes-per-second", type=float, metavar="N", help="0: no limit.")
 def limit(pair: Pair, checkpoint: str | None, **limits: float | None) -> None:
     """Limit the rate of a running syphon, to protect a primary that has just recovered.
 

@@ -146,7 +146,7 @@ def verdict(totals: Mapping[str, int], *, complete: bool = True, peeked: bool = 
     if totals["copies"]:
         faults.append(f"{totals['more_than_once']:,} delivered more than once")
     if faults:
-        line = f"The books do not balance: of {count} {', '.join(faults)}"
+        line = f"The ledger does not balance: of {count} {', '.join(faults)}"
         if totals["lost"] and not peeked:
             line += " or still waiting (the backlog queues were not looked at)"
         elif totals["lost"] and not complete:
@@ -162,7 +162,7 @@ def verdict(totals: Mapping[str, int], *, complete: bool = True, peeked: bool = 
     ):
         if totals[name]:
             where.append(f"{totals[name]:,} {words}")
-    line = f"The books balance: {count}, {', '.join(where) or 'nothing happened'}, none lost"
+    line = f"The ledger balances: {count}, {', '.join(where) or 'nothing happened'}, none lost"
     if totals["unrecorded"]:
         line += f"; {totals['unrecorded']:,} unrecorded by their sender"
     if totals.get("out_of_order"):

@@ -114,7 +114,7 @@ OPTIONS = (
     Option("arrowBatchSize", "int", "1000", "read", "Messages in one Arrow batch.", _positive),
     Option("stateLocation", "string", None, "both",
            "`peekLock` streams: a directory that driver and workers see, for the token journal, the "
-           "waiting room and the controls. Needed there; use one per query, beside the checkpoint."),
+           "held messages and the controls. Required for them; one directory per query, beside the checkpoint."),
     Option("longPoll", "seconds", "900", "read",
            "`peekLock` and `receiveAndDelete` streams: how long one receive waits on an empty queue.",
            _seconds),

@@ -98,7 +98,7 @@ def test_books_balance_when_everything_came_home(spark, tmp_path):
     books = balance(spark, str(tmp_path))
     assert books.balanced
     assert books.complete
-    assert books.verdict == "The books balance: 25 message(s), 25 delivered once, none lost."
+    assert books.verdict == "The ledger balances: 25 message(s), 25 delivered once, none lost."
     assert books.totals["once"] == 25
 
 
