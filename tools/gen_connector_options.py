@@ -17,14 +17,14 @@ INTRO = """\
 # Spark connector
 
 `format("servicebus")` reads and writes queues, topics and subscriptions of Azure Service Bus from
-PySpark. Where pairbus is installed, Spark finds it by itself; else
-`spark.dataSource.register(pairbus.spark.source.ServiceBusSource)`. It speaks AMQP by itself and
-does not use the SDK for data.
+PySpark. Spark finds the connector if pairbus is installed; otherwise call
+`spark.dataSource.register(pairbus.spark.source.ServiceBusSource)`. It sends and
+receives messages with the bulk client of pairbus, not with the SDK.
 
 ```python
 messages = (
     spark.read.format("servicebus")
-    .option("connectionString", "env:CONTOSO")  # never the secret itself, if you can help it
+    .option("connectionString", "env:CONTOSO")  # a reference, not the secret itself
     .option("queue", "orders")
     .load()
 )
@@ -33,14 +33,14 @@ messages.groupBy("subject").count().show()
 
 | | read | write |
 |---|---|---|
-| batch | what is there now: browse, lock, or take | send the rows |
-| stream | `peek`: replayable, by sequence number; `peekLock`: the sink settles; `receiveAndDelete` | send the rows, and settle them if they came locked |
+| batch | the present messages: peek, lock, or receive and delete | send the rows |
+| stream | `peek`: replayable, by sequence number; `peekLock`: the sink settles; `receiveAndDelete` | send the rows, and settle locked messages |
 
-Secrets: `env:NAME` and `file:PATH` are looked up where a connection is made, in the driver's
-helper process and in every worker. A connection string given itself travels inside Spark's own
-serialised plan; wherever Spark shows options it replaces the value, because it contains
-`AccessKey` (`spark.redaction.regex`). A shared access signature would not be replaced, and is
-refused in that form.
+Secrets: `env:NAME` and `file:PATH` are resolved in the process that connects: the driver's helper
+process and every worker. A connection string that is given directly becomes part of Spark's
+serialised plan. Spark redacts it where options are shown, because it contains `AccessKey`
+(`spark.redaction.regex`). A shared access signature is not redacted, and is therefore refused in
+this form.
 
 This page is generated from the code.
 """

@@ -197,13 +197,13 @@ TABLE: tuple[Row, ...] = (
     Row(
         "MessageSizeExceededError",
         Verdict.REFUSED,
-        "too large today is too large tomorrow",
+        "a retry cannot succeed",
         _is(MessageSizeExceededError),
     ),
     Row(
         "ServiceBusServerBusyError",
         Verdict.BUSY,
-        "throttling is an answer, and the backlog would hide the load",
+        "throttling is an answer of the service; the backlog would hide the load",
         _is(ServiceBusServerBusyError),
     ),
     Row(
@@ -215,25 +215,25 @@ TABLE: tuple[Row, ...] = (
     Row(
         "MessagingEntityNotFoundError",
         Verdict.MISSING,
-        "the backlog of a missing entity could never be brought home",
+        "the syphon could not forward the backlog of a missing entity",
         _is(MessagingEntityNotFoundError),
     ),
     Row(
         "MessagingEntityDisabledError",
         Verdict.MISSING,
-        "somebody switched it off on purpose",
+        "an operator disabled the entity",
         _is(MessagingEntityDisabledError),
     ),
     Row(
         "ServiceBusAuthorizationError",
         Verdict.REFUSED,
-        "the rights are missing, not the service",
+        "the service is available; the client lacks the rights",
         _is(ServiceBusAuthorizationError),
     ),
     Row(
         "authentication answered with 1xx to 4xx",
         Verdict.REFUSED,
-        "the token service is there and says no",
+        "the token service is available and refuses",
         _answered,
     ),
     Row(
@@ -245,7 +245,7 @@ TABLE: tuple[Row, ...] = (
     Row(
         "OperationTimeoutError, TimeoutError",
         Verdict.OUTAGE,
-        "silence, the service's or past our own deadline",
+        "the service did not answer in time",
         _is(OperationTimeoutError, TimeoutError),
     ),
     Row(
@@ -257,19 +257,19 @@ TABLE: tuple[Row, ...] = (
     Row(
         "ServiceBusConnectionError, ServiceBusCommunicationError",
         Verdict.OUTAGE,
-        "no connection, no service",
+        "the service cannot be reached",
         _is(ServiceBusConnectionError, ServiceBusCommunicationError),
     ),
     Row(
         "ServiceBusError with an internal AMQP condition",
         Verdict.OUTAGE,
-        "the service itself says that it failed",
+        "the service reports that it failed",
         _internal,
     ),
     Row(
         "ServiceBusError that wraps a network error",
         Verdict.OUTAGE,
-        "the SDK wraps what it does not know; a name that does not resolve comes this way",
+        "the SDK wraps unknown errors, such as a failed name resolution",
         _wraps_network,
     ),
     Row(
@@ -281,7 +281,7 @@ TABLE: tuple[Row, ...] = (
     Row(
         "ValueError, TypeError, struct.error",
         Verdict.REFUSED,
-        "an argument that the SDK cannot take or encode",
+        "an argument that the SDK does not accept or cannot encode",
         _is(ValueError, TypeError, struct.error),
     ),
     Row(

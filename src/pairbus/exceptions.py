@@ -3,7 +3,7 @@
 ```
 ServiceBusError                            azure.servicebus.exceptions
 └── PairingError                           base of everything pairbus raises
-    ├── PairUnavailableError               neither side took it: .entity .primary .secondary
+    ├── PairUnavailableError               neither confirmed it: .entity .primary .secondary
     ├── PartlySentError                    a redirected send stopped half-way: .taken .not_taken
     ├── ClientClosedError                  (also a ValueError) closed, or the client below it
     ├── ClientFaultedError                 the client was faulted: .reason
@@ -49,12 +49,12 @@ class PairingError(ServiceBusError):
 
 
 class PairUnavailableError(PairingError):
-    """Neither namespace took the send.
+    """Neither namespace confirmed the message.
 
     Attributes:
         entity: The queue or topic that the messages were for.
-        primary: Why the primary did not take it.
-        secondary: Why no backlog queue took it; None if there was none left to ask.
+        primary: Why the primary did not confirm it.
+        secondary: Why no backlog queue confirmed it; None if none was tried.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class PartlySentError(PairingError):
 
 
 class ClientClosedError(PairingError, ValueError):
-    """The paired client is closed, or the SDK client below it was closed behind its back.
+    """The paired client is closed, or its SDK client was closed directly.
 
     A `ValueError` too, since that is what a sender of a closed client raises in the SDK.
     """
@@ -145,7 +145,7 @@ class OversizeError(PairingError, MessageSizeExceededError):
 
     Attributes:
         size: The message's encoded size with the aliases, in bytes.
-        limit: What a backlog queue takes, in bytes.
+        limit: The largest message of a backlog queue, in bytes.
     """
 
     def __init__(self, size: int, limit: int) -> None:
@@ -159,7 +159,7 @@ class OversizeError(PairingError, MessageSizeExceededError):
 
 
 class SyphonError(PairingError):
-    """The syphon could not go on."""
+    """The syphon failed."""
 
 
 class ForwardRejectedError(SyphonError):

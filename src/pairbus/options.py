@@ -167,7 +167,7 @@ class SyphonOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendAvailabilityPairedNamespaceOptions:
-    """What `pair_namespace` needs to know beside the primary client.
+    """The secondary namespace and the settings of a pair, for `pair_namespace`.
 
     Args:
         secondary: Client for the secondary namespace, sync or aio as the primary is.
@@ -178,25 +178,25 @@ class SendAvailabilityPairedNamespaceOptions:
             client that is unprotected until the secondary can be used.
         backlog_queue_count: How many backlog queues, at least 1.
         failover_interval: How long a primary entity may fail before its sends go to the backlog,
-            0 to 3600 seconds. With 0 the very call that failed is redirected.
+            0 to 3600 seconds. With 0 the failed call itself is redirected.
         ping_primary_interval: How often a failed-over entity is pinged, 1 to 1800 seconds.
         enable_syphon: Run the syphon in this process; needs `syphon`.
         primary_namespace: The primary's name in backlog paths. Needed only where its host is an
             address; otherwise it is the first label of the host name.
         send_timeout: Deadline of a send to either namespace, retries included, in seconds.
         open_timeout: How long opening a link may take, within `send_timeout`, in seconds.
-        reopen: Whether a send that fails because a link that was open broke is repeated once over a
-            new link, under the same message id, before the failure counts. With False the failure
-            counts, as in the SDK with `retry_total=0`.
-        classify: A rule of the application's own: gets the exception, and returns a
-            `pairbus.classify.Verdict`, or None to leave it to pairbus. One that raises is logged,
-            and leaves it to pairbus too.
+        reopen: Whether a send over an open link that breaks is repeated once over a new link, with
+            the same message id, before the failure counts. With False the failure counts
+            immediately, as in the SDK with `retry_total=0`.
+        classify: A function of the application that takes an exception and returns a
+            `pairbus.classify.Verdict`, or None to let pairbus decide. If it raises, the exception
+            is logged and pairbus decides.
         oversize: What to do, while healthy, with a message that would not fit a backlog queue:
             `"warn"`, `"refuse"` or `"ignore"`.
         ttl_policy: `"full"` or `"deduct"`; see `SyphonOptions.ttl_policy`.
         backlog_cooldown: How long a failing backlog queue stays out of the rotation, in seconds.
         ledger: Directory or URL of the ledger and the status files; none if left out.
-        observers: Called with each event, in order; one that raises costs nothing.
+        observers: Functions that are called with each event; their exceptions are logged.
         syphon: How the syphon reaches the namespaces; needed by `enable_syphon`.
     """
 

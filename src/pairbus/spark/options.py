@@ -84,33 +84,33 @@ OPTIONS = (
            "`file:PATH` (a file that they can read), or the connection string itself, which Spark "
            "redacts by its `SharedAccessKey`."),
     Option("fullyQualifiedNamespace", "string", None, "both",
-           "Host name of the namespace (`host:port` where the port is another than 5671), together with "
+           "Host name of the namespace (`host:port` if the port is not 5671), together with "
            "`credential`, instead of a connection string."),
     Option("credential", "string", None, "both",
            "`package.module:function`: an importable function that returns a token credential "
-           "(azure-identity or alike), an `AzureNamedKeyCredential` or an `AzureSasCredential`; it is "
+           "(of azure-identity, for example), an `AzureNamedKeyCredential` or an `AzureSasCredential`; it is "
            "called in each process that connects, and its tokens are renewed in time."),
     Option("caFile", "string", None, "both",
-           "PEM file of the certificate authorities to trust instead of the system's, for namespaces "
-           "behind a private one; the driver and the workers read it."),
-    Option("queue", "string", None, "both", "Queue to read from or write to; several, separated by commas, to read from."),
+           "PEM file of the certificate authorities to trust instead of the system's; the driver and "
+           "the workers read it."),
+    Option("queue", "string", None, "both", "Queue to write to, or queues to read from, separated by commas."),
     Option("topic", "string", None, "both", "Topic to write to, or, with `subscription`, to read from."),
     Option("subscription", "string", None, "read", "Subscription of `topic`."),
     Option("subQueue", "string", "none", "read", "`none` or `deadLetter`: the dead-letter queue.",
            _one_of("none", "deadLetter")),
     Option("mode", "string", "peek", "read",
-           "`peek` browses and touches nothing; `peekLock` locks, and the sink settles; "
-           "`receiveAndDelete` takes, at most once.", _one_of("peek", "peekLock", "receiveAndDelete")),
+           "`peek` reads without changing anything; `peekLock` locks messages, which the sink settles; "
+           "`receiveAndDelete` removes messages when they are read (at most once).", _one_of("peek", "peekLock", "receiveAndDelete")),
     Option("columns", "string", "all", "read",
-           "Columns to decode, separated by commas: fewer are faster. `all` for all of them.", _names),
+           "Columns to decode, separated by commas, or `all`. Fewer columns are faster.", _names),
     Option("maxMessagesPerTrigger", "int", "20000", "read",
-           "Most messages of one queue in one micro-batch; in a batch read, most messages of one queue "
-           "(there the default is no limit).", _positive),
+           "Maximum number of messages of one queue in a micro-batch. In a batch read, maximum number of "
+           "messages of one queue; no limit by default.", _positive),
     Option("maxBytesPerTrigger", "int", "67108864", "read",
-           "Most bytes of one queue in one micro-batch.", _positive),
+           "Maximum number of bytes of one queue in a micro-batch.", _positive),
     Option("fromSequenceNumber", "long", "0", "read", "`peek`: the sequence number to begin with.", int),
     Option("maxPartitions", "int", "16", "read",
-           "Most tasks of one micro-batch; queues share them.", _positive),
+           "Maximum number of tasks in a micro-batch; queues share them.", _positive),
     Option("arrowBatchSize", "int", "1000", "read", "Messages in one Arrow batch.", _positive),
     Option("stateLocation", "string", None, "both",
            "`peekLock` streams: a directory that driver and workers see, for the token journal, the "
@@ -119,46 +119,49 @@ OPTIONS = (
            "`peekLock` and `receiveAndDelete` streams: how long one receive waits on an empty queue.",
            _seconds),
     Option("aliases", "boolean", "false", "read",
-           "Take the aliases of the pairbus envelope out of the message, into columns of their own.",
+           "Remove the aliases of the pairbus envelope from the message and return them as columns.",
            _boolean),
     Option("maxMessages", "int", None, "read",
-           "`peekLock` streams: read this many in all, then no more.", _positive),
+           "`peekLock` streams: stop reading after this many messages in total.", _positive),
     Option("enqueuedBefore", "long", None, "read",
-           "`peekLock` streams: milliseconds since 1970; what was enqueued later stays.", int),
+           "`peekLock` streams: read only messages enqueued before this time, in milliseconds since 1970.", int),
     Option("untilEmpty", "boolean", "false", "read",
-           "`peekLock` streams: find out when the queues are empty, and say so in the state directory.",
+           "`peekLock` streams: detect when the queues are empty, and record it in the state directory.",
            _boolean),
     Option("ledger", "string", None, "both",
            "Ledger to write receipts (the sink, before it settles) and operation counts to."),
-    Option("clientId", "string", "spark", "both", "Who acts, in the ledger."),
+    Option("clientId", "string", "spark", "both", "Client id in the ledger."),
     Option("namespaceName", "string", None, "both",
-           "The namespace's name in the ledger; the first label of its host unless given."),
-    Option("settleNamespaceName", "string", None, "write", "Likewise, of the one that rows came from."),
+           "Name of the namespace in the ledger; the first label of its host by default."),
+    Option("settleNamespaceName", "string", None, "write",
+           "Name in the ledger of the namespace that the rows came from."),
     Option("retryAfter", "seconds", "10", "read",
            "`peekLock` streams: the first wait for a destination that cannot take messages; it doubles "
            "up to five minutes.", _seconds),
     Option("creditsPerSecond", "number", None, "read",
            "`peekLock` streams: operations a second that each namespace allows (1000 on the Standard tier). "
-           "Reading adapts to server-busy answers below it; no ceiling unless given.", _rate),
+           "Below this limit, reading adapts to server-busy answers; no limit by default.", _rate),
     Option("liveTrafficShare", "number", "0.3333", "read",
-           "`peekLock` streams: the share of `creditsPerSecond` that is left free for other clients.", _share),
+           "`peekLock` streams: the share of `creditsPerSecond` that is reserved for other clients.", _share),
     Option("missingDestination", "string", "deadLetter", "write",
            "With `settle` and `stateLocation`: `deadLetter` a message whose destination does not exist, or "
            "`wait` for it.", _one_of("deadLetter", "wait")),
     Option("missingDestinationTimeout", "seconds", "86400", "read",
-           "`peekLock` streams: how long a destination that does not exist is waited for.", _seconds),
+           "`peekLock` streams: how long to wait for a destination that does not exist.", _seconds),
     Option("settle", "boolean", "false", "write",
-           "Settle each row by its `entity` and `lockToken` once it was sent: complete what the "
-           "destination took, dead-letter what it refuses.", _boolean),
+           "Settle each row by its `entity` and `lockToken` after it was sent: complete messages that the "
+           "destination accepted, dead-letter messages that it refused.", _boolean),
     Option("settleConnectionString", "string", None, "write",
-           "The namespace that the rows came from, in the forms of `connectionString`; the one written to "
-           "unless given."),
+           "The namespace that the rows came from, in the forms of `connectionString`; by default the "
+           "namespace that is written to."),
     Option("settleFullyQualifiedNamespace", "string", None, "write",
-           "Likewise, with `settleCredential`."),
-    Option("settleCredential", "string", None, "write", "Likewise."),
-    Option("settleCaFile", "string", None, "write", "Likewise; `caFile` unless given."),
+           "Host name of the namespace that the rows came from, with `settleCredential`."),
+    Option("settleCredential", "string", None, "write",
+           "`credential` for the namespace that the rows came from."),
+    Option("settleCaFile", "string", None, "write",
+           "`caFile` for the namespace that the rows came from; `caFile` by default."),
     Option("maxBatchBytes", "int", "1000000", "write",
-           "Most bytes in one batch; the link's own limit goes before it.", _positive),
+           "Maximum size of a batch in bytes; the link may allow less.", _positive),
     Option("sendTimeout", "seconds", "30", "write", "How long to wait for a destination's answer.", _seconds),
 )  # fmt: skip
 

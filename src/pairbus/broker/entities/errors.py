@@ -121,7 +121,7 @@ class MessageSizeExceededError(BrokerError):
 
 
 class ArgumentError(BrokerError):
-    """The request does not make sense; ``str(error)`` says why."""
+    """The request is invalid; ``str(error)`` gives the reason."""
 
     condition = "com.microsoft:argument-error"
     http_status = 400
@@ -135,7 +135,7 @@ class NotAllowedError(ArgumentError):
 
 
 class PreconditionFailedError(BrokerError):
-    """The entity is not as the caller's If-Match said."""
+    """The entity was changed: it does not match the caller's If-Match."""
 
     condition = "com.microsoft:precondition-failed"
     http_status = 412
@@ -151,7 +151,7 @@ class UnauthorizedError(BrokerError):
 
 
 class ServerBusyError(BrokerError):
-    """The broker asks the client to come back later."""
+    """The client must retry later."""
 
     condition = "com.microsoft:server-busy"
     http_status = 503
