@@ -86,6 +86,8 @@ def test_an_estimate_needs_no_spark():
         (["cost", "report", "{tmp}", "--from", "yesterday"], "is no date"),
         (["cost", "report", "{tmp}", "--subscriptions", "events"], "TOPIC=NUMBER"),
         (["reconcile", "{tmp}"], "not a ledger"),
+        (["account", "{tmp}"], "not a ledger"),
+        (["account", "{tmp}", "--subscriptions", "events"], "TOPIC=NUMBER"),
         (["ledger", "compact", "{tmp}"], "not a ledger"),
         (["ledger", "show", "{tmp}"], "not a ledger"),
     ],
@@ -153,6 +155,25 @@ def test_a_report_and_a_verdict_from_the_shell(ledger, tmp_path):
     assert done.returncode == 1, done.stderr
     assert done.stdout.startswith("The ledger does not balance: of 2 message(s) 1 lost or still")
     assert "m2" in done.stdout
+    assert "starting Java and Spark …\nmatching messages with receipts …" in done.stderr
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_one_run_accounts_for_messages_and_money(ledger, tmp_path):
+    page = tmp_path / "page.html"
+    done = subprocess.run(
+        [sys.executable, "-m", "pairbus", "account", ledger, "--no-peek", "--html", str(page),
+         "--master", "local[2]"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr  # as `reconcile`: one message was lost
+    assert done.stderr.count("starting Java and Spark") == 1
+    assert "of 2 message(s) 1 lost" in done.stdout
+    assert "the outage added 2 operations" in done.stdout
+    assert "<svg" in page.read_text()
 
 
 @pytest.mark.spark

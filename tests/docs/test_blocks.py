@@ -4,7 +4,6 @@ import importlib
 import re
 import shlex
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import click
@@ -13,22 +12,13 @@ import pytest
 import yaml
 
 from pairbus.cli.main import cli
-
-ROOT = Path(__file__).parent.parent.parent
-PAGES = [
-    ROOT / "README.md",
-    *(p for p in sorted((ROOT / "docs").rglob("*.md")) if "_build" not in p.parts),
-]
+from tests.docs import pages
+from tests.docs.pages import PAGES, SHELL
 
 
 def blocks(*languages: str) -> list[tuple[str, str]]:
     """Code blocks of all pages: the page, and the text."""
-    fence = re.compile(rf"^```(?:{'|'.join(languages)})\n(.*?)^```", re.DOTALL | re.MULTILINE)
-    return [
-        (str(page.relative_to(ROOT)), text)
-        for page in PAGES
-        for text in fence.findall(page.read_text())
-    ]
+    return [(b.page, b.text) for page in PAGES for b in pages.blocks(page, *languages)]
 
 
 def imports() -> list[tuple[str, str, str]]:
@@ -50,7 +40,7 @@ def test_every_import_that_a_page_shows_works(page, module, name):
 
 def command_lines() -> list[tuple[str, str]]:
     found = []
-    for page, text in blocks("sh", "shell", "console", "bash"):
+    for page, text in blocks(*SHELL):
         for line in text.replace("\\\n", " ").splitlines():
             typed = line.removeprefix("$ ").removesuffix("&").strip()
             if typed.startswith("pairbus "):
@@ -99,6 +89,6 @@ def test_every_command_of_a_manifest_is_understood():
         understand(words)
 
 
-@pytest.mark.parametrize(("page", "text"), blocks("sh", "shell", "console", "bash"))
+@pytest.mark.parametrize(("page", "text"), blocks(*SHELL))
 def test_no_address_is_eaten_by_the_shell(page, text):
     assert not re.search(r"(^|\s)http[^\s']*\$\w", text), f"{page}: quote it"

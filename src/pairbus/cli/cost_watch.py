@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pairbus.cli.cost_options import SPAN, Moment, read_rules, rule_options
-from pairbus.cli.errors import UserError, require
+from pairbus.cli.errors import UserError
 from pairbus.cli.options import ledger_argument
 from pairbus.cli.output import is_terminal, json_option, say, wants_json, write_json
-from pairbus.cli.progress import spark_progress
+from pairbus.cli.progress import ledger_steps
 from pairbus.cli.tables import Column, Table
 from pairbus.monitoring.formatting import one_line
 from pairbus.pricing import STAGE_NAMES, format_amount
@@ -59,21 +59,19 @@ def watch_(ledger: str, **values: Any) -> None:
     from pairbus.pricing import PriceError
     from pairbus.reports.price_lists import load_prices
 
-    for module in ("pyarrow", "pyspark"):
-        require(module, "spark")
-    from pairbus.ledger import LedgerError, Store
-
     rules = read_rules(values)
     try:
         prices = load_prices(values["prices"])
         prices.tier(rules.tier)
-        Store(ledger).require_ledger()
+    except PriceError as exc:
+        raise UserError(str(exc)) from exc
+    with ledger_steps([ledger], bar_wanted=False) as shown:
         from pairbus.reports.cost_stream import STREAM_SETTINGS, CostWatch
 
         with (
             tempfile.TemporaryDirectory(prefix="pairbus-", ignore_cleanup_errors=True) as folder,
+            shown.spark("watch", values["master"], STREAM_SETTINGS) as spark,
             _screen() as show,
-            spark_progress("watch", values["master"], STREAM_SETTINGS, bar_wanted=False) as spark,
         ):
             watch = CostWatch(
                 spark, ledger, prices, rules, report=show,
@@ -89,8 +87,6 @@ def watch_(ledger: str, **values: Any) -> None:
                     _until_interrupted(watch)
             finally:
                 watch.stop()
-    except (PriceError, LedgerError) as exc:
-        raise UserError(str(exc)) from exc
 
 
 def _until_interrupted(watch: "CostWatch") -> None:

@@ -24,6 +24,7 @@ from pairbus.monitoring.endpoints import ConfigurationError
 from pairbus.monitoring.formatting import mask, one_line
 
 NOUNS = {
+    "account": "Account for every message, and for what it cost, in one run.",
     "backlog": "List, create, peek, resubmit and delete backlog queues.",
     "bench": "Measure sending, failing over and draining on this machine.",
     "broker": "Run the embedded Service Bus broker.",
@@ -42,6 +43,10 @@ NOUNS = {
 def load(noun: str) -> click.Command | None:
     """Import one noun's module; return its command, or None if there is no such noun."""
     match noun:
+        case "account":
+            from pairbus.cli import account
+
+            return account.command
         case "backlog":
             from pairbus.cli import backlog
 

@@ -1,12 +1,18 @@
-"""A Spark session for one command, and a progress bar on the terminal while its jobs run."""
+"""What a command is doing: a progress bar on a terminal, one line per step elsewhere.
+
+Commands that use Spark take seconds before their answer, most of them for the start of Java. Both
+forms go to the standard error, so that the answer can be piped; with --json there are none.
+"""
 
 import contextlib
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pairbus.cli.errors import ExitCode, UserError
+import click
+
+from pairbus.cli.errors import ExitCode, UserError, require
 from pairbus.cli.output import wants_json
 from pairbus.extras import needs
 
@@ -14,58 +20,91 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@contextlib.contextmanager
-def spark_progress(
-    name: str,
-    master: str | None = None,
-    config: Mapping[str, str] | None = None,
-    *,
-    bar_wanted: bool = True,
-) -> Iterator["SparkSession"]:
-    """Give a session, stopped at the end; on a terminal show the progress of its jobs."""
-    with needs("spark"):
-        from pairbus.spark.session import SparkUnavailableError, get_session, job_settings
-    done = threading.Event()
-    show = bar_wanted and sys.stderr.isatty() and not wants_json()
-    with _bar(name) if show else contextlib.nullcontext() as bar:
+class Steps:
+    """The steps of a command, shown as they begin."""
+
+    def __init__(self, bar: Any | None) -> None:
+        self._bar = bar
+        self._words = ""
+
+    def begin(self, words: str) -> None:
+        """Show the step that begins: "reading the ledger"."""
+        self._words = words
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], description=words, total=None, completed=0)
+        elif not wants_json():
+            click.echo(f"{words} …", err=True)
+
+    @contextlib.contextmanager
+    def spark(
+        self, name: str, master: str | None = None, config: Mapping[str, str] | None = None
+    ) -> Iterator["SparkSession"]:
+        """Give a Spark session that is stopped at the end; its tasks move the bar."""
+        self.begin("starting Java and Spark")
+        with needs("spark"):
+            from pairbus.spark.session import SparkUnavailableError, get_session, job_settings
         try:
             spark = get_session(
                 master, f"pairbus-{name}", config={**job_settings(), **(config or {})}
             )
         except SparkUnavailableError as exc:
             raise UserError(str(exc), code=ExitCode.MISSING_EXTRA) from exc
-        watcher = threading.Thread(target=_watch, args=(spark, bar, done), daemon=True)
-        if bar is not None:
+        done = threading.Event()
+        watcher = threading.Thread(target=self._watch, args=(spark, done), daemon=True)
+        if self._bar is not None:
             watcher.start()
         try:
             yield spark
         finally:
             done.set()
-            if bar is not None:
+            if self._bar is not None:
                 watcher.join(timeout=5)
             spark.stop()
 
+    def _watch(self, spark: "SparkSession", done: threading.Event) -> None:
+        """Move the bar by the tasks of the stages that run."""
+        assert self._bar is not None
+        tracker = spark.sparkContext.statusTracker()
+        task = self._bar.task_ids[0]
+        while not done.wait(0.3):
+            stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
+            running = [stage for stage in stages if stage is not None]
+            if total := sum(stage.numTasks for stage in running):
+                finished = sum(stage.numCompletedTasks for stage in running)
+                words = f"{self._words}: {finished} of {total} tasks"
+                self._bar.update(task, total=total, completed=finished, description=words)
+
 
 @contextlib.contextmanager
-def _bar(name: str) -> Iterator[Any]:
+def ledger_steps(locations: Sequence[str], *, bar_wanted: bool = True) -> Iterator[Steps]:
+    """Show the steps of a command over ledgers.
+
+    A missing extra or a wrong location is an error of one line before the first step.
+    """
+    with _bar() if bar_wanted and _is_bar_possible() else contextlib.nullcontext() as bar:
+        shown = Steps(bar)
+        for module in ("pyarrow", "pyspark"):
+            require(module, "spark")
+        from pairbus.ledger import LedgerError, Store
+
+        try:
+            for location in locations:
+                Store(location).require_ledger()
+            yield shown
+        except LedgerError as exc:
+            raise UserError(str(exc)) from exc
+
+
+def _is_bar_possible() -> bool:
+    return sys.stderr.isatty() and not wants_json()
+
+
+@contextlib.contextmanager
+def _bar() -> Iterator[Any]:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(20), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
-        progress.add_task(f"{name}: starting Spark", total=None)
+        progress.add_task("checking the ledger", total=None)
         yield progress
-
-
-def _watch(spark: "SparkSession", progress: Any, done: threading.Event) -> None:
-    """Move the bar by the tasks of the stages that run."""
-    tracker = spark.sparkContext.statusTracker()
-    task = progress.task_ids[0]
-    while not done.wait(0.3):
-        stages = [tracker.getStageInfo(number) for number in tracker.getActiveStageIds()]
-        running = [stage for stage in stages if stage is not None]
-        total = sum(stage.numTasks for stage in running)
-        finished = sum(stage.numCompletedTasks for stage in running)
-        if total:
-            words = f"{finished} of {total} tasks"
-            progress.update(task, total=total, completed=finished, description=words)

@@ -1,12 +1,14 @@
 """`pairbus reconcile`: account for every message that went through the backlog."""
 
+import contextlib
 import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from pairbus.cli.errors import ExitCode, UserError, doing, fail, require
+from pairbus.cli.errors import ExitCode, doing, fail
 from pairbus.cli.options import (
     ENDPOINT_HELP,
     NAMESPACE_HELP,
@@ -15,11 +17,13 @@ from pairbus.cli.options import (
     resolve_pair,
 )
 from pairbus.cli.output import emit, json_option
-from pairbus.cli.progress import spark_progress
+from pairbus.cli.progress import Steps, ledger_steps
 from pairbus.cli.tables import Column, Table, cell
 from pairbus.monitoring.endpoints import Pair
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from pairbus.reports.reconciliation import Reconciliation
 
 COLUMNS = (
@@ -30,32 +34,36 @@ COLUMNS = (
 )  # fmt: skip
 
 
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def backlog_options(command: F) -> F:
+    """Give a command the options of a reconciliation; `pair_of` reads the pair."""
+    for option in (
+        click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True,
+                     help="Maximum number of messages to list for each finding."),
+        click.option("--no-peek", is_flag=True, help="Do not peek the backlog queues."),
+        click.option("--primary-namespace", metavar="NAME", help=NAMESPACE_HELP),
+        click.option("--secondary", metavar="CS|VAR", help=ENDPOINT_HELP),
+        click.option("--primary", metavar="CS|VAR", help=ENDPOINT_HELP),
+        click.option("--pair", "pair_name", metavar="NAME", help=PAIR_HELP),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+def pair_of(values: dict[str, Any]) -> Pair:
+    """Return the pair that the options of a reconciliation name."""
+    names = ("primary", "secondary", "primary_namespace")
+    return resolve_pair(values["pair_name"], **{name: values[name] for name in names})
+
+
 @click.command("reconcile")
 @ledgers_argument
-@click.option("--pair", "pair_name", metavar="NAME", help=PAIR_HELP)
-@click.option("--primary", metavar="CS|VAR", help=ENDPOINT_HELP)
-@click.option("--secondary", metavar="CS|VAR", help=ENDPOINT_HELP)
-@click.option("--primary-namespace", metavar="NAME", help=NAMESPACE_HELP)
-@click.option("--no-peek", is_flag=True, help="Do not peek the backlog queues.")
-@click.option(
-    "--limit",
-    type=click.IntRange(1, 10_000),
-    default=20,
-    show_default=True,
-    help="Maximum number of messages to list for each finding.",
-)
+@backlog_options
 @click.option("--master", metavar="URL", help="Spark master; local[*] by default.")
 @json_option
-def command(
-    ledgers: list[str],
-    pair_name: str | None,
-    primary: str | None,
-    secondary: str | None,
-    primary_namespace: str | None,
-    no_peek: bool,
-    limit: int,
-    master: str | None,
-) -> None:
+def command(**values: Any) -> None:
     """Account for every message that went through the backlog.
 
     LEDGER is a folder or URL. Several may be given; rows that occur in more than one count once. If
@@ -67,32 +75,41 @@ def command(
     Example:
       pairbus reconcile ./ledger --pair orders
     """
-    for module in ("pyarrow", "pyspark"):
-        require(module, "spark")
-    from pairbus.ledger import LedgerError, Store
-
-    pair = resolve_pair(
-        pair_name, primary=primary, secondary=secondary, primary_namespace=primary_namespace
-    )
-    locations = ledgers or [pair.require_ledger()]
-    try:
-        for location in locations:  # before Spark starts: a wrong folder is reported immediately
-            Store(location).require_ledger()
-        with tempfile.TemporaryDirectory(prefix="pairbus-") as folder:
-            peeked = None
-            if pair.secondary is not None and not no_peek:
-                peeked = str(Path(folder) / "waiting.parquet")
-                _peek(pair, peeked, locations[0])
-            with spark_progress("reconcile", master) as spark:
-                from pairbus.reports.reconciliation import balance
-
-                waiting = spark.read.parquet(f"file://{peeked}") if peeked else None
-                result = balance(spark, locations, waiting, limit=limit)
-    except LedgerError as exc:
-        raise UserError(str(exc)) from exc
-    emit(result, _tables(result))
+    pair = pair_of(values)
+    locations = values["ledgers"] or [pair.require_ledger()]
+    with (
+        ledger_steps(locations) as shown,
+        peeked_backlog(None if values["no_peek"] else pair, locations[0], shown) as waiting,
+        shown.spark("reconcile", values["master"]) as spark,
+    ):
+        shown.begin("matching messages with receipts")
+        result = reconciled(spark, locations, waiting, values["limit"])
+    emit(result, reconciliation_tables(result))
     if not result.balanced:
         raise click.exceptions.Exit(ExitCode.NEGATIVE)
+
+
+def reconciled(
+    spark: "SparkSession", locations: Sequence[str], waiting: str | None, limit: int
+) -> "Reconciliation":
+    """Run the reconciliation's job; `waiting` is the file of the messages that were peeked."""
+    from pairbus.reports.reconciliation import balance
+
+    rows = spark.read.parquet(f"file://{waiting}") if waiting else None
+    return balance(spark, locations, rows, limit=limit)
+
+
+@contextlib.contextmanager
+def peeked_backlog(pair: Pair | None, ledger: str, shown: Steps) -> Iterator[str | None]:
+    """Peek the backlog queues into a temporary file; None without a pair or its secondary."""
+    if pair is None or pair.secondary is None:
+        yield None
+        return
+    with tempfile.TemporaryDirectory(prefix="pairbus-") as folder:
+        shown.begin(f"peeking the backlog queues of {pair.secondary.host}")
+        file = str(Path(folder) / "waiting.parquet")
+        _peek(pair, file, ledger)
+        yield file
 
 
 def _peek(pair: Pair, file: str, ledger: str) -> None:
@@ -124,7 +141,8 @@ def _peek(pair: Pair, file: str, ledger: str) -> None:
     writer.close()
 
 
-def _tables(result: "Reconciliation") -> list[Table | str]:
+def reconciliation_tables(result: "Reconciliation") -> list[Table | str]:
+    """The answer for people: the verdict, the destinations, and the messages that are named."""
     parts: list[Table | str] = [result.verdict]
     table = Table(
         "destination", *[Column(words, right=True) for _, words in COLUMNS], title="By destination"
