@@ -33,6 +33,7 @@ NOUNS = {
     "cost": "Estimate and report the cost of pairing.",
     "dashboard": "Serve the live page.",
     "demo": "Run an outage on this machine, and show that no message is lost.",
+    "drill": "Rehearse an outage on your own pair, and get a verdict.",
     "ledger": "Compact a ledger, or show its contents.",
     "pair": "Pair two namespaces, and show their status.",
     "reconcile": "Account for every message that went through the backlog.",
@@ -79,6 +80,10 @@ def load(noun: str) -> click.Command | None:
             from pairbus.cli import demo
 
             return demo.command
+        case "drill":
+            from pairbus.cli import drill
+
+            return drill.group
         case "ledger":
             from pairbus.cli import ledger
 

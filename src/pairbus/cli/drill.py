@@ -1,0 +1,261 @@
+"""`pairbus drill`: a game day on the user's own pair."""
+
+import logging
+import signal
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pairbus.cli.errors import ExitCode
+from pairbus.cli.options import pair_options
+from pairbus.cli.output import emit, json_option, say
+from pairbus.cli.tables import Column, Table, cell
+from pairbus.monitoring.endpoints import Pair
+from pairbus.monitoring.formatting import duration
+from pairbus.pricing import format_amount
+
+if TYPE_CHECKING:
+    from pairbus.drill.drill import Report, Step
+    from pairbus.drill.settings import Cost, Settings
+
+CODES = {"ok": ExitCode.OK, "warning": ExitCode.NEGATIVE, "critical": ExitCode.CRITICAL}
+COLOURS = {"ok": "green", "warning": "yellow", "critical": "bold red"}
+VERDICTS = {
+    "ok": "this pair survives an outage",
+    "warning": "this pair survives an outage, with reservations: see the findings",
+    "critical": "do not rely on this pair before this is corrected",
+}
+
+
+@click.group(invoke_without_command=True)
+@json_option
+@pair_options
+@click.option(
+    "--entity",
+    "entities",
+    multiple=True,
+    metavar="NAME",
+    help="Send to this queue or topic instead of a canary queue; may be repeated.",
+)
+@click.option(
+    "--messages",
+    type=click.IntRange(1, 10_000),
+    default=20,
+    show_default=True,
+    help="Messages to send before, during and after the outage.",
+)
+@click.option(
+    "--outage",
+    default=3600.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="The outage to be ready for.",
+)
+@click.option(
+    "--rate",
+    default=10.0,
+    show_default=True,
+    metavar="N",
+    help="Messages a second of your applications.",
+)
+@click.option(
+    "--size",
+    default=1024,
+    show_default=True,
+    metavar="BYTES",
+    help="Size of one of their messages.",
+)
+@click.option(
+    "--clients",
+    type=click.IntRange(1),
+    default=10,
+    show_default=True,
+    help="Processes of your applications.",
+)
+@click.option(
+    "--failover-interval",
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="The one your applications use; the drill has a short one of its own.",
+)
+@click.option(
+    "--ping-interval",
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="The one your applications use.",
+)
+@click.option(
+    "--syphon",
+    type=click.Choice(["auto", "spark", "here", "running"]),
+    default="auto",
+    show_default=True,
+    help="Drain with a running syphon, or start one: on Spark, or in this process.",
+)
+@click.option(
+    "--drain-timeout",
+    default=120.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long the drain may take.",
+)
+@click.option("--tier", default="standard", show_default=True, help="Tier of both namespaces.")
+@click.option("--one-region", is_flag=True, help="Data transfer between the two is free.")
+@click.option("--checks-only", is_flag=True, help="Check the pair, and leave the outage out.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done and cost; contact nothing.")
+@click.pass_context
+def group(ctx: click.Context, /, pair: Pair, **options: Any) -> None:
+    """Rehearse an outage on your own pair, in about three minutes.
+
+    Checks both namespaces from here: reachability, rights, backlog queues and their properties,
+    duplicate-detection windows, message sizes, times to live, clocks. Then it makes an outage on
+    its own side only: nothing in Azure is disabled, and your applications notice nothing. It sends
+    messages to a canary queue through failover and failback, lets the syphon drain them, compares
+    ids, reports what each step took and cost, and removes everything. After a drill that was
+    killed, run `pairbus drill clean`.
+
+    \b
+    Exit codes:
+      0  the pair is ready
+      1  a warning
+      2  critical: an outage would lose messages or availability
+      3  the drill could not be done
+
+    \b
+    Examples:
+      pairbus drill --pair orders --rate 50
+      pairbus drill --pair orders --dry-run
+    """
+    if ctx.invoked_subcommand is not None:
+        return
+    pair.require_primary()
+    pair.require_secondary()
+    settings = _settings(**options)
+    if options["dry_run"]:
+        _show_plan(pair, settings)
+        return
+    # The steps say what happens; the library's warnings would repeat it on the standard error.
+    logging.getLogger("pairbus").addHandler(logging.NullHandler())
+    # As with Ctrl-C, the drill cleans up after itself.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    from pairbus.drill.drill import Drill
+
+    drill = Drill(pair, settings, _show_step)
+    if options["checks_only"]:
+        drill.check()
+        report = drill.report
+    else:
+        report = drill.run()
+    _show(report, settings)
+    if CODES[report.verdict]:
+        raise click.exceptions.Exit(CODES[report.verdict])
+
+
+@group.command("clean")
+@json_option
+@pair_options
+def clean(pair: Pair) -> None:
+    """Remove the queues and messages that killed drills left in the pair.
+
+    Messages of applications stay in their places. Do not run it while another drill runs.
+
+    \b
+    Example:
+      pairbus drill clean --pair orders
+    """
+    from pairbus.drill import canary
+
+    removed = canary.clean(pair)
+    lines = [f"removed {len(removed.queues)} canary queues and {removed.messages} messages"]
+    emit(removed, [*lines, *(f"not removed: {text}" for text in removed.left)])
+    if removed.left:
+        raise click.exceptions.Exit(ExitCode.NEGATIVE)
+
+
+def _settings(**options: Any) -> "Settings":
+    from pairbus.drill.judging import Expected
+    from pairbus.drill.settings import Settings
+    from pairbus.pricing import Rules
+
+    return Settings(
+        entities=options["entities"],
+        messages=options["messages"],
+        user_failover_interval=options["failover_interval"],
+        user_ping_interval=options["ping_interval"],
+        expected=Expected(outage=options["outage"], rate=options["rate"], size=options["size"]),
+        clients=options["clients"],
+        syphon=options["syphon"],
+        drain_timeout=options["drain_timeout"],
+        rules=Rules(tier=options["tier"], one_region=options["one_region"]),
+    )
+
+
+def _show_plan(pair: Pair, settings: "Settings") -> None:
+    from pairbus.drill.settings import outlook, plan, planned, price
+    from pairbus.reports.price_lists import load_prices
+
+    prices, queues = load_prices(), pair.backlog_queue_count
+    steps = plan(settings, queues)
+    cost = price(planned(settings, queues).total, prices, settings.rules)
+    outage = outlook(settings, queues, prices)
+    emit(
+        {"steps": steps, "cost": cost, "outage_cost": outage},
+        [
+            *(f"{number}. {step}" for number, step in enumerate(steps, 1)),
+            f"The drill would cost about {_money(cost)}.",
+            _outage_line(settings, outage),
+        ],
+    )
+
+
+def _show_step(step: "Step") -> None:
+    detail = f"  {step.detail}" if step.detail else ""
+    say(f"{step.seconds:7.1f} s  {step.name}{detail}")
+
+
+def _show(report: "Report", settings: "Settings") -> None:
+    table = Table("check", "level", "what", "why it matters", "what to do", title="Findings")
+    for found in report.findings:
+        if found.level != "ok":
+            level = cell(found.level, COLOURS[found.level])
+            table.add(found.check, level, found.what, found.why, found.remedy)
+    passed = [f"  ok  {f.check}: {f.what}" for f in report.findings if f.level == "ok"]
+    parts: list[Table | str] = ["", *passed, ""]
+    if table.rows:
+        parts.append(table)
+    if report.messages.sent:
+        parts.append(_messages(report))
+    parts += [f"Your intervals: {line}." for line in report.with_your_intervals]
+    if report.cost and report.outage_cost:
+        parts.append(f"This drill cost about {_money(report.cost)}.")
+        parts.append(_outage_line(settings, report.outage_cost))
+    parts.append(f"pairbus drill {report.verdict.upper()}: {VERDICTS[report.verdict]}")
+    emit(report, parts)
+
+
+def _messages(report: "Report") -> Table:
+    table = Table("messages", Column("count", right=True))
+    found = report.messages
+    for name, count in (
+        ("confirmed", found.sent),
+        ("refused before the failover", found.failed),
+        ("through the backlog", found.backlogged),
+        ("lost", len(found.lost)),
+        ("duplicated", len(found.duplicated)),
+    ):
+        table.add(name, count)
+    return table
+
+
+def _money(cost: "Cost") -> str:
+    return f"{cost.operations:,} operations, {format_amount(cost.amount)} {cost.currency}"
+
+
+def _outage_line(settings: "Settings", cost: "Cost") -> str:
+    expected = settings.expected
+    return (
+        f"An outage of {duration(expected.outage)} at {expected.rate:g} messages a second would "
+        f"add about {_money(cost)} (prices of {cost.prices_of})."
+    )

@@ -1,0 +1,105 @@
+"""Which messages of the drill have arrived, and what remains in the backlog.
+
+From its canary queue the drill receives. From a queue of the user it only peeks, because other
+consumers have a right to the messages: one that left the backlog and is not seen there was received
+by them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from typing import Any
+
+from pairbus.client.errors import ClientError
+from pairbus.drill.canary import PAGE, belongs, message_id
+from pairbus.monitoring.endpoints import Pair
+from pairbus.names import backlog_paths
+
+
+class Arrivals:
+    """The messages of one drill, at their destinations and in the backlog.
+
+    Args:
+        pair: the pair.
+        run: beginning of the message ids, and the name of the canary queue.
+        entities: the destinations.
+    """
+
+    def __init__(self, pair: Pair, run: str, entities: list[str]) -> None:
+        self._pair = pair
+        self._run = run
+        self._entities = entities
+        self._stack = contextlib.ExitStack()
+        self._primary = pair.require_primary().bulk_connection()
+        self._secondary = pair.require_secondary().bulk_connection()
+        self._stack.callback(self._primary.close)
+        self._stack.callback(self._secondary.close)
+        self._seen: dict[tuple[str, int], str] = {}
+        self.enqueued: dict[str, float] = {}
+        """When the primary took each message, by its own clock."""
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._stack.close()
+
+    @property
+    def counts(self) -> Counter[str]:
+        """How often each id arrived."""
+        return Counter(self._seen.values())
+
+    def look(self) -> None:
+        """Receive from the canary queue, or peek the queues of the user."""
+        for entity in self._entities:
+            if entity == self._run:
+                self._receive(entity)
+            else:
+                with contextlib.suppress(ClientError):  # a topic has nothing to peek
+                    self._peek(entity)
+
+    def _receive(self, entity: str) -> None:
+        receiver = self._primary.receiver(entity)
+        while got := receiver.receive_now(PAGE):
+            for one in got:
+                self._note(entity, one)
+            receiver.complete(got)
+        receiver.close()
+
+    def _peek(self, entity: str) -> None:
+        management = self._primary.management(entity)
+        first = 0
+        while page := management.peek(first, PAGE):
+            for one in page:
+                if belongs(one, self._run):
+                    self._note(entity, one)
+            first = page[-1].sequence_number + 1
+
+    def _note(self, entity: str, one: Any) -> None:
+        name = message_id(one)
+        self._seen[entity, one.sequence_number] = name
+        if one.enqueued_time is not None:
+            self.enqueued[name] = one.enqueued_time / 1000
+
+    def in_backlog(self) -> dict[str, float]:
+        """Return the drill's messages in the backlog queues, with the secondary's time of each."""
+        found: dict[str, float] = {}
+        for path, one in self._peek_backlog():
+            del path
+            if belongs(one, self._run):
+                found[message_id(one)] = (one.enqueued_time or 0) / 1000
+        return found
+
+    def others_in_backlog(self) -> int:
+        """Return how many messages of applications are in the backlog queues, up to a page each."""
+        return sum(not belongs(one, self._run) for _, one in self._peek_backlog(most=PAGE))
+
+    def _peek_backlog(self, most: int = 1 << 31) -> Any:
+        pair = self._pair
+        for path in backlog_paths(pair.primary_namespace.lower(), pair.backlog_queue_count):
+            with contextlib.suppress(ClientError):  # a queue that is missing holds nothing
+                management = self._secondary.management(path)
+                first = count = 0
+                while count < most and (page := management.peek(first, PAGE)):
+                    yield from ((path, one) for one in page)
+                    count += len(page)
+                    first = page[-1].sequence_number + 1

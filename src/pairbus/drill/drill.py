@@ -1,0 +1,389 @@
+"""The drill from start to end: check, cut, fail over, fail back, drain, reconcile, clean up."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from pairbus.drill import canary
+from pairbus.drill.arrivals import Arrivals
+from pairbus.drill.checks import collect
+from pairbus.drill.drain import available, syphon
+from pairbus.drill.facts import Facts, Kind
+from pairbus.drill.findings import Finding, critical, ok, warning, worst
+from pairbus.drill.judging import judge, throttled
+from pairbus.drill.outage import DrillStoppedError, Outage, Rehearsal
+from pairbus.drill.settings import Cost, Operations, Settings, compared, outlook, price
+from pairbus.monitoring.endpoints import Pair
+from pairbus.monitoring.formatting import duration
+from pairbus.reports.price_lists import load_prices
+
+POLL = 0.5
+CLOCK_WARNING, CLOCK_CRITICAL = 60.0, 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step: how long it took, and what there is to say about it."""
+
+    name: str
+    seconds: float
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """What became of the drill's messages."""
+
+    sent: int = 0
+    failed: int = 0
+    backlogged: int = 0
+    arrived: int = 0
+    lost: tuple[str, ...] = ()
+    duplicated: tuple[str, ...] = ()
+    undrained: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class Report:
+    """The result of a drill."""
+
+    verdict: str = "ok"
+    findings: list[Finding] = field(default_factory=list)
+    steps: list[Step] = field(default_factory=list)
+    messages: Messages = field(default_factory=Messages)
+    operations: Operations = field(default_factory=Operations)
+    cost: Cost | None = None
+    outage_cost: Cost | None = None
+    with_your_intervals: list[str] = field(default_factory=list)
+
+
+class Drill:
+    """One drill on one pair.
+
+    Args:
+        pair: the pair.
+        settings: how it is run.
+        show: called with each step when it is done.
+    """
+
+    def __init__(
+        self, pair: Pair, settings: Settings, show: Callable[[Step], None] = lambda _step: None
+    ) -> None:
+        self._pair = pair
+        self._settings = settings
+        self._show = show
+        self._run = canary.PREFIX + uuid.uuid4().hex[:8]
+        self._is_dirty = False
+        self.report = Report()
+
+    def check(self) -> Facts:
+        """Check both namespaces; the findings are in the report."""
+        began = time.monotonic()
+        facts = collect(self._pair, self._settings.entities)
+        self._find(*judge(facts, self._settings.expected, needs_canary=not self._settings.entities))
+        self._step("check both namespaces", time.monotonic() - began)
+        queues = max(1, len(facts.backlog))
+        self.report.operations.management += 4 + 2 * queues
+        return facts
+
+    def run(self) -> Report:
+        """Do everything, and clean up whatever happens."""
+        facts = self.check()
+        if self.report.verdict == "critical":
+            self._find(
+                warning(
+                    "outage",
+                    "the outage was left out",
+                    "it would fail for the reasons above, and tell nothing new",
+                    "correct what is critical, then repeat the drill",
+                )
+            )
+            return self._finish()
+        try:
+            self._rehearse(facts)
+        except DrillStoppedError as stopped:
+            self._find(explain(stopped))
+        finally:
+            self._clean()
+        return self._finish()
+
+    # -- the outage
+
+    def _rehearse(self, facts: Facts) -> None:
+        settings = self._settings
+        named = {
+            one.path: bool(one.properties and one.properties.requires_session)
+            for one in facts.destinations
+            if one.is_named
+        }
+        self._is_dirty = True
+        if not named:
+            canary.create(self._pair, self._run)
+            self.report.operations.management += 2
+        entities = named or {self._run: False}
+        arrivals = Arrivals(self._pair, self._run, list(entities))
+        try:
+            others = arrivals.others_in_backlog()
+            rehearsal = Rehearsal(self._pair, settings, entities, self._run, self._step)
+            try:
+                outage = rehearsal.run()
+            finally:
+                self._count(rehearsal.outage)
+            self._judge_outage(outage)
+            self._clock("secondary", outage, arrivals.in_backlog())
+            self._drain(arrivals, outage, others)
+            self._reconcile(arrivals, outage)
+            self._clock("primary", outage, arrivals.enqueued)
+        finally:
+            arrivals.close()
+
+    def _count(self, outage: Outage) -> None:
+        operations = self.report.operations
+        direct = sum(a.is_ok and a.id not in outage.backlogged for a in outage.attempts)
+        operations.send_primary += direct
+        operations.send_backlog += len(outage.backlogged)
+        operations.ping += outage.pings
+
+    def _judge_outage(self, outage: Outage) -> None:
+        for path, reason in outage.removed.items():
+            self._find(
+                critical(
+                    "backlog queues",
+                    f"{path} failed during the outage ({reason})",
+                    "sends had to look for another queue",
+                    "see the reason; `pairbus backlog list` shows the queue",
+                )
+            )
+        self._find(
+            ok(
+                "failover",
+                f"failed over {outage.until_failover:.1f} s after the cut, failed back "
+                f"{outage.until_failback:.1f} s after its end",
+            )
+        )
+
+    def _clock(self, role: str, outage: Outage, enqueued: dict[str, float]) -> None:
+        """Compare the times at which a namespace took messages with those of this machine."""
+        offsets = [
+            max(at - attempt.ended, 0.0) or min(at - attempt.began, 0.0)
+            for attempt in outage.attempts
+            if (at := enqueued.get(attempt.id)) is not None
+            and attempt.is_ok
+            and (role == "secondary") == (attempt.id in outage.backlogged)
+        ]
+        if not offsets:
+            return
+        offset = min(offsets, key=abs)
+        if abs(offset) < CLOCK_WARNING:
+            self._find(ok("clocks", f"this machine and the {role} agree"))
+            return
+        grade = critical if abs(offset) >= CLOCK_CRITICAL else warning
+        side = "behind" if offset > 0 else "ahead of"
+        self._find(
+            grade(
+                "clocks",
+                f"the clock of this machine is {duration(abs(offset))} {side} the {role}'s",
+                "locks and tokens seem to last longer or shorter than they do",
+                "let a time service (NTP) set the clock of this machine",
+            )
+        )
+
+    # -- the drain
+
+    def _drain(self, arrivals: Arrivals, outage: Outage, others: int) -> None:
+        settings, began = self._settings, time.monotonic()
+        wanted = settings.syphon
+        limit = settings.drain_timeout if wanted == "running" else settings.notice
+        if wanted in ("auto", "running") and self._wait(arrivals, outage, limit):
+            self._found_running(began)
+            return
+        left = arrivals.in_backlog()
+        if wanted in ("auto", "running") and len(left) < len(outage.backlogged):
+            if self._wait(arrivals, outage, settings.drain_timeout):
+                self._found_running(began)
+            return
+        if wanted == "running":
+            self._find(
+                critical(
+                    "syphon",
+                    f"no syphon drained the backlog within {duration(settings.drain_timeout)}",
+                    "after an outage the messages stay where they are",
+                    "start one: pairbus syphon run, or enable_syphon in an application",
+                )
+            )
+            return
+        kind = available() if wanted == "auto" else wanted
+        self._find(*self._no_syphon(others, kind))
+        if others or kind is None:
+            return
+        with syphon(self._pair, kind):
+            self._wait(arrivals, outage, settings.drain_timeout)
+        where = "on Spark" if kind == "spark" else "in this process, without Spark"
+        self._step("drain", time.monotonic() - began, f"with a syphon of the drill, {where}")
+
+    def _found_running(self, began: float) -> None:
+        self._step("drain", time.monotonic() - began, "by the syphon that is running")
+        self._find(ok("syphon", "a running syphon drained the backlog"))
+
+    def _no_syphon(self, others: int, kind: str | None) -> list[Finding]:
+        if others:
+            return [
+                critical(
+                    "syphon",
+                    f"no syphon is running, and the backlog holds {others} or more messages of "
+                    "applications",
+                    "these messages have not been delivered",
+                    "pairbus syphon run --until-empty, then repeat the drill",
+                )
+            ]
+        if kind is None:
+            return [
+                critical(
+                    "syphon",
+                    "no syphon is running, and none can be started here",
+                    "after an outage the messages stay where they are",
+                    "pip install 'pairbus[spark]', or let one run elsewhere: pairbus syphon run",
+                )
+            ]
+        return [
+            ok("syphon", "none is running (start one after an outage, or let one run all the time)")
+        ]
+
+    def _wait(self, arrivals: Arrivals, outage: Outage, seconds: float) -> bool:
+        """Wait until every message of the backlog has arrived; False when the time is over."""
+        deadline = time.monotonic() + seconds
+        while True:
+            arrivals.look()
+            missing = outage.backlogged - set(arrivals.counts)
+            if not missing or (self._settings.entities and not arrivals.in_backlog()):
+                return True
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(POLL)
+
+    # -- the account
+
+    def _reconcile(self, arrivals: Arrivals, outage: Outage) -> None:
+        arrivals.look()
+        counts, waiting = arrivals.counts, set(arrivals.in_backlog())
+        sent = [attempt.id for attempt in outage.attempts if attempt.is_ok]
+        gone = [one for one in sent if not counts[one]]
+        is_named = bool(self._settings.entities)
+        lost = () if is_named else tuple(one for one in gone if one not in waiting)
+        undrained = tuple(one for one in gone if one in waiting)
+        duplicated = tuple(sorted(one for one, count in counts.items() if count > 1))
+        self.report.messages = Messages(
+            len(sent), outage.failed, len(outage.backlogged), len(sent) - len(gone),
+            lost, duplicated, undrained,
+        )  # fmt: skip
+        drained = len(outage.backlogged) - len(undrained)
+        operations = self.report.operations
+        operations.receive_backlog += drained
+        operations.send_primary += drained
+        operations.settle += drained
+        if not is_named:
+            operations.receive_primary += sum(counts.values())
+            operations.settle += sum(counts.values())
+        self._find(*_account(self.report.messages, is_named=is_named))
+
+    # -- the end
+
+    def _clean(self) -> None:
+        if not self._is_dirty:
+            return
+        began = time.monotonic()
+        removed = canary.clean(self._pair, self._run)
+        self._is_dirty = False
+        self.report.operations.management += 2
+        for text in removed.left:
+            self._find(
+                warning(
+                    "clean-up",
+                    f"not removed: {text}",
+                    "the syphon waits a day for their destination, then dead-letters them",
+                    "pairbus drill clean",
+                )
+            )
+        self._step("clean up", time.monotonic() - began)
+
+    def _finish(self) -> Report:
+        settings, report = self._settings, self.report
+        prices = load_prices()
+        report.cost = price(report.operations.total, prices, settings.rules)
+        report.outage_cost = outlook(settings, self._pair.backlog_queue_count, prices)
+        report.with_your_intervals = compared(settings)
+        return report
+
+    def _find(self, *findings: Finding) -> None:
+        self.report.findings += findings
+        self.report.verdict = worst(self.report.findings)
+
+    def _step(self, name: str, seconds: float, detail: str = "") -> None:
+        step = Step(name, seconds, detail)
+        self.report.steps.append(step)
+        self._show(step)
+
+
+def _account(messages: Messages, *, is_named: bool) -> list[Finding]:
+    found = []
+    if messages.lost:
+        found.append(
+            critical(
+                "reconciliation",
+                f"{len(messages.lost)} of {messages.sent} messages are lost",
+                "they were confirmed, and are neither at their destination nor in the backlog",
+                "repeat the drill with --json, and report it with the ids",
+            )
+        )
+    if messages.undrained:
+        found.append(
+            critical(
+                "reconciliation",
+                f"{len(messages.undrained)} messages are still in the backlog",
+                "the drain did not finish in time",
+                "pairbus syphon status says why; --drain-timeout gives it more time",
+            )
+        )
+    if messages.duplicated:
+        found.append(
+            warning(
+                "reconciliation",
+                f"{len(messages.duplicated)} messages arrived more than once",
+                "consumers must cope with duplicates, or the destination must detect them",
+                "enable duplicate detection on the destination",
+            )
+        )
+    if not found:
+        how = "left the backlog or arrived" if is_named else "arrived exactly once"
+        found.append(ok("reconciliation", f"all {messages.sent} messages {how}"))
+    return found
+
+
+def explain(stopped: DrillStoppedError) -> Finding:
+    """Return the finding for a step that did not succeed."""
+    step, problem = stopped.step, stopped.problem
+    role = "secondary" if "outage" in step else "primary"
+    if problem.kind is Kind.BUSY:
+        return throttled(role, problem.text)
+    what = f"{step} failed: {problem.text}"
+    if problem.kind is Kind.RIGHT:
+        return critical(
+            f"{role} rights",
+            f"{role}: the credentials lack the right Send ({problem.text})",
+            "neither applications nor the syphon can send there",
+            "give the rule or identity the right Send",
+        )
+    remedies = {
+        Kind.KEY: "check whether the key was regenerated or has expired",
+        Kind.FULL: "drain it: pairbus syphon run --until-empty",
+        Kind.MISSING: "pairbus backlog create",
+    }
+    return critical(
+        "outage",
+        what,
+        "an application would have met the same in a real outage",
+        remedies.get(problem.kind, "see the error; docs/howto/drill.md explains the steps"),
+    )

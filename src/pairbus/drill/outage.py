@@ -1,0 +1,300 @@
+"""An outage that only the drill's own client sees: a gate between it and the primary.
+
+The primary's client of the drill connects through a local TCP gate (`custom_endpoint_address` of
+the SDK); everything else on this machine, and the namespace itself, are untouched. When the gate
+closes, connections are reset and new ones are refused, so that the real path is taken: the SDK's
+errors, their classification, suspicion, failover, pings, and the failback.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import certifi
+from azure.servicebus import ServiceBusMessage, TransportType
+from azure.servicebus.exceptions import (
+    ServiceBusAuthenticationError,
+    ServiceBusError,
+)
+
+from pairbus import PairedClient, SendAvailabilityPairedNamespaceOptions, pair_namespace
+from pairbus.broker.faults.proxy import FaultProxy
+from pairbus.classify import Verdict, classify
+from pairbus.drill.checks import address
+from pairbus.drill.facts import Kind, Problem
+from pairbus.drill.settings import Settings
+from pairbus.events import (
+    BacklogQueueRemoved,
+    Event,
+    FailedOver,
+    MessageBacklogged,
+    PingSent,
+    Restored,
+)
+from pairbus.monitoring.endpoints import Endpoint, Pair
+from pairbus.monitoring.formatting import brief, one_line
+from pairbus.names import join_host
+
+if TYPE_CHECKING:
+    from azure.servicebus import ServiceBusClient
+
+PAUSE = 0.1  # seconds between sends that fail
+STAY = timedelta(minutes=10)  # how long a message stays in a queue of the user
+
+
+class DrillStoppedError(Exception):
+    """The drill cannot go on; says what happened at which step."""
+
+    def __init__(self, step: str, problem: Problem) -> None:
+        super().__init__(f"{step}: {problem.text}")
+        self.step = step
+        self.problem = problem
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One send: its message id, and what became of it."""
+
+    id: str
+    entity: str
+    phase: str  # before, outage, after
+    began: float  # seconds since 1970
+    ended: float = 0.0
+    is_ok: bool = False
+    error: str = ""
+
+
+@dataclass(slots=True)
+class Outage:
+    """What happened between the cut and the failback.
+
+    Attributes:
+        attempts: Every send.
+        until_failure: Seconds from the cut to the first send that failed.
+        until_failover: Seconds from the cut until sends went to the backlog.
+        until_failback: Seconds from the end of the outage until sends went to the primary.
+        backlog_send: Seconds that the first send to the backlog took.
+        backlogged: Ids of the messages in the backlog.
+        removed: Backlog queues that left the rotation, with the reason.
+        pings: Pings that were sent.
+    """
+
+    attempts: list[Attempt] = field(default_factory=list)
+    until_failure: float = 0.0
+    until_failover: float = 0.0
+    until_failback: float = 0.0
+    backlog_send: float = 0.0
+    backlogged: set[str] = field(default_factory=set)
+    removed: dict[str, str] = field(default_factory=dict)
+    pings: int = 0
+
+    @property
+    def failed(self) -> int:
+        """Sends that raised."""
+        return sum(not attempt.is_ok for attempt in self.attempts)
+
+
+class HostContext(ssl.SSLContext):
+    """A TLS context that expects the certificate of `host`, whatever address is connected to."""
+
+    host = ""
+
+    def wrap_socket(self, *args: Any, **options: Any) -> ssl.SSLSocket:
+        """Wrap a socket; the server must prove that it is `host`."""
+        return super().wrap_socket(*args, **{**options, "server_hostname": self.host})
+
+
+def gated_client(endpoint: Endpoint, gate: FaultProxy) -> ServiceBusClient:
+    """Return a client of the namespace whose connections go through the gate."""
+    options: dict[str, Any] = {
+        "custom_endpoint_address": f"sb://{gate.address}",
+        "transport_type": TransportType.Amqp,
+        "retry_total": 0,
+    }
+    if not endpoint.is_emulator:
+        context = HostContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.load_verify_locations(certifi.where())
+        context.host = address(endpoint)[0]
+        options["ssl_context"] = context
+    return endpoint.client(**options)
+
+
+class Rehearsal:
+    """Sends through an outage.
+
+    Args:
+        pair: the pair.
+        settings: how many messages, and the intervals.
+        entities: the queues and topics to send to, and whether each requires sessions.
+        run: beginning of the message ids.
+        note: called with each step and its seconds.
+    """
+
+    def __init__(
+        self,
+        pair: Pair,
+        settings: Settings,
+        entities: dict[str, bool],
+        run: str,
+        note: Callable[[str, float, str], None],
+    ) -> None:
+        self._pair = pair
+        self._settings = settings
+        self._entities = entities
+        self._run = run
+        self._note = note
+        self._changed = threading.Condition()
+        self._failed_over: set[str] = set()
+        self.outage = Outage()
+
+    def run(self) -> Outage:
+        """Send before, during and after the outage.
+
+        Raises:
+            DrillStoppedError: a step did not succeed.
+        """
+        host, port = address(self._pair.require_primary())
+        with FaultProxy(join_host(host, port)) as gate, self._client(gate) as client:
+            senders = {name: client.get_queue_sender(name) for name in self._entities}
+            began = time.monotonic()
+            self._send_all(senders, "before")
+            self._done("send to the primary", began)
+            self._fail_over(gate, senders)
+            began = time.monotonic()
+            self._send_all(senders, "outage")
+            self._done("send to the backlog", began)
+            self._fail_back(gate)
+            began = time.monotonic()
+            self._send_all(senders, "after")
+            self._done("send to the primary again", began)
+        return self.outage
+
+    def _done(self, step: str, began: float) -> None:
+        count = self._settings.messages
+        self._note(step, time.monotonic() - began, f"{count} messages")
+
+    @contextlib.contextmanager
+    def _client(self, gate: FaultProxy) -> Iterator[PairedClient]:
+        pair, settings = self._pair, self._settings
+        options = SendAvailabilityPairedNamespaceOptions(
+            secondary=pair.secondary_client(),
+            primary_namespace=pair.primary_namespace,
+            backlog_queue_count=pair.backlog_queue_count,
+            failover_interval=settings.failover_interval,
+            ping_primary_interval=settings.ping_interval,
+            send_timeout=settings.send_timeout,
+            ledger=pair.ledger,
+            observers=[self._observe],
+        )
+        with pair_namespace(gated_client(pair.require_primary(), gate), options) as client:
+            yield client
+
+    def _observe(self, event: Event) -> None:
+        with self._changed:
+            match event:
+                case FailedOver():
+                    self._failed_over.add(event.entity.lower())
+                case Restored():
+                    self._failed_over.discard(event.entity.lower())
+                case PingSent():
+                    self.outage.pings += 1
+                case MessageBacklogged():
+                    self.outage.backlogged.update(event.message_ids)
+                case BacklogQueueRemoved():
+                    self.outage.removed[event.entity] = brief(event.reason)
+            self._changed.notify_all()
+
+    # -- steps
+
+    def _fail_over(self, gate: FaultProxy, senders: dict[str, Any]) -> None:
+        cut = time.monotonic()
+        gate.mode = "refuse"
+        deadline = cut + self._settings.failover_interval + self._settings.timeout
+        last = ""
+        for name, sender in senders.items():
+            while name.lower() not in self._failed_over:
+                attempt = self._send(sender, name, "outage", len(self.outage.attempts))
+                if not attempt.is_ok:
+                    self.outage.until_failure = self.outage.until_failure or _since(cut)
+                    last = attempt.error
+                if time.monotonic() > deadline:
+                    problem = Problem(Kind.OTHER, f"{name} does not fail over; last: {last}")
+                    raise DrillStoppedError("failover", problem)
+                with self._changed:
+                    self._changed.wait_for(lambda: name.lower() in self._failed_over, PAUSE)  # noqa: B023 - waited for here
+        self.outage.until_failover = _since(cut)
+        text = f"{self.outage.failed} sends failed before it"
+        self._note("fail over", self.outage.until_failover, text)
+
+    def _fail_back(self, gate: FaultProxy) -> None:
+        began = time.monotonic()
+        gate.mode = "pass"
+        with self._changed:
+            if not self._changed.wait_for(lambda: not self._failed_over, self._settings.timeout):
+                names = ", ".join(sorted(self._failed_over))
+                problem = Problem(Kind.OTHER, f"{names}: no ping was accepted")
+                raise DrillStoppedError("failback", problem)
+        self.outage.until_failback = _since(began)
+        self._note("fail back", self.outage.until_failback, f"{self.outage.pings} pings")
+
+    def _send_all(self, senders: dict[str, Any], phase: str) -> None:
+        names = list(senders)
+        for number in range(self._settings.messages):
+            name = names[number % len(names)]
+            began = time.monotonic()
+            attempt = self._send(senders[name], name, phase, len(self.outage.attempts))
+            if not attempt.is_ok:
+                raise DrillStoppedError(f"sending ({phase})", self._problem)
+            if phase == "outage":
+                self.outage.backlog_send = self.outage.backlog_send or _since(began)
+
+    def _send(self, sender: Any, name: str, phase: str, number: int) -> Attempt:
+        attempt = Attempt(f"{self._run}-{number}", name, phase, time.time())
+        self.outage.attempts.append(attempt)
+        options: dict[str, Any] = {"session_id": self._run} if self._entities[name] else {}
+        if name != self._run:
+            options["time_to_live"] = STAY
+        message = ServiceBusMessage(
+            f"pairbus drill {number}",
+            message_id=attempt.id,
+            application_properties={"pairbus-drill": self._run},
+            **options,
+        )
+        try:
+            sender.send_messages(message)
+            attempt.is_ok = True
+        except ServiceBusError as error:
+            self._problem = send_problem(error)
+            attempt.error = self._problem.text
+        attempt.ended = time.time()
+        return attempt
+
+
+def send_problem(error: ServiceBusError) -> Problem:
+    """Return what a failed send means."""
+    kinds = {
+        Verdict.BUSY: Kind.BUSY,
+        Verdict.FULL: Kind.FULL,
+        Verdict.MISSING: Kind.MISSING,
+        Verdict.OUTAGE: Kind.CONNECTION,
+    }
+    verdict = classify(error)
+    kind = kinds.get(verdict, Kind.OTHER)
+    if kind is Kind.OTHER and isinstance(error, ServiceBusAuthenticationError):
+        kind = Kind.KEY
+    elif type(error).__name__ == "ServiceBusAuthorizationError":
+        kind = Kind.RIGHT
+    elif type(error).__name__ == "PairUnavailableError":
+        kind = Kind.OTHER
+    return Problem(kind, one_line(error))
+
+
+def _since(began: float) -> float:
+    return time.monotonic() - began

@@ -1,0 +1,234 @@
+"""A whole drill on embedded namespaces, and what it leaves behind: nothing."""
+
+import json
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import time
+
+import pytest
+from azure.servicebus import ServiceBusMessage
+from click.testing import CliRunner
+
+from pairbus.broker.faults.proxy import FaultProxy
+from pairbus.cli.errors import ExitCode
+from pairbus.cli.main import cli
+from pairbus.drill import canary
+from pairbus.drill.drain import LocalSyphon, _options
+from pairbus.drill.drill import Drill
+from pairbus.drill.outage import HostContext, gated_client
+from pairbus.drill.settings import Settings
+from pairbus.envelope.sdk import wrap
+from pairbus.monitoring.endpoints import Endpoint
+from pairbus.names import parse_connection_string
+from tests.drill.conftest import BACKLOG, QUEUES, named
+
+pytestmark = [pytest.mark.sdk, pytest.mark.slow]
+
+
+def bodies(namespace, queue) -> list[str]:
+    with namespace.client() as client, client.get_queue_receiver(queue) as receiver:
+        return [str(message) for message in receiver.peek_messages(max_message_count=100)]
+
+
+def store(sender, text: str, message_id: str, destination: str) -> None:
+    """Put a message into a backlog queue, as a paired client does in an outage."""
+    message = ServiceBusMessage(text, message_id=message_id)
+    sender.send_messages(wrap(message, destination, now=int(time.time() * 1000)))
+
+
+def queues_of(namespace) -> set[str]:
+    with namespace.admin_client() as admin:
+        return {queue.name for queue in admin.list_queues()}
+
+
+def environment(world) -> dict[str, str]:
+    return {
+        "PAIRBUS_PRIMARY": world.primary.connection_string,
+        "PAIRBUS_SECONDARY": world.secondary.connection_string,
+        "PAIRBUS_PRIMARY_NAMESPACE": "contoso",
+        "PAIRBUS_BACKLOG_QUEUE_COUNT": str(QUEUES),
+    }
+
+
+def test_healthy_pair_gets_a_clean_verdict_and_nothing_stays_behind(world):
+    steps = []
+    drill = Drill(
+        world.pair,
+        Settings(failover_interval=0.3, messages=3, syphon="here", notice=0.0),
+        steps.append,
+    )
+    report = drill.run()
+    assert (report.verdict, named(report)) == ("ok", {})
+    messages = report.messages
+    assert (messages.sent, messages.backlogged, messages.arrived) == (9, 3, 9)
+    assert messages.failed > 0  # until the interval had passed
+    assert (messages.lost, messages.duplicated, messages.undrained) == ((), (), ())
+    assert [step.name for step in steps] == [
+        "check both namespaces",
+        "send to the primary",
+        "fail over",
+        "send to the backlog",
+        "fail back",
+        "send to the primary again",
+        "drain",
+        "clean up",
+    ]
+    assert (report.operations.send_primary, report.operations.send_backlog) == (9, 3)
+    assert report.cost.amount > 0
+    assert report.outage_cost.operations > report.cost.operations
+    assert queues_of(world.primary) == {"orders"}
+    assert bodies(world.secondary, BACKLOG) == []
+
+
+def test_running_syphon_is_noticed(world, tmp_path):
+    running = LocalSyphon(_options(world.pair, str(tmp_path)))
+    try:
+        report = world.drill(syphon="running", drain_timeout=45.0).run()
+    finally:
+        running.stop()
+    assert report.verdict == "ok"
+    assert "a running syphon drained the backlog" in [f.what for f in report.findings]
+
+
+def test_named_queue_is_only_peeked(world):
+    report = world.drill(entities=("orders",)).run()
+    assert named(report) == {}
+    assert (
+        len(bodies(world.primary, "orders")) == report.messages.sent
+    )  # its consumers may have them
+    assert queues_of(world.primary) == {"orders"}
+
+
+def test_backlog_of_applications_is_neither_drained_nor_moved(world):
+    with (
+        world.secondary.client() as client,
+        client.get_queue_sender(BACKLOG) as sender,
+    ):
+        store(sender, "an order", "1", "orders")
+    report = world.drill().run()
+    found = named(report)
+    assert found["syphon"].startswith("critical: no syphon is running, and the backlog holds 1 or")
+    assert bodies(world.secondary, BACKLOG) == ["an order"]
+    assert bodies(world.primary, "orders") == []
+    assert queues_of(world.primary) == {"orders"}
+
+
+def test_interrupted_drill_cleans_up(world):
+    def interrupt(step) -> None:
+        if step.name == "send to the backlog":
+            raise KeyboardInterrupt
+
+    drill = Drill(world.pair, Settings(failover_interval=0, messages=3), interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        drill.run()
+    assert queues_of(world.primary) == {"orders"}
+    assert [bodies(world.secondary, BACKLOG[:-1] + str(n)) for n in range(QUEUES)] == [[], []]
+
+
+def test_clean_removes_what_a_killed_drill_left_and_nothing_else(world, monkeypatch):
+    run = canary.PREFIX + "0123abcd"
+    canary.create(world.pair, run)
+    with world.secondary.client() as client, client.get_queue_sender(BACKLOG) as sender:
+        for number in range(2):
+            store(sender, "mine", f"{run}-{number}", run)
+            store(sender, f"an order {number}", f"order-{number}", "orders")
+    assert "pairbus-drill-0123abcd" in world.findings()["leftovers"]
+    for name, value in environment(world).items():
+        monkeypatch.setenv(name, value)
+    result = CliRunner().invoke(cli, ["drill", "clean", "--json"])
+    assert result.exit_code == ExitCode.OK
+    assert json.loads(result.output) == {"queues": [run], "messages": 2, "left": []}
+    assert queues_of(world.primary) == {"orders"}
+    assert bodies(world.secondary, BACKLOG) == ["an order 0", "an order 1"]
+
+
+def test_dry_run_contacts_nothing(monkeypatch):
+    nowhere = "Endpoint=sb://nowhere.invalid/;SharedAccessKeyName=a;SharedAccessKey=b"
+    monkeypatch.setenv("PAIRBUS_PRIMARY", nowhere)
+    monkeypatch.setenv("PAIRBUS_SECONDARY", nowhere)
+    result = CliRunner().invoke(cli, ["drill", "--dry-run", "--rate", "50"])
+    assert result.exit_code == ExitCode.OK
+    assert "cut this process's own connection to the primary" in result.output
+    assert "An outage of 1h 00m at 50 messages a second would add about" in result.output
+
+
+def test_command_reports_the_verdict_in_its_exit_code_and_as_json(world, monkeypatch):
+    for name, value in environment(world).items():
+        monkeypatch.setenv(name, value)
+    result = CliRunner().invoke(cli, ["drill", "--checks-only"])
+    assert result.exit_code == ExitCode.OK
+    assert "pairbus drill OK" in result.output
+    world.replace_backlog_queue(requires_session=True)
+    result = CliRunner().invoke(cli, ["drill", "--checks-only", "--json"])
+    assert result.exit_code == ExitCode.CRITICAL
+    answer = json.loads(result.output)
+    assert answer["verdict"] == "critical"
+    (found,) = [f for f in answer["findings"] if f["check"] == "backlog sessions"]
+    assert found["remedy"].endswith("`pairbus backlog create`")
+
+
+def test_gate_does_not_weaken_tls(world):
+    """Through the gate, the server must still show the certificate of the namespace's host."""
+    parts = parse_connection_string(world.primary.connection_string)
+    context = HostContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(world.primary.certificate)
+    context.host = "contoso.servicebus.windows.net"
+    with (
+        FaultProxy(world.primary.connection_string) as gate,
+        socket.create_connection((gate.host, gate.port)) as raw,
+        pytest.raises(ssl.SSLCertVerificationError, match=r"contoso\.servicebus\.windows\.net"),
+    ):
+        context.wrap_socket(raw, server_hostname="127.0.0.1")
+    context.host = parts.host
+    with (
+        FaultProxy(world.primary.connection_string) as gate,
+        socket.create_connection((gate.host, gate.port)) as raw,
+        context.wrap_socket(raw, server_hostname="anything") as wrapped,
+    ):
+        assert wrapped.version() in ("TLSv1.2", "TLSv1.3")
+    azure = Endpoint(
+        "Endpoint=sb://contoso.servicebus.windows.net/;SharedAccessKeyName=a;SharedAccessKey=b"
+    )
+    with FaultProxy("127.0.0.1:5671") as gate:
+        gated_client(azure, gate).close()
+
+
+@pytest.mark.long
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_drill_drains_with_spark(world):
+    environ = {**os.environ, **environment(world)}
+    done = subprocess.run(
+        [sys.executable, "-m", "pairbus", "drill", "--syphon", "spark", "--json"],
+        env=environ, capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
+    report = json.loads(done.stdout)
+    assert (done.returncode, report["verdict"]) == (0, "ok")
+    assert report["messages"]["arrived"] == 60
+
+
+@pytest.mark.long
+@pytest.mark.crash
+@pytest.mark.timeout(120)
+def test_clean_after_kill_9(world, monkeypatch):
+    environ = {**os.environ, **environment(world)}
+    drill = subprocess.Popen(
+        [sys.executable, "-u", "-m", "pairbus", "drill", "--syphon", "running"],
+        env=environ, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    for line in drill.stdout:
+        if "send to the primary again" in line:
+            break
+    drill.send_signal(signal.SIGKILL)
+    drill.wait()
+    drill.stdout.close()
+    assert len(queues_of(world.primary)) == 2
+    for name, value in environment(world).items():
+        monkeypatch.setenv(name, value)
+    result = CliRunner().invoke(cli, ["drill", "clean", "--json"])
+    assert json.loads(result.output)["messages"] == 20
+    assert queues_of(world.primary) == {"orders"}
