@@ -53,6 +53,8 @@ def understand(words: list[str]) -> None:
     command: click.Command = cli
     context = click.Context(cli, info_name="pairbus")
     while isinstance(command, click.Group):
+        if command.invoke_without_command and words[0].startswith("-"):
+            break  # its own options; a verb would come first
         name, found, words = command.resolve_command(context, words)
         assert found is not None
         command, context = found, click.Context(found, info_name=name, parent=context)
