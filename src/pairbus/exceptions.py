@@ -182,15 +182,28 @@ def bare(error: ErrorT) -> ErrorT:
     An error that is kept would keep alive what was on the stack when it was raised, down to the
     application's own variables; and it grows each time it is raised.
     """
+    made = twin(error)
+    if made is not error:
+        for name, value in made.__dict__.items():
+            # The SDK's errors have the error that they were made of, and its traceback, as fields.
+            if isinstance(value, BaseException | TracebackType):
+                made.__dict__[name] = None
+        made.__cause__ = made.__context__ = None
+    return made
+
+
+def twin(error: ErrorT) -> ErrorT:
+    """`error` once more, for another caller: each may add to its own. `error` if that fails."""
     try:
         made = error.__class__.__new__(error.__class__, *error.args)
     except Exception:  # noqa: BLE001  # a class that wants more
         return error
     made.args = error.args
-    for name, value in error.__dict__.items():
-        # The SDK's errors have the error that they were made of, and its traceback, as fields.
-        is_kept = not isinstance(value, BaseException | TracebackType)
-        made.__dict__[name] = value if is_kept else None
+    made.__dict__.update(error.__dict__)
+    made.__cause__, made.__context__ = error.__cause__, error.__context__
+    made.__suppress_context__ = error.__suppress_context__
+    if "__notes__" in made.__dict__:
+        made.__notes__ = list(made.__notes__)
     return made
 
 

@@ -188,6 +188,8 @@ class SendAvailabilityPairedNamespaceOptions:
         reopen: Whether a send over an open link that breaks is repeated once over a new link, with
             the same message id, before the failure counts. With False the failure counts
             immediately, as in the SDK with `retry_total=0`.
+        coalesce: Whether single messages with equal session id and partition key that wait for the
+            same sender are sent as one list. With False each message is sent alone.
         classify: A function of the application that takes an exception and returns a
             `pairbus.classify.Verdict`, or None to let pairbus decide. If it raises, the exception
             is logged and pairbus decides.
@@ -213,6 +215,7 @@ class SendAvailabilityPairedNamespaceOptions:
     send_timeout: Seconds = 30.0
     open_timeout: Seconds = 5.0
     reopen: bool = True
+    coalesce: bool = True
     classify: Classify | None = None
     oversize: Oversize = "warn"
     ttl_policy: TtlPolicy = "full"

@@ -7,11 +7,14 @@ import threading
 from time import monotonic
 
 import pytest
+from azure.servicebus import ServiceBusMessage
 
-from pairbus.pairing import runtime
+from pairbus.pairing import turns
+from pairbus.pairing._async.coalescer import Coalescer, Sharing, single_of
 from pairbus.pairing._sync import link as link_module
 from pairbus.pairing._sync.link import Link
-from pairbus.pairing.runtime import ALock, Lock, Turn
+from pairbus.pairing.core.coalescing import Coalescing
+from pairbus.pairing.turns import ALock, Lock, Request, Turn
 
 
 def far():
@@ -99,6 +102,40 @@ async def test_a_task_that_is_cancelled_passes_its_turn_on(is_handed_over):
     assert await second
 
 
+async def test_task_that_is_cancelled_takes_no_other_message_of_its_list_with_it():
+    lock, counted, sent = ALock(), [], []
+    coalescer = Coalescer(lock, Sharing(Coalescing(), lambda error: False, counted.append), "q")
+    entered, answered = asyncio.Event(), asyncio.Event()
+
+    async def transmit(what, deadline):
+        sent.append([str(message) for message in what])
+        entered.set()
+        await answered.wait()
+
+    first = Turn()
+    assert lock.now(first)
+    requests, tasks = [], []
+    for body in "abcd":
+        message = ServiceBusMessage(body)
+        requests.append(Request(message, single_of(message), far(), None))
+        tasks.append(asyncio.create_task(lock.acquire(requests[-1], far())))
+    await settle()
+    tasks[0].cancel()  # while it waits
+    await settle()
+    coalescer.release(first, transmit)
+    await entered.wait()
+    tasks[1].cancel()  # while it is on the wire
+    await settle()
+    answered.set()
+
+    assert await asyncio.gather(*tasks[2:]) == [False, False], "nobody got the turn"
+    assert sent == [["b", "c", "d"]]
+    assert [request.answer for request in requests[2:]] == [True, True]
+    assert [len(sizes) for sizes in counted] == [3], "what was sent is in the ledger"
+    await settle()
+    assert lock.now(Turn())
+
+
 def test_threads_wait_no_longer_than_their_deadline_and_get_it_in_order():
     lock = Lock()
     first, second = Turn(), Turn()
@@ -167,7 +204,7 @@ class Interrupted(BaseException):
 @pytest.mark.parametrize("is_open", [True, False])
 def test_a_signal_at_any_line_of_a_send_loses_no_turn(is_open):
     """Raise at each line of the link and of its lock, one after another, then send again."""
-    files = {link_module.__file__, runtime.__file__}
+    files = {link_module.__file__, turns.__file__}
     sender = Sender()
     for number in range(400):
         link = Link(lambda: sender, "orders")

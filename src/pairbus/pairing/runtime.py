@@ -1,4 +1,4 @@
-"""The names in which tasks and threads differ, in pairs: `aspawn` and `spawn`, `ALock` and `Lock`.
+"""The names in which tasks and threads differ, in pairs: `aspawn` and `spawn`, and so on.
 
 The shells in `_async` use the first of each pair; the generator puts the second into `_sync`.
 
@@ -17,7 +17,6 @@ import socket
 import threading
 import time
 import weakref
-from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future, InvalidStateError
 from functools import partial
@@ -309,120 +308,7 @@ def _forget_dropped() -> None:
 reset_in_child(_forget_dropped)
 
 
-# -- lock, event, guard, sleep
-
-
-class Turn:
-    """Stands for one user of a lock, for as long as its frame lives."""
-
-    __slots__ = ("__weakref__",)
-
-
-class ALock:
-    """One task at a time, in the order in which they came; waiting for it has a deadline.
-
-    Each user takes it with a `Turn` of its own. Unlike `asyncio.Lock` it can be taken without a
-    coroutine if it is free: `now()` says whether it was. It is handed to the first waiter, so
-    nobody is overtaken.
-    """
-
-    def __init__(self) -> None:
-        self._owner: object = None
-        self._waiting: deque[tuple[object, asyncio.Future[bool]]] = deque()
-
-    def now(self, turn: object) -> bool:
-        """Take the lock if it is free."""
-        if self._owner is None:
-            self._owner = turn
-        return self._owner is turn
-
-    async def acquire(self, turn: object, deadline: float) -> bool:
-        """Take the lock, if it is free before `deadline`, in monotonic seconds."""
-        if self.now(turn):
-            return True
-        loop = asyncio.get_running_loop()
-        handed: asyncio.Future[bool] = loop.create_future()
-        self._waiting.append((turn, handed))
-        timer = loop.call_later(max(0.0, deadline - time.monotonic()), _decide, handed, False)
-        try:
-            return await handed
-        finally:
-            timer.cancel()
-
-    def release(self, turn: object) -> None:
-        """Release the lock if `turn` has it, or hand it to the first waiter."""
-        if self._owner is not turn:
-            return
-        while self._waiting:
-            self._owner, handed = self._waiting.popleft()
-            if _decide(handed, True):
-                return
-        self._owner = None
-
-
-def _decide(turn: asyncio.Future[bool], answer: bool) -> bool:
-    if turn.done():
-        return False
-    turn.set_result(answer)
-    return True
-
-
-class Lock:
-    """One thread at a time, in the order in which they came; waiting for it has a deadline.
-
-    The lock is taken by one assignment, and holds its owner weakly. So a signal handler that raises
-    (KeyboardInterrupt, a soft time limit) at any line leaves no lock behind: either the owner's
-    `finally` releases it, or the owner's turn is gone with its frame, and the next user takes it.
-    """
-
-    def __init__(self) -> None:
-        self._owner: weakref.ref[Turn] | None = None
-        self._waiting: deque[tuple[weakref.ref[Turn], threading.Event]] = deque()
-        self._guard = threading.Lock()
-
-    def now(self, turn: Turn) -> bool:
-        """Take the lock if it is free."""
-        with self._guard:
-            if self._owner is None or self._owner() is None:
-                self._owner = weakref.ref(turn)
-                return True
-            return False
-
-    def acquire(self, turn: Turn, deadline: float) -> bool:
-        """Take the lock, if it is free before `deadline`, in monotonic seconds."""
-        if self.now(turn):
-            return True
-        waiter = (weakref.ref(turn), threading.Event())
-        self._waiting.append(waiter)
-        try:
-            while True:
-                left = deadline - time.monotonic()
-                # In slices: an owner that is gone wakes nobody.
-                waiter[1].wait(max(0.0, min(left, 0.25)))
-                if self._has(turn) or (not waiter[1].is_set() and self.now(turn)):
-                    return True
-                if left <= 0:
-                    return False
-        finally:
-            with contextlib.suppress(ValueError):
-                self._waiting.remove(waiter)
-
-    def _has(self, turn: Turn) -> bool:
-        owner = self._owner
-        return owner is not None and owner() is turn
-
-    def release(self, turn: Turn) -> None:
-        """Release the lock if `turn` has it, or hand it to the first waiter."""
-        with self._guard:
-            if not self._has(turn):
-                return
-            while self._waiting:
-                owner, handed = self._waiting.popleft()
-                if owner() is not None:
-                    self._owner = owner
-                    handed.set()
-                    return
-            self._owner = None
+# -- event, guard, sleep
 
 
 class AEvent:

@@ -28,7 +28,7 @@ def phase(client):
 
 async def test_waiting_for_a_turn_on_a_slow_primary_is_no_outage(world):
     """The primary answers each send in 0.3 s: forty sends on one sender cannot all be in time."""
-    client = await world.pair()
+    client = await world.pair(coalesce=False)
     sender = world.keep(client.get_queue_sender("orders"))
     await sender.send_messages(ServiceBusMessage("opens"))
     world.primary.faults.delay(0.3, "orders")

@@ -17,7 +17,7 @@ from azure.servicebus.exceptions import OperationTimeoutError
 from pairbus.classify import Verdict, is_connection_failure
 from pairbus.exceptions import NotCancellableError, add_text
 from pairbus.pairing._async.backlog_route import BacklogRoute
-from pairbus.pairing._async.link import Link, OpenTimeoutError, TurnTimeoutError, is_opening_failure
+from pairbus.pairing._async.link import Link, OpenTimeoutError, is_opening_failure
 from pairbus.pairing._async.pair import Pair
 from pairbus.pairing.core.health import Phase
 from pairbus.pairing.outgoing import (
@@ -33,6 +33,7 @@ from pairbus.pairing.outgoing import (
 from pairbus.pairing.runtime import AGuard, aspawn
 from pairbus.pairing.sdk.senders import SHUT_DOWN, ShutDownError, UnwantedError
 from pairbus.pairing.sdk.surface import covers
+from pairbus.pairing.turns import TurnTimeoutError
 
 if TYPE_CHECKING:
     from pairbus.pairing._async.lifecycle import Lifecycle
@@ -77,6 +78,7 @@ class PairedSender(ServiceBusSender):
             self._make,
             f"{self.entity_name!r} of the primary {pair.primary_host}",
             open_timeout=pair.timing.open_timeout,
+            sharing=pair.sharing(self.entity_name),
         )
         self._backlog = BacklogRoute(self._lifecycle, pair, self._entity, self.entity_name)
         self._guard = AGuard()
@@ -189,10 +191,17 @@ class PairedSender(ServiceBusSender):
         deadline = started + budget
         was_open = self._primary.is_open
         try:
-            await self._primary.send(what, deadline=deadline, wanted=self._is_primary)
+            is_counted = await self._primary.send(what, deadline=deadline, wanted=self._is_primary)
         except Exception as error:  # noqa: BLE001  # decided by the table
-            send = partial(self._primary.send, what, deadline=deadline, wanted=self._is_primary)
-            redirect = await self._after_failure(error, send, started, deadline, was_open)
+            is_counted = False
+
+            async def again() -> None:
+                nonlocal is_counted
+                is_counted = await self._primary.send(
+                    what, deadline=deadline, wanted=self._is_primary
+                )
+
+            redirect = await self._after_failure(error, again, started, deadline, was_open)
             if redirect is not None:
                 outgoing = outgoing or as_outgoing(message)
                 await self._backlog.take(outgoing, budget, redirect.cause)
@@ -203,8 +212,8 @@ class PairedSender(ServiceBusSender):
         # Read without the guard on every send; the decision itself is made under it.
         if entity.health.phase is not Phase.HEALTHY:
             await entity.succeeded()
-        if pair.ledger is not None:
-            pair.count_sent(self.entity_name, outgoing or as_outgoing(message))
+        if pair.ledger is not None and not is_counted:
+            pair.accounts.sent(self.entity_name, outgoing or as_outgoing(message))
 
     async def schedule_messages(
         self,
@@ -243,7 +252,7 @@ class PairedSender(ServiceBusSender):
             if redirect is None:
                 self._entity.sent(outgoing.count)
                 await self._entity.succeeded()
-                self._pair.count_scheduled(self.entity_name, outgoing)
+                self._pair.accounts.sent(self.entity_name, outgoing, "schedule")
                 return numbers
             await self._backlog.take(outgoing, budget, redirect.cause)
         else:
@@ -282,7 +291,7 @@ class PairedSender(ServiceBusSender):
             raise redirect.cause or OperationTimeoutError(
                 message=f"{self.entity_name!r} is failed over: nothing was cancelled."
             )
-        self._pair.count_cancelled(self.entity_name)
+        self._pair.accounts.cancelled(self.entity_name)
 
     async def create_message_batch(
         self, max_size_in_bytes: int | None = None

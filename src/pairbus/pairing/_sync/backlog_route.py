@@ -14,12 +14,13 @@ from pairbus import events
 from pairbus.classify import Verdict, is_connection_failure
 from pairbus.exceptions import PairUnavailableError, PartlySentError, bare, describe
 from pairbus.pairing._sync.entity import Entity
-from pairbus.pairing._sync.link import Link, TurnTimeoutError
+from pairbus.pairing._sync.link import Link
 from pairbus.pairing._sync.pair import Pair
 from pairbus.pairing.core.backlog import BacklogCall, Failure
-from pairbus.pairing.outgoing import Outgoing, pack
+from pairbus.pairing.outgoing import Chunk, Outgoing, pack
 from pairbus.pairing.runtime import Guard, sleep, spawn
 from pairbus.pairing.sdk.senders import SHUT_DOWN, ShutDownError, UnwantedError
+from pairbus.pairing.turns import TurnTimeoutError
 
 if TYPE_CHECKING:
     from pairbus.pairing._sync.lifecycle import Lifecycle
@@ -99,8 +100,13 @@ class BacklogRoute:
                 if link is not None:
                     link.discard()
                 make = partial(self._pair.secondary.get_queue_sender, path)
-                name, timeout = self._pair.backlog_name(path), self._pair.timing.open_timeout
-                link = self.current = Link(make, name, path, open_timeout=timeout)
+                link = self.current = Link(
+                    make,
+                    self._pair.backlog_name(path),
+                    path,
+                    open_timeout=self._pair.timing.open_timeout,
+                    sharing=self._pair.sharing(path, backlog=True),
+                )
             return link
 
     def take(self, outgoing: Outgoing, budget: float, cause: BaseException | None) -> None:
@@ -115,17 +121,22 @@ class BacklogRoute:
         for position, chunk in enumerate(chunks):
             call = BacklogCall(now, now + budget)
             try:
-                path = self._to_backlog(chunk.what, call, cause)
+                path, is_counted = self._to_backlog(chunk, call, cause)
             except Exception as error:
                 if not taken:
                     raise
                 left = [item for later in chunks[position:] for item in later.originals]
                 raise PartlySentError(self._name, taken, left, error) from error
             taken += chunk.originals
-            pair.backlogged(entity, path, chunk)
+            pair.backlogged(entity, path, chunk, is_counted=is_counted)
 
-    def _to_backlog(self, what: Any, call: BacklogCall, cause: BaseException | None) -> str:
-        """Send to this sender's backlog queue, or to another one; return the one that took it."""
+    def _to_backlog(
+        self, chunk: Chunk, call: BacklogCall, cause: BaseException | None
+    ) -> tuple[str, bool]:
+        """Send to this sender's backlog queue, or to another one.
+
+        Returns the queue that took it, and whether the ledger has the call already.
+        """
         pair = self._pair
         busy_wait = BUSY_BACKOFF
         errors: dict[str, Exception] = {}
@@ -138,7 +149,7 @@ class BacklogRoute:
             path = link.path
             deadline = call.attempt_deadline(pair.rotation, path, monotonic())
             try:
-                link.send(what, deadline=deadline)
+                is_counted = link.send(chunk.what, deadline=deadline, size=chunk.size)
             except ShutDownError:
                 self._lifecycle.closed_without_us(primary=False)
             except UnwantedError:
@@ -180,7 +191,7 @@ class BacklogRoute:
                     pair.restore_queue(path)
                 if link.batch_limit:
                     pair.batch_limit = link.batch_limit
-                return path
+                return path, is_counted
 
     def _unavailable(self, cause: BaseException | None, failure: Exception | None) -> NoReturn:
         pair, entity = self._pair, self._entity

@@ -222,7 +222,7 @@ class Entity:
             error = failure
         with self.guard:
             self.counts.pings += 1
-        pair.count_ping(pair.primary_namespace, self.name, taken=error is None)
+        pair.accounts.pinged(pair.primary_namespace, self.name, taken=error is None)
         seconds = monotonic() - started
         reason = describe(error, "")
         pair.bus.emit(

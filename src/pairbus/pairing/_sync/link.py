@@ -19,25 +19,15 @@ from typing import Any, TypeVar
 from azure.servicebus import ServiceBusSender
 from azure.servicebus.exceptions import OperationTimeoutError
 
+from pairbus.pairing._sync.coalescer import Coalescer, Sharing, single_of
 from pairbus.pairing.deadlines import Watch
-from pairbus.pairing.runtime import (
-    AbandonedError,
-    Lock,
-    Turn,
-    abandonable,
-    on_drop,
-    resolve,
-    spawn,
-)
+from pairbus.pairing.runtime import AbandonedError, abandonable, on_drop, resolve, spawn
 from pairbus.pairing.sdk import contract, senders
 from pairbus.pairing.sdk.senders import SHUT_DOWN, Opening, Readiness, ShutDownError, UnwantedError
+from pairbus.pairing.turns import Lock, Request, Turn, TurnTimeoutError
 
 T = TypeVar("T")
 logger = logging.getLogger("pairbus.link")
-
-
-class TurnTimeoutError(OperationTimeoutError):
-    """Other sends on the same link took most of the time until this one's deadline."""
 
 
 class OpenTimeoutError(OperationTimeoutError):
@@ -60,6 +50,7 @@ class Link:
         name: Its name in errors.
         path: The queue, for a link to a backlog queue.
         open_timeout: How long opening may take, in seconds.
+        sharing: How single messages that wait together are coalesced; None if they are not.
     """
 
     def __init__(
@@ -69,6 +60,7 @@ class Link:
         path: str = "",
         *,
         open_timeout: float = 5.0,
+        sharing: Sharing | None = None,
     ) -> None:
         self.name = name
         self.path = path
@@ -77,6 +69,7 @@ class Link:
         self.batch_limit = 0  # bytes that the service takes in one send; 0 until it was open once
         self._make = make
         self._lock = Lock()
+        self._coalescer = Coalescer(self._lock, sharing, name) if sharing is not None else None
         self._watch = Watch()
         self._sender: ServiceBusSender | None = None
         self._wire: Any = None
@@ -89,10 +82,23 @@ class Link:
         """Whether the next send finds an open link."""
         return self._sender is not None
 
+    @property
+    def waiting(self) -> int:
+        """How many wait for their turn."""
+        return len(self._lock.waiting())
+
     def send(
-        self, what: Any, *, deadline: float, wanted: Callable[[], bool] | None = None
-    ) -> None:
+        self,
+        what: Any,
+        *,
+        deadline: float,
+        wanted: Callable[[], bool] | None = None,
+        size: int = 0,
+    ) -> bool:
         """Send `what`, a message, a list or a batch, before `deadline` (monotonic seconds).
+
+        `size` is about how many bytes a single message has, if the caller knows it. Returns whether
+        the message went with others as a list, which is in the ledger already.
 
         Raises:
             OperationTimeoutError: at the deadline.
@@ -102,39 +108,61 @@ class Link:
             ServiceBusError, ValueError, TypeError: as the SDK raises them.
         """
         turn = Turn()
-        must_wait, busy_since = False, 0.0
         try:
             if not self._lock.now(turn):
-                must_wait = True
-                if not self._lock.acquire(turn, deadline):
-                    raise self._no_turn()
-            if must_wait and wanted is not None and not wanted():
-                raise UnwantedError
-            self.busy_since = busy_since = monotonic()
-            ready = self._ready
-            if ready is None or not ready.holds() or self._end is not None:
-                ready = self._prepared(what, deadline)
-                if ready is None:
-                    return
-            left = deadline - monotonic()
-            if left <= 0:
-                raise self._late()
+                turn = Request(what, single_of(what, size), deadline, wanted)
+                return self._wait_and_send(turn)
+            self._transmit(what, deadline)
+            return False
+        finally:
+            self._release(turn)
+
+    def _wait_and_send(self, request: Request) -> bool:
+        """Wait for the turn and send; or wait until others have sent it with theirs."""
+        busy_since = 0.0
+        try:
             try:
-                self._watch.send(ready.sender, what, deadline, left)
-            except BaseException as error:
-                self._failed(ready.sender, error, deadline)
-                detached = senders.detach_error(ready, error)
-                if detached is not None:
-                    raise detached from error
-                raise
+                has_turn = self._lock.acquire(request, request.deadline)
+            finally:
+                request.is_over = True
+            if not has_turn:
+                busy_since = request.taken_at or monotonic()
+                if isinstance(request.answer, Exception):
+                    raise request.answer
+                if request.answer is None:
+                    raise self._late()
+                return True
+            if request.wanted is not None and not request.wanted():
+                raise UnwantedError
+            busy_since = monotonic()
+            self._transmit(request.what, request.deadline)
         except OperationTimeoutError as error:
             is_short = monotonic() - busy_since < self._open_timeout
-            if must_wait and is_short and not isinstance(error, TurnTimeoutError):
+            if is_short and not isinstance(error, TurnTimeoutError):
                 # It waited for its turn for so long that it was hardly on the wire.
                 raise self._no_turn() from error
             raise
-        finally:
-            self._lock.release(turn)
+        return False
+
+    def _transmit(self, what: Any, deadline: float) -> None:
+        """Send over the link, for the caller who has the turn."""
+        self.busy_since = monotonic()
+        ready = self._ready
+        if ready is None or not ready.holds() or self._end is not None:
+            ready = self._prepared(what, deadline)
+            if ready is None:
+                return
+        left = deadline - monotonic()
+        if left <= 0:
+            raise self._late()
+        try:
+            self._watch.send(ready.sender, what, deadline, left)
+        except BaseException as error:
+            self._failed(ready.sender, error, deadline)
+            detached = senders.detach_error(ready, error)
+            if detached is not None:
+                raise detached from error
+            raise
 
     def _prepared(self, what: Any, deadline: float) -> Readiness | None:
         """Open the link, so that `what` can be sent; None if it was sent already."""
@@ -160,7 +188,7 @@ class Link:
             sender = self._opened(deadline)
             return self._bounded(sender, deadline, partial(operation, sender))
         finally:
-            self._lock.release(turn)
+            self._release(turn)
 
     def open(self, *, deadline: float) -> None:
         """Open the link now, so that the first send finds it open."""
@@ -170,7 +198,7 @@ class Link:
                 raise self._no_turn()
             self._opened(deadline)
         finally:
-            self._lock.release(turn)
+            self._release(turn)
 
     def close(self) -> None:
         """Close the link for good; a send that is under way fails."""
@@ -200,7 +228,7 @@ class Link:
             if sender is not None:
                 _close_quietly(sender, self._wire)
         finally:
-            self._lock.release(turn)
+            self._release(turn)
 
     def _let_go(self) -> ServiceBusSender | None:
         """Return the SDK's sender, if there is one, for the caller to close."""
@@ -209,6 +237,12 @@ class Link:
         if cancel is not None:
             cancel()
         return sender
+
+    def _release(self, turn: Turn) -> None:
+        if self._coalescer is not None and self._lock.is_waited_for():
+            self._coalescer.release(turn, self._transmit)
+        else:
+            self._lock.release(turn)
 
     # -- below, the caller has the turn
 
@@ -264,6 +298,8 @@ class Link:
         self._cancel_drop = on_drop(self, _close_quietly, sender, self._wire)
         batch = sender.create_message_batch()
         self.batch_limit = batch.max_size_in_bytes
+        if self._coalescer is not None:
+            self._coalescer.batch_limit = self.batch_limit
         return sender
 
     def _bounded(

@@ -12,15 +12,18 @@ from typing import TYPE_CHECKING, Any
 from azure.servicebus import ServiceBusClient
 
 from pairbus import events
-from pairbus.classify import classify
+from pairbus.classify import Verdict, classify
 from pairbus.exceptions import OversizeError, bare, describe
 from pairbus.options import Oversize
+from pairbus.pairing._sync.coalescer import Sharing
 from pairbus.pairing._sync.entity import Entity, ping_message, wall
 from pairbus.pairing._sync.link import Link
+from pairbus.pairing.accounting import Accounts
+from pairbus.pairing.core.coalescing import Coalescing
 from pairbus.pairing.core.health import Phase, SendFailed
 from pairbus.pairing.core.rotation import Rotation
 from pairbus.pairing.event_bus import EventBus
-from pairbus.pairing.outgoing import BACKLOG_LIMIT, Chunk, Outgoing, exact_size, suspicious_size
+from pairbus.pairing.outgoing import BACKLOG_LIMIT, Chunk, exact_size, suspicious_size
 from pairbus.pairing.runtime import Event, Guard, spawn
 from pairbus.pairing.sdk import senders
 from pairbus.status import BacklogQueueStatus, EntityStatus, PairStatus
@@ -55,6 +58,7 @@ class PairSettings:
     oversize: Oversize = "warn"
     message_limit: int = BACKLOG_LIMIT
     reopen: bool = True
+    coalesce: bool = True
 
 
 class Pair:
@@ -73,6 +77,8 @@ class Pair:
         self.primary = settings.primary
         self.secondary = settings.secondary
         self.primary_namespace = settings.primary_namespace
+        self.primary_host: str = settings.primary.fully_qualified_namespace
+        self.secondary_host: str = settings.secondary.fully_qualified_namespace
         self.timing = settings.timing
         self.classify = settings.rule
         self.oversize = settings.oversize
@@ -80,12 +86,11 @@ class Pair:
         self.limit_messages(settings.message_limit)
         self.batch_limit = BACKLOG_LIMIT  # bytes that a backlog queue takes in one send, once known
         self.ledger = ledger
+        self.accounts = Accounts(ledger, self.primary_namespace, self.secondary_host)
         self.retries = senders.retries_of(settings.primary)
         self.primary_batches = senders.batch_arguments(settings.primary)
         self.secondary_batches = senders.batch_arguments(settings.secondary)
         self.entities: dict[str, Entity] = {}
-        self.primary_host: str = settings.primary.fully_qualified_namespace
-        self.secondary_host: str = settings.secondary.fully_qualified_namespace
         self.bus = EventBus(f"{self.primary_host}>{self.secondary_host}", settings.observers)
         self._settings = settings
         self.unprotected: str | None = None  # why the secondary cannot take messages, if so
@@ -94,6 +99,7 @@ class Pair:
         self._probes: Event | None = None
         self._is_closed = False
         self._host_failure: tuple[float, Exception] | None = None
+        self._coalescing: dict[tuple[str, bool], Coalescing] = {}
         self._scheduled = 0
         self._numbers = threading.Lock()
 
@@ -143,6 +149,16 @@ class Pair:
                 entity.last_error = kept
                 entity.apply(SendFailed(describe(error, "")))
 
+    def sharing(self, entity: str, *, backlog: bool = False) -> Sharing | None:
+        """How sends to an entity of the primary, or to a backlog queue, are coalesced."""
+        if not self._settings.coalesce:
+            return None
+        state = self._coalescing.setdefault((entity.lower(), backlog), Coalescing())
+        return Sharing(state, self._is_answer, self.accounts.list_counter(entity, backlog=backlog))
+
+    def _is_answer(self, error: Exception) -> bool:
+        return self.verdict(error) in (Verdict.REFUSED, Verdict.FULL, Verdict.MISSING)
+
     def next_scheduled_numbers(self, count: int) -> list[int]:
         """Numbers for messages that are scheduled in the backlog: negative, never twice."""
         with self._numbers:
@@ -162,16 +178,7 @@ class Pair:
             self._settings = replace(self._settings, queues=queues, message_limit=message_limit)
             self._rotation = Rotation(queues)
         self.limit_messages(message_limit)
-        if self.ledger is not None:
-            self.ledger.count(
-                self.secondary_host,
-                self.primary_namespace,
-                "management",
-                "provision",
-                messages=0,
-                size=0,
-                calls=calls,
-            )
+        self.accounts.provided(calls)
 
     @property
     def rotation(self) -> Rotation:
@@ -230,7 +237,7 @@ class Pair:
             link.send(ping_message(), deadline=monotonic() + self.timing.send_timeout)
         except Exception as failure:  # noqa: BLE001  # it stays out, whatever it is
             error = failure
-        self.count_ping(self.secondary_host, path, taken=error is None)
+        self.accounts.pinged(self.secondary_host, path, taken=error is None)
         link.discard()
         if stopped.is_set():
             return
@@ -247,66 +254,13 @@ class Pair:
 
     # -- ledger and events
 
-    def count_sent(self, entity: str, outgoing: Outgoing) -> None:
-        """Note a send that the primary took."""
-        if self.ledger is not None:
-            self.ledger.count(
-                self.primary_namespace,
-                entity,
-                "send_primary",
-                "send",
-                messages=outgoing.count,
-                size=outgoing.size,
-                billable=outgoing.billable,
-            )
-
-    def count_scheduled(self, entity: str, outgoing: Outgoing) -> None:
-        """Note messages that the primary scheduled."""
-        if self.ledger is not None:
-            self.ledger.count(
-                self.primary_namespace,
-                entity,
-                "send_primary",
-                "schedule",
-                messages=outgoing.count,
-                size=outgoing.size,
-                billable=outgoing.billable,
-            )
-
-    def count_cancelled(self, entity: str) -> None:
-        """Note a call that cancelled scheduled messages; it carries none, and is one operation."""
-        if self.ledger is not None:
-            self.ledger.count(
-                self.primary_namespace, entity, "send_primary", "cancel", messages=0, billable=1
-            )
-
-    def count_ping(self, namespace: str, entity: str, *, taken: bool) -> None:
-        """Note a ping. One that failed is noted separately, as a call with no message.
-
-        Whether the service charges such a call is a switch of the cost model.
-        """
-        if self.ledger is None:
-            return
-        if taken:
-            self.ledger.count(namespace, entity, "ping", "send", messages=1, size=128)
-        else:
-            self.ledger.count(namespace, entity, "ping", "send-failed", messages=0, billable=0)
-
-    def backlogged(self, entity: Entity, path: str, chunk: Chunk) -> None:
-        """Note messages that a backlog queue took."""
+    def backlogged(
+        self, entity: Entity, path: str, chunk: Chunk, *, is_counted: bool = False
+    ) -> None:
+        """Note messages that a backlog queue took; `is_counted` if the ledger has the call."""
         count = len(chunk.originals)
         entity.backlogged(count, path)
-        if self.ledger is not None:
-            self.ledger.count(
-                self.secondary_host,
-                path,
-                "send_backlog",
-                "send",
-                messages=count,
-                size=chunk.size,
-                billable=chunk.billable,
-            )
-            self.ledger.backlogged(chunk.rows(path))
+        self.accounts.backlogged(path, chunk, is_counted=is_counted)
         if not self.bus.wants(events.MessageBacklogged):
             return
         self.bus.emit(

@@ -109,6 +109,7 @@ def _pair(
         rule=options.classify,
         oversize=options.oversize,
         reopen=options.reopen,
+        coalesce=options.coalesce,
     )
     pair = Pair(settings, ledger.client_id if ledger is not None else new_client_id(), ledger)
     directory = None if options.ledger is None else str(options.ledger)

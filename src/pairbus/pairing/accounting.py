@@ -1,0 +1,105 @@
+"""Which operations of a paired client go into the ledger, and as what."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pairbus.names import billable
+from pairbus.pairing.outgoing import Chunk, Outgoing
+
+if TYPE_CHECKING:
+    from pairbus.ledger.writer import LedgerWriter
+
+
+class Accounts:
+    """Notes the operations of one pair; does nothing without a ledger."""
+
+    def __init__(
+        self, ledger: LedgerWriter | None, primary_namespace: str, secondary_host: str
+    ) -> None:
+        self.ledger = ledger
+        self._primary = primary_namespace
+        self._secondary = secondary_host
+
+    def sent(self, entity: str, outgoing: Outgoing, operation: str = "send") -> None:
+        """Note messages that the primary took, or scheduled."""
+        if self.ledger is not None:
+            self.ledger.count(
+                self._primary,
+                entity,
+                "send_primary",
+                operation,
+                messages=outgoing.count,
+                size=outgoing.size,
+                billable=outgoing.billable,
+            )
+
+    def list_counter(
+        self, entity: str, *, backlog: bool = False
+    ) -> Callable[[Sequence[int]], None]:
+        """A function that notes a list of coalesced messages, by their sizes, as one call."""
+        if backlog:
+            return partial(self._count_list, self._secondary, entity, "send_backlog")
+        return partial(self._count_list, self._primary, entity, "send_primary")
+
+    def _count_list(self, namespace: str, entity: str, stage: str, sizes: Sequence[int]) -> None:
+        if self.ledger is not None:
+            self.ledger.count(
+                namespace,
+                entity,
+                stage,
+                "send",
+                messages=len(sizes),
+                size=sum(sizes),
+                billable=sum(map(billable, sizes)),
+            )
+
+    def cancelled(self, entity: str) -> None:
+        """Note a call that cancelled scheduled messages; it carries none, and is one operation."""
+        if self.ledger is not None:
+            self.ledger.count(
+                self._primary, entity, "send_primary", "cancel", messages=0, billable=1
+            )
+
+    def pinged(self, namespace: str, entity: str, *, taken: bool) -> None:
+        """Note a ping. One that failed is noted separately, as a call with no message.
+
+        Whether the service charges such a call is a switch of the cost model.
+        """
+        if self.ledger is None:
+            return
+        if taken:
+            self.ledger.count(namespace, entity, "ping", "send", messages=1, size=128)
+        else:
+            self.ledger.count(namespace, entity, "ping", "send-failed", messages=0, billable=0)
+
+    def provided(self, calls: int) -> None:
+        """Note the management calls that found or created the backlog queues."""
+        if self.ledger is not None:
+            self.ledger.count(
+                self._secondary,
+                self._primary,
+                "management",
+                "provision",
+                messages=0,
+                size=0,
+                calls=calls,
+            )
+
+    def backlogged(self, path: str, chunk: Chunk, *, is_counted: bool) -> None:
+        """Note messages that a backlog queue took; `is_counted` if the call is noted already."""
+        if self.ledger is None:
+            return
+        if not is_counted:
+            self.ledger.count(
+                self._secondary,
+                path,
+                "send_backlog",
+                "send",
+                messages=len(chunk.originals),
+                size=chunk.size,
+                billable=chunk.billable,
+            )
+        self.ledger.backlogged(chunk.rows(path))
