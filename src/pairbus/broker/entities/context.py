@@ -87,6 +87,11 @@ class Context:
         self._timers: list[tuple[int, int, Ticking]] = []
         self._armed = 0
 
+    def take_journal(self) -> Journal:
+        """Return the staged changes, and start a new group."""
+        taken, self.journal = self.journal, Journal()
+        return taken
+
     def new_tokens(self, count: int) -> list[bytes]:
         """Lock tokens: 16 bytes, unique in this process and, by their prefix, beyond it."""
         first = self._tokens + 1

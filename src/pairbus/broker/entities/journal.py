@@ -40,7 +40,7 @@ MessageRow = tuple[
 
 
 class Journal:
-    """The staged changes since the last :meth:`take`."""
+    """The changes of one group."""
 
     __slots__ = (
         "arrivals",
@@ -89,21 +89,6 @@ class Journal:
         return not (self.deletes or self.updates or self.bodies or self.purges) and all(
             kind == "remember" for kind, _ in self.entities
         )
-
-    def take(self) -> Journal:
-        """Return the staged changes, and start a new group."""
-        taken = Journal()
-        # Name by name: this runs for every single message of a client that sends one by one.
-        taken.entities, self.entities = self.entities, taken.entities
-        taken.inserts, self.inserts = self.inserts, taken.inserts
-        taken.updates, self.updates = self.updates, taken.updates
-        taken.deletes, self.deletes = self.deletes, taken.deletes
-        taken.purges, self.purges = self.purges, taken.purges
-        taken.bodies, self.bodies = self.bodies, taken.bodies
-        taken.arrivals, self.arrivals = self.arrivals, taken.arrivals
-        taken.numbers, self.numbers = self.numbers, taken.numbers
-        taken.callbacks, self.callbacks = self.callbacks, taken.callbacks
-        return taken
 
 
 def row_id(queue_id: int, sequence_number: int) -> int:

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Protocol
 
 from pairbus.broker.entities.context import Context
 from pairbus.broker.entities.errors import StoreError
 from pairbus.broker.entities.journal import Journal
-from pairbus.broker.entities.message_store import MessageStore
-from pairbus.broker.entities.messages import AfterCommit, StoredMessage
+from pairbus.broker.entities.messages import AfterCommit
 
 log = logging.getLogger("pairbus.broker.namespace")
 
@@ -169,7 +168,7 @@ class Committer:
                 self._loop.call_later(wait / 1000, self._run_scheduled)
                 return
             self._resume_at = 0
-        self._group = group = self._context.journal.take()
+        self._group = group = self._context.take_journal()
         self._store.commit(group, self._stored)
 
     def _stored(self, problem: Exception | None) -> None:
@@ -178,15 +177,20 @@ class Committer:
         try:
             error = None if problem is None else _store_error(problem)
             if error is None:
-                if group.arrivals:
-                    now = self._now()
-                    for queue, staged in group.arrivals:
-                        _publish(queue, staged, now)
+                for queue, staged in group.arrivals:
+                    try:
+                        queue.publish(staged, self._now())
+                    except Exception:
+                        log.exception("messages of '%s' could not be delivered", queue.path)
             elif group.only_sends or self._store.is_closed:
                 self._undo(group)
             else:
                 group.callbacks += self._start_over(error)
-            _call_back(group.callbacks, error)
+            for callback in group.callbacks:
+                try:
+                    callback(error)
+                except Exception:
+                    log.exception("an acknowledgement failed")
         finally:
             self._group = None
         if self._loop is not None:
@@ -212,18 +216,3 @@ def _store_error(problem: Exception) -> StoreError:
         return problem
     log.error("the store could not commit a group: %s", problem)
     return StoreError("The broker could not store the request.")
-
-
-def _publish(queue: MessageStore, staged: list[StoredMessage], now: int) -> None:
-    try:
-        queue.publish(staged, now)
-    except Exception:
-        log.exception("messages of '%s' could not be delivered", queue.path)
-
-
-def _call_back(callbacks: Iterable[AfterCommit], error: Exception | None) -> None:
-    for callback in callbacks:
-        try:
-            callback(error)
-        except Exception:
-            log.exception("an acknowledgement failed")

@@ -145,7 +145,7 @@ class Namespace:
         self._timer.stop()
         self.committer.stop()
         if abrupt and self._store is not None:
-            self.context.journal.take()
+            self.context.take_journal()
         else:
             self.catalog.return_numbers()
             self.context.journal.callbacks.append(lambda _: None)  # numbers alone would wait

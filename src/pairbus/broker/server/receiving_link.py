@@ -13,6 +13,7 @@ import asyncio
 import itertools
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pairbus.amqp.composite import Composite
@@ -285,7 +286,7 @@ class ReceivingLink:
         if not good or settled or (fault is not None and fault.kind == "hang"):
             return
         delay = fault.delay if fault is not None and fault.kind == "delay" else 0.0
-        self.end.committer.after_commit(lambda error: self._committed(good, echo, error, delay))
+        self.end.committer.after_commit(partial(self._committed, good, echo, delay))
 
     def _complete(self, receiver: Receiver, deliveries: list[Outgoing], settled: bool) -> list[int]:
         """Complete many at once, answer those whose lock is lost, return the others' numbers."""
@@ -345,7 +346,7 @@ class ReceivingLink:
 
     @guarded
     def _committed(
-        self, numbers: list[int], echo: Composite, error: Exception | None, delay: float
+        self, numbers: list[int], echo: Composite, delay: float, error: Exception | None
     ) -> None:
         if error is not None:
             echo = rejected(StoreError("The broker could not store the outcome."))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 
 from pairbus.amqp.composite import Composite
 from pairbus.amqp.errors import AmqpError
@@ -78,13 +79,13 @@ class SendingLink:
         namespace.operations.add(self._entity.path, "send", len(deliveries) - 1, 0, 0, 0)
         throttle.charge(self._entity.send_credits * len(deliveries))
         self.end.allow_more()
-        self.end.committer.after_commit(lambda error: self._all_committed(deliveries, error))
+        self.end.committer.after_commit(partial(self._all_committed, deliveries))
         return True
 
     @guarded
     def _all_committed(self, deliveries: Sequence[Delivery], error: Exception | None) -> None:
         for delivery in deliveries:
-            self._committed(delivery, error, None)
+            self._committed(delivery, None, error)
 
     def _on_delivery(self, delivery: Delivery) -> None:
         """Hand a message, or a batch of them, to the namespace."""
@@ -122,10 +123,10 @@ class SendingLink:
         if fault is not None and fault.kind == "hang":
             return
         if not delivery.settled:
-            self.end.committer.after_commit(lambda error: self._committed(delivery, error, fault))
+            self.end.committer.after_commit(partial(self._committed, delivery, fault))
 
     @guarded
-    def _committed(self, delivery: Delivery, error: Exception | None, fault: Fault | None) -> None:
+    def _committed(self, delivery: Delivery, fault: Fault | None, error: Exception | None) -> None:
         outcome: Composite = ACCEPTED
         if error is not None:
             outcome = rejected(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
-from pairbus.broker.entities.journal import SEQUENCE_BITS, Journal
+from pairbus.broker.entities.journal import SEQUENCE_BITS, Journal, MessageRow
 
 Statement = tuple[str, Sequence[Any]]
 
@@ -41,24 +42,28 @@ def statements(group: Journal) -> list[Statement]:
         found += [(_STATEMENTS[kind], parameters) for kind, parameters in group.entities]
     if group.numbers:
         found += [(_NUMBERS, numbers) for numbers in group.numbers]
-    inserts = group.inserts
-    whole = len(inserts) - len(inserts) % CHUNK
-    for start in range(0, whole, CHUNK):
-        flat: list[Any] = []
-        for row in inserts[start : start + CHUNK]:
-            flat += row
-        found.append((_INSERT_CHUNK, flat))
-    found += [(_INSERT, row) for row in inserts[whole:]]
+    if group.inserts:
+        found += _inserts(group.inserts)
     if group.updates:
         found += [(_UPDATE, update) for update in group.updates]
     if group.bodies:
         found += [(_BODY, body) for body in group.bodies]
     if len(group.deletes) == 1:
         found.append((_DELETE, group.deletes))
-    else:
+    elif group.deletes:
         found += [(_DELETE_RUN, run) for run in runs(group.deletes)]
     for kind, parameters in group.purges:
         found += _drop(*parameters) if kind == "drop" else [(_STATEMENTS[kind], parameters)]
+    return found
+
+
+def _inserts(rows: list[MessageRow]) -> list[Statement]:
+    whole = len(rows) - len(rows) % CHUNK
+    found: list[Statement] = [
+        (_INSERT_CHUNK, list(chain.from_iterable(rows[start : start + CHUNK])))
+        for start in range(0, whole, CHUNK)
+    ]
+    found += [(_INSERT, row) for row in rows[whole:]]
     return found
 
 

@@ -35,7 +35,7 @@ LOCK = "namespace.lock"
 PAGE = 8192
 LIGHT_ROWS = 64  # rows that the asking thread commits itself
 LIGHT_BYTES = 128 * 1024
-CHECKPOINT = 8192  # pages
+CHECKPOINT = 2048  # pages: SQLite overwrites a log of this size, which is cheaper than growing it
 NUMBER_MASK = (1 << SEQUENCE_BITS) - 1
 
 _log = logging.getLogger("pairbus.broker.store")
@@ -92,6 +92,7 @@ class Store:
             self._write = self._connect()
             import_log(self._write, self._files, self.directory / LOG)
             migrate(self._write)
+            self._cursor = self._write.cursor()
             self._read = self._connect()
         except (sqlite3.Error, OSError, StoreError) as error:
             self._held.close()
@@ -119,8 +120,14 @@ class Store:
         holder_file.close()
 
     def _connect(self) -> sqlite3.Connection:
+        # The directory is locked, so SQLite need not lock its file for other processes at each
+        # transaction, which takes as long as writing one message.
+        vfs = "?vfs=unix-excl" if os.name == "posix" else ""
         connection = sqlite3.connect(
-            self.directory / DATABASE, isolation_level=None, check_same_thread=False
+            (self.directory.absolute() / DATABASE).as_uri() + vfs,
+            uri=True,
+            isolation_level=None,
+            check_same_thread=False,
         )
         connection.execute(f"PRAGMA page_size = {PAGE}")
         connection.execute("PRAGMA journal_mode = WAL")
@@ -146,6 +153,7 @@ class Store:
         self._is_closed = True
         self._writer.close()
         self._read.close()
+        self._cursor.close()
         self._write.close()
         self._held.close()
 
@@ -187,18 +195,18 @@ class Store:
         todo = statements(group)
         if not todo:
             return  # only callbacks, which wait for the groups before this one
-        write = self._write
+        execute = self._cursor.execute
         if len(todo) == 1:
-            write.execute(*todo[0])  # a single statement is a transaction of its own
+            execute(*todo[0])  # a single statement is a transaction of its own
         else:
             try:
-                write.execute("BEGIN IMMEDIATE")
+                execute("BEGIN IMMEDIATE")
                 for sql, parameters in todo:
-                    write.execute(sql, parameters)
-                write.execute("COMMIT")
+                    execute(sql, parameters)
+                execute("COMMIT")
             except BaseException:
-                if write.in_transaction:
-                    write.execute("ROLLBACK")
+                if self._write.in_transaction:
+                    execute("ROLLBACK")
                 raise
         size = sum([row[5] for row in group.inserts])
         self._pages += 2 + size // PAGE + len(todo) // 8
