@@ -37,6 +37,7 @@ NOUNS = {
     "ledger": "Compact a ledger, or show its contents.",
     "pair": "Pair two namespaces, and show their status.",
     "reconcile": "Account for every message that went through the backlog.",
+    "spark": "Prepare jobs for spark-submit.",
     "syphon": "Forward the backlog to its destinations: run, watch, pause, resume.",
 }
 
@@ -96,6 +97,10 @@ def load(noun: str) -> click.Command | None:
             from pairbus.cli import reconcile
 
             return reconcile.command
+        case "spark":
+            from pairbus.cli import spark
+
+            return spark.group
         case "syphon":
             from pairbus.cli import syphon
 

@@ -1,0 +1,73 @@
+"""`pairbus spark`: what a cluster needs: the job script, the bundle for executors, JAVA_HOME."""
+
+from pathlib import Path
+
+import click
+
+from pairbus.cli.errors import ExitCode, fail, require
+from pairbus.cli.output import say
+
+
+@click.group()
+def group() -> None:
+    """Prepare jobs for spark-submit.
+
+    \b
+    Example:
+      spark-submit --master spark://master:7077 --py-files pairbus.zip \\
+        $(pairbus spark job-path) syphon --until-empty
+    """
+
+
+@group.command("job-path", short_help="Print the path of the script for spark-submit.")
+def job_path() -> None:
+    """Print the path of the script for spark-submit.
+
+    Its arguments are `syphon`, `cost` or `reconcile`, and then the options of `pairbus syphon run`,
+    `pairbus cost report` or `pairbus reconcile`.
+
+    \b
+    Example:
+      spark-submit $(pairbus spark job-path) reconcile ./ledger
+    """
+    from pairbus.cli import spark_job
+
+    click.echo(str(Path(spark_job.__file__).resolve()))
+
+
+@group.command("bundle", short_help="Write the .zip that executors need.")
+@click.argument("file", default="pairbus.zip", type=click.Path(dir_okay=False, path_type=Path))
+def bundle(file: Path) -> None:
+    """Write the .zip that executors need, for `spark-submit --py-files`.
+
+    Workers then need pyspark and pyarrow, and nothing else. Use the bundle of the version that the
+    driver runs.
+
+    \b
+    Example:
+      pairbus spark bundle pairbus.zip
+    """
+    from pairbus.spark.submitted import write_bundle
+
+    size = write_bundle(file)
+    say(f"{file}: {size:,} bytes")
+
+
+@group.command("java-home", short_help="Print the JAVA_HOME that Spark needs here.")
+def java_home() -> None:
+    """Print the JAVA_HOME that Spark needs on this machine.
+
+    It is the system's Java, if it is 17 or newer, or else the one that the extra `spark` installs.
+    That one lacks a module that Spark asks for, so its own folder does not work as JAVA_HOME.
+
+    \b
+    Example:
+      export JAVA_HOME=$(pairbus spark java-home)
+    """
+    require("pyspark", "spark")
+    from pairbus.spark.java import JavaNotFoundError, ensure_java
+
+    try:
+        click.echo(ensure_java())
+    except JavaNotFoundError as exc:
+        fail(str(exc), code=ExitCode.MISSING_EXTRA)

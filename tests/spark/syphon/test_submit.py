@@ -1,0 +1,103 @@
+"""`spark-submit` with our job script: a cluster whose workers have only pyspark and pyarrow."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from pairbus import broker
+from pairbus.cli.spark_job import command_of
+from tests.spark.cluster import Cluster, bare_python
+from tests.syphon.conftest import Pair, backlog_message, make_queues, order_of
+
+
+def test_the_job_takes_the_options_of_the_command_line():
+    assert command_of(["syphon", "--until-empty"]) == ["syphon", "run", "--until-empty"]
+    assert command_of(["syphon", "run", "--snapshot"]) == ["syphon", "run", "--snapshot"]
+    assert command_of(["cost", "ledger"]) == ["cost", "report", "ledger"]
+    assert command_of(["reconcile", "ledger", "--json"]) == ["reconcile", "ledger", "--json"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ([], "one of syphon, cost, reconcile"),
+        (["drain"], "got 'drain'"),
+        (["syphon", "--master", "local[2]"], "--master belongs before the script"),
+        (["syphon", "--master=local[2]"], "--master belongs before the script"),
+    ],
+)
+def test_a_wrong_job_is_refused_in_one_line(arguments, problem):
+    with pytest.raises(ValueError, match=problem.replace("[", r"\[")):
+        command_of(arguments)
+
+
+@pytest.mark.slow
+def test_the_bundle_is_all_that_an_executor_imports(tmp_path):
+    pairbus(tmp_path, "spark", "bundle", "first.zip")
+    pairbus(tmp_path, "spark", "bundle", "second.zip")
+    assert (tmp_path / "first.zip").read_bytes() == (tmp_path / "second.zip").read_bytes()
+    imports = (
+        "import pairbus.spark.source, pairbus.spark.sink, pairbus.spark.driver, pairbus.ledger"
+    )
+    python = bare_python(tmp_path / "venv")
+    done = subprocess.run(
+        [python, "-c", f"import sys; sys.path.insert(0, 'first.zip'); {imports}.receipts"],
+        cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_submitted_jobs_drain_and_report_on_workers_with_nothing_installed(tmp_path):
+    cluster = Cluster(tmp_path, python=bare_python(tmp_path / "venv"))
+    script = pairbus(tmp_path, "spark", "job-path").strip()
+    pairbus(tmp_path, "spark", "bundle", "pairbus.zip")
+
+    def submit(secrets, *job):
+        done = subprocess.run(
+            [f"{cluster.home}/bin/spark-submit", "--master", cluster.url,
+             "--py-files", "pairbus.zip", script, *job],
+            cwd=tmp_path, env={**cluster.environment, **secrets},
+            capture_output=True, text=True, timeout=400, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr[-8000:]
+        return json.loads(done.stdout)
+
+    with broker.run("contoso") as primary, broker.run("contoso-dr") as secondary:
+        primary.create_queue("orders")
+        make_queues(secondary, 2)
+        pair = Pair(primary, secondary, 2, tmp_path)
+        for queue in range(2):
+            pair.fill([backlog_message("orders", n, more={"q": queue}) for n in range(500)], queue)
+        secrets = {
+            "PAIRBUS_PRIMARY": primary.connection_string,
+            "PAIRBUS_SECONDARY": secondary.connection_string,
+            "PAIRBUS_PRIMARY_NAMESPACE": "contoso",
+        }
+        ledger = str(tmp_path / "ledger")
+        status = submit(
+            {**secrets, "PAIRBUS_LEDGER": ledger}, "syphon", "--queues", "2", "--until-empty",
+            "--json", "--checkpoint", str(tmp_path / "checkpoint"),
+        )  # fmt: skip
+        assert (status["state"], status["forwarded"]) == ("stopped", 1000)
+        got = pair.take("orders", 1000)
+        pair.close()
+    assert [order_of(got, queue) for queue in range(2)] == [list(range(500))] * 2
+    account = submit({}, "reconcile", ledger, "--json")
+    assert account["totals"]["once"] == 1000
+    cost = submit({}, "cost", ledger, "--json")
+    assert cost
+    cluster.close()
+
+
+def pairbus(folder, *arguments):
+    done = subprocess.run(
+        [sys.executable, "-m", "pairbus", *arguments],
+        cwd=folder, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    return done.stdout
