@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -79,7 +79,8 @@ class SyphonOptions:
     `..._namespace_host` options).
 
     Args:
-        primary: Where messages go: connection string, variable name or credential factory.
+        primary: Where messages go: connection string, variable name or credential factory. It may
+            be empty with `target` and `primary_namespace`.
         secondary: Where the backlog queues are; the same three forms.
         primary_host: Fully qualified namespace of the primary, if `primary` is a factory.
         secondary_host: Fully qualified namespace of the secondary, if `secondary` is a factory.
@@ -108,6 +109,10 @@ class SyphonOptions:
             refusal, in seconds; a day if left out. Then its messages are dead-lettered.
         transform: `"package.module:function"`, or a function: from DataFrame to DataFrame, between
             restore and deliver.
+        target: Namespace to deliver to instead of the primary, which is gone for good: the three
+            forms of `primary`. It may be the secondary. Needs a ledger.
+        target_host: Fully qualified namespace of the target, if `target` is a factory.
+        destination_map: Entities to deliver to, by the name of the entity that they stand for.
     """
 
     primary: str = field(repr=False)
@@ -131,11 +136,23 @@ class SyphonOptions:
     missing_destination: MissingDestination = "wait"
     missing_destination_timeout: float = 86400.0
     transform: str | Callable[..., Any] | None = None
+    target: str | None = field(default=None, repr=False)
+    target_host: str | None = None
+    destination_map: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _count(self, "max_messages_per_trigger", 1)
-        for name in ("primary", "secondary"):
+        if self.target is not None and self.ledger is None:
+            raise ValueError("target needs a ledger: what has a receipt is not sent again")
+        for old, new in self.destination_map.items():
+            if not old.strip() or not new.strip():
+                raise ValueError(f"destination_map must name two entities, got {old!r}={new!r}")
+        for name in ("primary", "secondary", "target"):
             value = getattr(self, name)
+            if name == "target" and value is None:
+                continue
+            if name == "primary" and value == "" and self.target and self.primary_namespace:
+                continue  # it is gone, and only its name is needed
             if not isinstance(value, str) or not value.strip():
                 # The value is not shown: it may be a connection string with a key in it.
                 raise ValueError(

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from pairbus.cli.errors import UserError, require
+from pairbus.cli.errors import ExitCode, UserError, require
 from pairbus.cli.options import ledger_argument
 from pairbus.cli.output import emit, is_terminal, json_option
 from pairbus.cli.tables import Column, Table
@@ -128,3 +128,36 @@ class _progress:  # noqa: N801 (used like a function)
     def __exit__(self, *exc: object) -> None:
         if hasattr(self, "_bar"):
             self._bar.stop()
+
+
+@group.command("in-doubt", short_help="List messages that a former target may have, too.")
+@ledger_argument
+@json_option
+def in_doubt(ledger: str) -> int:
+    """List messages that a former target of the syphon may have, too.
+
+    After `pairbus syphon run --to` these are the messages that were handed out for the former
+    target and had no receipt: it may have taken them before it was lost. The exit code is 1 if
+    there are any.
+
+    \b
+    Example:
+      pairbus ledger in-doubt ./ledger
+    """
+    require("pyarrow", "ledger")
+    from pairbus.ledger.receipt_index import list_in_doubt
+    from pairbus.ledger.store import LedgerError
+
+    try:
+        rows = list_in_doubt(ledger)
+    except LedgerError as exc:
+        raise UserError(str(exc)) from exc
+    table = Table(
+        "message", "destination", "backlog queue", Column("number", right=True), "delivered",
+        empty="no message is in doubt",
+    )  # fmt: skip
+    for row in rows:
+        table.add(row["message_id"], row["destination"], row["backlog_queue"],
+                  str(row["sequence_number"]), row["reason"])  # fmt: skip
+    emit(rows, table)
+    return ExitCode.NEGATIVE if rows else ExitCode.OK

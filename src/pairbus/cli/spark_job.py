@@ -28,9 +28,13 @@ def command_of(arguments: list[str]) -> list[str]:
 
 def main() -> NoReturn:
     """Run the job on the session that `spark-submit` describes."""
-    # Python puts the script's folder first on the path; its modules are no top-level modules.
-    folder = Path(__file__).parent
+    # Python puts the script's folder first on the path; its modules are no top-level modules. Then
+    # comes the bundle for the executors, which lacks what only the driver needs: the package that
+    # this script belongs to goes before it.
+    folder = Path(__file__).resolve().parent
     sys.path[:] = [path for path in sys.path if not path or Path(path).resolve() != folder]
+    if folder.parent.name == "pairbus":  # it may have been copied somewhere else
+        sys.path.insert(0, str(folder.parents[1]))
     from pairbus.cli.main import cli
     from pairbus.spark.session import SparkUnavailableError
     from pairbus.spark.submitted import submitted_session

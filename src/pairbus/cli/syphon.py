@@ -16,7 +16,7 @@ from pairbus.cli.options import pair_options
 from pairbus.cli.output import emit, json_option, say
 from pairbus.cli.syphon_progress import RunProgress, shown, summary
 from pairbus.cli.tables import Column, Table, cell
-from pairbus.monitoring.endpoints import Pair
+from pairbus.monitoring.endpoints import Endpoint, Pair
 from pairbus.monitoring.formatting import duration
 from pairbus.pricing import format_amount
 
@@ -113,6 +113,19 @@ def group() -> None:
     help="A function that takes and returns a DataFrame, applied between restore and delivery.",
 )
 @click.option(
+    "--to",
+    "target",
+    metavar="CS|VAR|secondary",
+    help="Deliver to this namespace instead: the primary is gone for good. Needs a ledger.",
+)
+@click.option(
+    "--map",
+    "maps",
+    multiple=True,
+    metavar="OLD=NEW",
+    help="Deliver what was sent to OLD to the entity NEW; may be repeated.",
+)
+@click.option(
     "--dry-run",
     is_flag=True,
     help="Forward nothing; show the messages per destination and the cost.",
@@ -136,6 +149,10 @@ def run(
     **settings: Any,
 ) -> int:
     """Forward the backlog to its destinations, until it is stopped or a bound is reached.
+
+    With --to, messages go to entities of the same name in another namespace, which may be the
+    secondary. A message that has a receipt in the ledger is not sent again; one that the former
+    target may have, too, is listed by `pairbus ledger in-doubt`.
 
     Give connection strings in PAIRBUS_PRIMARY and PAIRBUS_SECONDARY, because other users can see a
     command line. After Ctrl-C or SIGTERM the syphon delivers and settles the messages in flight,
@@ -165,11 +182,19 @@ def _options(
 ) -> "SyphonOptions":
     from pairbus.options import SyphonOptions
 
-    primary, secondary = pair.require_primary(), pair.require_secondary()
+    secondary = pair.require_secondary()
+    target = settings["target"]
+    is_gone = target is not None and pair.primary is None
+    primary = Endpoint("") if is_gone else pair.require_primary()
+    if target == "secondary":
+        target = secondary.value if secondary.is_connection_string else secondary.credential
     return SyphonOptions(
         primary=primary.value if primary.is_connection_string else primary.credential,
+        target=target,
+        target_host=secondary.host if settings["target"] == "secondary" else None,
+        destination_map=dict(_mapping(one) for one in settings["maps"]),
         secondary=secondary.value if secondary.is_connection_string else secondary.credential,
-        primary_host=None if primary.is_connection_string else primary.host,
+        primary_host=None if is_gone or primary.is_connection_string else primary.host,
         secondary_host=None if secondary.is_connection_string else secondary.host,
         primary_namespace=pair.primary_namespace,
         backlog_queue_count=count or pair.backlog_queue_count,
@@ -187,6 +212,13 @@ def _options(
             if settings[name] is not None
         },
     )  # fmt: skip
+
+
+def _mapping(text: str) -> tuple[str, str]:
+    old, _, new = text.partition("=")
+    if not old.strip() or not new.strip():
+        fail(f"--map {text}: must be OLD=NEW", code=ExitCode.USAGE)
+    return old.strip(), new.strip()
 
 
 def _run(options: "SyphonOptions", settings: dict[str, Any]) -> int:
@@ -214,9 +246,20 @@ def _run(options: "SyphonOptions", settings: dict[str, Any]) -> int:
     status = progress.status()
     emit(status, summary(status))
     handle.wait(0)
+    if options.target is not None and options.ledger is not None:
+        _say_in_doubt(options.ledger)
     for reason, number in status["dead_lettered"].items():
         say(f"dead-lettered: {number:,} ({reason}); pairbus backlog peek QUEUE --dead-letters")
     return ExitCode.NEGATIVE if status["dead_lettered"] else ExitCode.OK
+
+
+def _say_in_doubt(ledger: str) -> None:
+    from pairbus.ledger.receipt_index import list_in_doubt
+
+    rows = list_in_doubt(ledger)
+    if rows:
+        ids = ", ".join(str(row["message_id"]) for row in rows[:5]) + (" …" if rows[5:] else "")
+        say(f"in doubt: {len(rows):,} ({ids}); pairbus ledger in-doubt lists them")
 
 
 class _Signals:

@@ -19,17 +19,21 @@ from pairbus.syphon._sync.reader import BacklogReader
 from pairbus.syphon._sync.receiving import Browser, QueueReceiver
 from pairbus.syphon.journal import Journal
 from pairbus.syphon.records import BlockedRecord
+from pairbus.syphon.retarget import Route, TargetRecord
 from pairbus.syphon.state import StateDirectory
 from pairbus.syphon.target import Target
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from pairbus.ledger.receipt_index import Key, ReceiptIndex
+
 __all__ = ["connections", "open_browser", "open_deliverer", "open_reader", "runtime"]
 
 runtime = ThreadRuntime()
 _pool = ConnectionPool(runtime)
 _tuned: set[int] = set()
+_receipt_indexes: "dict[tuple[str, float], ReceiptIndex]" = {}
 
 
 def connections(target: Target, role: str, *, timeout: float = 30.0) -> NamespaceConnections:
@@ -84,6 +88,7 @@ def open_deliverer(options: ConnectorOptions) -> Deliverer:
         def probe() -> str | None:
             return ledger_receipts.probe(ledger)
 
+    route, find_receipts = _route(options, state)
     settle_target = options.settle_target
     blocked = state.blocked() if state else BlockedRecord()
     timeout = options["sendTimeout"]
@@ -101,10 +106,35 @@ def open_deliverer(options: ConnectorOptions) -> Deliverer:
             max_bytes=options["maxBatchBytes"],
             primary=options["namespaceName"] or options.target.namespace,
             secondary=options["settleNamespaceName"] or (settle_target or options.target).namespace,
+            route=route,
         ),
         probe=probe,
         is_stopping=(lambda: state.is_stopping) if state else bool,
+        find_receipts=find_receipts,
     )
+
+
+def _route(
+    options: ConnectorOptions, state: StateDirectory | None
+) -> "tuple[Route, Callable[[list[Key]], set[Key]] | None]":
+    """Return where messages go, and how to find receipts if the target changed."""
+    record = state.target() if state else TargetRecord()
+    route = Route(
+        namespace=options["target"] or "",
+        destinations=options["destinationMap"] or {},
+        former=record.former,
+        handed_out=record.handed_out,
+    )
+    ledger = options["ledger"]
+    if not record.former or not ledger:
+        return route, None
+    if (ledger, record.changed_at) not in _receipt_indexes:
+        from pairbus.ledger.receipt_index import ReceiptIndex
+        from pairbus.ledger.store import Store
+
+        index = ReceiptIndex(Store(ledger), record.lowest)
+        _receipt_indexes[ledger, record.changed_at] = index
+    return route, _receipt_indexes[ledger, record.changed_at].find
 
 
 def _tune_garbage_collector() -> None:

@@ -56,6 +56,16 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
+def _pairs(text: str) -> dict[str, str]:
+    found = {}
+    for name in _names(text):
+        old, _, new = name.partition("=")
+        if not old.strip() or not new.strip():
+            raise ValueError("old=new, separated by commas")
+        found[old.strip().lower()] = new.strip()
+    return found
+
+
 def _one_of(*values: str) -> Callable[[str], str]:
     def parse_one(text: str) -> str:
         for value in values:
@@ -148,6 +158,11 @@ OPTIONS = (
            "`wait` for it.", _one_of("deadLetter", "wait")),
     Option("missingDestinationTimeout", "seconds", "86400", "read",
            "`peekLock` streams: how long to wait for a destination that does not exist.", _seconds),
+    Option("destinationMap", "string", None, "write",
+           "`old=new`, several separated by commas: entities to send to, by the name of the entity in "
+           "`destination` that they stand for.", _pairs),
+    Option("target", "string", None, "write",
+           "Name of the namespace in receipts, where it is not the one that the messages were sent to."),
     Option("settle", "boolean", "false", "write",
            "Settle each row by its `entity` and `lockToken` after it was sent: complete messages that the "
            "destination accepted, dead-letter messages that it refused.", _boolean),

@@ -15,7 +15,8 @@ __all__ = ["load_transform", "peek_options", "sink_options", "source_options"]
 
 # The columns that the syphon itself needs; a transform gets all columns.
 _COLUMNS = (
-    "entity,sequenceNumber,enqueuedTime,lockToken,lockedUntil,receivedTime,size,messageId,message"
+    "entity,sequenceNumber,enqueuedTime,lockToken,lockedUntil,receivedTime,deliveryCount,size,"
+    "messageId,message"
 )
 
 
@@ -50,17 +51,22 @@ def source_options(setup: Setup, bounds: Bounds, *, partitions: int, now: float)
 
 
 def sink_options(setup: Setup) -> dict[str, str]:
-    """Return the options of the sink: send to the primary, settle in the secondary."""
+    """Return the options of the sink: send to the target, settle in the secondary."""
     options = {
-        **_target_options(setup.primary, ""),
+        **_target_options(setup.target, ""),
         **_target_options(setup.secondary, "settle"),
         "settle": "true",
         "missingDestination": "wait" if setup.missing_destination == "wait" else "deadLetter",
         "stateLocation": str(setup.checkpoint),
         "clientId": setup.client_id,
-        "namespaceName": setup.primary_name,
+        "namespaceName": setup.target_name,
         "settleNamespaceName": setup.secondary_name,
     }
+    if setup.destination_map:
+        pairs = [f"{old}={new}" for old, new in setup.destination_map.items()]
+        options["destinationMap"] = ",".join(pairs)
+    if setup.is_retargeted:
+        options["target"] = setup.target_name
     if setup.ledger:
         options["ledger"] = setup.ledger
     return options

@@ -9,18 +9,24 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pairbus.client.errors import AuthenticationError
+from pairbus.client.errors import AuthenticationError, ClientError
 from pairbus.exceptions import SyphonError
+from pairbus.names import namespace_or_host
 from pairbus.options import SyphonOptions
 from pairbus.runtime import ThreadRuntime
+from pairbus.spark.executor import connections
 from pairbus.spark.handle import SyphonHandle
 from pairbus.spark.query import backlog, deliver, open_session, prepare_session
 from pairbus.spark.query_options import load_transform
 from pairbus.spark.restore import restore
 from pairbus.syphon._sync.connections import check_access
 from pairbus.syphon._sync.primary_probe import PrimaryProbe
+from pairbus.syphon._sync.receiving import Browser
+from pairbus.syphon._sync.survey import record_change
+from pairbus.syphon.journal import Journal
 from pairbus.syphon.lease import Lease
 from pairbus.syphon.queue_counter import NO_NAMESPACE, QueueCounter
+from pairbus.syphon.retarget import TargetRecord
 from pairbus.syphon.setup import Bounds, Setup
 from pairbus.syphon.state import StateDirectory
 from pairbus.syphon.status_monitor import StatusMonitor, SyphonIdentity
@@ -38,6 +44,7 @@ __all__ = [
     "backlog",
     "check_namespaces",
     "deliver",
+    "record_target",
     "start_syphon",
 ]
 
@@ -103,6 +110,7 @@ def _start(
     if counts is not None:
         setup = replace(setup, queues=tuple(queue.path for queue in counts))
         monitor.counted(counts)
+    record_target(setup, state)
     session = prepare_session(
         spark if spark is not None else open_session(options.master),
         is_paced=setup.credits_per_second is not None,
@@ -113,7 +121,7 @@ def _start(
         messages = transform(messages)
 
     probe = PrimaryProbe(
-        runtime, state, lambda: check_access(runtime, setup.primary, "$management", 2.0) is None
+        runtime, state, lambda: check_access(runtime, setup.target, "$management", 2.0) is None
     )
     probe.start()
 
@@ -136,13 +144,43 @@ def check_namespaces(setup: Setup, counter: QueueCounter) -> tuple[QueueCounts, 
         SyphonError: why not, in one line.
     """
     counts = counter.check()
-    host = setup.primary_host
-    problem = check_access(ThreadRuntime(), setup.primary, "$management")
+    host = f"{'target' if setup.is_retargeted else 'primary'} {setup.target_host}"
+    problem = check_access(ThreadRuntime(), setup.target, "$management")
     if isinstance(problem, AuthenticationError) and problem.status_code in (401, 403):
-        raise SyphonError(f"primary {host}: the key or token is refused")
+        raise SyphonError(f"{host}: the key or token is refused")
     if problem is not None and isinstance(problem.__cause__, socket.gaierror):
-        raise SyphonError(f"primary {host}: {NO_NAMESPACE}")
+        raise SyphonError(f"{host}: {NO_NAMESPACE}")
     return counts
+
+
+def record_target(setup: Setup, state: StateDirectory) -> None:
+    """Record where the backlog goes; if that changed, record what may have been handed out.
+
+    Raises:
+        SyphonError: it changed, and the backlog queues cannot be browsed.
+    """
+    record, host = state.target(), setup.target_host.lower()
+    if record.host == host:
+        return
+    if not record.host and not setup.is_retargeted:
+        state.write_target(TargetRecord(host))
+        return
+    runtime = ThreadRuntime()
+    browser = Browser(connections(setup.secondary, "survey"))
+    try:
+        state.write_target(
+            record_change(
+                runtime,
+                browser,
+                Journal(state.path, runtime),
+                setup.queues,
+                host=host,
+                former=namespace_or_host(record.host) if record.host else setup.primary_name,
+                is_known=state.is_known,
+            )
+        )
+    except ClientError as exc:
+        raise SyphonError(f"secondary {setup.secondary_host}: {exc.condition}") from None
 
 
 class _Ledger:

@@ -7,6 +7,8 @@ session or sequence number is never needed.
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from pairbus.syphon.retarget import Route
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -19,13 +21,17 @@ class DeliveryRows:
     Args:
         batch: the rows.
         destination: where rows go that name none.
+        route: where they go instead; None for where they say.
     """
 
-    def __init__(self, batch: "pa.RecordBatch", destination: str | None) -> None:
+    def __init__(
+        self, batch: "pa.RecordBatch", destination: str | None, route: Route | None = None
+    ) -> None:
         self.batch = batch
         self.count = batch.num_rows
         self._names = set(batch.schema.names)
         self._default = destination
+        self._route = route or Route()
         self._reasons: tuple[list[Any], list[Any]] | None = None
 
     def _column(self, name: str, default: Any = None) -> list[Any]:
@@ -41,8 +47,9 @@ class DeliveryRows:
 
     @cached_property
     def destination(self) -> list[Any]:
-        """The destination of each."""
-        return self._column("destination", self._default)
+        """Where each is to be sent."""
+        chosen = self._column("destination", self._default)
+        return [self._route.map(one) for one in chosen] if self._route.destinations else chosen
 
     @cached_property
     def verdict(self) -> list[Any]:
@@ -86,6 +93,16 @@ class DeliveryRows:
     def sequence(self) -> list[Any]:
         """Their sequence numbers there."""
         return self._column("sequenceNumber")
+
+    @cached_property
+    def delivery_count(self) -> list[Any]:
+        """How often each was handed out before."""
+        return self._column("deliveryCount", 0)
+
+    def keys(self, rows: list[int]) -> list[tuple[str, int, str | None, int | None]]:
+        """Return what the receipts of some rows are known by."""
+        ids, enqueued = self._column("messageId"), self._times("enqueuedTime").to_pylist()
+        return [(self.entity[i], self.sequence[i], ids[i], enqueued[i]) for i in rows]
 
     def locked_until(self, row: int) -> float | None:
         """Return when a row's lock expires, in seconds since 1970."""

@@ -160,6 +160,13 @@ class Journal:
                     found.setdefault(page.queue, []).append(page)
         return found
 
+    def pages_of(self, queue: str) -> list[JournalPage]:
+        """Return the pages of a queue, of all epochs."""
+        prefix = quote(queue, safe="") + "@"
+        folders = [folder for _, folder in self._epochs()]
+        paths = [path for folder in folders for path in self._pages(folder)]
+        return [self._read(path) for path in paths if path.name.startswith(prefix)]
+
     def has_entries_since(self, moment: float) -> bool:
         """Whether a reader recorded anything after this moment (seconds since 1970)."""
         for _, folder in self._epochs():

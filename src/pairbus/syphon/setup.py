@@ -8,7 +8,7 @@ import hashlib
 import os
 import re
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from pairbus.names import (
     is_connection_string,
     namespace_from_host,
     namespace_or_host,
+    parse_backlog_path,
     parse_connection_string,
 )
 from pairbus.options import SyphonOptions
@@ -74,6 +75,9 @@ class Setup:
     missing_destination_timeout: float
     credits_per_second: float | None
     live_traffic_share: float
+    target: Target
+    target_host: str
+    destination_map: Mapping[str, str]
 
     @classmethod
     def of(cls, options: SyphonOptions) -> "Setup":
@@ -82,15 +86,26 @@ class Setup:
         Raises:
             SyphonError: what is missing or wrong, in one line.
         """
-        primary, primary_host = _endpoint("primary", options.primary, options.primary_host)
+        primary, primary_host = (
+            _endpoint("primary", options.primary, options.primary_host)
+            if options.primary
+            else (Target(), options.primary_namespace or "")  # gone: nobody connects to it
+        )
         secondary, secondary_host = _endpoint(
             "secondary", options.secondary, options.secondary_host
+        )
+        target, target_host = (
+            (primary, primary_host)
+            if options.target is None
+            else _endpoint("target", options.target, options.target_host)
         )
         if options.ca_file:
             trusted = str(Path(options.ca_file).expanduser().absolute())
             if not Path(trusted).is_file():
                 raise SyphonError(f"ca_file: there is no file {trusted}")
-            primary, secondary = (replace(t, ca_file=trusted) for t in (primary, secondary))
+            primary, secondary, target = (
+                replace(t, ca_file=trusted) for t in (primary, secondary, target)
+            )
         if primary_host.lower() == secondary_host.lower():
             raise SyphonError(f"primary and secondary are the same namespace: {primary_host}")
         name = options.primary_namespace or namespace_from_host(primary_host)
@@ -99,6 +114,9 @@ class Setup:
                 f"the primary's host {primary_host} is an address: name it with primary_namespace"
             )
         queues = tuple(backlog_paths(name, options.backlog_queue_count))
+        for old, new in options.destination_map.items():
+            if parse_backlog_path(new) is not None:
+                raise SyphonError(f"destination_map: {old}: {new} is a backlog queue")
         place = options.checkpoint or default_checkpoint(name, secondary_host)
         checkpoint = Path(place).expanduser().absolute()
         try:
@@ -125,12 +143,25 @@ class Setup:
             missing_destination_timeout=options.missing_destination_timeout,
             credits_per_second=options.credits_per_second,
             live_traffic_share=options.live_traffic_share,
+            target=target,
+            target_host=target_host,
+            destination_map=dict(options.destination_map),
         )
 
     @property
     def primary_name(self) -> str:
         """The primary's name, as in the paths of the backlog queues."""
         return self.queues[0].partition("/")[0]
+
+    @property
+    def is_retargeted(self) -> bool:
+        """Whether messages go to another namespace than the primary."""
+        return self.target_host.lower() != self.primary_host.lower()
+
+    @property
+    def target_name(self) -> str:
+        """The name of the namespace that messages go to."""
+        return namespace_or_host(self.target_host) if self.is_retargeted else self.primary_name
 
     @property
     def secondary_name(self) -> str:

@@ -7,6 +7,7 @@
     waiting.json    destinations that must not be sent to, and the probe of each
     held.json       messages that stay locked, for a restart
     progress.json   totals, written by the coordinator when they change
+    target.json     the namespace that the backlog goes to, and what a former one may have
     primary.json    when the primary could be reached again after a failure
     status.json     what `syphon status` shows
     journal/        see `pairbus.syphon.journal`
@@ -22,6 +23,7 @@ from typing import Any
 
 from pairbus.runtime import AsyncRuntime, Runtime, ThreadRuntime
 from pairbus.syphon.records import BlockedRecord, Control, HeldRecord, TaskReport
+from pairbus.syphon.retarget import TargetRecord
 from pairbus.syphon.status_records import ProgressRecord
 
 __all__ = ["StateDirectory"]
@@ -154,6 +156,21 @@ class StateDirectory:
     def write_reachable(self, at: float) -> None:
         """Record that the primary could be reached at this time."""
         self.write("primary.json", {"reachable_at": at})
+
+    # -- the target
+
+    @property
+    def is_known(self) -> bool:
+        """Whether a syphon has worked here before."""
+        return self._read("progress.json") is not None
+
+    def target(self) -> TargetRecord:
+        """Return which namespace the backlog goes to; an empty record in a new directory."""
+        return TargetRecord.from_json(self.read("target.json"))
+
+    def write_target(self, record: TargetRecord) -> None:
+        """Replace the target."""
+        self.write("target.json", record.to_json())
 
     # -- any file
 

@@ -38,7 +38,7 @@ pytestmark = [
     pytest.mark.crash,
     pytest.mark.slow,
     pytest.mark.long,
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(900),
 ]
 SEED = int(os.environ.get("PAIRBUS_CRASH_SEED") or random.randrange(10**6))
 KEY = "S3cr3tKeyOfTheCrashTest"
@@ -57,7 +57,7 @@ class BrokerProcess:
     def start(self):
         self.process = subprocess.Popen(
             [sys.executable, "-m", "pairbus", "broker", "run", "--namespace", self.name, "--json",
-             "--port", str(self.port), "--data", str(self.data)],
+             "--port", str(self.port), "--data", str(self.data), "--credits-per-second", "0"],
             stdout=subprocess.PIPE, text=True, env={**os.environ, "PAIRBUS_BROKER_KEY": KEY},
         )  # fmt: skip
         ready = json.loads(self.process.stdout.readline())
@@ -126,7 +126,8 @@ class Crash:
             [sys.executable, "-m", "pairbus", "syphon", "run", "--primary-namespace", "contoso",
              "--queues", str(QUEUES), "--checkpoint", str(self.folder / "checkpoint"),
              "--ledger", str(self.folder / "ledger"), "--master", "local[2]",
-             "--max-messages-per-trigger", str(BATCH), "--json", *arguments],
+             "--max-messages-per-trigger", str(BATCH), "--credits-per-second", "0", "--json",
+             *arguments],
             stdout=subprocess.PIPE, stderr=self.errors, start_new_session=True,
             env={
                 **os.environ,

@@ -1,6 +1,7 @@
 """`spark-submit` with our job script: a cluster whose workers have only pyspark and pyarrow."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -101,3 +102,42 @@ def pairbus(folder, *arguments):
         cwd=folder, capture_output=True, text=True, check=True,
     )  # fmt: skip
     return done.stdout
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.timeout(600)
+def test_a_backlog_is_delivered_to_the_secondary_and_the_account_balances(tmp_path):
+    ledger = str(tmp_path / "ledger")
+    with broker.run("contoso-dr") as secondary:
+        make_queues(secondary, 2)
+        for name in ("orders", "invoices-new"):
+            secondary.create_queue(name)
+        pair = Pair(None, secondary, 2, tmp_path)
+        for queue, path in enumerate(("orders", "invoices")):
+            pair.fill([backlog_message(path, n, more={"q": queue}) for n in range(50)], queue)
+        pair.close()
+        environment = {
+            **os.environ, "PAIRBUS_SECONDARY": secondary.connection_string,
+            "PAIRBUS_PRIMARY_NAMESPACE": "contoso", "PAIRBUS_LEDGER": ledger,
+        }  # fmt: skip
+        environment.pop("PAIRBUS_PRIMARY", None)
+        done = subprocess.run(
+            [sys.executable, "-m", "pairbus", "syphon", "run", "--to", "secondary", "--map",
+             "invoices=invoices-new", "--until-empty", "--json", "--master", "local[2]",
+             "--checkpoint", str(tmp_path / "checkpoint")],
+            env=environment, capture_output=True, text=True, timeout=400, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        moved = Pair(secondary, secondary, 2, tmp_path)
+        for entity in ("orders", "invoices-new"):
+            assert moved.numbers(entity, 50) == list(range(50))
+        moved.close()
+        account = subprocess.run(
+            [sys.executable, "-m", "pairbus", "reconcile", ledger, "--json"],
+            env=environment, capture_output=True, text=True, timeout=200, check=False,
+        )  # fmt: skip
+    assert account.returncode == 0, account.stdout + account.stderr
+    rows = json.loads(account.stdout)["by_destination"]
+    assert [(row["destination"], row["once"]) for row in rows] == [("invoices", 50), ("orders", 50)]

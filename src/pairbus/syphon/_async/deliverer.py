@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pairbus.envelope.encoded import restore
+from pairbus.ledger.receipt_index import MAY_HAVE
 from pairbus.names import BILLING_STEP, billable
 from pairbus.runtime import AsyncRuntime
 from pairbus.syphon._async.ports import Sending, Settling
@@ -21,11 +22,14 @@ from pairbus.syphon.delivery_rows import DeliveryRows
 from pairbus.syphon.held import EVERYTHING
 from pairbus.syphon.records import HeldMessage, TaskReport
 from pairbus.syphon.refusals import Cause, Outcome, judge
+from pairbus.syphon.retarget import Route
 from pairbus.syphon.settlement import Settlement
 from pairbus.syphon.verdicts import COMPLETE, DEAD_LETTER, DELIVER
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from pairbus.ledger.receipt_index import Key
 
 __all__ = ["Deliverer", "DeliverySettings"]
 
@@ -47,6 +51,7 @@ class DeliverySettings:
         primary: name of the namespace that is sent to, in the ledger.
         secondary: name of the namespace that is settled in.
         budget: until when a locked message may be sent.
+        route: where messages go instead of to their destination, and what a former target may have.
     """
 
     destination: str | None = None
@@ -57,6 +62,7 @@ class DeliverySettings:
     primary: str = "primary"
     secondary: str = "secondary"
     budget: LockBudget = field(default_factory=LockBudget)
+    route: Route = field(default_factory=Route)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +95,7 @@ class Deliverer:
         settings: how to deliver.
         probe: None, or in one line why no receipt could be written now: then nothing is sent.
         is_stopping: whether the syphon is asked to end; messages that were not sent are returned.
+        find_receipts: which messages, by their keys, have a receipt; None where none is looked for.
 
     Raises:
         RuntimeError: no receipt could be written, and nothing is to be settled.
@@ -105,6 +112,7 @@ class Deliverer:
         *,
         probe: Callable[[], str | None] = lambda: None,
         is_stopping: Callable[[], bool] = bool,
+        find_receipts: "Callable[[list[Key]], set[Key]] | None" = None,
     ) -> None:
         self._runtime = runtime
         self._sending = sending
@@ -112,6 +120,7 @@ class Deliverer:
         self._blocked = self._settings.blocked or {}
         self._settles = settling is not None
         self._is_stopping = is_stopping
+        self._find_receipts = find_receipts
         self._settler = Settler(runtime, settling, receipts, report, self._settings.secondary)
         self._is_primary_down = False
         self._is_giving_back = False
@@ -127,13 +136,14 @@ class Deliverer:
         """Deliver the rows of one Arrow batch; settle when enough have come together."""
         if not batch.num_rows:
             return
-        rows = DeliveryRows(batch, self._settings.destination)
+        rows = DeliveryRows(batch, self._settings.destination, self._settings.route)
         if self._settles and (self._is_giving_back or self._is_stopping()):
             # Nothing may overtake what was returned, so everything that follows is returned, too.
             self._is_giving_back = True
             self._settler.add(Settlement(rows, list(range(rows.count)), "abandoned", None))
             return
-        await self._send(rows, self._group(rows))
+        done = await self._complete_done(rows)
+        await self._send(rows, self._group(rows, done))
         if self._settler.is_due:
             await self._settler.flush()
 
@@ -141,14 +151,29 @@ class Deliverer:
         """The last row came: write receipts, settle, report."""
         await self._settler.flush()
 
-    def _group(self, rows: DeliveryRows) -> dict[str, list[int]]:
+    async def _complete_done(self, rows: DeliveryRows) -> set[int]:
+        """Settle the rows that have a receipt already; return which these are."""
+        if self._find_receipts is None:
+            return set()
+        again = [i for i, count in enumerate(rows.delivery_count) if count]
+        keys = rows.keys(again)
+        found = await self._runtime.run_blocking(self._find_receipts, keys) if keys else set()
+        done = [i for i, key in zip(again, keys, strict=True) if key in found]
+        if done:
+            self._settler.add(Settlement(rows, done, "completed", None))
+        return set(done)
+
+    def _group(self, rows: DeliveryRows, done: Collection[int]) -> dict[str, list[int]]:
         """Return the rows to send, by destination; those with another verdict are settled."""
         only = rows.only_destination()
         if only is not None:
-            return {only: list(range(rows.count))}
+            left = [row for row in range(rows.count) if row not in done]
+            return {only: left} if left else {}
         groups: dict[str, list[int]] = {}
         others: dict[tuple[str, str, str, str | None], list[int]] = {}
         for row in range(rows.count):
+            if row in done:
+                continue
             verdict = rows.verdict[row]
             if verdict == DELIVER:
                 groups.setdefault(rows.destination[row] or "", []).append(row)
@@ -284,7 +309,20 @@ class Deliverer:
             self._settings.primary, "send_primary", destination, "send",
             len(sizes), sum(sizes), steps,
         )  # fmt: skip
-        self._settler.add(Settlement(rows, job.rows(), "completed", "forwarded"))
+        route = self._settings.route
+        reason = route.reason(destination)
+        doubt = [] if not route.former else [i for i in job.rows() if self._in_doubt(rows, i)]
+        sure = job.rows() if not doubt else sorted({*job.rows()} - {*doubt})
+        if sure:
+            self._settler.add(Settlement(rows, sure, "completed", "forwarded", reason))
+        if doubt:
+            note = f"{reason or 'to the primary'}; {route.former}{MAY_HAVE}"
+            self._settler.add(Settlement(rows, doubt, "completed", "forwarded", note))
+
+    def _in_doubt(self, rows: DeliveryRows, row: int) -> bool:
+        return self._settings.route.may_have_been_sent(
+            rows.entity[row], rows.sequence[row], rows.delivery_count[row]
+        )
 
     def _dead_letter(
         self, rows: DeliveryRows, indices: list[int], reason: str, description: str

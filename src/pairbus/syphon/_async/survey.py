@@ -1,0 +1,59 @@
+"""Browse backlog queues from their heads, to find out what may have been handed out."""
+
+from collections.abc import Sequence
+
+from pairbus.envelope.encoded import open_message
+from pairbus.runtime import AsyncRuntime
+from pairbus.syphon._async.receiving import Browser
+from pairbus.syphon.journal import Journal
+from pairbus.syphon.retarget import QueueSurvey, TargetRecord, highest_handed_out
+
+__all__ = ["record_change"]
+
+PAGE = 250
+
+
+async def record_change(
+    runtime: AsyncRuntime,
+    browser: Browser,
+    journal: Journal,
+    queues: Sequence[str],
+    *,
+    host: str,
+    former: str,
+    is_known: bool,
+) -> TargetRecord:
+    """Return the record of a change of target that happens now.
+
+    Args:
+        runtime: the clock.
+        browser: of the secondary.
+        journal: of the syphon before.
+        queues: the backlog queues.
+        host: of the new target.
+        former: the name of the target before.
+        is_known: whether the state directory is that of the syphon before.
+    """
+    lowest: dict[str, int] = {}
+    handed_out: dict[str, int] = {}
+    for queue in queues:
+        survey = await _survey(browser, queue)
+        lowest[queue] = survey.lowest
+        pages = journal.pages_of(queue)
+        handed_out[queue] = highest_handed_out(survey, pages, is_known=is_known)
+    return TargetRecord(host, former, runtime.time(), lowest, handed_out)
+
+
+async def _survey(browser: Browser, queue: str) -> QueueSurvey:
+    """Browse until a page was never handed out: a queue hands messages out in their order."""
+    lowest = redelivered = first = 0
+    while True:
+        page = [open_message(m, aliases=False) for m in await browser.peek(queue, first, PAGE)]
+        if not page:
+            return QueueSurvey(lowest, redelivered)
+        numbers = [one.sequence_number or 0 for one in page]
+        lowest = lowest or numbers[0]
+        again = [n for n, one in zip(numbers, page, strict=True) if one.delivery_count]
+        if not again:
+            return QueueSurvey(lowest, redelivered)
+        redelivered, first = max(redelivered, *again), numbers[-1] + 1

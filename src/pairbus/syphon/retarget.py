@@ -1,0 +1,118 @@
+"""A change of target: the backlog goes to another namespace because the primary is gone for good.
+
+When the target changes, the messages that were handed out before may have reached the former
+target: they were sent, and their receipt is missing. Two facts of that moment tell them apart from
+the others: the lowest sequence number that was still in each backlog queue, and the highest that
+may have been handed out. A message up to the highest whose delivery count is not 0 and that has no
+receipt is *in doubt*. It is delivered, because at least once is promised, and its receipt says so.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pairbus.syphon.journal import JournalPage
+
+__all__ = ["ALL", "QueueSurvey", "Route", "TargetRecord", "highest_handed_out"]
+
+#: Higher than any sequence number: nothing is known about what was handed out.
+ALL = 1 << 62
+
+#: Most messages that a reader may have been handed out beyond those that it recorded.
+_UNRECORDED = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class TargetRecord:
+    """`target.json`: the namespace that the backlog is delivered to.
+
+    Args:
+        host: its host.
+        former: the name of the target before; empty if it never changed.
+        changed_at: when it changed, in seconds since 1970.
+        lowest: per queue, the lowest sequence number that was there at that time.
+        handed_out: per queue, the highest sequence number that may have been handed out by then.
+    """
+
+    host: str = ""
+    former: str = ""
+    changed_at: float = 0.0
+    lowest: Mapping[str, int] = field(default_factory=dict)
+    handed_out: Mapping[str, int] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {
+            "host": self.host,
+            "former": self.former,
+            "changed_at": self.changed_at,
+            "lowest": dict(self.lowest),
+            "handed_out": dict(self.handed_out),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "TargetRecord":
+        """Read the JSON form."""
+        return cls(
+            host=str(data.get("host", "")),
+            former=str(data.get("former", "")),
+            changed_at=float(data.get("changed_at", 0.0)),
+            lowest=dict(data.get("lowest", {})),
+            handed_out=dict(data.get("handed_out", {})),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSurvey:
+    """What browsing a queue from its head found: sequence numbers, 0 where there is none."""
+
+    lowest: int = 0
+    redelivered: int = 0  # the highest with a delivery count above 0
+
+
+def highest_handed_out(survey: QueueSurvey, pages: Iterable[JournalPage], *, is_known: bool) -> int:
+    """Return the highest sequence number of a queue that may have been handed out.
+
+    Args:
+        survey: what browsing found.
+        pages: the queue's journal pages.
+        is_known: whether the state directory is that of the syphon before; a new one knows nothing.
+    """
+    if not is_known:
+        return ALL
+    pages = list(pages)
+    highest = max([survey.redelivered, *(page.newest for page in pages)])
+    if any(page.is_open for page in pages):
+        highest = max(highest, survey.lowest) + _UNRECORDED
+    return highest
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Where messages go instead of to the destination that their sender chose.
+
+    Args:
+        namespace: the name of the target; empty if it is the primary.
+        destinations: entities of the target by the name that their sender chose, in lower case.
+        former: the name of the target before; empty if it never changed.
+        handed_out: per queue, the highest sequence number that the former target may have got.
+    """
+
+    namespace: str = ""
+    destinations: Mapping[str, str] = field(default_factory=dict)
+    former: str = ""
+    handed_out: Mapping[str, int] = field(default_factory=dict)
+
+    def map(self, destination: str | None) -> str | None:
+        """Return the entity to send to."""
+        return self.destinations.get((destination or "").lower(), destination)
+
+    def may_have_been_sent(self, queue: str, sequence: int, delivery_count: int) -> bool:
+        """Whether the former target may have this message, if it has no receipt."""
+        return (
+            bool(self.former) and delivery_count > 0 and sequence <= self.handed_out.get(queue, 0)
+        )
+
+    def reason(self, destination: str) -> str:
+        """Return the reason of a receipt; empty for a delivery to the primary."""
+        return f"to {self.namespace}/{destination}" if self.namespace else ""
