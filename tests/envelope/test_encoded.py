@@ -218,13 +218,13 @@ fronts = st.fixed_dictionaries(
     )
 )
 def test_message_is_opened_alike_whatever_was_received_before(payloads):
-    encoded._prefixes = Prefixes()
+    encoded._prefixes = Prefixes()  # noqa: SLF001 - as in a new process
     fresh = []
     for payload in payloads:
         for aliases in (True, False):
-            encoded._prefixes = Prefixes()
+            encoded._prefixes = Prefixes()  # noqa: SLF001 - as in a new process
             fresh.append(open_message(payload, aliases=aliases))
-    encoded._prefixes = Prefixes()
+    encoded._prefixes = Prefixes()  # noqa: SLF001 - as in a new process
     assert fresh == [open_message(p, aliases=a) for p in payloads for a in (True, False)]
 
 
@@ -383,5 +383,5 @@ def test_caches_stay_small_however_many_different_messages_there_are():
         )
         opened = open_message(message)
         assert (opened.path, opened.delivery_count) == (f"q{number}", number)
-    assert len(encoded._known) <= 1_001
-    assert len(encoded._headers) <= 1_002
+    assert len(encoded._known) <= 1_001  # noqa: SLF001 - a cache shows in memory only
+    assert len(encoded._headers) <= 1_002  # noqa: SLF001 - a cache shows in memory only

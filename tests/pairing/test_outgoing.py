@@ -216,7 +216,7 @@ def test_batches_are_written_as_the_sdk_writes_them(raws):
         of_sdk.add_message(copy.deepcopy(message))
         ours.add_message(message)
 
-    assert ours._message == of_sdk._message
+    assert ours._message == of_sdk._message  # noqa: SLF001 - the encoded batch is compared byte for byte
     assert ours.size_in_bytes == of_sdk.size_in_bytes
     assert len(ours) == len(of_sdk) == len(ours.notes)
     assert ours.originals == given_messages

@@ -70,7 +70,7 @@ class Pair:
         }
         return SyphonOptions(**{**given, **changes})
 
-    def _connection(self, namespace):
+    def connect(self, namespace):
         kept = self.connections.get(namespace.name)
         if kept is None or not kept.is_usable:
             kept = BulkConnection(namespace.connection_string)
@@ -79,14 +79,14 @@ class Pair:
 
     def fill(self, messages, index=0):
         """Put encoded messages into a backlog queue."""
-        sender = self._connection(self.secondary).sender(f"{PREFIX}/{index}")
+        sender = self.connect(self.secondary).sender(f"{PREFIX}/{index}")
         for outcome in sender.send_batch(messages):
             assert outcome.is_accepted, outcome.error
         sender.close()
 
     def take(self, entity, count, timeout=60.0, **link):
         """Receive and complete `count` messages of the primary, waiting for them."""
-        receiver = self._connection(self.primary).receiver(entity, **link)
+        receiver = self.connect(self.primary).receiver(entity, **link)
         got = []
         deadline = time.monotonic() + timeout
         while len(got) < count and time.monotonic() < deadline:
@@ -104,7 +104,7 @@ class Pair:
 
     def dead_letters(self, index, count, timeout=60.0):
         """(reason, description, n) of dead letters of a backlog queue, taken off it."""
-        receiver = self._connection(self.secondary).receiver(f"{PREFIX}/{index}/$DeadLetterQueue")
+        receiver = self.connect(self.secondary).receiver(f"{PREFIX}/{index}/$DeadLetterQueue")
         got = []
         deadline = time.monotonic() + timeout
         while len(got) < count and time.monotonic() < deadline:

@@ -95,7 +95,7 @@ def test_the_first_message_rings_and_stays_in_the_queue(pair, bell):
     pair.fill([backlog_message("orders", 1)], index=1)
     assert wait_for(bell.rung) == {QUEUES[1]}
     assert QUEUES[1] not in bell.armed()
-    connection = pair._connection(pair.secondary)
+    connection = pair.connect(pair.secondary)
     receiver = connection.receiver(QUEUES[1])
     (one,) = receiver.receive(1, max_wait=5)
     assert one.delivery_count == 0

@@ -257,6 +257,11 @@ class RunningNamespace:
         )
         return counted
 
+    @property
+    def connections(self) -> int:
+        """How many AMQP connections are open."""
+        return self._call(lambda: len(self._running().connections))
+
     def do(self, action: Callable[[Namespace], T]) -> T:
         """Run `action` with the namespace on the broker's thread, wait until it is durable."""
         result: T = self._await(self._running().do(action))

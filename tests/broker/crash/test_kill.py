@@ -26,13 +26,13 @@ class Process:
     """A broker process on one data folder."""
 
     def __init__(self, data: Path, *options: str) -> None:
-        self._command = [
+        self.command = [
             sys.executable, "-m", "pairbus", "broker", "run", "--port", "0", "--json",
             "--data", str(data), *options,
         ]  # fmt: skip
 
     def __enter__(self) -> str:
-        self._process = subprocess.Popen(self._command, stdout=subprocess.PIPE, text=True)
+        self._process = subprocess.Popen(self.command, stdout=subprocess.PIPE, text=True)
         self._out = self._process.stdout
         assert self._out is not None
         line = self._out.readline()
@@ -103,7 +103,7 @@ def test_acknowledged_messages_survive_and_completed_ones_never_return(
     broker = Process(tmp_path / "data", "--durability", durability)
     entities = tmp_path / "entities.json"
     entities.write_text(json.dumps({"Namespaces": [{"Name": "n", "Queues": [{"Name": "q"}]}]}))
-    broker._command += ["--entities", str(entities)]
+    broker.command += ["--entities", str(entities)]
     kills = KILLS if durability == "normal" else 3
     for _ in range(kills):
         with broker as text:

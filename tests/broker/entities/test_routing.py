@@ -296,7 +296,7 @@ def test_however_much_waits_for_a_destination_one_timer_watches_it():
     for n in range(50):
         bench.send(b"%d" % n, path="source")
         bench.pass_time(100)
-    assert len(bench.ns.context._timers) < 5
+    assert len(bench.ns.context._timers) < 5  # noqa: SLF001 - a timer too many has no effect but its cost
     bench.ns.admin.update_queue(replace(bench.ns.admin.get_queue("q"), status=EntityStatus.ACTIVE))
     bench.pass_time(1000)
     assert [int(d.message.bare or b"") for d in bench.receive(99)] == list(range(50))

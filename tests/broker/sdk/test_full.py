@@ -13,7 +13,7 @@ def limit(ns, pages: int | None) -> None:
     """Leave the store no room but what it has, or (None) all the room that it wants."""
 
     def set_limit(namespace):
-        write = namespace._store._write
+        write = namespace._store._write  # noqa: SLF001 - only SQLite can limit its file
         (now,) = write.execute("PRAGMA page_count").fetchone()
         write.execute(f"PRAGMA max_page_count = {1_000_000 if pages is None else now + pages}")
 
@@ -29,7 +29,7 @@ def test_with_a_full_disk_sends_fail_for_now_and_nothing_that_was_acknowledged_i
                 limit(ns, 0)
                 with pytest.raises(ServiceBusError) as refused:
                     sender.send_messages(ServiceBusMessage("x" * 500_000))
-                assert refused.value._retryable
+                assert refused.value._retryable  # noqa: SLF001 - how the SDK decides on a retry
                 with ns.admin_client() as admin:
                     found = admin.get_queue_runtime_properties("q")
                     assert found.total_message_count == 1

@@ -52,7 +52,7 @@ def test_a_client_that_asks_for_answers_and_reads_none_is_given_up(caplog) -> No
         with contextlib.suppress(ClientError), BulkConnection(ns.connection_string) as connection:
             management = connection.management("q")
             assert len(management.peek(0, 1)) == 1
-            links = management._links
+            links = management._links  # noqa: SLF001 - a request without reading the answer
             assert links is not None
             asked = {"operation": "com.microsoft:peek-message"}
             peek = {"from-sequence-number": Long(0), "message-count": Int(1)}
@@ -85,7 +85,7 @@ def test_a_client_that_asks_over_http_and_reads_nothing_has_its_requests_wait() 
                 counts.append(sum(kinds["admin"]["calls"] for kinds in ns.operations.values()))
             assert 0 < counts[-1] < 500
             deadline = time.monotonic() + 10
-            door = ns._running()._door
+            door = ns._running()._door  # noqa: SLF001 - the control port has no client
             assert door is not None
             while door.connections and time.monotonic() < deadline:
                 time.sleep(0.05)

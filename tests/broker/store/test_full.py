@@ -40,15 +40,15 @@ class Disk:
 
     @contextlib.contextmanager
     def full(self):
-        (pages,) = self.store._write.execute("PRAGMA page_count").fetchone()
-        self.store._write.execute(f"PRAGMA max_page_count = {pages}")
+        (pages,) = self.store._write.execute("PRAGMA page_count").fetchone()  # noqa: SLF001 - only SQLite can limit its file
+        self.store._write.execute(f"PRAGMA max_page_count = {pages}")  # noqa: SLF001 - only SQLite can limit its file
         filler = IncomingMessage(b"x" * 200_000)
         with pytest.raises(StoreError):
             self.answer(lambda: self.ns.send("q", [filler]))
         try:
             yield
         finally:
-            self.store._write.execute("PRAGMA max_page_count = 1000000")
+            self.store._write.execute("PRAGMA max_page_count = 1000000")  # noqa: SLF001 - only SQLite can limit its file
 
     def answer(self, action) -> None:
         """Do something and wait for its answer; raises it if it is a refusal."""
@@ -114,7 +114,7 @@ def test_an_entity_that_cannot_be_stored_is_not_there(disk):
     disk.store.close()
     again = Namespace("again", Store(disk.path), Clock())
     assert {queue.name for queue in again.admin.list_queues()} == names
-    again._store.close()
+    again._store.close()  # noqa: SLF001 - the file must be closed twice
 
 
 def test_changes_of_entities_that_were_refused_did_not_happen(disk, broken):
@@ -178,13 +178,13 @@ async def test_what_is_due_and_cannot_be_stored_is_tried_again_in_a_while(tmp_pa
     disk = Disk(tmp_path, clock)
     disk.ns.send("q", [IncomingMessage(b"soon gone", ttl=100)])
     disk.ns.start(asyncio.get_running_loop())
-    real, tried = disk.store._write_group, []
+    real, tried = disk.store._write_group, []  # noqa: SLF001 - a disk that fails
 
     def refuse(group):
         tried.append(group)
         raise sqlite3.OperationalError("database or disk is full")
 
-    disk.store._write_group = refuse
+    disk.store._write_group = refuse  # noqa: SLF001 - a disk that fails
     clock.now += 200
     disk.ns.tick()
     while not tried:
@@ -192,7 +192,7 @@ async def test_what_is_due_and_cannot_be_stored_is_tried_again_in_a_while(tmp_pa
     for _ in range(200):
         await asyncio.sleep(0)
     assert len(tried) == 1
-    disk.store._write_group = real
+    disk.store._write_group = real  # noqa: SLF001 - a disk that fails
     clock.now += 2000
     disk.ns.tick()
     while len(disk.stored()) > 2:

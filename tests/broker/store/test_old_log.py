@@ -30,8 +30,8 @@ def folder(tmp_path):
     bench.send(b"tables")
     base = bench.ns.catalog.queue_at("q").base
     bench.ns.close()
-    store._write.executescript(f"{MIGRATIONS[1]} UPDATE log SET applied = 1;")
-    store._write.execute(f"PRAGMA user_version = {EARLIER}")
+    store._write.executescript(f"{MIGRATIONS[1]} UPDATE log SET applied = 1;")  # noqa: SLF001 - writes a file of an earlier version
+    store._write.execute(f"PRAGMA user_version = {EARLIER}")  # noqa: SLF001 - writes a file of an earlier version
     store.close()
 
     def row(number: int, body: bytes):

@@ -91,7 +91,7 @@ async def main(directory: str, statement: int, seed: int) -> None:
             if left == 0:
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        store._write.set_trace_callback(before)
+        store._write.set_trace_callback(before)  # noqa: SLF001 - kills the process between two statements
     receiving = Receiving(namespace, rng)
     sending = Sending(namespace, seed * 1_000_000)
     while True:

@@ -159,7 +159,7 @@ async def test_what_came_before_a_receive_broke_off_is_given_and_told(end):
 
     async with Peer(act) as peer, BulkConnection(**peer.address) as client:
         receiver = await client.receiver("q")
-        receiver._mean_bytes = 1  # so that it asks for two, and then for as many as it may
+        receiver._mean_bytes = 1  # noqa: SLF001 - so that it asks for two, and then for as many as it may
         assert len(await receiver.take_now(2, 2)) == 2
         assert not receiver.broke_off
         assert (await receiver.take_now(900, 900)) == [(b"3" * 16, b"3")]

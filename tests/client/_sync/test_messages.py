@@ -296,7 +296,7 @@ def test_broker_forgets_deliveries_that_were_settled_by_token(
         received = receiver.receive_now(20)
         first = first or received[:1]
         management.settle([one.lock_token for one in received])
-    (server,) = [c for c in ns._broker.connections if c.engine.sessions]
+    (server,) = [c for c in ns._broker.connections if c.engine.sessions]  # noqa: SLF001 - what the server keeps is not visible outside
     (session,) = server.engine.sessions.values()
     assert len(session.unsettled) <= 40
     (error,) = receiver.settle(first)

@@ -196,11 +196,10 @@ async def test_opening_a_sender_raises_what_is_no_outage(world):
 async def test_what_no_longer_fits_with_the_aliases_is_split(world, is_batch):
     client = await world.pair()
     sender = world.keep(client.get_queue_sender("a-queue-with-a-rather-long-name/" + "x" * 100))
-    client._lifecycle.pair.batch_limit = 20_000
     await client.force_failover(sender.entity_name)
-    messages = [ServiceBusMessage(f"{n:03}" + "x" * 97, message_id=str(n)) for n in range(100)]
+    messages = [ServiceBusMessage(f"{n:03}" + "x" * 2_450, message_id=str(n)) for n in range(100)]
     if is_batch:
-        batch = ServiceBusMessageBatch(max_size_in_bytes=30_000)
+        batch = ServiceBusMessageBatch(max_size_in_bytes=262_144)
         for item in messages:
             batch.add_message(item)
         await sender.send_messages(batch)
@@ -213,7 +212,7 @@ async def test_what_no_longer_fits_with_the_aliases_is_split(world, is_batch):
     assert len(backlogged) > 1
     assert sum(event.messages for event in backlogged) == 100
     assert backlogged[0].message_ids[0] == "0"
-    assert all(event.size <= 20_000 for event in backlogged)
+    assert all(event.size <= 262_144 for event in backlogged)
 
 
 async def test_scheduled_messages_go_to_the_backlog_and_cannot_be_cancelled(world):

@@ -9,6 +9,8 @@ from azure.servicebus import ServiceBusMessage
 from pairbus import events
 from pairbus.aio import pair_namespace
 from pairbus.exceptions import ClientClosedError, ClientFaultedError
+from pairbus.options import SyphonOptions
+from pairbus.pairing import syphon_hook
 from pairbus.pairing._async import lifecycle as shell
 from pairbus.pairing.core import health
 from pairbus.pairing.runtime import AEvent, asleep
@@ -24,6 +26,22 @@ class Syphon:
 
     def stop(self):
         self.stopped = True
+
+
+@pytest.fixture
+def syphon_of(world, monkeypatch):
+    """Returns options with which the pair starts the given stand-in as its syphon."""
+
+    def options(syphon):
+        monkeypatch.setattr(syphon_hook, "_starters", [])
+        syphon_hook.register_syphon(lambda options: syphon)
+        sides = world.primary.connection_string, world.secondary.connection_string
+        return {
+            "enable_syphon": True,
+            "syphon": SyphonOptions(primary=sides[0], secondary=sides[1]),
+        }
+
+    return options
 
 
 async def test_sdk_client_closed_behind_our_back_is_noticed_at_the_next_use(world):
@@ -58,10 +76,9 @@ async def test_secondary_closed_behind_our_back_is_noticed_by_a_redirected_send(
     assert world.bodies(world.primary, "orders") == [b"c"]
 
 
-async def test_where_the_syphon_runs_the_one_still_open_is_faulted(world, monkeypatch):
+async def test_where_the_syphon_runs_the_one_still_open_is_faulted(world, syphon_of, monkeypatch):
     monkeypatch.setattr(shell, "FAULT_AFTER", 0.2)
-    client = await world.pair()
-    client._lifecycle.syphon = Syphon()
+    client = await world.pair(**syphon_of(Syphon()))
     sender = world.keep(client.get_queue_sender("orders"))
     await sender.send_messages(ServiceBusMessage("a"))
     receiver = client.get_queue_receiver("orders", max_wait_time=1)
@@ -97,11 +114,10 @@ async def test_sender_of_a_closed_client_says_so(world):
         await sender.create_message_batch()
 
 
-async def test_secondary_is_faulted_where_the_primary_is_down(world, monkeypatch):
+async def test_secondary_is_faulted_where_the_primary_is_down(world, syphon_of, monkeypatch):
     monkeypatch.setattr(shell, "FAULT_AFTER", 0.2)
     primary = world.primary_client()
-    client = await world.pair(primary)
-    client._lifecycle.syphon = Syphon()
+    client = await world.pair(primary, **syphon_of(Syphon()))
     sender = world.keep(client.get_queue_sender("orders"))
     await sender.send_messages(ServiceBusMessage("a"))
     receiver = client.secondary.get_queue_receiver("contoso/x-servicebus-transfer/0")
@@ -118,10 +134,10 @@ async def test_secondary_is_faulted_where_the_primary_is_down(world, monkeypatch
         await receiver.receive_messages()
 
 
-async def test_closing_both_in_time_faults_none_and_stops_the_syphon(world, monkeypatch):
+async def test_closing_both_in_time_faults_none_and_stops_the_syphon(world, syphon_of, monkeypatch):
     monkeypatch.setattr(shell, "FAULT_AFTER", 0.3)
-    client = await world.pair()
-    syphon = client._lifecycle.syphon = Syphon()
+    syphon = Syphon()
+    client = await world.pair(**syphon_of(syphon))
 
     await client.secondary.close()
     await client.close()
@@ -132,21 +148,20 @@ async def test_closing_both_in_time_faults_none_and_stops_the_syphon(world, monk
     assert client.status().state == "closed"
 
 
-async def test_syphon_that_does_not_stop_keeps_nothing_open(world, caplog):
+async def test_syphon_that_does_not_stop_keeps_nothing_open(world, syphon_of, caplog):
     class Stuck(Syphon):
         def stop(self):
             raise RuntimeError("the query is stuck")
 
     primary, secondary = world.primary_client(), world.secondary_client()
-    client = await world.pair(primary, secondary)
-    client._lifecycle.syphon = Stuck()
+    client = await world.pair(primary, secondary, **syphon_of(Stuck()))
     sender = world.keep(client.get_queue_sender("orders"))
     await sender.send_messages(ServiceBusMessage("a"))
 
     await client.close()
 
     assert "the query is stuck" in caplog.text
-    assert not sender._primary.is_open
+    await eventually(lambda: world.primary.connections == 0)
     again = await world.pair(primary, secondary)  # both are free again
     assert again.status().state == "open"
 
@@ -155,11 +170,11 @@ async def test_close_ends_every_receiver_though_a_sender_is_made_meanwhile(world
     """The SDK's own close stops half-way then: its set of handlers changed."""
     primary = world.primary_client()
     client = await world.pair(primary)
-    receivers = [client.get_queue_receiver("orders")._wrapped for _ in range(3)]
+    receivers = [client.get_queue_receiver("orders")._wrapped for _ in range(3)]  # noqa: SLF001 - the SDK object must be watched
 
     def meddle(receiver, close):
         async def closed():
-            if not receiver._shutdown.is_set():
+            if not receiver._shutdown.is_set():  # noqa: SLF001 - the SDK shows it nowhere else
                 world.keep(primary.get_queue_sender("orders"))
             await close()
 
@@ -170,7 +185,7 @@ async def test_close_ends_every_receiver_though_a_sender_is_made_meanwhile(world
 
     await client.close()
 
-    assert all(receiver._shutdown.is_set() for receiver in receivers)
+    assert all(receiver._shutdown.is_set() for receiver in receivers)  # noqa: SLF001 - the SDK shows it nowhere else
 
 
 async def test_nothing_is_pinged_for_a_client_that_was_closed_behind_our_back(world, monkeypatch):
@@ -214,7 +229,7 @@ async def test_sender_that_the_application_drops_is_closed(world):
     await sender.send_messages(ServiceBusMessage("a"))
     await client.force_failover("orders")
     await sender.send_messages(ServiceBusMessage("b"))
-    closings = [closing(link._sender) for link in (sender._primary, sender._backlog.current)]
+    closings = [closing(link._sender) for link in (sender._primary, sender._backlog.current)]  # noqa: SLF001 - the SDK object must be watched
 
     del sender
     gc.collect()
@@ -241,12 +256,12 @@ def closing(sdk_sender):
 async def test_sender_that_is_closed_is_not_closed_again_when_it_is_dropped(world):
     client = await world.pair()
     async with client.get_queue_sender("orders") as sender:
-        link = sender._primary
-        assert link._cancel_drop is not None
+        link = sender._primary  # noqa: SLF001 - the SDK object must be watched
+        assert link._cancel_drop is not None  # noqa: SLF001 - a second close has no effect outside
         await sender.send_messages(ServiceBusMessage("a"))
 
-    assert link._cancel_drop is None
-    assert link._sender is None
+    assert link._cancel_drop is None  # noqa: SLF001 - a second close has no effect outside
+    assert link._sender is None  # noqa: SLF001 - the SDK object must be watched
 
 
 async def test_client_that_is_dropped_during_an_outage_stops_its_pings(world):
@@ -255,12 +270,17 @@ async def test_client_that_is_dropped_during_an_outage_stops_its_pings(world):
     world.primary.kill()
     await sender.send_messages(ServiceBusMessage("a"))
     await world.seen.wait(events.PingSent)
-    entity = client._lifecycle.pair.entity("orders")
+    entity = client._lifecycle.pair.entity("orders")  # noqa: SLF001 - outlives the dropped client
 
     del client, sender
     gc.collect()
-    ended = monotonic() + 15
-    while entity.next_ping is not None and monotonic() < ended:
-        await asleep(0.05)
 
-    assert entity.next_ping is None
+    await eventually(lambda: entity.next_ping is None)
+
+
+async def eventually(happened):
+    """Wait until something is true that no event reports."""
+    ended = monotonic() + 60
+    while not happened():
+        assert monotonic() < ended
+        await asleep(0.05)

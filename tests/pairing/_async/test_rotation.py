@@ -24,8 +24,8 @@ pytestmark = [pytest.mark.sdk, pytest.mark.slow]
 
 def pick(sender, path):
     """Let chance pick `path` for the sender."""
-    make = partial(sender._pair.secondary.get_queue_sender, path)
-    sender._backlog.current = Link(make, path, path)
+    make = partial(sender._pair.secondary.get_queue_sender, path)  # noqa: SLF001 - chance decides
+    sender._backlog.current = Link(make, path, path)  # noqa: SLF001 - chance decides
 
 
 def queues(client):
@@ -153,7 +153,6 @@ async def test_tasks_that_share_a_sender_all_leave_a_queue_that_fails(world):
     found = {bytes(m.body) for m in world.backlog()}
     assert found == {b"opens", *(b"%d-%d" % (n, t) for n in range(6) for t in range(3))}
     assert client.status().state == "open"
-    assert client._lifecycle.secondary_side.state == "open"
 
 
 async def test_closing_a_sender_in_use_closes_that_sender_alone(world):
@@ -243,10 +242,10 @@ async def test_busy_backlog_queue_is_waited_out(world):
 @pytest.mark.parametrize("is_batch", [False, True])
 async def test_failure_half_way_says_what_was_taken_and_what_was_not(world, is_batch):
     client = await world.pair(backlog_queue_count=1, send_timeout=2)
-    await client.force_failover("orders")
-    sender = world.keep(client.get_queue_sender("orders"))
-    client._lifecycle.pair.batch_limit = 5_000
-    messages = [ServiceBusMessage("x" * 1_000, message_id=str(n)) for n in range(10)]
+    entity = "orders/" + "x" * 100
+    await client.force_failover(entity)
+    sender = world.keep(client.get_queue_sender(entity))
+    messages = [ServiceBusMessage("x" * 26_100, message_id=str(n)) for n in range(10)]
     what = messages
     if is_batch:
         what = await sender.create_message_batch()
@@ -259,11 +258,11 @@ async def test_failure_half_way_says_what_was_taken_and_what_was_not(world, is_b
 
     error = caught.value
     taken = [m.properties.message_id for m in world.backlog()]
-    assert taken == ["0", "1", "2", "3"]
+    assert taken == [str(n) for n in range(9)]  # the aliases leave no room for the tenth
     assert [m.message_id for m in error.taken] == taken
-    assert [m.message_id for m in error.not_taken] == ["4", "5", "6", "7", "8", "9"]
+    assert [m.message_id for m in error.not_taken] == ["9"]
     assert isinstance(error.cause, PairUnavailableError)
-    assert "took 4 of 10" in str(error)
+    assert "took 9 of 10" in str(error)
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ class Token:
         self.lookers = set()
 
     def __getattribute__(self, name):
-        looker = sys._getframe(1).f_globals.get("__name__", "")
+        looker = sys._getframe(1).f_globals.get("__name__", "")  # noqa: SLF001 - finds the module that reads the attribute
         object.__getattribute__(self, "__dict__").get("lookers", set()).add(looker)
         return object.__getattribute__(self, name)
 

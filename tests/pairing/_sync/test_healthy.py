@@ -15,6 +15,9 @@ from pairbus.pairing.runtime import spawn
 
 pytestmark = [pytest.mark.sdk, pytest.mark.slow]
 
+LIMIT = 1 << 20  # the largest message of the Premium tier, which the tests use
+LONG = "orders/" + "x" * 200  # an alias with this path takes more than 200 bytes
+
 
 def test_every_form_of_message_reaches_the_primary(world):
     client = world.pair()
@@ -171,12 +174,12 @@ def test_topics_are_sent_to_like_queues(world):
 
 def test_message_that_would_not_fit_the_backlog_is_warned_of_while_healthy(world):
     # In the embedded broker the limits of both namespaces are alike: the alias room tips the scale.
+    world.primary.create_queue(LONG)
     client = world.pair()
-    client._lifecycle.pair.limit_messages(100_000)
-    sender = world.keep(client.get_queue_sender("orders"))
-    big = ServiceBusMessage("x" * 99_990)
+    sender = world.keep(client.get_queue_sender(LONG))
+    big = ServiceBusMessage("x" * (LIMIT - 250))
 
-    sender.send_messages(ServiceBusMessage("x" * 90_000))
+    sender.send_messages(ServiceBusMessage("x" * (LIMIT - 10_000)))
     assert world.seen.of(events.OversizeMessage) == []
     sender.send_messages(big)
     sender.send_messages([ServiceBusMessage("small"), big])
@@ -186,24 +189,23 @@ def test_message_that_would_not_fit_the_backlog_is_warned_of_while_healthy(world
 
     warned = world.seen.of(events.OversizeMessage)
     assert len(warned) == 3
-    assert warned[0].limit == 100_000 < warned[0].size < 101_100
-    assert len(world.bodies(world.primary, "orders")) == 5
+    assert warned[0].limit == LIMIT < warned[0].size < LIMIT + 1_100
+    assert world.primary.operations[LONG]["send"]["messages"] == 5
 
 
 def test_oversize_message_can_be_refused_or_ignored(world):
+    world.primary.create_queue(LONG)
     client = world.pair(oversize="refuse")
-    client._lifecycle.pair.limit_messages(100_000)
-    sender = world.keep(client.get_queue_sender("orders"))
-    big = ServiceBusMessage("x" * 99_990)
+    sender = world.keep(client.get_queue_sender(LONG))
+    big = ServiceBusMessage("x" * (LIMIT - 250))
 
     with pytest.raises(OversizeError) as caught:
         sender.send_messages(big)
     assert isinstance(caught.value, MessageSizeExceededError)
-    assert caught.value.limit == 100_000
-    assert world.bodies(world.primary, "orders") == []
+    assert caught.value.limit == LIMIT
+    assert world.bodies(world.primary, LONG) == []
 
-    client._lifecycle.pair.oversize = "ignore"
-    client._lifecycle.pair.limit_messages(100_000)
-    sender.send_messages(big)
-    assert len(world.bodies(world.primary, "orders")) == 1
+    ignoring = world.pair(oversize="ignore")
+    world.keep(ignoring.get_queue_sender(LONG)).send_messages(big)
+    assert len(world.bodies(world.primary, LONG)) == 1
     assert world.seen.of(events.OversizeMessage) == []

@@ -164,8 +164,8 @@ def test_a_wrong_option_is_named(spark, namespace):
 def test_no_secret_shows_in_plans(spark, namespace, reads, tmp_path):
     key = namespace.connection_string.partition("SharedAccessKey=")[2].partition(";")[0]
     frame = reads(queue="in")
-    assert key not in frame._jdf.queryExecution().toString()
-    assert key not in frame._jdf.queryExecution().debug().toString()
+    assert key not in frame._jdf.queryExecution().toString()  # noqa: SLF001 - PySpark shows its plans nowhere else
+    assert key not in frame._jdf.queryExecution().debug().toString()  # noqa: SLF001 - PySpark shows its plans nowhere else
     with pytest.raises(Exception, match="no-such-queue: amqp:not-found") as caught:
         spark.createDataFrame([(b"x",)], "body binary").coalesce(1).write.format("servicebus").mode(
             "append"

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from pairbus.ledger import LedgerWriter, write_receipts
+from pairbus.ledger import LedgerWriter, Store, write_receipts
 from pairbus.ledger.compact import compact
 from pairbus.pricing import GB, Rules
 from pairbus.reports import cost_job as cost
@@ -227,7 +227,7 @@ def test_the_timeline_shows_the_turn_to_the_backlog_and_home(spark, ledger):
 
 
 def test_an_empty_ledger_costs_nothing(spark, ledger):
-    ledger.writer._opened()
+    Store(ledger.place).ensure_ledger()
     report = cost_report(spark, ledger.place, load_prices())
     assert report.total.operations == 0
     assert report.timeline == ()

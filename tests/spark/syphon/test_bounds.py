@@ -148,7 +148,7 @@ def test_a_drain_ends_after_so_many_messages_and_says_what_is_left(pair, spark):
     assert handle.wait(120)
     assert pair.numbers("orders", 30) == list(range(20, 50))
     assert pair.take("orders", 1, timeout=0.2) == []
-    assert pair._connection(pair.secondary).management(f"{PREFIX}/0").peek(0, 10)
+    assert pair.connect(pair.secondary).management(f"{PREFIX}/0").peek(0, 10)
 
 
 NOWHERE = "Endpoint=sb://no-such-thing.invalid/;SharedAccessKeyName=a;SharedAccessKey=b"

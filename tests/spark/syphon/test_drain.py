@@ -14,6 +14,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType
 
 from pairbus.envelope.sdk import wrap
+from pairbus.syphon.state import StateDirectory
 from tests.syphon.conftest import PREFIX, backlog_message
 
 pytestmark = [
@@ -53,6 +54,11 @@ def eventually(ask, good, timeout=30.0):
         assert time.monotonic() < deadline, answer
         time.sleep(0.1)
     return answer
+
+
+def progress(syphon):
+    """The progress that the coordinator wrote last."""
+    return StateDirectory(syphon.checkpoint).read("progress.json")
 
 
 def receipts(pair, syphon):
@@ -294,7 +300,7 @@ def test_idle_is_one_long_poll_per_queue_no_job_and_no_file_and_a_message_rings(
 ):
     settled(pair, syphon)
     pair.primary.create_queue("bell")
-    eventually(lambda: syphon._state.read("progress.json")["in_flight"], lambda n: n == 0)
+    eventually(lambda: progress(syphon)["in_flight"], lambda n: n == 0)
     time.sleep(1.5)  # the last trigger that found something has ended
     before = jobs(spark), files(pair)
     polls = receives(pair)
@@ -325,7 +331,7 @@ def test_several_syphons_share_a_backlog_and_nothing_is_lost_or_doubled(
         pair.options(checkpoint=str(tmp_path / "other"), max_messages_per_second=rate), spark=spark
     )
     try:
-        eventually(lambda: other._state.read("progress.json").get("listening"), bool)
+        eventually(lambda: progress(other).get("listening"), bool)
         for index in range(2):
             messages = [
                 backlog_message("shared", n) for n in range(1000 * index, 1000 * index + 1000)

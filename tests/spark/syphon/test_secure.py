@@ -77,13 +77,13 @@ def drained(pair, spark, capfd_of_module):
         time.sleep(0.1)
     pair.fill(messages(20, 20))
     second = pair.numbers("orders", 20)
-    syphon._query.explain(extended=True)
+    syphon._query.explain(extended=True)  # noqa: SLF001 - the plan of the running query
     status = syphon.status()
     syphon.stop()
     pair.fill(messages(40, 20))
     options = pair.options(checkpoint=str(pair.folder / "by-string"))
     syphon = start_syphon(options, spark=spark, bounds=Bounds(until_empty=True))
-    syphon._query.explain(extended=True)
+    syphon._query.explain(extended=True)  # noqa: SLF001 - the plan of the running query
     assert syphon.wait(120)
     return first, second, pair.numbers("orders", 20), status
 
