@@ -207,7 +207,7 @@ async def test_paired_sender_coalesces_on_both_sides_and_the_ledger_says_so(
                 failed.append(error)
 
         tasks = [aspawn(send, number) for number in range(8)]
-        link = sender._primary if side == "primary" else sender._backlog.current
+        link = sender._primary if side == "primary" else sender._backlog.current  # noqa: SLF001 - who waits shows nowhere else
         while link.waiting < 7:
             await asleep(0.005)
         proxy.mode = "pass"
@@ -237,7 +237,7 @@ async def test_list_that_meets_an_outage_is_redirected_message_by_message(world)
             failed.append(error)
 
     tasks = [aspawn(send, number) for number in range(6)]
-    while sender._primary.waiting < 5:
+    while sender._primary.waiting < 5:  # noqa: SLF001 - who waits shows nowhere else
         await asleep(0.005)
     world.primary.kill()
     assert all([await task.join(60) for task in tasks])
