@@ -113,6 +113,48 @@ async def test_a_send_that_comes_through_at_the_deadline_is_no_timeout():
     await asyncio.sleep(0)
 
 
+async def test_silence_is_reported_once_and_only_for_the_send_that_has_no_answer():
+    reports = []
+    watch = AWatch(0.05, lambda: reports.append(monotonic()))
+    await send(watch, 30, at_once)
+    await asyncio.sleep(0.1)
+    assert reports == [], "the first send was answered"
+    assert not watch.give_up()
+
+    with pytest.raises(TimeoutError):
+        await send(watch, 0.4, never)
+
+    assert len(reports) == 1
+
+
+async def test_send_whose_silence_was_reported_can_be_given_up():
+    silent = asyncio.Event()
+    watch = AWatch(0.02, silent.set)
+    task = asyncio.create_task(send(watch, 30, never))
+    await silent.wait()
+
+    assert watch.give_up()
+
+    with pytest.raises(TimeoutError):
+        await task
+    assert task.cancelling() == 0
+
+
+async def test_send_that_follows_a_silent_one_is_not_given_up_for_it():
+    silent, entered = asyncio.Event(), asyncio.Event()
+    watch = AWatch(0.02, silent.set)
+    with pytest.raises(TimeoutError):
+        await send(watch, 0.1, never)
+    assert silent.is_set()
+
+    async def enter():
+        entered.set()
+        assert not watch.give_up(), "it has been under way for a moment"
+
+    await send(watch, 30, enter)
+    assert entered.is_set()
+
+
 @pytest.mark.parametrize("seconds", [0.02, 30])
 async def test_an_error_is_passed_on(seconds):
     watch = AWatch()

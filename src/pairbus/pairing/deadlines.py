@@ -11,6 +11,7 @@ import math
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from pairbus.pairing.forking import reset_in_child
@@ -26,11 +27,31 @@ class AWatch:
     As `asyncio.timeout`, but with one timer for many sends: a new timer for each would cost more
     than the rest. The timer of the first send stays set; when it fires, it checks whether a send is
     under way and when that one is due.
+
+    Args:
+        patience: How long a send may go without an answer, in seconds, before `on_silence`.
+        on_silence: Called once for a send that has no answer by then; None for never.
     """
 
-    __slots__ = ("_cancelling", "_deadline", "_due", "_has_fired", "_loop", "_task", "_timer")
+    __slots__ = (
+        "_cancelling",
+        "_deadline",
+        "_due",
+        "_has_fired",
+        "_loop",
+        "_on_silence",
+        "_patience",
+        "_quiet_at",
+        "_task",
+        "_timer",
+    )
 
-    def __init__(self) -> None:
+    def __init__(
+        self, patience: float = math.inf, on_silence: Callable[[], None] | None = None
+    ) -> None:
+        self._patience = patience if on_silence is not None else math.inf
+        self._on_silence = on_silence
+        self._quiet_at = math.inf  # when to report that there is no answer; inf: done, or never
         self._deadline = 0.0
         self._task: asyncio.Task[Any] | None = None
         self._cancelling = 0
@@ -50,7 +71,9 @@ class AWatch:
         self._task = task
         self._deadline = deadline
         self._cancelling = task.cancelling()
-        if deadline < self._due or task.get_loop() is not self._loop:
+        self._quiet_at = quiet_at = deadline - left + self._patience
+        due = self._due
+        if deadline < due or quiet_at < due or task.get_loop() is not self._loop:
             self._set_timer(task.get_loop())
         try:
             await sender.send_messages(what, timeout=left)
@@ -68,11 +91,19 @@ class AWatch:
         self._has_fired = False
         return task.uncancel() <= self._cancelling
 
+    def give_up(self) -> bool:
+        """End the send whose silence was reported, if it is still under way; say whether it is."""
+        if self._task is None or self._quiet_at < math.inf:
+            return False
+        self._has_fired = True
+        self._task.cancel()
+        return True
+
     def _set_timer(self, loop: asyncio.AbstractEventLoop) -> None:
         if self._timer is not None:
             self._timer.cancel()
         self._loop = loop
-        self._due = self._deadline
+        self._due = min(self._deadline, self._quiet_at)
         self._timer = loop.call_later(self._due - time.monotonic(), self._look)
 
     def _look(self) -> None:
@@ -80,7 +111,11 @@ class AWatch:
         task, loop = self._task, self._loop
         if task is None or loop is None:
             return  # the next send sets it anew
-        if time.monotonic() < self._deadline:
+        now = time.monotonic()
+        if now < self._deadline:
+            if now >= self._quiet_at and self._on_silence is not None:
+                self._quiet_at = math.inf
+                self._on_silence()
             self._set_timer(loop)
             return
         self._has_fired = True
@@ -92,12 +127,21 @@ class Watch:
 
     The SDK's `timeout=` bounds the wait for the answer. Where the SDK waits for something else, one
     watchdog thread cuts the connection a moment after the deadline, and the send fails. A send
-    pays two assignments for it.
+    pays three assignments for it.
+
+    Args:
+        patience: How long a send may go without an answer, in seconds, before `on_silence`.
+        on_silence: Called once for a send that has no answer by then; None for never.
     """
 
-    __slots__ = ("__weakref__", "deadline", "sender")
+    __slots__ = ("__weakref__", "deadline", "on_silence", "patience", "quiet_at", "sender")
 
-    def __init__(self) -> None:
+    def __init__(
+        self, patience: float = math.inf, on_silence: Callable[[], None] | None = None
+    ) -> None:
+        self.patience = patience if on_silence is not None else math.inf
+        self.on_silence = on_silence
+        self.quiet_at = math.inf  # when to report that there is no answer; inf: done, or never
         self.deadline = 0.0
         self.sender: object = None
         _watchdog.add(self)
@@ -105,11 +149,20 @@ class Watch:
     def send(self, sender: Any, what: Any, deadline: float, left: float) -> None:
         """Send `what`; it ends before `deadline`, in monotonic seconds: in `left` seconds."""
         self.deadline = deadline
+        self.quiet_at = deadline - left + self.patience
         self.sender = sender
         try:
             sender.send_messages(what, timeout=left)
         finally:
             self.sender = None
+
+    def give_up(self) -> bool:
+        """End the send whose silence was reported, if it is still under way; say whether it is."""
+        sender = self.sender
+        if sender is None or self.quiet_at < math.inf:
+            return False
+        hang_up(sender)
+        return True
 
 
 class _Watchdog:
@@ -147,6 +200,9 @@ class _Watchdog:
             now = time.monotonic()
             for watch in watches:
                 sender = watch.sender
+                if sender is not None and watch.on_silence is not None and watch.quiet_at < now:
+                    watch.quiet_at = math.inf
+                    watch.on_silence()
                 if sender is not None and watch.deadline + 0.5 < now:
                     logger.debug("a send outlived its deadline; cutting its connection")
                     hang_up(sender)

@@ -13,7 +13,9 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import OperationTimeoutError, ServiceBusError
 
 from pairbus import events
+from pairbus.classify import Verdict, classify
 from pairbus.exceptions import PairUnavailableError
+from pairbus.pairing._async.host_probe import HostProbe
 from pairbus.pairing.runtime import asleep, aspawn
 from pairbus.testing import FaultProxy
 
@@ -65,6 +67,80 @@ async def test_send_survives_what_the_network_does(world, proxy, mode, is_open):
     await world.seen.wait(events.Restored)
     await sender.send_messages(ServiceBusMessage("c", message_id="3"))
     assert "3" in ids(world.messages(world.primary, "orders"))
+
+
+async def test_host_that_answers_no_second_connection_either_is_silent(world, proxy):
+    """A link that was open goes silent: the send does not wait for its deadline."""
+    client = await world.pair(
+        world.primary_client(proxy.connection_string, retry_total=3),
+        open_timeout=4,
+        send_timeout=600,
+    )
+    sender = world.keep(client.get_queue_sender("orders"))
+    await sender.send_messages(ServiceBusMessage("opens"))
+    proxy.mode = "stall"
+
+    started = monotonic()
+    await sender.send_messages(ServiceBusMessage("a"))
+
+    assert monotonic() - started < 55
+    assert [m.body for m in world.backlog()] == [b"a"]
+    assert "did not answer" in world.seen.of(events.FailedOver)[0].reason
+
+
+async def test_any_answer_to_a_second_connection_shows_that_the_host_is_there(world, proxy):
+    probe = HostProbe("the primary", 10.0, lambda error: classify(error) is Verdict.OUTAGE)
+    client = world.primary_client(proxy.connection_string)
+
+    assert await probe.failure(lambda: client.get_queue_sender("orders")) is None
+    assert await probe.failure(lambda: client.get_queue_sender("no such queue")) is None
+    proxy.mode = "refuse"
+    assert await probe.failure(lambda: client.get_queue_sender("orders")) is not None
+    await client.close()
+
+
+async def test_links_that_ask_for_a_host_together_share_one_connection(world):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        text = world.primary.connection_string.replace(f":{world.primary.port}", f":{port}")
+        client = world.primary_client(text)
+        probe = HostProbe("the primary", 1.0, lambda error: True)
+        found = []
+
+        async def ask():
+            found.append(await probe.failure(lambda: client.get_queue_sender("orders")))
+
+        tasks = [aspawn(ask) for _ in range(5)]
+        assert all([await task.join(30) for task in tasks])
+        await client.close()
+
+        assert connections(silent) < 5
+        assert all(isinstance(error, OperationTimeoutError) for error in found)
+        assert len({id(error) for error in found}) == 5
+
+
+@pytest.mark.long
+async def test_host_that_answers_a_second_connection_is_not_silent(world, proxy):
+    """One entity takes its time: the send goes on waiting, and is not repeated."""
+    client = await world.pair(
+        world.primary_client(proxy.connection_string), open_timeout=4, send_timeout=60
+    )
+    sender = world.keep(client.get_queue_sender("orders"))
+    await sender.send_messages(ServiceBusMessage("opens"))
+    world.primary.faults.delay(10.0, "orders")
+    seen = []
+
+    async def count():
+        while proxy.connections < 2:
+            await asleep(0.01)
+        seen.append(proxy.connections)
+
+    counting = aspawn(count)
+    await sender.send_messages(ServiceBusMessage("a"))
+
+    assert await counting.join(30), "there was a second connection"
+    assert world.bodies(world.primary, "orders") == [b"opens", b"a"]
+    assert client.status().entity("orders").phase == "healthy"
 
 
 async def test_slow_primary_is_no_outage(world, proxy):

@@ -16,6 +16,7 @@ from pairbus.exceptions import OversizeError, bare, describe
 from pairbus.options import Oversize
 from pairbus.pairing._async.coalescer import Sharing
 from pairbus.pairing._async.entity import Entity, ping_message, wall
+from pairbus.pairing._async.host_probe import HostProbe
 from pairbus.pairing._async.link import Link
 from pairbus.pairing.accounting import Accounts
 from pairbus.pairing.core.coalescing import Coalescing
@@ -93,6 +94,11 @@ class Pair:
         self.bus = EventBus(f"{self.primary_host}>{self.secondary_host}", settings.observers)
         self._settings = settings
         self.unprotected: str | None = None  # why the secondary cannot take messages, if so
+        self.host_probe = HostProbe(
+            f"the primary {self.primary_host}",
+            self.timing.open_timeout,
+            lambda error: self.verdict(error) is Verdict.OUTAGE,
+        )
         self._rotation = Rotation(settings.queues)
         self._guard = AGuard()
         self._probes: AEvent | None = None

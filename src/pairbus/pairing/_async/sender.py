@@ -74,11 +74,14 @@ class PairedSender(ServiceBusSender):
         """Start with new links: also in a forked process, whose parent goes on with the old."""
         self._pair = pair
         self._entity = pair.entity(self.entity_name)
+        # With an interval the caller gets an error anyway, and may as well get it at the deadline.
+        is_immediate = pair.timing.failover_interval == 0
         self._primary = Link(
             self._make,
             f"{self.entity_name!r} of the primary {pair.primary_host}",
             open_timeout=pair.timing.open_timeout,
             sharing=pair.sharing(self.entity_name),
+            ask_host=partial(pair.host_probe.failure, self._make) if is_immediate else None,
         )
         self._backlog = BacklogRoute(self._lifecycle, pair, self._entity, self.entity_name)
         self._guard = AGuard()

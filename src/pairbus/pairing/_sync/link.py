@@ -11,6 +11,7 @@ the SDK's sender is closed: otherwise it would keep its connection open.
 from __future__ import annotations
 
 import logging
+import weakref
 from collections.abc import Awaitable, Callable
 from functools import partial
 from time import monotonic
@@ -51,6 +52,8 @@ class Link:
         path: The queue, for a link to a backlog queue.
         open_timeout: How long opening may take, in seconds.
         sharing: How single messages that wait together are coalesced; None if they are not.
+        ask_host: Returns why the host cannot be reached, or None. It is asked when a send over the
+            open link has had no answer for `open_timeout` seconds.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class Link:
         *,
         open_timeout: float = 5.0,
         sharing: Sharing | None = None,
+        ask_host: Callable[[], Exception | None] | None = None,
     ) -> None:
         self.name = name
         self.path = path
@@ -70,7 +74,9 @@ class Link:
         self._make = make
         self._lock = Lock()
         self._coalescer = Coalescer(self._lock, sharing, name) if sharing is not None else None
-        self._watch = Watch()
+        self._ask_host = ask_host
+        self._host_failure: Exception | None = None  # why the send under way was given up
+        self._watch = Watch(open_timeout, _weakly(self._on_silence) if ask_host else None)
         self._sender: ServiceBusSender | None = None
         self._wire: Any = None
         self._ready: Readiness | None = None  # None: check the sender before the next send
@@ -158,11 +164,27 @@ class Link:
         try:
             self._watch.send(ready.sender, what, deadline, left)
         except BaseException as error:
+            given_up, self._host_failure = self._host_failure, None
             self._failed(ready.sender, error, deadline)
+            if given_up is not None and isinstance(error, Exception):
+                senders.cut(self._wire)
+                raise given_up from error
             detached = senders.detach_error(ready, error)
             if detached is not None:
                 raise detached from error
             raise
+
+    def _on_silence(self) -> None:
+        spawn(self._check_host, name=f"pairbus second connection, {self.name}")
+
+    def _check_host(self) -> None:
+        """End the send under way if the host does not answer a second connection either."""
+        assert self._ask_host is not None
+        failure = self._ask_host()
+        if failure is not None:
+            self._host_failure = failure
+            if not self._watch.give_up():
+                self._host_failure = None  # answered meanwhile
 
     def _prepared(self, what: Any, deadline: float) -> Readiness | None:
         """Open the link, so that `what` can be sent; None if it was sent already."""
@@ -351,6 +373,18 @@ class Link:
 
     def _late(self) -> OperationTimeoutError:
         return OperationTimeoutError(message=f"{self.name} did not answer within the deadline.")
+
+
+def _weakly(method: Callable[[], None]) -> Callable[[], None]:
+    """`method`, without keeping its object alive: a dropped link must be gone immediately."""
+    weak = weakref.WeakMethod(method)
+
+    def call() -> None:
+        strong = weak()
+        if strong is not None:
+            strong()
+
+    return call
 
 
 def _close_quietly(

@@ -1,0 +1,67 @@
+# generated from src/pairbus/pairing/_async/host_probe.py by tools/gen_unasync.py; edit that one
+"""Whether a host that does not answer on an open link answers on a second connection.
+
+A link that was open and goes silent may mean a slow entity, a half-open connection, or a host that
+is gone. Waiting for the deadline of the send would tell, but takes half a minute. A second
+connection beside the silent one tells sooner: if the host does not answer that either, it is the
+host; if it answers, in whatever way, the send goes on waiting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import monotonic
+
+from azure.servicebus import ServiceBusSender
+
+from pairbus.exceptions import twin
+from pairbus.pairing._sync.link import Link
+from pairbus.pairing.runtime import Event, Guard
+
+
+class HostProbe:
+    """Opens second connections to one host: one at a time, for all links that ask.
+
+    Args:
+        name: The host's name in errors.
+        open_timeout: How long a host may take to answer, in seconds.
+        is_outage: Whether an error of the second connection is evidence of an outage.
+    """
+
+    def __init__(
+        self, name: str, open_timeout: float, is_outage: Callable[[Exception], bool]
+    ) -> None:
+        self._name = name
+        self._open_timeout = open_timeout
+        self._is_outage = is_outage
+        self._guard = Guard()
+        self._current: _Probe | None = None
+
+    def failure(self, make: Callable[[], ServiceBusSender]) -> Exception | None:
+        """Why the host cannot be reached; None if it can, or if that is not known."""
+        with self._guard:
+            probe = self._current
+            if probe is None:
+                own = self._current = _Probe()
+        if probe is not None:
+            probe.ended.wait(2 * self._open_timeout)
+            return twin(probe.failure) if probe.failure is not None else None
+        link = Link(make, f"second connection to {self._name}", open_timeout=self._open_timeout)
+        try:
+            link.open(deadline=monotonic() + self._open_timeout)
+        except Exception as error:  # noqa: BLE001  # any answer will do
+            if self._is_outage(error):
+                own.failure = error
+        finally:
+            self._current = None
+            own.ended.set()
+            link.discard()
+        return own.failure
+
+
+class _Probe:
+    """A second connection that is being opened, and what came of it."""
+
+    def __init__(self) -> None:
+        self.ended = Event()
+        self.failure: Exception | None = None
