@@ -144,7 +144,7 @@ def test_whatever_keeps_a_syphon_from_starting_is_one_clear_line(tmp_path):
             for number, (changes, arguments, _) in enumerate(cases)
         ]  # fmt: skip
         for process, (_, _, expected) in zip(started, cases, strict=True):
-            told = process.communicate(timeout=50)[1].strip()
+            told = process.communicate(timeout=300)[1].strip()
             assert expected in told
             assert told.startswith("pairbus: ")
             assert len(told.splitlines()) == 1

@@ -53,7 +53,7 @@ def run_client(ns: Any) -> Run:
 
     def run(*command: str, **more: str) -> None:
         done = subprocess.run(
-            command, cwd=HERE, env=environment | more, capture_output=True, text=True, timeout=120
+            command, cwd=HERE, env=environment | more, capture_output=True, text=True, timeout=500
         )
         if done.returncode:
             pytest.fail(f"{' '.join(command)}:\n{done.stdout}{done.stderr}", pytrace=False)

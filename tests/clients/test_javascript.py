@@ -32,7 +32,6 @@ def test_azure_service_bus(node: Node, scenario: str) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("scenario", LONG)
 def test_more_of_azure_service_bus(node: Node, scenario: str) -> None:
     node("service_bus.js", scenario)
@@ -44,7 +43,6 @@ def test_rhea(node: Node, scenario: str) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("scenario", ["plain_over_tls", "wrong_key", "many_sessions"])
 def test_more_of_rhea(node: Node, scenario: str) -> None:
     node("rhea.js", scenario)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 # Proton is compiled where there is no wheel, which takes some minutes.
-pytestmark = [pytest.mark.clients, pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.clients, pytest.mark.long]
 
 PROTON = "python-qpid-proton"
 UAMQP = "uamqp"

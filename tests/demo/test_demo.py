@@ -153,7 +153,6 @@ def read_until(process, text):
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_demo_survives_the_outage_loses_nothing_and_stays_up_to_play_with(tmp_path):
     with running_demo(tmp_path, "--json", "--keep") as demo:
         lines = read_until(demo, "Press Ctrl-C to stop.")

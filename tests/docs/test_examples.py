@@ -104,14 +104,13 @@ def run_example(name: str, *command: str, timeout: float) -> str:
 
 
 def test_pytest_with_the_broker_fixture_passes():
-    out = run_example("test_with_broker.py", "-m", "pytest", "-q", "-p", "no:xdist", timeout=50)
+    out = run_example("test_with_broker.py", "-m", "pytest", "-q", "-p", "no:xdist", timeout=500)
     assert "2 passed" in out
 
 
 @pytest.mark.spark
-@pytest.mark.timeout(300)
 def test_quickstart_of_the_readme_delivers_the_message():
-    out = run_example("quickstart.py", timeout=280)
+    out = run_example("quickstart.py", timeout=500)
     assert "stored in contoso/x-servicebus-transfer/" in out
     assert "delivered: an umbrella" in out
 

@@ -187,7 +187,6 @@ def test_tests_of_an_application_run_as_shown(reader):
 
 
 @pytest.mark.long
-@pytest.mark.timeout(300)
 def test_a_pair_is_watched_with_the_commands_shown(reader, pair, tmp_path):
     (tmp_path / "pairbus.toml").write_text('default = "orders"\n' + PAIR)
     backlog(pair, str(tmp_path / "ledger"))

@@ -199,7 +199,6 @@ def test_gate_does_not_weaken_tls(world):
 
 @pytest.mark.long
 @pytest.mark.spark
-@pytest.mark.timeout(300)
 def test_drill_drains_with_spark(world):
     environ = {**os.environ, **environment(world)}
     done = subprocess.run(
@@ -213,7 +212,6 @@ def test_drill_drains_with_spark(world):
 
 @pytest.mark.long
 @pytest.mark.crash
-@pytest.mark.timeout(120)
 def test_clean_after_kill_9(world, monkeypatch):
     environ = {**os.environ, **environment(world)}
     drill = subprocess.Popen(

@@ -20,7 +20,6 @@ pytestmark = [
     pytest.mark.sdk,
     pytest.mark.slow,
     pytest.mark.spark,
-    pytest.mark.timeout(300),
     # The SDK leaves the socket of a connection that was reset to the garbage collector.
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),

@@ -67,7 +67,7 @@ def run(namespaces, ledger, program):
     texts = [namespace.connection_string for namespace in namespaces]
     code = START + textwrap.dedent(program)
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", code, *texts, str(ledger)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500)
     told = [json.loads(line) for line in done.stdout.splitlines()]
     assert done.returncode == 0, (told, done.stderr)
     return told

@@ -56,7 +56,6 @@ def seen(place, table, column):
     return Counter([*values, *overlapping.values()])
 
 
-@pytest.mark.timeout(120)
 def test_a_thousand_clients_write_while_compactions_run(tmp_path):
     each, processes = 500, 2
     running = [start(WRITERS, tmp_path, f"p{n}", each) for n in range(processes)]
@@ -92,7 +91,6 @@ def test_a_thousand_clients_write_while_compactions_run(tmp_path):
 
 
 @pytest.mark.crash
-@pytest.mark.timeout(120)
 def test_a_compaction_that_is_killed_anywhere_counts_nothing_twice(tmp_path):
     code = """
         import sys

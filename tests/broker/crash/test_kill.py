@@ -18,7 +18,7 @@ import pytest
 from pairbus.amqp.message import Message
 from pairbus.client import BulkConnection, ClientError
 
-pytestmark = [pytest.mark.crash, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.crash, pytest.mark.slow]
 KILLS = 10
 
 

@@ -15,7 +15,6 @@ from pairbus.client import BulkConnection, ClientError
 pytestmark = [
     pytest.mark.crash,
     pytest.mark.slow,
-    pytest.mark.timeout(120),
     pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="needs Linux"),
 ]
 ROOM = 3_000_000  # bytes of any one file

@@ -13,7 +13,6 @@ PYTHON = ROOT / f".venv-sdk-{VERSION}" / "bin" / "python"
 
 @pytest.mark.slow
 @pytest.mark.long
-@pytest.mark.timeout(400)
 def test_the_sdk_tests_pass_under_the_oldest_sdk() -> None:
     if not PYTHON.exists():
         if os.environ.get("CI") == "true":

@@ -61,7 +61,6 @@ def run(directory: Path, account: Account, statement: int, seed: int, lines: int
 
 @pytest.mark.crash
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_writer_that_is_killed_at_any_statement_of_a_group_loses_nothing(tmp_path):
     account = Account()
     for seed, statement in enumerate([*range(1, 10), 17, 40, 90, 200], 1):
@@ -72,7 +71,6 @@ def test_a_writer_that_is_killed_at_any_statement_of_a_group_loses_nothing(tmp_p
 
 @pytest.mark.crash
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_writer_that_is_killed_under_load_loses_nothing(tmp_path):
     account = Account()
     for seed in range(1, 7):

@@ -240,7 +240,6 @@ class World:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(120)
 def test_a_day_of_outages_loses_nothing_pings_only_in_failover_and_comes_home_in_time():
     world = World(seed=20261115)
 

@@ -12,7 +12,6 @@ from pairbus.client import BulkConnection
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.slow,
-    pytest.mark.timeout(240),
 ]
 
 

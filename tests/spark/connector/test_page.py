@@ -5,7 +5,7 @@ from azure.servicebus import ServiceBusMessage
 
 from tests.docs.pages import ROOT, blocks
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 def test_snippet_of_the_connector_page_counts_by_subject(spark, servicebus, capfd, tmp_path):

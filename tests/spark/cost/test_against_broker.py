@@ -18,7 +18,6 @@ pytestmark = [
     pytest.mark.spark,
     pytest.mark.sdk,
     pytest.mark.slow,
-    pytest.mark.timeout(300),
 ]
 
 KB = 1024

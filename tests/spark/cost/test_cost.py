@@ -19,7 +19,6 @@ from pairbus.runtime import ThreadRuntime
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.slow,
-    pytest.mark.timeout(300),
 ]
 
 START = dt.datetime(2026, 3, 1, 12, 0, tzinfo=dt.UTC)

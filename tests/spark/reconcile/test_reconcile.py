@@ -22,7 +22,6 @@ from pairbus.runtime import ThreadRuntime
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.slow,
-    pytest.mark.timeout(300),
 ]
 
 QUEUE = "contoso/x-servicebus-transfer/0"

@@ -13,7 +13,6 @@ from tests.syphon.conftest import PREFIX, backlog_message
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.slow,
-    pytest.mark.timeout(240),
 ]
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from pairbus.spark.restore import restore
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 ENTERED = dt.datetime(2026, 3, 1, 12, 0, tzinfo=dt.UTC)
 SCHEMA = (

@@ -15,7 +15,6 @@ from tests.syphon.conftest import Pair, backlog_message, make_queues
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.slow,
-    pytest.mark.timeout(240),
 ]
 KEYS = {"primary": "UHJpbWFyeUtleU9mVGhpc1Rlc3Q=", "secondary": "U2Vjb25kYXJ5S2V5T2ZUaGlzVGVzdA=="}
 BODY = "what-nobody-but-the-receiver-may-read"

@@ -107,7 +107,6 @@ def pairbus(folder, *arguments):
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.long
-@pytest.mark.timeout(600)
 def test_a_backlog_is_delivered_to_the_secondary_and_the_account_balances(tmp_path):
     ledger = str(tmp_path / "ledger")
     with broker.run("contoso-dr") as secondary:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.syphon.conftest import PREFIX, backlog_message
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 MESSAGES = 900
 CREDITS = 300.0  # a second: a ceiling of 200 messages
