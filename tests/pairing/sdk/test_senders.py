@@ -1,12 +1,15 @@
 """What the adapter sets on an SDK sender."""
 
+import asyncio
 import ssl
 
 import pytest
+from aiohttp import WSMsgType
 from azure.core.credentials import AzureNamedKeyCredential
-from azure.servicebus import ServiceBusClient, aio
+from azure.servicebus import ServiceBusClient, TransportType, aio
 
-from pairbus.pairing.sdk.senders import share_tls_context
+from pairbus.pairing.sdk.contract import CONNECTION, HANDLER, TRANSPORT
+from pairbus.pairing.sdk.senders import cut, share_tls_context, wire_of
 
 KEY = AzureNamedKeyCredential("name", "key")
 
@@ -51,3 +54,25 @@ def test_a_connection_without_tls_gets_no_context():
     share_tls_context(sender)
 
     assert sender._config.ssl_context is None  # noqa: SLF001 - the SDK shows its context nowhere else
+
+
+async def test_web_socket_of_the_async_sdk_is_cut_without_a_word_to_the_peer(servicebus):
+    servicebus.create_queue("orders")
+    client = aio.ServiceBusClient.from_connection_string(
+        "Endpoint=sb://contoso.servicebus.windows.net/;"
+        "SharedAccessKeyName=RootManageSharedAccessKey;SharedAccessKey=SAS_KEY_VALUE",
+        custom_endpoint_address=f"sb://localhost:{servicebus.port}",
+        connection_verify=str(servicebus.certificate),
+        transport_type=TransportType.AmqpOverWebsocket,
+        retry_total=0,
+    )
+    async with client, client.get_queue_sender("orders") as sender:
+        transport = TRANSPORT.of(CONNECTION.of(HANDLER.of(sender)))
+        wire = wire_of(sender)
+        cut(wire)
+        cut(wire)  # twice is fine
+        message = await transport.sock.receive(timeout=30)
+        assert message.type in (WSMsgType.CLOSED, WSMsgType.ERROR, WSMsgType.CLOSE)
+        async with asyncio.timeout(30):
+            while not transport.session.closed:
+                await asyncio.sleep(0.01)

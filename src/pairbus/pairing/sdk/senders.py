@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import logging
 import socket
@@ -36,6 +37,8 @@ from pairbus.pairing.sdk.contract import (
 )
 
 logger = logging.getLogger("pairbus.sdk")
+
+_closing: set[asyncio.Task[None]] = set()  # sessions of web sockets
 
 # What the SDK says of a handler that was closed, word for word.
 SHUT_DOWN = (
@@ -282,7 +285,35 @@ def _wire(handler: Any) -> Any:
         transport = TRANSPORT.of(CONNECTION.of(handler))
     except AttributeError:
         return None
-    return getattr(transport, "writer", None) or getattr(transport, "sock", None)
+    session, found = getattr(transport, "session", None), getattr(transport, "sock", None)
+    if session is not None:
+        return AioWebSocket(found, session)
+    return getattr(transport, "writer", None) or found
+
+
+class AioWebSocket:
+    """A web socket of the async SDK, cut without an exchange of frames with the peer.
+
+    Its own `close` is a coroutine that waits for the peer, and after a failure the SDK does not
+    close the session that the socket came from.
+    """
+
+    def __init__(self, wire: Any, session: Any) -> None:
+        self._wire = wire
+        self._session = session
+
+    def close(self) -> None:
+        """Shut the connection down, and close the session in the background."""
+        below = None if self._wire is None else self._wire.get_extra_info("socket")
+        if below is not None:
+            try:
+                below.shutdown(socket.SHUT_RDWR)  # its transport sees the end and closes it
+            except OSError:
+                logger.debug("the web socket was closed already")
+        if not self._session.closed:
+            task = asyncio.get_running_loop().create_task(self._session.close())
+            _closing.add(task)
+            task.add_done_callback(_closing.discard)
 
 
 def hang_up(sender: Any) -> None:
