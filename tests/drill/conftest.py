@@ -43,6 +43,7 @@ class World:
             "messages": 3,
             "syphon": "here",
             "notice": 0.0,
+            "send_timeout": 60.0,
         }
         return Drill(pair or self.pair, Settings(**{**quick, **settings}))
 

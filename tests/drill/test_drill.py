@@ -26,7 +26,7 @@ from pairbus.monitoring.endpoints import Endpoint
 from pairbus.names import parse_connection_string
 from tests.drill.conftest import BACKLOG, QUEUES, named
 
-pytestmark = [pytest.mark.sdk, pytest.mark.slow]
+pytestmark = [pytest.mark.sdk, pytest.mark.slow, pytest.mark.timeout(240)]
 
 
 def bodies(namespace, queue) -> list[str]:
@@ -56,11 +56,10 @@ def environment(world) -> dict[str, str]:
 
 def test_healthy_pair_gets_a_clean_verdict_and_nothing_stays_behind(world):
     steps = []
-    drill = Drill(
-        world.pair,
-        Settings(failover_interval=0.3, messages=3, syphon="here", notice=0.0),
-        steps.append,
+    settings = Settings(
+        failover_interval=0.3, messages=3, syphon="here", notice=0.0, send_timeout=60.0
     )
+    drill = Drill(world.pair, settings, steps.append)
     report = drill.run()
     assert (report.verdict, named(report)) == ("ok", {})
     messages = report.messages
@@ -87,7 +86,7 @@ def test_healthy_pair_gets_a_clean_verdict_and_nothing_stays_behind(world):
 def test_running_syphon_is_noticed(world, tmp_path):
     running = LocalSyphon(_options(world.pair, str(tmp_path)))
     try:
-        report = world.drill(syphon="running", drain_timeout=45.0).run()
+        report = world.drill(syphon="running", drain_timeout=120.0).run()
     finally:
         running.stop()
     assert report.verdict == "ok"
@@ -122,7 +121,9 @@ def test_interrupted_drill_cleans_up(world):
         if step.name == "send to the backlog":
             raise KeyboardInterrupt
 
-    drill = Drill(world.pair, Settings(failover_interval=0, messages=3), interrupt)
+    drill = Drill(
+        world.pair, Settings(failover_interval=0, messages=3, send_timeout=60.0), interrupt
+    )
     with pytest.raises(KeyboardInterrupt):
         drill.run()
     assert queues_of(world.primary) == {"orders"}
