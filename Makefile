@@ -92,6 +92,10 @@ bench: $(STAMP) ## measure: one line `name value unit` per figure
 simulate: $(STAMP) ## run seeded outages of a simulated pair: make simulate ARGS="--seeds 1:100"
 	$(BIN)/python -m simulation $(ARGS)
 
+.PHONY: soak
+soak: $(STAMP) ## strike real processes with faults, and account for every message: make soak ARGS="--faults 20"
+	$(BIN)/python -m soak $(ARGS)
+
 .PHONY: demo
 demo: $(STAMP) ## see an outage, nothing lost, and what it cost
 	$(BIN)/pairbus demo $(ARGS)
