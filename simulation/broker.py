@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import random
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+from pairbus.broker.entities.messages import IncomingMessage
 from pairbus.broker.faults.faults import Faults
 from pairbus.broker.server.listener import FrontDoor
 from pairbus.broker.server.server import Broker
@@ -12,6 +16,13 @@ from pairbus.broker.settings import BrokerSettings
 from simulation.loop import SimulatedLoop
 from simulation.network import Network
 from simulation.ordered import OrderedSet
+from simulation.store import SimulatedStore, StoreRuntime
+
+
+def _loop() -> SimulatedLoop:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, SimulatedLoop)
+    return loop
 
 
 class SimulatedDoor(FrontDoor):
@@ -25,9 +36,7 @@ class SimulatedDoor(FrontDoor):
 
     @property
     def _network(self) -> Network:
-        loop = asyncio.get_running_loop()
-        assert isinstance(loop, SimulatedLoop)
-        return loop.network
+        return _loop().network
 
     def bind(self, host: str, port: int) -> tuple[str, int]:
         """Take the address, and begin to accept."""
@@ -48,11 +57,47 @@ class SimulatedDoor(FrontDoor):
 
 
 class SimulatedBroker(Broker):
-    """A broker on the simulated loop; `start` and `stop` are called there."""
+    """A broker on the simulated loop; `start`, `stop` and `crash` are called there."""
+
+    _store: SimulatedStore | None
 
     def __init__(self, settings: BrokerSettings) -> None:
         super().__init__(settings, Faults())
         self.connections = OrderedSet()  # type: ignore[assignment]
+        self.taken: list[tuple[float, str, str]] = []
+        """What was sent: when, to which entity, with which message id. For the judge of order."""
 
     def _make_door(self, **options: Any) -> FrontDoor:
         return SimulatedDoor(tls=None, **options)
+
+    def _make_store(self, directory: Path) -> SimulatedStore:
+        loop, name = _loop(), f"store {self.settings.namespace}"
+        chance = random.Random(f"{name} {loop.seed}")
+        runtime = StoreRuntime(loop, name)
+        return SimulatedStore(directory, self.settings.durability, runtime, chance)
+
+    def _open_namespace(self) -> None:
+        super()._open_namespace()
+        namespace, loop = self.namespace, _loop()
+        send = type(namespace).send
+
+        def record(path: str, messages: Sequence[IncomingMessage]) -> None:
+            send(namespace, path, messages)
+            names = [str(one.message_id) for one in messages]
+            namespace.committer.after_commit(lambda error: error or keep(path.lower(), names))
+
+        def keep(path: str, names: list[str]) -> None:
+            self.taken += [(loop.time(), path, name) for name in names]
+
+        namespace.send = record  # type: ignore[method-assign]
+
+    @property
+    def store(self) -> SimulatedStore | None:
+        """The store, if it has one and runs."""
+        return self._store
+
+    async def crash(self) -> None:
+        """Die at once; what the store had not synced may be gone."""
+        if self._store is not None:
+            self._store.crash()
+        await self.stop(abrupt=True)

@@ -1,25 +1,38 @@
-"""Faults that a seed draws and that strike one side of a pair for a while."""
+"""Faults that a seed draws and that strike one side of a pair, or its syphons, for a while."""
 
 from __future__ import annotations
 
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
+from pairbus.broker.entities.errors import BrokerError
+from pairbus.broker.entities.model import QueueDescription
+from pairbus.broker.entities.model_properties import EntityStatus
+from pairbus.broker.namespace.namespace import Namespace
+from pairbus.broker.server.incoming import read_message
 from simulation.broker import SimulatedBroker
+from simulation.loop import SimulatedLoop
 from simulation.network import Conditions, Network
+from simulation.spark import MicroBatchDriver
+from simulation.syphon import Receipts
 
 
 @dataclass
 class Side:
-    """One namespace of a pair: its broker and its address."""
+    """One namespace of a pair: its broker and its address, and the syphons beside it."""
 
     name: str
     broker: SimulatedBroker
     network: Network
     host: str
     port: int
+    entities: tuple[str, ...]
+    receipts: Receipts
+    syphons: list[MicroBatchDriver]
+    rescued: list[str] = field(default_factory=list)
+    """Messages that were in an entity when its owner deleted it."""
 
     @property
     def conditions(self) -> Conditions:
@@ -29,6 +42,17 @@ class Side:
     def reset(self) -> None:
         """Break all connections."""
         self.network.reset(self.host, self.port)
+
+    async def administer(self, action: Callable[[Namespace], object]) -> None:
+        """Change the namespace, as soon as its broker can."""
+        while True:
+            try:
+                if self.broker.is_running:
+                    await self.broker.do(action)
+                    return
+            except BrokerError:
+                pass  # its disk is full, for example
+            await asyncio.sleep(0.5)
 
 
 @dataclass(frozen=True)
@@ -112,10 +136,11 @@ async def flapping(side: Side, seconds: float, chance: random.Random) -> None:
 
 
 async def kill(side: Side, seconds: float, chance: random.Random) -> None:
-    """The broker dies and is started again."""
-    await side.broker.stop(abrupt=True)
-    await asyncio.sleep(seconds)
-    await side.broker.start(side.port)
+    """The broker dies; its store loses what was not synced; it is started again."""
+    if side.broker.is_running:
+        await side.broker.crash()
+        await asyncio.sleep(seconds)
+        await side.broker.start(side.port)
 
 
 async def throttle(side: Side, seconds: float, chance: random.Random) -> None:
@@ -130,18 +155,120 @@ async def deaf(side: Side, seconds: float, chance: random.Random) -> None:
         await asyncio.sleep(seconds)
 
 
-KINDS: dict[str, Strike] = {
-    strike.__name__: strike
-    for strike in (
-        reset, cut, half_open, refuse, hang, silent_in, silent_out, slow, flapping, kill, throttle,
-        deaf,
+async def names(side: Side, seconds: float, chance: random.Random) -> None:
+    """Names are not resolved: open connections go on, new ones hang."""
+    side.conditions.hang = True
+    await asyncio.sleep(seconds)
+    side.conditions.hang = False
+
+
+async def full_disk(side: Side, seconds: float, chance: random.Random) -> None:
+    """The broker's disk is full."""
+    end = asyncio.get_running_loop().time() + seconds
+    while asyncio.get_running_loop().time() < end:
+        if side.broker.store is not None:  # after a restart it is another one
+            side.broker.store.is_full = True
+        await asyncio.sleep(0.5)
+    if side.broker.store is not None:
+        side.broker.store.is_full = False
+
+
+async def full_entity(side: Side, seconds: float, chance: random.Random) -> None:
+    """One queue has reached its quota."""
+    entity = chance.choice(side.entities)
+    with side.broker.faults.reject("amqp:resource-limit-exceeded", entity):
+        await asyncio.sleep(seconds)
+
+
+async def disabled(side: Side, seconds: float, chance: random.Random) -> None:
+    """One queue is disabled for a while."""
+    entity = chance.choice(side.entities)
+
+    def change(namespace: Namespace, status: EntityStatus) -> None:
+        namespace.admin.update_queue(replace(namespace.admin.get_queue(entity), status=status))
+
+    if not _exists(side, entity):
+        return
+    await side.administer(lambda namespace: change(namespace, EntityStatus.DISABLED))
+    await asyncio.sleep(seconds)
+    await side.administer(
+        lambda ns: _exists(side, entity) and change(ns, EntityStatus.ACTIVE)  # type: ignore[func-returns-value]
     )
-}  # fmt: skip
+
+
+async def recreated(side: Side, seconds: float, chance: random.Random) -> None:
+    """One queue is deleted, and made again later. A backlog queue is deleted only when empty."""
+    entity = chance.choice(side.entities)
+    made: list[QueueDescription] = []
+
+    def delete(namespace: Namespace) -> None:
+        namespace.committer.flush()
+        found = [
+            str(read_message(one.message.bare or b"").message_id)
+            for one in namespace.peek(entity, 0, 10_000)
+        ]
+        if not found or side.name == "primary":
+            side.rescued += found
+            made.append(replace(namespace.admin.get_queue(entity), status=EntityStatus.ACTIVE))
+            namespace.admin.delete_queue(entity)
+
+    if not side.broker.is_running or not _exists(side, entity):
+        return
+    await side.administer(lambda ns: _exists(side, entity) and delete(ns))  # type: ignore[func-returns-value]
+    await asyncio.sleep(seconds)
+    if made:
+        await side.administer(lambda ns: _exists(side, entity) or ns.admin.create_queue(made[0]))
+
+
+def _exists(side: Side, entity: str) -> bool:
+    if not side.broker.is_running:
+        return False
+    queues = side.broker.namespace.admin.list_queues()
+    return any(queue.name.lower() == entity.lower() for queue in queues)
+
+
+async def clock_jump(side: Side, seconds: float, chance: random.Random) -> None:
+    """All clocks jump: locks and tokens expire, or last longer."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, SimulatedLoop)
+    loop.wall_offset += chance.choice([-30.0, 30.0, 90.0, 4000.0])
+    await asyncio.sleep(0)
+
+
+async def ledger_down(side: Side, seconds: float, chance: random.Random) -> None:
+    """No receipt can be written."""
+    side.receipts.problem = "No space left on device"
+    await asyncio.sleep(seconds)
+    side.receipts.problem = None
+
+
+async def pause(side: Side, seconds: float, chance: random.Random) -> None:
+    """The operator pauses a syphon, and resumes it."""
+    syphon = chance.choice(side.syphons)
+    syphon.pause(True)
+    await asyncio.sleep(seconds)
+    syphon.pause(False)
+
+
+async def restart(side: Side, seconds: float, chance: random.Random) -> None:
+    """A syphon is stopped and started again."""
+    await chance.choice(side.syphons).restart()
+
+
+_NETWORK = (reset, cut, half_open, refuse, hang, silent_in, silent_out, slow, flapping, names)
+_BROKER = (kill, throttle, deaf, full_disk, full_entity, disabled, recreated)
+_SYPHON = (clock_jump, ledger_down, pause, restart)
+KINDS: dict[str, Strike] = {strike.__name__: strike for strike in (*_NETWORK, *_BROKER, *_SYPHON)}
+OUTAGES = frozenset({one.__name__ for one in _NETWORK} | {"kill", "deaf", "full_disk"})
+"""The kinds that may end in a failover when they strike the primary."""
 
 
 def draw_plan(chance: random.Random, count: int, until: float) -> list[Planned]:
-    """A random subset of the kinds, `count` strikes on either side, in the order of time."""
-    kinds = chance.sample(sorted(KINDS), chance.randint(3, len(KINDS)))
+    """A random subset of the kinds, `count` strikes on either side, in the order of time.
+
+    Most plans have an outage of the primary that is long enough for a failover.
+    """
+    kinds = chance.sample(sorted(KINDS), chance.randint(4, len(KINDS)))
     plan = [
         Planned(
             at=chance.uniform(1.0, until),
@@ -151,4 +278,12 @@ def draw_plan(chance: random.Random, count: int, until: float) -> list[Planned]:
         )
         for _ in range(count)
     ]
+    if chance.random() < 0.8:
+        kind = chance.choice(["refuse", "hang", "kill", "silent_in", "silent_out", "deaf"])
+        plan.append(Planned(chance.uniform(1.0, 30.0), "primary", kind, chance.uniform(25.0, 45.0)))
+    if chance.random() < 0.3:  # both namespaces are down
+        first = chance.choice(plan)
+        other = "secondary" if first.side == "primary" else "primary"
+        kind = chance.choice(["refuse", "hang", "kill"])
+        plan.append(Planned(first.at + chance.uniform(0.0, 2.0), other, kind, first.seconds))
     return sorted(plan, key=lambda planned: planned.at)

@@ -8,19 +8,23 @@ once; *recovered* if it arrived although its send was not ok.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+
+NEVER = float("inf")
 
 
 @dataclass
 class Call:
-    """One send."""
+    """The send of one message."""
 
     message: str
     application: str
     began: float
     ended: float | None = None
     outcome: str = "unknown"
+    is_redirected: bool = False
+    """The entity was failed over before and after the call."""
 
     @property
     def seconds(self) -> float:
@@ -35,6 +39,11 @@ class Window:
     kind: str
     began: float
     ended: float
+    side: str = "primary"
+
+    def is_near(self, began: float, ended: float, aftermath: float) -> bool:
+        """Whether it was in force between these times, or ended shortly before."""
+        return self.began <= ended and began <= self.ended + aftermath
 
 
 @dataclass
@@ -57,7 +66,7 @@ class Verdict:
     lost: Sequence[str]
     unexpected: Sequence[str]
     duplicated: Sequence[str]
-    undue: Sequence[str]  # duplicated, although no fault was near their send
+    undue: Sequence[str]  # duplicated, although no fault was near
     recovered: Sequence[str]
     late: Sequence[str]  # sends that took longer than promised
 
@@ -83,6 +92,8 @@ def judge(
     *,
     deadline: float,
     aftermath: float,
+    detected: Iterable[str] = (),
+    settled_at: Mapping[str, float] | None = None,
 ) -> Verdict:
     """Compare the history with what arrived.
 
@@ -92,9 +103,11 @@ def judge(
         faults: when something was wrong.
         deadline: seconds that a send may take.
         aftermath: seconds after a fault in which it may still duplicate a message.
+        detected: messages whose destination detects duplicates: it may have none.
+        settled_at: when a message last arrived; it was in flight until then.
     """
     counts = Counter(arrived)
-    calls = history.calls
+    calls, never, last = history.calls, set(detected), settled_at or {}
     duplicated = [name for name, count in sorted(counts.items()) if count > 1]
     return Verdict(
         ok=sum(call.outcome == "ok" for call in calls.values()),
@@ -104,16 +117,52 @@ def judge(
         undue=[
             name
             for name in duplicated
-            if name in calls and not _is_near(calls[name], faults, aftermath)
+            if name in calls
+            and (name in never or not _is_near(calls[name], last.get(name), faults, aftermath))
         ],
         recovered=[name for name, call in calls.items() if call.outcome != "ok" and counts[name]],
         late=[name for name, call in calls.items() if call.seconds > deadline],
     )
 
 
-def _is_near(call: Call, faults: Sequence[Window], aftermath: float) -> bool:
-    ended = NEVER if call.ended is None else call.ended
-    return any(fault.began <= ended and call.began <= fault.ended + aftermath for fault in faults)
+def _is_near(
+    call: Call, arrived_at: float | None, faults: Sequence[Window], aftermath: float
+) -> bool:
+    ended = NEVER if call.ended is None else max(call.ended, arrived_at or 0.0)
+    return any(fault.is_near(call.began, ended, aftermath) for fault in faults)
 
 
-NEVER = float("inf")
+def overtaken(
+    history: History,
+    backlog: Sequence[tuple[float, str, str]],
+    primary: Sequence[tuple[float, str, str]],
+) -> list[str]:
+    """Messages that overtook an older one of the same backlog queue and destination.
+
+    Only messages count that entered one backlog queue once and that the primary cannot have got
+    directly: their send was redirected from beginning to end, or they arrived once.
+
+    Args:
+        history: the sends.
+        backlog: what the secondary took: when, which queue, which message, in this order.
+        primary: what the primary took: when, which entity, which message, in this order.
+    """
+    entered, arrived = Counter(name for *_, name in backlog), Counter(name for *_, name in primary)
+    first = {
+        name: (place, entity) for place, (_, entity, name) in reversed(list(enumerate(primary)))
+    }
+    found: list[str] = []
+    newest: dict[tuple[str, str], tuple[int, str]] = {}
+    for _, queue, name in backlog:
+        call = history.calls.get(name)
+        if call is None or entered[name] != 1 or name not in first:
+            continue
+        if not call.is_redirected and arrived[name] != 1:
+            continue
+        place, entity = first[name]
+        latest, before = newest.get((queue, entity), (-1, ""))
+        if place < latest:
+            found.append(f"{name} before {before}")
+        else:
+            newest[queue, entity] = place, name
+    return found

@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any
 
 from simulation.network import Network
+from simulation.ownership import owner_of
 from simulation.trace import Trace
 
 STEP = 1e-5  # seconds of virtual time that one callback takes
@@ -54,6 +55,8 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._steps_left = max_steps
         self._queues: dict[object, deque[asyncio.Handle]] = {}
         self._keys: list[object] = []
+        self._parked: list[asyncio.Handle] = []  # callbacks of processes that were killed
+        self._is_ending = False
         self.set_exception_handler(self._note_failure)
 
     # -- time
@@ -83,9 +86,22 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         if self._steps_left < 0:
             raise SimulationError(f"seed {self.seed}: the run does not end")
         self._now += STEP
-        if not handle.cancelled():
-            self.trace.add(self._now, _name(handle))
-            handle._run()  # noqa: SLF001 - as the loops of asyncio do
+        if handle.cancelled():
+            return
+        process = owner_of(handle._context)  # type: ignore[attr-defined]  # noqa: SLF001
+        if process is not None and not process.is_alive and not self._is_ending:
+            self._parked.append(handle)
+            return
+        self.trace.add(self._now, _name(handle))
+        handle._run()  # noqa: SLF001 - as the loops of asyncio do
+        if process is not None:
+            process.count_step()
+
+    def end(self) -> None:
+        """The run is over: let what is left of killed processes end, too."""
+        self._is_ending = True
+        self._ready.extend(self._parked)
+        self._parked.clear()
 
     def _sort_in(self) -> None:
         """Move what is ready into the queues of the objects that it belongs to."""

@@ -8,11 +8,14 @@ frame. A connection delivers the bytes of each direction in order, whatever thei
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import random
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from simulation.ownership import Owner, owner_of
 
 if TYPE_CHECKING:
     from simulation.loop import SimulatedLoop
@@ -42,13 +45,19 @@ class Conditions:
     segment: int = 0
 
 
+@dataclass(frozen=True)
+class _Listener:
+    accept: Callable[[], asyncio.BaseProtocol]
+    context: contextvars.Context
+
+
 class Network:
     """All addresses and connections of a run."""
 
     def __init__(self, loop: SimulatedLoop, chance: random.Random) -> None:
         self.loop = loop
         self.random = chance
-        self._listeners: dict[tuple[str, int], Callable[[], asyncio.BaseProtocol]] = {}
+        self._listeners: dict[tuple[str, int], _Listener] = {}
         self._conditions: dict[tuple[str, int], Conditions] = {}
         self._connections: list[tuple[tuple[str, int], Transport]] = []
         self._next_port = 50_000
@@ -68,7 +77,7 @@ class Network:
             port = self._next_port
         if (host, port) in self._listeners:
             raise OSError(98, "Address already in use")
-        self._listeners[host, port] = factory
+        self._listeners[host, port] = _Listener(factory, contextvars.copy_context())
         self.note(f"listen {port}")
         return host, port
 
@@ -102,18 +111,19 @@ class Network:
         await asyncio.sleep(self._delay(conditions))
         while conditions.hang:  # noqa: ASYNC110 - virtual seconds cost nothing
             await asyncio.sleep(1.0)
-        accept = self._listeners.get((host, port))
-        if accept is None or conditions.refuse:
+        listener = self._listeners.get((host, port))
+        if listener is None or conditions.refuse:
             self.note(f"refused {port}")
             raise ConnectionRefusedError(111, f"Connect call failed ({host!r}, {port})")
         self._next_port += 1
         client = Transport(self, conditions, ("127.0.0.1", self._next_port), (host, port))
         server = Transport(self, conditions, (host, port), ("127.0.0.1", self._next_port))
         server.is_server = True
+        server.context = listener.context
         client.peer, server.peer = server, client
         self._connections.append(((host, port), server))
         self.note(f"connected {self._next_port} to {port}")
-        server.begin(accept())
+        server.context.copy().run(lambda: server.begin(listener.accept()))
         client.begin(factory())
         return client, client.get_protocol()
 
@@ -130,6 +140,18 @@ class Network:
         """The run is over: nobody needs to close what is still open."""
         for _, server in self._connections:
             server.closing = server.peer.closing = True
+
+    def kill(self, process: Owner) -> None:
+        """A process is gone: its connections end after what it wrote, or with a reset."""
+        for _, server in list(self._connections):
+            client = server.peer
+            if owner_of(client.context) is process and not client.has_ended:
+                client.closing = client.has_ended = True
+                if self.random.random() < 0.5:
+                    client.on_the_way.clear()
+                    server.fail(ConnectionResetError(104, "Connection reset by peer"))
+                elif not client.is_half_open:
+                    client.deliver()
 
     # -- faults for connections that exist
 
@@ -179,6 +201,8 @@ class Transport(asyncio.Transport):
         self.has_ended = False
         self.is_begun = False
         self.is_half_open = False
+        self.context = contextvars.copy_context()
+        """What the protocol of this side runs in: it tells whose callbacks these are."""
         self._last_due = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -257,7 +281,7 @@ class Transport(asyncio.Transport):
         """End the stream after what was written."""
         if not self.closing:
             self.closing = True
-            self._loop.call_soon(self._end, None)
+            self._loop.call_soon(self._end, None, context=self.context)
             self.deliver()
 
     def abort(self) -> None:
@@ -265,7 +289,7 @@ class Transport(asyncio.Transport):
         if not self.has_ended:
             self.closing = True
             self.on_the_way.clear()
-            self._loop.call_soon(self._end, None)
+            self._loop.call_soon(self._end, None, context=self.context)
             if not self.is_half_open:
                 self.peer.fail(ConnectionResetError(104, "Connection reset by peer"))
 
@@ -280,7 +304,9 @@ class Transport(asyncio.Transport):
         """Arrange for the next data to be delivered, if it may be."""
         if self._timer is None and self._may_deliver():
             due = self.on_the_way[0][0] if self.on_the_way else self._loop.time()
-            self._timer = self._loop.call_at(max(due, self._loop.time()), self._arrive)
+            self._timer = self._loop.call_at(
+                max(due, self._loop.time()), self._arrive, context=self.peer.context
+            )
 
     def _may_deliver(self) -> bool:
         peer = self.peer
@@ -343,7 +369,7 @@ class Transport(asyncio.Transport):
         if not self.has_ended:
             self.closing = True
             self.on_the_way.clear()
-            self._loop.call_soon(self._end, error)
+            self._loop.call_soon(self._end, error, context=self.context)
 
     def reset(self) -> None:
         """Break the connection at both sides."""

@@ -1,40 +1,48 @@
 """A simulated pair: applications send through an outage, and every message is accounted for.
 
-Two brokers, two or more applications with paired clients of `pairbus.aio`, and faults that the seed
-draws. At the end everything is healed, sends must go to the primary again, and each message that an
-application was told to be sent must be in a queue of the primary or in a backlog queue.
+Two brokers, two or more applications with paired clients of `pairbus.aio`, one or two syphons, and
+faults that the seed draws. At the end everything is healed: sends must go to the primary again, the
+backlog must become empty, and each message that an application was told to be sent must be in a
+queue of the primary.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
+import shutil
+import tempfile
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from azure.servicebus import ServiceBusMessage
-from azure.servicebus.aio import ServiceBusClient
-from azure.servicebus.exceptions import ServiceBusError
-
-from pairbus.aio import PairedClient, SendAvailabilityPairedNamespaceOptions, pair_namespace
 from pairbus.broker.entities.model import QueueDescription
-from pairbus.broker.settings import BrokerSettings, Tier
+from pairbus.broker.settings import BrokerSettings, Limits, Tier
 from pairbus.client import Received
 from pairbus.client.aio import BulkConnection
 from pairbus.events import Event, FailedOver
 from pairbus.names import backlog_paths
+from pairbus.syphon.target import Target
+from simulation.applications import BACKLOG_QUEUES, SEND_TIMEOUT, Application, Habits
 from simulation.broker import SimulatedBroker
-from simulation.faults import KINDS, Planned, Side, draw_plan
-from simulation.history import History, Verdict, Window, judge
-from simulation.http import admin_client
+from simulation.faults import KINDS, OUTAGES, Planned, Side, draw_plan
+from simulation.files import SimulatedFiles
+from simulation.history import History, Verdict, Window, judge, overtaken
 from simulation.loop import SimulatedLoop
 from simulation.runtime import SimulatedRuntime
+from simulation.spark import MicroBatchDriver, SparkFaults
+from simulation.syphon import Receipts, SyphonParts
 
 ENTITIES = ("orders", "invoices")
-BACKLOG_QUEUES = 3
-SEND_TIMEOUT = 10.0
-FAULTS_UNTIL = 90.0  # seconds in which faults may begin
-HEALED_WITHIN = 300.0  # seconds after the last fault until sends must go to the primary
+DETECTS = "invoices"  # detects duplicates
+BACKLOG = tuple(backlog_paths("contoso", BACKLOG_QUEUES))
+FAULTS_UNTIL = 60.0  # seconds in which faults may begin
+DRAINED_WITHIN = 900.0  # seconds after the last fault until the backlog must be empty
+AFTERMATH = (
+    90.0  # seconds after a fault in which it may still duplicate a message: a lock, and more
+)
+DEADLINE = 2 * SEND_TIMEOUT + 5.0
+MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # a disk in memory is faster
 
 
 @dataclass
@@ -47,59 +55,230 @@ class Report:
     plan: list[Planned]
     verdict: Verdict
     messages: int
+    applications: int
     failovers: int
     redirected: int
+    forwarded: int
     strikes: Counter[tuple[str, str]] = field(default_factory=Counter)
     """How often each kind of fault struck in each phase."""
     timeline: list[str] = field(default_factory=list)
-    unhealed: list[str] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+    """What else must not be: no healing, wrong order, a failover without reason."""
 
     @property
     def problems(self) -> list[str]:
         """What must not be."""
-        return [*self.verdict.problems, *self.unhealed]
+        return [*self.verdict.problems, *self.others]
+
+    @property
+    def counts(self) -> bool:
+        """Whether the run was hard enough to mean something."""
+        faults = sum(self.strikes.values())
+        return self.applications >= 2 and self.messages >= 100 and faults >= 5
 
 
 class PairRun:
     """One run."""
 
-    def __init__(self, loop: SimulatedLoop) -> None:
+    def __init__(self, loop: SimulatedLoop, folder: Path | None) -> None:
         self._loop = loop
         self._random = random.Random(f"plan {loop.seed}")
+        self._folder = folder
         self._history = History()
         self._windows: list[Window] = []
         self._strikes: Counter[tuple[str, str]] = Counter()
-        self._failovers = 0
-        self._is_healed = False
+        self._failovers: list[tuple[float, str]] = []
         self._problems: list[str] = []
         self._timeline: list[str] = []
-        self._clients: list[PairedClient] = []
+        self._receipts = Receipts()
         self._sides: dict[str, Side] = {}
+        self._syphons: list[MicroBatchDriver] = []
+        self._applications: list[Application] = []
 
     async def run(self) -> Report:
         """Do everything, and judge it."""
         for name in ("primary", "secondary"):
             self._sides[name] = await self._start(name)
         plan = draw_plan(self._random, self._random.randint(5, 9), FAULTS_UNTIL)
-        count = self._random.randint(2, 3)
-        applications = [self._loop.create_task(self._application(n)) for n in range(count)]
+        self._make_applications(self._random.randint(2, 3))
+        self._make_syphons(self._random.choice([1, 1, 1, 2]))
+        sending = [self._loop.create_task(one.run(50)) for one in self._applications]
+        draining = [self._loop.create_task(one.run()) for one in self._syphons]
         await asyncio.gather(*(self._strike(planned) for planned in plan))
-        self._is_healed = True
         self._note("everything is healed")
-        await asyncio.gather(*applications)
-        delivered = await self._collect("primary", ENTITIES)
-        backlog = await self._collect("secondary", backlog_paths("contoso", BACKLOG_QUEUES))
-        verdict = judge(
-            self._history,
-            [*delivered, *backlog],
-            self._windows,
-            deadline=2 * SEND_TIMEOUT + 5.0,
-            aftermath=60.0,
-        )
-        for client in self._clients:
-            await client.close()
+        for application in self._applications:
+            application.heal()
+        for syphon in self._syphons:
+            syphon.has_faults = False
+        await asyncio.gather(*sending)
+        await self._drain()
+        for syphon in self._syphons:
+            await syphon.stop()
+        for task in draining:
+            task.cancel()
+        arrived = [*self._sides["primary"].rescued, *await self._collect()]
+        report = self._judge(plan, arrived)
         for side in self._sides.values():
             await side.broker.close()
+        return report
+
+    def _note(self, what: str) -> None:
+        self._timeline.append(f"{self._loop.time():9.3f}  {what}")
+        self._loop.network.note(what)
+
+    # -- what there is
+
+    async def _start(self, name: str) -> Side:
+        folder = self._folder and self._folder / name
+        broker = SimulatedBroker(
+            BrokerSettings(
+                namespace=name,
+                tier=Tier.STANDARD,
+                memory=folder is None,
+                data=folder,
+                durability=self._random.choice(["normal", "full"]),
+                limits=Limits(idle_link_timeout=self._random.choice([None, None, 8.0])),
+            )
+        )
+        port = await broker.start(0)
+        for entity in ENTITIES if name == "primary" else ():
+            made = QueueDescription(entity, requires_duplicate_detection=entity == DETECTS)
+            await broker.do(lambda ns, made=made: ns.admin.create_queue(made))  # type: ignore[misc]
+        return Side(
+            name,
+            broker,
+            self._loop.network,
+            "127.0.0.1",
+            port,
+            ENTITIES if name == "primary" else BACKLOG,
+            self._receipts,
+            self._syphons,
+        )
+
+    def _text(self, name: str) -> str:
+        side = self._sides[name]
+        return side.broker.settings.connection_string(side.port)
+
+    def _make_applications(self, count: int) -> None:
+        texts = self._text("primary"), self._text("secondary")
+        for number in range(count):
+            habits = Habits.draw(self._random, ENTITIES[number % len(ENTITIES)])
+            self._applications.append(
+                Application(
+                    self._loop,
+                    f"app{number}",
+                    habits,
+                    texts,
+                    self._history,
+                    self._observe,
+                    self._note,
+                    self._count,
+                )
+            )
+
+    def _make_syphons(self, count: int) -> None:
+        for number in range(count):
+            name = f"syphon{number}"
+            chance = random.Random(f"files {name} {self._loop.seed}")
+            files = SimulatedFiles(chance, self._loop.wall_time)
+            path = Path("/", name)
+            files.make_folder(path)
+            parts = SyphonParts(
+                Target(self._text("primary")),
+                Target(self._text("secondary")),
+                BACKLOG,
+                path,
+                self._receipts,
+                per_queue=self._random.choice([5, 20, 5000]),
+                batch_size=self._random.choice([3, 10, 1000]),
+                long_poll=self._random.choice([5.0, 60.0]),
+            )
+            faults = SparkFaults.draw(self._random)
+            self._syphons.append(
+                MicroBatchDriver(self._loop, name, parts, files, faults, self._note, self._count)
+            )
+
+    # -- faults
+
+    def _phase(self) -> str:
+        if any(one.phase == "failed_over" for one in self._applications):
+            return "failed over"
+        return "healthy" if self._is_drained() else "draining"
+
+    def _is_drained(self) -> bool:
+        broker = self._sides["secondary"].broker
+        if not broker.is_running:
+            return False
+        catalog = broker.namespace.catalog
+        found = [catalog.entity(path) for path in BACKLOG if path.lower() in catalog.by_key]
+        return not any(len(entity.main.messages) for entity in found)
+
+    def _count(self, kind: str) -> None:
+        """A fault of an application or a syphon takes effect now."""
+        now = self._loop.time()
+        self._strikes[kind, self._phase()] += 1
+        self._windows.append(Window(kind, now, now, "syphon"))
+        self._note(kind)
+
+    async def _strike(self, planned: Planned) -> None:
+        await asyncio.sleep(planned.at)
+        side = self._sides[planned.side]
+        if planned.kind == "kill" and not side.broker.is_running:
+            return  # one kill at a time
+        self._strikes[planned.kind, self._phase()] += 1
+        self._note(f"{planned.kind} strikes the {planned.side} for {planned.seconds:.1f} s")
+        began = self._loop.time()
+        await KINDS[planned.kind](side, planned.seconds, self._random)
+        self._windows.append(Window(planned.kind, began, self._loop.time(), planned.side))
+        self._note(f"{planned.kind} of the {planned.side} is over")
+
+    def _observe(self, name: str, event: Event) -> None:
+        if isinstance(event, FailedOver):
+            self._failovers.append((self._loop.time(), name))
+        if type(event).__name__ not in ("MessageBacklogged", "PingSent"):
+            self._note(f"{name}: {type(event).__name__}")
+
+    # -- the end
+
+    async def _drain(self) -> None:
+        end = self._loop.time() + DRAINED_WITHIN
+        while not self._is_drained():
+            if self._loop.time() > end or any(one.has_failed for one in self._syphons):
+                self._problems.append("the backlog does not become empty")
+                return
+            await asyncio.sleep(1.0)
+        self._note("the backlog is empty")
+
+    async def _collect(self) -> list[str]:
+        """Receive what arrived, as an application does."""
+        found: list[str] = []
+        runtime = SimulatedRuntime(self._loop, "collector")
+        async with BulkConnection(self._text("primary"), runtime=runtime) as connection:
+            for entity in ENTITIES:
+                receiver = await connection.receiver(entity)
+                while received := await receiver.receive_now(500):
+                    found += [_body(one) for one in received]
+        return [body for body in found if body]  # pings have no body
+
+    def _judge(self, plan: list[Planned], arrived: list[str]) -> Report:
+        taken = self._sides["primary"].broker.taken
+        backlog = self._sides["secondary"].broker.taken
+        has_jumped = any(window.kind == "clock_jump" for window in self._windows)
+        verdict = judge(
+            self._history,
+            arrived,
+            self._windows,
+            deadline=DEADLINE,
+            aftermath=AFTERMATH,
+            detected=() if has_jumped else self._detected(),
+            settled_at={name: at for at, _, name in taken},
+        )
+        others = [*self._problems]
+        for application in self._applications:
+            others += application.problems
+        others += self._needless_failovers()
+        if len(self._syphons) == 1 and (found := overtaken(self._history, backlog, taken)):
+            others.append(f"overtaken: {', '.join(found)}")
         return Report(
             seed=self._loop.seed,
             digest=self._loop.trace.digest,
@@ -107,126 +286,42 @@ class PairRun:
             plan=plan,
             verdict=verdict,
             messages=len(self._history.calls),
-            failovers=self._failovers,
-            redirected=len(backlog),
+            applications=len(self._applications),
+            failovers=len(self._failovers),
+            redirected=len({name for *_, name in backlog}),
+            forwarded=sum(self._receipts.forwarded.values()),
             strikes=self._strikes,
             timeline=self._timeline,
-            unhealed=self._problems,
+            others=others,
         )
 
-    def _note(self, what: str) -> None:
-        self._timeline.append(f"{self._loop.time():9.3f}  {what}")
-        self._loop.network.note(what)
+    def _detected(self) -> set[str]:
+        """The messages for the entity that detects duplicates, unless it was deleted."""
+        if any(window.kind == "recreated" for window in self._windows):
+            return set()
+        users = {one.name for one in self._applications if one.habits.entity == DETECTS}
+        return {name for name, call in self._history.calls.items() if call.application in users}
 
-    async def _start(self, name: str) -> Side:
-        broker = SimulatedBroker(BrokerSettings(namespace=name, tier=Tier.STANDARD))
-        port = await broker.start(0)
-        for entity in ENTITIES if name == "primary" else ():
-            await broker.do(lambda ns, e=entity: ns.admin.create_queue(QueueDescription(e)))  # type: ignore[misc]
-        return Side(name, broker, self._loop.network, "127.0.0.1", port)
-
-    def _text(self, name: str) -> str:
-        side = self._sides[name]
-        return side.broker.settings.connection_string(side.port)
-
-    # -- faults
-
-    async def _strike(self, planned: Planned) -> None:
-        await asyncio.sleep(planned.at)
-        side = self._sides[planned.side]
-        if planned.kind == "kill" and not side.broker.is_running:
-            return  # one kill at a time
-        phases = {entity.phase for client in self._clients for entity in client.status().entities}
-        phase = "failed over" if "failed_over" in phases else "healthy"
-        self._strikes[planned.kind, phase] += 1
-        self._note(f"{planned.kind} strikes the {planned.side} for {planned.seconds:.1f} s")
-        began = self._loop.time()
-        await KINDS[planned.kind](side, planned.seconds, self._random)
-        self._windows.append(Window(planned.kind, began, self._loop.time()))
-        self._note(f"{planned.kind} of the {planned.side} is over")
-
-    # -- applications
-
-    async def _application(self, number: int) -> None:
-        name = f"app{number}"
-        client = await self._pair(name)
-        entity = ENTITIES[number % len(ENTITIES)]
-        sent = 0
-        async with client.get_queue_sender(entity) as sender:
-            while sent < 50 or not self._is_healed:
-                await self._send(sender, name, f"{name}-{sent}")
-                sent += 1
-                await asyncio.sleep(self._random.uniform(0.0, 2.5))
-            await self._heal(client, entity, sender, name)
-
-    async def _pair(self, name: str) -> PairedClient:
-        options = SendAvailabilityPairedNamespaceOptions(
-            secondary=ServiceBusClient.from_connection_string(self._text("secondary")),
-            secondary_admin=admin_client(self._text("secondary")),
-            backlog_queue_count=BACKLOG_QUEUES,
-            failover_interval=self._random.choice([0.0, 3.0, 10.0]),
-            ping_primary_interval=self._random.choice([1.0, 5.0, 15.0]),
-            primary_namespace="contoso",
-            send_timeout=SEND_TIMEOUT,
-            backlog_cooldown=10.0,
-            observers=[lambda event: self._observe(name, event)],
-        )
-        primary = ServiceBusClient.from_connection_string(self._text("primary"))
-        client = await pair_namespace(primary, options)
-        self._clients.append(client)
-        return client
-
-    def _observe(self, name: str, event: Event) -> None:
-        self._failovers += isinstance(event, FailedOver)
-        if type(event).__name__ not in ("MessageBacklogged", "PingSent"):
-            self._note(f"{name}: {type(event).__name__}")
-
-    async def _send(self, sender: object, application: str, message: str) -> bool:
-        call = self._history.begin(message, application, self._loop.time())
-        try:
-            await sender.send_messages(ServiceBusMessage(message, message_id=message))  # type: ignore[attr-defined]
-            call.outcome = "ok"
-        except ServiceBusError as error:
-            self._note(f"{message} failed: {type(error).__name__}")
-        call.ended = self._loop.time()
-        return call.outcome == "ok"
-
-    async def _heal(self, client: PairedClient, entity: str, sender: object, name: str) -> None:
-        """Wait until sends go to the primary again; that takes a ping, or a send."""
-        end = self._loop.time() + HEALED_WITHIN
-        number = 0
-        while self._loop.time() < end:
-            before = _counts(client, entity)
-            is_sent = await self._send(sender, name, f"{name}-heal-{number}")
-            number += 1
-            if is_sent and _counts(client, entity) > before:
-                return
-            await asyncio.sleep(5.0)
-        self._problems.append(f"{name}: sends to {entity} do not go to the primary again")
-
-    # -- what arrived
-
-    async def _collect(self, name: str, entities: list[str] | tuple[str, ...]) -> list[str]:
-        found: list[str] = []
-        runtime = SimulatedRuntime(self._loop, f"collector {name}")
-        async with BulkConnection(self._text(name), runtime=runtime) as connection:
-            for entity in entities:
-                receiver = await connection.receiver(entity)
-                while received := await receiver.receive_now(500):
-                    found += [_body(one) for one in received]
-        return [body for body in found if body]  # pings have no body
-
-
-def _counts(client: PairedClient, entity: str) -> int:
-    """How many messages went to the primary."""
-    return sum(
-        status.counts.sent_primary for status in client.status().entities if status.entity == entity
-    )
+    def _needless_failovers(self) -> list[str]:
+        """Failovers although nothing was wrong with the primary."""
+        patience = max(one.habits.failover_interval for one in self._applications) + DEADLINE
+        outages = [one for one in self._windows if one.kind in OUTAGES and one.side == "primary"]
+        return [
+            f"{name} failed over at {at:.1f} although the primary was healthy"
+            for at, name in self._failovers
+            if not any(window.is_near(at, at, patience) for window in outages)
+        ]
 
 
 async def run_pair(loop: SimulatedLoop) -> Report:
     """One run, for `simulation.run`."""
-    return await PairRun(loop).run()
+    if random.Random(f"store {loop.seed}").random() < 0.4:
+        return await PairRun(loop, None).run()
+    folder = Path(tempfile.mkdtemp(prefix="pairbus-simulation-", dir=MEMORY))
+    try:
+        return await PairRun(loop, folder).run()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _body(received: Received) -> str:

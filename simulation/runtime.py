@@ -23,16 +23,18 @@ class SimulatedRuntime(AsyncioRuntime):
 
     Args:
         loop: the run.
-        name: tells processes apart; each has random numbers and files of its own.
+        name: tells processes apart; each has random numbers of its own.
+        files: its files; of its own if left out.
     """
 
     files: SimulatedFiles  # type: ignore[assignment]
     random: Random
 
-    def __init__(self, loop: SimulatedLoop, name: str) -> None:
+    def __init__(self, loop: SimulatedLoop, name: str, files: SimulatedFiles | None = None) -> None:
         self._loop = loop
         self.random = random.Random(f"{name} {loop.seed}")
-        self.files = SimulatedFiles(random.Random(f"files {name} {loop.seed}"), loop.wall_time)
+        chance = random.Random(f"files {name} {loop.seed}")
+        self.files = files or SimulatedFiles(chance, loop.wall_time)
 
     def time(self) -> float:
         """Virtual seconds since 1970."""

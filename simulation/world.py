@@ -53,6 +53,7 @@ def run(
 
 def _cancel_rest(loop: SimulatedLoop) -> None:
     loop.allow(100_000)
+    loop.end()
     rest = asyncio.all_tasks(loop)
     for task in sorted(rest, key=lambda task: task.get_name()):
         task.cancel()

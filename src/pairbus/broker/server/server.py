@@ -234,6 +234,10 @@ class Broker:
         """A door with TLS; a simulation has another one."""
         return FrontDoor(tls=server_context(self._prepare_certificate()), **options)
 
+    def _make_store(self, directory: Path) -> Store:
+        """The store in a directory; a simulation has another one."""
+        return Store(directory, self.settings.durability)
+
     def _bind(self, door: FrontDoor, port: int) -> None:
         try:
             door.bind(self.settings.host, port)
@@ -250,7 +254,7 @@ class Broker:
             name = self.settings.namespace
             try:
                 if self.settings.data is not None:
-                    self._store = Store(self.settings.data, self.settings.durability)
+                    self._store = self._make_store(self.settings.data)
                 clock = system_clock if self.settings.clock is None else self._milliseconds
                 self._namespace = Namespace(
                     name, self._store, clock, tier=self.settings.effective_tier

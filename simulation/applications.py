@@ -1,0 +1,198 @@
+"""Applications that send through a paired client, one message or list after the other.
+
+An application is a process: it may be killed in the middle of a send, and is then started again
+with a new client. Some sends are cancelled. Every message is in the history before it is sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from azure.servicebus import ServiceBusMessage
+from azure.servicebus.aio import ServiceBusClient
+from azure.servicebus.exceptions import ServiceBusError
+
+from pairbus.aio import PairedClient, SendAvailabilityPairedNamespaceOptions, pair_namespace
+from pairbus.events import Event
+from simulation.history import Call, History
+from simulation.http import admin_client
+from simulation.loop import SimulatedLoop
+from simulation.process import Process, settle
+
+BACKLOG_QUEUES = 3
+SEND_TIMEOUT = 10.0
+HEALED_WITHIN = 300.0  # seconds after the last fault until sends must go to the primary
+
+
+@dataclass(frozen=True)
+class Habits:
+    """How an application sends."""
+
+    entity: str
+    failover_interval: float
+    ping_interval: float
+    pause: float  # seconds between two sends, at most
+    cancels: float  # how likely a send is cancelled
+    dies: float  # how likely the process is killed during a send
+
+    @classmethod
+    def draw(cls, chance: random.Random, entity: str) -> Habits:
+        """As the seed decides."""
+        return cls(
+            entity,
+            failover_interval=chance.choice([0.0, 0.0, 3.0, 10.0]),
+            ping_interval=chance.choice([1.0, 5.0, 15.0]),
+            pause=chance.choice([1.0, 2.5]),
+            cancels=chance.choice([0.0, 0.0, 0.1]),
+            dies=chance.choice([0.0, 0.0, 0.02]),
+        )
+
+
+class Application:
+    """One application.
+
+    Args:
+        loop: the run.
+        name: of the application.
+        habits: how it sends.
+        texts: connection strings of primary and secondary.
+        history: gets every send.
+        observe: gets every event of the paired client.
+        note: adds to the timeline.
+        strike: counts a fault in effect.
+    """
+
+    def __init__(
+        self,
+        loop: SimulatedLoop,
+        name: str,
+        habits: Habits,
+        texts: tuple[str, str],
+        history: History,
+        observe: Callable[[str, Event], None],
+        note: Callable[[str], None],
+        strike: Callable[[str], None],
+    ) -> None:
+        self.name = name
+        self.habits = habits
+        self.problems: list[str] = []
+        self._loop = loop
+        self._texts = texts
+        self._history = history
+        self._observe = observe
+        self._note = note
+        self._strike = strike
+        self._random = random.Random(f"{name} {loop.seed}")
+        self._client: PairedClient | None = None
+        self._next = 0
+        self._has_faults = True
+        self._lives = 0
+
+    @property
+    def phase(self) -> str:
+        """The health of its entity."""
+        if self._client is None:
+            return "healthy"
+        entities = self._client.status().entities
+        return next((e.phase for e in entities if e.entity == self.habits.entity), "healthy")
+
+    def heal(self) -> None:
+        """No faults from now on."""
+        self._has_faults = False
+
+    async def run(self, messages: int) -> None:
+        """Send at least so many messages, and until `heal` was called; then see that it heals."""
+        while True:
+            self._lives += 1
+            process = Process(self._loop, f"{self.name}.{self._lives}")
+            ended: asyncio.Future[bool] = self._loop.create_future()
+            process.on_death = partial(settle, ended, False)
+            process.start(self._live(process, messages, ended))
+            if await ended:
+                return
+            self._note(f"{self.name} was killed")
+            self._client = None
+            await asyncio.sleep(self._random.uniform(0.1, 3.0))
+
+    async def _live(self, process: Process, messages: int, ended: asyncio.Future[bool]) -> None:
+        client = self._client = await self._pair()
+        async with client.get_queue_sender(self.habits.entity) as sender:
+            while self._next < messages or self._has_faults:
+                if self._has_faults and self._random.random() < self.habits.dies:
+                    self._strike("lose_application")
+                    process.kill_after(self._random.randint(1, 60))
+                await self._send(sender)
+                await asyncio.sleep(self._random.uniform(0.0, self.habits.pause))
+            await self._heal(client, sender)
+        await client.close()
+        settle(ended, True)
+
+    async def _pair(self) -> PairedClient:
+        primary, secondary = self._texts
+        options = SendAvailabilityPairedNamespaceOptions(
+            secondary=ServiceBusClient.from_connection_string(secondary),
+            secondary_admin=admin_client(secondary),
+            backlog_queue_count=BACKLOG_QUEUES,
+            failover_interval=self.habits.failover_interval,
+            ping_primary_interval=self.habits.ping_interval,
+            primary_namespace="contoso",
+            send_timeout=SEND_TIMEOUT,
+            backlog_cooldown=10.0,
+            observers=[lambda event: self._observe(self.name, event)],
+        )
+        return await pair_namespace(ServiceBusClient.from_connection_string(primary), options)
+
+    async def _send(self, sender: Any, count: int | None = None) -> bool:
+        count = count or self._random.choice([1, 1, 1, self._random.randint(2, 5)])
+        names = [f"{self.name}-{self._next + n}" for n in range(count)]
+        self._next += count
+        is_before = self.phase == "failed_over"
+        calls = [self._history.begin(name, self.name, self._loop.time()) for name in names]
+        messages = [
+            ServiceBusMessage(name, message_id=name, session_id=f"s{self._random.randint(0, 1)}")
+            for name in names
+        ]
+        task = self._loop.create_task(
+            sender.send_messages(messages if count > 1 else messages[0]), name=f"send {names[0]}"
+        )
+        if self._has_faults and self._random.random() < self.habits.cancels:
+            self._strike("cancel_send")
+            self._loop.call_later(self._random.uniform(0.0, 1.0), task.cancel)
+        outcome = "ok"
+        try:
+            await task
+        except ServiceBusError as error:
+            outcome = "unknown"
+            self._note(f"{names[0]} failed: {type(error).__name__}")
+        except asyncio.CancelledError:
+            if (current := asyncio.current_task()) is not None and current.cancelling():
+                raise  # the run ends
+            outcome = "unknown"
+            self._note(f"{names[0]} was cancelled")
+        self._end(calls, outcome, is_redirected=is_before and self.phase == "failed_over")
+        return outcome == "ok"
+
+    def _end(self, calls: list[Call], outcome: str, *, is_redirected: bool) -> None:
+        for call in calls:
+            call.outcome, call.ended = outcome, self._loop.time()
+            call.is_redirected = is_redirected
+
+    async def _heal(self, client: PairedClient, sender: Any) -> None:
+        """Wait until sends go to the primary again; that takes a ping, or a send."""
+        entity, end = self.habits.entity, self._loop.time() + HEALED_WITHIN
+        while self._loop.time() < end:
+            before = _sent_to_primary(client, entity)
+            if await self._send(sender, 1) and _sent_to_primary(client, entity) > before:
+                return
+            await asyncio.sleep(5.0)
+        self.problems.append(f"{self.name}: sends to {entity} do not go to the primary again")
+
+
+def _sent_to_primary(client: PairedClient, entity: str) -> int:
+    statuses = client.status().entities
+    return sum(status.counts.sent_primary for status in statuses if status.entity == entity)

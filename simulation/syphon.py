@@ -1,0 +1,192 @@
+"""The parts of the syphon, put together on simulated processes as `pairbus.spark` does on Spark's.
+
+The coordinator, the reader, the deliverer and the probe are the syphon's own. Two small things
+stand in for what needs Spark or a disk: `restored` does with Arrow what `pairbus.spark.restore`
+does with a DataFrame, and `Receipts` keeps receipts and operations in memory.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from pairbus.syphon._async.backlog import BacklogQueues
+from pairbus.syphon._async.connections import NamespaceConnections, check_access
+from pairbus.syphon._async.coordinator import Coordinator
+from pairbus.syphon._async.deliverer import Deliverer, DeliverySettings
+from pairbus.syphon._async.destinations import Destinations
+from pairbus.syphon._async.doorbell import Doorbell
+from pairbus.syphon._async.primary_probe import PrimaryProbe
+from pairbus.syphon._async.reader import BacklogReader
+from pairbus.syphon._async.receiving import QueueReceiver
+from pairbus.syphon.backoff import Backoff
+from pairbus.syphon.columns import select
+from pairbus.syphon.held import HeldMessages
+from pairbus.syphon.journal import Journal
+from pairbus.syphon.limits import Grant
+from pairbus.syphon.planner import Planner
+from pairbus.syphon.rates import Pace
+from pairbus.syphon.records import OperationCount
+from pairbus.syphon.rows import RowMaker
+from pairbus.syphon.state import StateDirectory
+from pairbus.syphon.target import Target
+from simulation.process import Process
+
+_COLUMNS = (
+    "entity", "sequenceNumber", "enqueuedTime", "lockToken", "lockedUntil", "receivedTime", "size",
+    "messageId", "message",
+)  # fmt: skip
+_RESTORED = {
+    "aliasPath": "destination",
+    "aliasSessionId": "sessionId",
+    "aliasTimeToLive": "timeToLive",
+    "aliasScheduledEnqueueTime": "scheduledEnqueueTime",
+}
+
+
+@dataclass
+class Receipts:
+    """The ledger: receipts and operations in memory, and a disk that can fail."""
+
+    forwarded: Counter[str] = field(default_factory=Counter)
+    """How often each message was recorded as forwarded."""
+    operations: list[OperationCount] = field(default_factory=list)
+    problem: str | None = None
+
+    def write(self, table: Any) -> None:
+        """Write receipts, or fail."""
+        if self.problem:
+            raise OSError(28, self.problem)
+        for row in table.select(["event", "message_id"]).to_pylist():
+            if row["event"] == "forwarded":
+                self.forwarded[row["message_id"]] += 1
+
+    def add(self, *counts: OperationCount) -> None:
+        """Count operations."""
+        self.operations += counts
+
+    def flush(self) -> None:
+        """Everything is in memory."""
+
+    def probe(self) -> str | None:
+        """Why no receipt could be written now."""
+        return self.problem
+
+
+@dataclass(frozen=True)
+class SyphonParts:
+    """What one syphon is made of; each method opens one part of it in a process.
+
+    Args:
+        primary: where messages go.
+        secondary: where the backlog queues are.
+        queues: the backlog queues.
+        path: the state directory.
+        receipts: the ledger.
+        per_queue: most messages of one queue in a micro-batch.
+        batch_size: most messages of one Arrow batch.
+        long_poll: seconds that the doorbell waits.
+        send_timeout: seconds that a destination may take.
+    """
+
+    primary: Target
+    secondary: Target
+    queues: tuple[str, ...]
+    path: Path
+    receipts: Receipts
+    per_queue: int
+    batch_size: int
+    long_poll: float
+    send_timeout: float = 10.0
+
+    def state(self, process: Process) -> StateDirectory:
+        """The state directory, as a process sees it."""
+        return StateDirectory(self.path, process.runtime)
+
+    def _connections(
+        self, process: Process, target: Target, role: str, timeout: float = 30.0
+    ) -> NamespaceConnections:
+        return NamespaceConnections(process.pool, target, role, timeout=timeout)
+
+    def open_coordinator(self, process: Process) -> Coordinator:
+        """The coordinator, beside Spark's driver."""
+        runtime = process.runtime
+        return Coordinator(
+            runtime,
+            self.state(process),
+            BacklogQueues(runtime, self._connections(process, self.secondary, "coordinator")),
+            Doorbell(
+                runtime, self._connections(process, self.secondary, "doorbell"), self.long_poll
+            ),
+            self.receipts,
+            Planner(self.queues, per_queue=self.per_queue),
+            HeldMessages(destination=Backoff(first=2.0)),
+        )
+
+    def open_probe(self, process: Process) -> PrimaryProbe:
+        """The probe of an unreachable primary."""
+        runtime = process.runtime
+
+        async def is_reachable() -> bool:
+            return await check_access(runtime, self.primary, "$management", 2.0) is None
+
+        return PrimaryProbe(runtime, self.state(process), is_reachable)
+
+    async def read(
+        self, process: Process, epoch: int, grants: tuple[Grant, ...], pace: Pace | None
+    ) -> AsyncIterator[pa.RecordBatch]:
+        """What one task reads, ready to be delivered."""
+        link = self._connections(process, self.secondary, "reader")
+        reader = BacklogReader(
+            process.runtime,
+            QueueReceiver(link, is_ordered=True),
+            BacklogQueues(process.runtime, link),
+            namespace="secondary",
+            state=self.state(process),
+            journal=Journal(self.path, process.runtime),
+            batch_size=self.batch_size,
+        )
+        maker = RowMaker(select(_COLUMNS, aliases=True), aliases=True)
+        async for batch in reader.read(epoch, grants, pace):
+            yield restored(
+                maker.batch_of(batch.queue, batch.received_at, batch.messages, batch.opened)
+            )
+
+    def open_deliverer(self, process: Process) -> Deliverer:
+        """The deliverer of one task."""
+        state = self.state(process)
+        blocked = state.blocked()
+        writer = self._connections(process, self.primary, "writer", self.send_timeout)
+        settler = self._connections(process, self.secondary, "settler")
+        return Deliverer(
+            process.runtime,
+            Destinations(writer, self.send_timeout),
+            BacklogQueues(process.runtime, settler),
+            self.receipts.write,
+            state.report,
+            DeliverySettings(
+                blocked=blocked.blocked, waits_for_missing=True, expired=blocked.expired
+            ),
+            probe=self.receipts.probe,
+            is_stopping=lambda: state.is_stopping,
+        )
+
+
+def restored(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows with their destinations, and a verdict for each."""
+    columns = {
+        _RESTORED.get(name, name): batch.column(name)
+        for name in batch.schema.names
+        if name != "aliasProblem"
+    }
+    wrong = batch.column("aliasProblem").to_pylist()
+    paths = batch.column("aliasPath").to_pylist()
+    good = [problem is None and bool(path) for problem, path in zip(wrong, paths, strict=True)]
+    columns["verdict"] = pa.array(["deliver" if one else "dead-letter" for one in good])
+    columns["reason"] = pa.array([None if one else "WrongAlias" for one in good], pa.string())
+    return pa.RecordBatch.from_pydict(columns)
