@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute  # its C code must see the real datetime
 
 from pairbus.syphon._async.backlog import BacklogQueues
 from pairbus.syphon._async.connections import NamespaceConnections, check_access

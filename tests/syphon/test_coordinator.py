@@ -126,6 +126,15 @@ def test_a_new_coordinator_continues_with_the_held_messages(scene, tmp_path):
     assert again.queues.given_back == [("b/0", "aa")]
 
 
+def test_held_messages_are_recorded_before_their_report_is_removed(scene):
+    scene.report(held=HELD, failed={"orders": "com.microsoft:entity-disabled"})
+    scene.tick()
+    later = HeldMessage("b/0", "cc", 3, "orders", 1060.0)
+    scene.report(held=(later,))
+    scene.plan(0)  # and then the driver is killed
+    assert later in scene.state.held().held
+
+
 def test_a_stop_returns_everything_newest_first(scene):
     scene.report(held=HELD, failed={"orders": "x"})
     scene.state.ask_to_stop()

@@ -13,6 +13,7 @@ protects what both of them decide upon, and is never held while a namespace or t
 
 import logging
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 from pairbus.names import billable
 from pairbus.runtime import Runtime, Task
@@ -207,9 +208,16 @@ class Coordinator:
 
     def _collect(self) -> None:
         with self._files:
+            read: list[Path] = []
+            must_save = False
             for path, report in self._state.reports():
                 with self._guard:
                     self._apply(report, self._runtime.time())
+                read.append(path)
+                must_save = must_save or bool(report.held or report.failed)
+            if must_save:  # the next coordinator must know which messages are locked
+                self._save_held()
+            for path in read:
                 self._state.remove(path)
         for queue, polls in self._doorbell.polls().items():
             self._count("idle_poll", queue, "receive", polls, 0, 0, polls)
@@ -311,11 +319,14 @@ class Coordinator:
         now = self._runtime.time()
         if self._locks.has_changed and now - self._saved_at >= SAVE_EVERY:
             with self._files:
-                with self._guard:
-                    record = self._held.record()
-                    self._locks.has_changed, self._saved_at = False, now
-                self._state.write_held(record)
+                self._save_held()
         self._publish()
+
+    def _save_held(self) -> None:
+        with self._guard:
+            record = self._held.record()
+            self._locks.has_changed, self._saved_at = False, self._runtime.time()
+        self._state.write_held(record)
 
     def _publish(self) -> None:
         """Write the files that tasks, driver and the next coordinator read, if they changed."""
