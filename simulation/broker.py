@@ -83,11 +83,13 @@ class SimulatedBroker(Broker):
 
         def record(path: str, messages: Sequence[IncomingMessage]) -> None:
             send(namespace, path, messages)
-            names = [str(one.message_id) for one in messages]
-            namespace.committer.after_commit(lambda error: error or keep(path.lower(), names))
 
-        def keep(path: str, names: list[str]) -> None:
-            self.taken += [(loop.time(), path, name) for name in names]
+            def keep(error: Exception | None) -> None:
+                if error is None:
+                    now = loop.time()
+                    self.taken += [(now, path.lower(), str(one.message_id)) for one in messages]
+
+            namespace.committer.after_commit(keep)
 
         namespace.send = record  # type: ignore[method-assign]
 
