@@ -246,6 +246,14 @@ def outputs() -> dict[Path, str]:
     return {Path("docs/broker-coverage.md"): "\n".join(parts) + "\n"}
 
 
+UNKNOWN_LIMITS = """\
+overdrawn credits are taken from the next second; `Limits(is_debt_owed=False)`: they are not
+a receiver without credits waits for a second; `Limits(detach_throttled_receivers=True)`: detached
+idle links of `$management` are detached like those of an entity
+""".splitlines()
+"""Behaviour of the tiers that is not documented and that only a live namespace could show."""
+
+
 def _behaviours() -> list[str]:
     """The conformance suite by behaviour."""
     parts = [
@@ -262,6 +270,7 @@ def _behaviours() -> list[str]:
                 checked = "unknown" if "pytest.mark.unknown" in marks else "documented"
                 words = node.name.removeprefix("test_").replace("_", " ")
                 parts.append(f"| {path.stem.removeprefix('test_')} | {words} | {checked} |")
+    parts += [f"| limits | {behaviour} | unknown |" for behaviour in UNKNOWN_LIMITS]
     return [*parts, ""]
 
 

@@ -26,7 +26,7 @@ from pairbus.amqp.performatives import (
     Flow,
 )
 from pairbus.amqp.reassembly import Reassembly
-from pairbus.amqp.session import SERIAL_MASK, lowest_free
+from pairbus.amqp.session import SERIAL_MASK, free_number
 from pairbus.amqp.session_table import SessionTable
 
 
@@ -100,7 +100,7 @@ class LinkTable:
         properties: Mapping[str, Any] | None = None,
         context: Any = None,
     ) -> Link:
-        handle = lowest_free(session.links)
+        handle = free_number(session.links)
         limit = session.begin.handle_max if session.begin is not None else session.handle_max
         if handle > limit:
             raise AmqpError(RESOURCE_LIMIT_EXCEEDED, "all handles are in use")
@@ -283,7 +283,7 @@ def _add_link(session: Session, attach: Attach) -> Link:
     """Add the link that the peer attaches."""
     if len(session.links) > session.handle_max:
         raise ProtocolError(RESOURCE_LIMIT_EXCEEDED, "too many links")
-    handle = attach.handle if attach.handle not in session.links else lowest_free(session.links)
+    handle = attach.handle if attach.handle not in session.links else free_number(session.links)
     link = Link(session, attach.name, handle, is_sender=attach.role == ROLE_RECEIVER)
     link.state = EndState.REMOTE
     link.snd_settle_mode = attach.snd_settle_mode

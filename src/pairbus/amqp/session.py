@@ -21,11 +21,13 @@ def serial_diff(a: int, b: int) -> int:
     return ((a - b + 0x80000000) & SERIAL_MASK) - 0x80000000
 
 
-def lowest_free(taken: Mapping[int, Any]) -> int:
-    """Return the lowest number that is not a key of `taken`."""
-    number = 0
+def free_number(taken: Mapping[int, Any]) -> int:
+    """Return a number that is not a key of `taken` and not above their count."""
+    number = len(
+        taken
+    )  # free unless a lower one is: what opens one after the other is not searched
     while number in taken:
-        number += 1
+        number -= 1
     return number
 
 

@@ -15,7 +15,7 @@ from pairbus.amqp.events import Begun, Ended, Event
 from pairbus.amqp.output import OutputBuffer
 from pairbus.amqp.performatives import Begin, End, Error, Open
 from pairbus.amqp.reassembly import Reassembly
-from pairbus.amqp.session import EndState, Session, lowest_free
+from pairbus.amqp.session import EndState, Session, free_number
 
 
 class SessionTable:
@@ -56,7 +56,7 @@ class SessionTable:
             AmqpError: all channels are in use (`amqp:resource-limit-exceeded`).
         """
         if session is None:
-            channel = lowest_free(self.by_channel)
+            channel = free_number(self.by_channel)
             if channel > self._local_channel_max:
                 raise AmqpError(RESOURCE_LIMIT_EXCEEDED, "all channels are in use")
             session = self._add(channel, EndState.LOCAL)
@@ -87,7 +87,7 @@ class SessionTable:
         if channel in self.by_remote_channel:
             raise ProtocolError(ILLEGAL_STATE, f"channel {channel} has a session already")
         if begin.remote_channel is None:
-            local = channel if channel not in self.by_channel else lowest_free(self.by_channel)
+            local = channel if channel not in self.by_channel else free_number(self.by_channel)
             if len(self.by_channel) > self._channel_max or local > self._local_channel_max:
                 raise ProtocolError(RESOURCE_LIMIT_EXCEEDED, "too many sessions")
             session = self._add(local, EndState.REMOTE)

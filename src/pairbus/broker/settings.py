@@ -45,6 +45,8 @@ class Limits:
             none is refused with server-busy. 0: no throttling; None: 1,000 on Standard, 0 on
             Premium.
         is_debt_owed: Whether the credits that an operation overdrew are taken from the next second.
+        detach_throttled_receivers: Whether a receiver that grants link credit while the namespace
+            has no credits is detached with server-busy; otherwise it waits for the next second.
         idle_link_timeout: Seconds until a link is detached on which nothing was sent or received.
             0: never; None: 600.
         idle_connection_timeout: Seconds until a connection without links is closed. 0: never;
@@ -61,6 +63,7 @@ class Limits:
     idle_timeout: float = 240.0
     credits_per_second: int | None = None
     is_debt_owed: bool = True
+    detach_throttled_receivers: bool = False
     idle_link_timeout: float | None = None
     idle_connection_timeout: float | None = None
 

@@ -4,6 +4,7 @@ import contextlib
 import socket
 
 import pytest
+from azure.servicebus.management import AccessRights, AuthorizationRule
 
 from pairbus.amqp import sasl
 from pairbus.amqp.errors import ProtocolError
@@ -24,9 +25,9 @@ def ns():
         yield ns
 
 
-def can_send(client) -> bool:
+def can_send(client, path: str = "q") -> bool:
     """Whether a sender is served without a token."""
-    client.engine.attach_sender(client.session, "out", source=Source("me"), target=Target("q"))
+    client.engine.attach_sender(client.session, path, source=Source("me"), target=Target(path))
     client.until(Attached)
     return isinstance(client.until((Flowed, Detached)), Flowed)
 
@@ -46,6 +47,29 @@ def test_client_is_admitted_and_only_a_key_gives_claims(ns, mechanism, is_author
     with contextlib.closing(RawClient(ns.port, mechanism)) as client:
         client.until(Opened)
         assert can_send(client) == is_authorized
+
+
+def test_key_of_an_entity_gives_claims_on_that_entity(ns) -> None:
+    with ns.admin_client() as admin:
+        rule = AuthorizationRule(
+            type="SharedAccessAuthorizationRule",
+            claim_type="SharedAccessKey",
+            claim_value="None",
+            rights=[AccessRights.SEND],
+            key_name="shovel",
+            primary_key="c2hvdmVs",
+            secondary_key="c2Vjb25k",
+        )
+        admin.create_queue("from-rabbitmq", authorization_rules=[rule])
+    with contextlib.closing(RawClient(ns.port, sasl.plain("shovel", "c2hvdmVs"))) as client:
+        client.until(Opened)
+        assert can_send(client, "from-rabbitmq")
+        assert not can_send(client, "q")
+    with (
+        contextlib.closing(RawClient(ns.port, sasl.plain("shovel", "wrong"))) as client,
+        pytest.raises(ProtocolError, match="SASL failed with code 1"),
+    ):
+        client.until(Opened)
 
 
 @pytest.mark.parametrize(

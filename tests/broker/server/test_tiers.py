@@ -170,6 +170,21 @@ def test_receiving_and_peeking_cost_a_credit_per_message(start, clock):
     assert throttled["receive"] >= 1
 
 
+def test_a_throttled_receiver_is_detached_where_the_settings_say_so(start, clock):
+    ns = start(limits=Limits(credits_per_second=10, detach_throttled_receivers=True))
+    with client(ns) as sb:
+        with sb.get_queue_sender("q") as sender:
+            sender.send_messages([ServiceBusMessage("x") for _ in range(10)])
+        with (
+            sb.get_queue_receiver("q") as receiver,
+            pytest.raises(ServiceBusServerBusyError, match="50009"),
+        ):
+            receiver.receive_messages(1, max_wait_time=5)
+        clock.advance(1)
+        with sb.get_queue_receiver("q") as receiver:  # the SDK does not recover the former one
+            assert len(receiver.receive_messages(1, max_wait_time=5)) == 1
+
+
 def test_filters_of_a_topic_cost_a_credit_each(start, clock):
     ns = start(credits_per_second=9)
     ns.create_topic("t")
@@ -245,6 +260,39 @@ def test_an_idle_receiver_is_detached_with_and_without_credit(start, clock):
         with pytest.raises(ServiceBusError, match=expected):
             receiver.receive_messages(1, max_wait_time=5)
         assert len(receiver.receive_messages(1, max_wait_time=5)) == 1
+
+
+def test_a_link_is_used_at_the_time_of_its_message_and_not_of_the_last_deadline():
+    class QuietClock(FakeClock):
+        """Tells nobody that time has passed, as a real clock does."""
+
+        def pass_by(self, seconds):
+            self._now += seconds
+
+    clock = QuietClock(1_800_000_000.0)
+    with run(clock=clock) as ns:
+        ns.create_queue("q")
+        with client(ns) as sb, sb.get_queue_sender("q") as sender:
+            sender.send_messages(ServiceBusMessage("x"))
+            clock.pass_by(599)
+            sender.send_messages(ServiceBusMessage("x"))
+            clock.advance(2)
+            assert json.loads(control(ns, "limits"))["idle_links_detached"] == 0
+
+
+def test_idle_links_of_a_management_node_are_detached(start, clock):
+    ns = start()
+    with client(ns) as sb, sb.get_queue_receiver("q") as receiver:
+        receiver.peek_messages(1)
+        clock.advance(599)
+        receiver.peek_messages(1)  # in use: ten minutes more, but not for the receiver
+        clock.advance(599)
+        assert json.loads(control(ns, "limits"))["idle_links_detached"] == 1
+        clock.advance(1)
+        assert json.loads(control(ns, "limits"))["idle_links_detached"] == 3
+        with pytest.raises(ServiceBusError, match="Management Operation error"):
+            receiver.peek_messages(1)
+        assert receiver.peek_messages(1) == []
 
 
 def test_with_retries_the_sdk_sends_on_a_detached_link(start, clock):

@@ -37,13 +37,14 @@ class KeyRing:
     """The keys of a namespace: its own, and those of its entities.
 
     ``entity_rules`` gives the authorization rules of a queue or topic by path; none for a path
-    that does not exist.
+    that does not exist. ``entity_paths`` gives the paths of all queues and topics.
     """
 
     namespace_rules: tuple[AuthorizationRule, ...] = field(repr=False)
     entity_rules: Callable[[str], Iterable[AuthorizationRule]] = field(
         default=lambda path: (), repr=False
     )
+    entity_paths: Callable[[], Iterable[str]] = field(default=lambda: (), repr=False)
 
     def find(self, key_name: str, scope: str) -> Iterable[tuple[AuthorizationRule, str]]:
         """The rules of that name which may sign for *scope*, each with the path it belongs to."""
@@ -86,21 +87,28 @@ class Claims:
             )
 
 
-def verify_key(key_name: str, key: str, rules: Iterable[AuthorizationRule]) -> Claims:
+def verify_key(key_name: str, key: str, keys: KeyRing) -> list[Claims]:
     """The claims of a client that shows a key itself (SASL PLAIN); they do not expire.
+
+    A key of an entity is good for each entity that has a rule of this name and key: the client
+    does not say which one it wants.
 
     Raises:
         UnauthorizedError: No rule has this name and key.
     """
-    found = None
-    for rule in rules:
-        for known in (rule.primary_key, rule.secondary_key):
-            matches = hmac.compare_digest(known.encode(), key.encode())
-            if matches and known and rule.key_name == key_name:
-                found = rule
-    if found is None:
+    scopes = [("", keys.namespace_rules)]
+    scopes += [(entity_key(path), tuple(keys.entity_rules(path))) for path in keys.entity_paths()]
+    found = []
+    for scope, rules in scopes:
+        for rule in rules:
+            for known in (rule.primary_key, rule.secondary_key):
+                matches = hmac.compare_digest(known.encode(), key.encode())
+                if matches and known and rule.key_name == key_name:
+                    rights = frozenset(rule.rights)
+                    found.append(Claims(key_name, scope, rights, float(_END_OF_TIME)))
+    if not found:
         raise UnauthorizedError("The key name or the key is not valid.")
-    return Claims(found.key_name, "", frozenset(found.rights), float(_END_OF_TIME))
+    return found
 
 
 def split_resource(resource: str) -> tuple[str, str]:

@@ -47,9 +47,11 @@ class Tokens:
         """Keep the claims of a key for as long as the connection lives.
 
         Raises:
-            UnauthorizedError: The namespace has no such key.
+            UnauthorizedError: Neither the namespace nor an entity has such a key.
         """
-        self._claims[""] = verify_key(key_name, key, self._keys.namespace_rules)
+        self._claims.update(
+            {claims.scope: claims for claims in verify_key(key_name, key, self._keys)}
+        )
 
     def allows(self, right: AccessRight, path: str) -> bool:
         """Whether a token that has not expired gives this right."""

@@ -62,7 +62,7 @@ class LinkEnd:
 
     def use(self) -> None:
         """Note that the link is in use."""
-        self.used_at = self.namespace.latest
+        self.used_at = self.namespace.now()
 
     def accept(self, **changes: Any) -> None:
         """Answer the client's attach."""

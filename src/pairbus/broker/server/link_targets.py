@@ -46,6 +46,7 @@ def handler_for(connection: AmqpConnection, link: Link, attach: Attach) -> LinkH
         return ReplyLink(end) if link.is_sender else RequestLink(end, CbsNode(end))
     if path.lower().endswith(MANAGEMENT):
         end = LinkEnd(connection, link, path.lower())
+        end.used_at = end.namespace.now()
         if link.is_sender:
             return ReplyLink(end)
         return RequestLink(end, ManagementNode(end, path[: -len(MANAGEMENT)]))

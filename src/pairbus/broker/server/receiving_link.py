@@ -156,8 +156,8 @@ class ReceivingLink:
         """Let the namespace deliver up to the client's credit.
 
         A grant of credit is an operation. One that finds the namespace without credits of its own
-        waits for the next second: azure-servicebus cannot recover a link that is detached with
-        server-busy.
+        waits for the next second, or detaches the link where the settings say so. How the service
+        refuses it is not documented; azure-sdk-for-java#37594 shows the error on a receive link.
         """
         self.end.use()
         if self.receiver is None or self._is_paused:
@@ -165,8 +165,11 @@ class ReceivingLink:
         if self.next_due != NEVER or self.link.credit > self.receiver.credit:
             try:
                 self.end.throttle.check(self.end.path, "receive")
-            except ServerBusyError:
-                self._wait_for_credits()
+            except ServerBusyError as error:
+                if self.end.broker.settings.limits.detach_throttled_receivers:
+                    self.end.detach(error)
+                else:
+                    self._wait_for_credits()
                 return
             self.next_due = NEVER
         if self.receiver is not None:

@@ -58,6 +58,7 @@ class RequestLink:
     def on_deliveries(self, deliveries: Sequence[Delivery]) -> None:
         """Accept the requests and carry them out."""
         end = self.end
+        end.use()
         for delivery in deliveries:
             end.allow_more()
             if delivery.oversize:
@@ -123,6 +124,7 @@ class ReplyLink:
     def send(self, payload: bytes) -> None:
         """Send an answer, or keep it until there is credit."""
         end = self.end
+        end.use()
         if end.link.credit <= 0 or not end.is_active:
             if len(self._waiting) >= MAX_PENDING_REPLIES:
                 end.connection.close(

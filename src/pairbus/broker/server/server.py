@@ -54,6 +54,7 @@ class Broker:
                 AuthorizationRule(settings.key_name, ALL_RIGHTS, settings.shared_access_key),
             ),
             entity_rules=self._entity_rules,
+            entity_paths=lambda: [e.path for e in self.namespace.catalog.by_key.values()],
         )
         self._namespace: Namespace | None = None
         self._store: Store | None = None
