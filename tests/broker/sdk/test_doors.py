@@ -1,5 +1,6 @@
 """One port, every way in: AMQP, TLS, WebSocket, HTTP, HTTPS, realistic host names, restarts."""
 
+import socket
 import ssl
 import urllib.request
 
@@ -124,3 +125,17 @@ def test_the_sdk_works_through_the_fault_proxy(bus) -> None:
             proxy.mode = "pass"
             sender.send_messages(ServiceBusMessage("through again"))
     assert bus.runtime(queue).active_message_count == 2
+
+
+def test_the_certificate_is_made_when_a_client_asks_for_it(tmp_path):
+    with run(data=tmp_path) as ns:
+        ns.create_queue("q")
+        with ns.client() as client, client.get_queue_sender("q") as sender:
+            sender.send_messages(ServiceBusMessage("x"))
+        assert not list(tmp_path.glob("*.pem"))
+        context = ssl.create_default_context(cafile=str(ns.certificate))
+        with (
+            socket.create_connection(("127.0.0.1", ns.port), timeout=10) as plain,
+            context.wrap_socket(plain, server_hostname="localhost") as secure,
+        ):
+            assert secure.version()

@@ -166,10 +166,11 @@ async def test_credential_that_never_answers_is_timed_out_and_asked_again(ns, qu
     credential = Credential(ns)
     credential.go.clear()
     async with connect(ns, credential) as client:
+        await client.connect()  # not part of the short time-outs
         with pytest.raises(OperationTimeoutError, match="credential"):
-            await client.sender(queue, timeout=0.05)
+            await client.sender(queue, timeout=0.2)
         with pytest.raises(OperationTimeoutError, match="credential"):
-            await client.sender(queue, timeout=0.05)
+            await client.sender(queue, timeout=0.2)
         assert len(credential.scopes) == 2
         credential.go.set()
         assert not (await client.sender(queue)).is_detached

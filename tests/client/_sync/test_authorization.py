@@ -167,10 +167,11 @@ def test_credential_that_never_answers_is_timed_out_and_asked_again(ns, queue):
     credential = Credential(ns)
     credential.go.clear()
     with connect(ns, credential) as client:
+        client.connect()  # not part of the short time-outs
         with pytest.raises(OperationTimeoutError, match="credential"):
-            client.sender(queue, timeout=0.05)
+            client.sender(queue, timeout=0.2)
         with pytest.raises(OperationTimeoutError, match="credential"):
-            client.sender(queue, timeout=0.05)
+            client.sender(queue, timeout=0.2)
         assert len(credential.scopes) == 2
         credential.go.set()
         assert not (client.sender(queue)).is_detached

@@ -33,7 +33,7 @@ class FrontDoor:
     Args:
         amqp: Makes the protocol for an AMQP connection.
         http: Makes the protocol for an HTTP connection.
-        tls: The context for TLS, or None to refuse it.
+        tls: Gives the context for TLS, when the first client asks for it; None: TLS is refused.
         faults: What the door shall do wrong.
         max_connections: More than these are closed at once.
         sniff_timeout: Seconds for the first byte, and for a TLS handshake.
@@ -44,7 +44,7 @@ class FrontDoor:
         *,
         amqp: MakeProtocol,
         http: MakeProtocol,
-        tls: ssl.SSLContext | None,
+        tls: Callable[[], ssl.SSLContext] | None,
         faults: Faults,
         max_connections: int = 5000,
         sniff_timeout: float = 20.0,
@@ -214,11 +214,11 @@ class FrontDoor:
     async def _admit(self, sock: socket.socket, *, tls: bool) -> None:
         loop = asyncio.get_running_loop()
         try:
-            if tls and self._faults.connection_fault() is None:
+            if tls and self._tls is not None and self._faults.connection_fault() is None:
                 await loop.connect_accepted_socket(
                     self._choose,
                     sock,
-                    ssl=self._tls,
+                    ssl=self._tls(),
                     ssl_handshake_timeout=self.sniff_timeout,
                     ssl_shutdown_timeout=1.0,
                 )

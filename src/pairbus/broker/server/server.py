@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import tempfile
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -31,7 +30,7 @@ from pairbus.broker.server.control import PREFIX, ControlApi
 from pairbus.broker.server.http import HttpProtocol, Request, Response
 from pairbus.broker.server.listener import FrontDoor
 from pairbus.broker.server.throttle import Throttle
-from pairbus.broker.server.tls import ensure_certificate, server_context, temporary_certificate
+from pairbus.broker.server.tls import Certificate
 from pairbus.broker.settings import BrokerSettings, BrokerStartError
 from pairbus.broker.store.store import Store
 
@@ -62,8 +61,7 @@ class Broker:
         self._control_door: FrontDoor | None = None
         self._fault_news = asyncio.Event()
         self._fault_timer: asyncio.TimerHandle | None = None
-        self._certificate: Path | None = None
-        self._certificate_folder: tempfile.TemporaryDirectory[str] | None = None
+        self._certificate = Certificate(settings.data, settings.host)
         self._named_unsupported: set[str] = set()
         balance = CreditBalance(
             settings.credits_per_second, is_debt_owed=settings.limits.is_debt_owed
@@ -99,8 +97,7 @@ class Broker:
     @property
     def certificate(self) -> Path:
         """The certificate of the TLS port."""
-        assert self._certificate is not None
-        return self._certificate
+        return self._certificate.path
 
     @property
     def control_address(self) -> str | None:
@@ -227,13 +224,11 @@ class Broker:
         await self.stop()
         self.faults.on_change = lambda: None
         self._namespace = None
-        if self._certificate_folder is not None:
-            self._certificate_folder.cleanup()
-            self._certificate_folder = None
+        self._certificate.close()
 
     def _make_door(self, **options: Any) -> FrontDoor:
         """A door with TLS; a simulation has another one."""
-        return FrontDoor(tls=server_context(self._prepare_certificate()), **options)
+        return FrontDoor(tls=self._certificate.context, **options)
 
     def _make_store(self, directory: Path) -> Store:
         """The store in a directory; a simulation has another one."""
@@ -300,18 +295,6 @@ class Broker:
         )
         self._bind(door, self.settings.control_port)
         self._control_door = door
-
-    def _prepare_certificate(self) -> Path:
-        hosts = [self.settings.host]
-        if self.settings.data is not None:
-            self.settings.data.mkdir(parents=True, exist_ok=True)
-            pem = ensure_certificate(self.settings.data, hosts)
-        elif self._certificate_folder is None:
-            pem, self._certificate_folder = temporary_certificate(hosts)
-        else:
-            pem = Path(self._certificate_folder.name) / "tls.pem"
-        self._certificate = pem.with_name("cert.pem")
-        return pem
 
     def _entity_rules(self, path: str) -> Iterable[AuthorizationRule]:
         try:

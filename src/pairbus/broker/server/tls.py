@@ -1,4 +1,4 @@
-"""A self-signed certificate for the broker's TLS port, made once and kept with the data."""
+"""A self-signed certificate for the broker's TLS port, made when needed and kept with the data."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import ipaddress
 import os
 import ssl
 import tempfile
+import threading
 from pathlib import Path
 
 from pairbus.extras import needs
@@ -36,10 +37,47 @@ def ensure_certificate(folder: Path, hosts: list[str]) -> Path:
     return pem
 
 
-def temporary_certificate(hosts: list[str]) -> tuple[Path, tempfile.TemporaryDirectory[str]]:
-    """Return a PEM file in a temporary folder, which lasts as long as the second value."""
-    folder = tempfile.TemporaryDirectory(prefix="pairbus-tls-")
-    return ensure_certificate(Path(folder.name), hosts), folder
+class Certificate:
+    """The broker's certificate, made when somebody asks for it: most clients do without TLS.
+
+    Args:
+        folder: Where it is kept; None: in a temporary folder, until `close`.
+        host: The address that the broker listens on.
+    """
+
+    def __init__(self, folder: Path | None, host: str) -> None:
+        self._folder = folder
+        self._host = host
+        self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self._pem: Path | None = None
+        self._context: ssl.SSLContext | None = None
+        self._lock = threading.Lock()  # a client's thread may ask for the file
+
+    @property
+    def path(self) -> Path:
+        """The file with the certificate alone, for clients to trust."""
+        return self._ensure().with_name("cert.pem")
+
+    def context(self) -> ssl.SSLContext:
+        """The TLS context of the server."""
+        if self._context is None:
+            self._context = server_context(self._ensure())
+        return self._context
+
+    def close(self) -> None:
+        """Remove the temporary folder."""
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+    def _ensure(self) -> Path:
+        with self._lock:
+            if self._pem is None:
+                if self._folder is None:
+                    self._temporary = tempfile.TemporaryDirectory(prefix="pairbus-tls-")
+                folder = self._folder or Path(self._temporary.name if self._temporary else "")
+                folder.mkdir(parents=True, exist_ok=True)
+                self._pem = ensure_certificate(folder, [self._host])
+            return self._pem
 
 
 def make_certificate(hosts: list[str]) -> tuple[bytes, bytes]:
