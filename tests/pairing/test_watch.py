@@ -1,6 +1,7 @@
 """The watch over a send in a task: it ends at its deadline, and never one that comes later."""
 
 import asyncio
+import time
 from time import monotonic
 
 import pytest
@@ -138,6 +139,24 @@ async def test_send_whose_silence_was_reported_can_be_given_up():
     with pytest.raises(TimeoutError):
         await task
     assert task.cancelling() == 0
+
+
+async def test_send_that_is_given_up_at_its_deadline_is_cancelled_once():
+    watch = AWatch(0.01, lambda: None)
+
+    async def blocks_past_its_deadline():
+        await asyncio.sleep(0.03)
+        assert watch.give_up()
+        time.sleep(0.1)  # the timer of the deadline is due when the loop goes on
+        try:
+            await never()
+        finally:
+            await asyncio.sleep(0.01)  # a clean-up that waits
+
+    with pytest.raises(TimeoutError):
+        await send(watch, 0.1, blocks_past_its_deadline)
+
+    assert asyncio.current_task().cancelling() == 0
 
 
 async def test_send_that_follows_a_silent_one_is_not_given_up_for_it():

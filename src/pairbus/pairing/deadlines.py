@@ -93,7 +93,7 @@ class AWatch:
 
     def give_up(self) -> bool:
         """End the send whose silence was reported, if it is still under way; say whether it is."""
-        if self._task is None or self._quiet_at < math.inf:
+        if self._task is None or self._quiet_at < math.inf or self._has_fired:
             return False
         self._has_fired = True
         self._task.cancel()
@@ -109,8 +109,8 @@ class AWatch:
     def _look(self) -> None:
         self._timer, self._due = None, math.inf
         task, loop = self._task, self._loop
-        if task is None or loop is None:
-            return  # the next send sets it anew
+        if task is None or loop is None or self._has_fired:
+            return  # the next send sets it anew; a send that was given up is ending
         now = time.monotonic()
         if now < self._deadline:
             if now >= self._quiet_at and self._on_silence is not None:
