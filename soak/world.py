@@ -10,9 +10,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+from pairbus.administration import admin_client
 from pairbus.broker.faults.proxy import FaultProxy
 from pairbus.client import BulkConnection
-from pairbus.client.errors import ClientError
+from pairbus.client.errors import ClientError, RequestFailedError
 from pairbus.names import backlog_paths, replace_endpoint
 from soak.application import BACKLOG_QUEUES, ENTITIES, NAMES
 from soak.processes import Cluster, Process, SoakError
@@ -236,32 +237,26 @@ class World:
 
     def in_backlog(self) -> int:
         """Return how many messages are in the backlog queues, locked ones included."""
-        count = 0
-        with BulkConnection(self.secondary.direct) as connection:
-            for path in BACKLOG:
-                first = 0
-                while page := connection.management(path).peek(first, 250):
-                    count += len(page)
-                    first = page[-1].sequence_number + 1
-        return count
+        return self._count("active_message_count")
 
     def dead_letters(self) -> int:
         """Return how many messages of the backlog were dead-lettered."""
-        with BulkConnection(self.secondary.direct) as connection:
-            return sum(
-                len(connection.management(f"{path}/$deadletterqueue").peek(0, 250))
-                for path in BACKLOG
-            )
+        return self._count("dead_letter_message_count")
+
+    def _count(self, name: str) -> int:
+        with admin_client(self.secondary.direct) as admin:
+            found = [admin.get_queue_runtime_properties(path) for path in BACKLOG]
+        return sum(getattr(one, name) or 0 for one in found)
 
     def collect(self) -> dict[str, list[str]]:
-        """Receive everything that is in the primary's queues; message ids by entity."""
+        """Peek at everything that is in the primary's queues; message ids by entity."""
         found: dict[str, list[str]] = {}
         try:
             with BulkConnection(self.primary.direct) as connection:
                 for entity in ENTITIES:
                     ids = found[entity] = []
                     management, first = connection.management(entity), 0
-                    while page := management.peek(first, 250):
+                    while page := _peek(management, first):
                         ids += [_id(one) for one in page]
                         first = page[-1].sequence_number + 1
         except ClientError as exc:
@@ -275,6 +270,19 @@ class World:
             for name in self.applications
             for line in read_lines(self._folder / f"{name}.calls")
         )
+
+
+def _peek(management: Any, first: int) -> list[Any]:
+    """Peek at a page; while the namespace throttles, wait."""
+    while True:
+        try:
+            page: list[Any] = management.peek(first, 250)
+        except RequestFailedError as exc:
+            if str(exc.condition) != "com.microsoft:server-busy":
+                raise
+            time.sleep(0.5)
+        else:
+            return page
 
 
 def _id(received: Any) -> str:

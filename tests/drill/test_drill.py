@@ -116,6 +116,17 @@ def test_backlog_of_applications_is_neither_drained_nor_moved(world):
     assert queues_of(world.primary) == {"orders"}
 
 
+def test_drill_stays_away_from_an_outage_that_is_under_way(world):
+    with world.secondary.client() as client, client.get_queue_sender(BACKLOG) as sender:
+        sender.send_messages([ServiceBusMessage("an order") for _ in range(250)])
+    report = world.drill().run()
+    assert named(report) == {
+        "backlog": "critical: the backlog holds 250 or more messages of applications"
+    }
+    assert report.messages.sent == 0
+    assert queues_of(world.primary) == {"orders"}
+
+
 def test_interrupted_drill_cleans_up(world):
     def interrupt(step) -> None:
         if step.name == "send to the backlog":

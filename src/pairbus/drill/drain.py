@@ -31,6 +31,8 @@ from pairbus.syphon.verdicts import DEAD_LETTER, DELIVER
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from pairbus.spark.handle import SyphonHandle
+
 IDLE = 0.1  # seconds between plans without work
 
 
@@ -47,9 +49,7 @@ def syphon(pair: Pair, kind: str) -> Iterator[None]:
     with tempfile.TemporaryDirectory(prefix="pairbus-drill-", ignore_cleanup_errors=True) as folder:
         options = _options(pair, folder)
         if kind == "spark":
-            from pairbus.spark.syphon import start_syphon
-
-            handle = start_syphon(options)
+            handle = _start_on_spark(options)
             try:
                 yield
             finally:
@@ -60,6 +60,16 @@ def syphon(pair: Pair, kind: str) -> Iterator[None]:
                 yield
             finally:
                 local.stop()
+
+
+def _start_on_spark(options: SyphonOptions) -> SyphonHandle:
+    from pairbus.spark.session import SparkUnavailableError
+    from pairbus.spark.syphon import start_syphon
+
+    try:
+        return start_syphon(options)
+    except SparkUnavailableError as exc:
+        raise SyphonError(str(exc)) from exc
 
 
 def _options(pair: Pair, checkpoint: str) -> SyphonOptions:

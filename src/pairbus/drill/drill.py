@@ -16,11 +16,13 @@ from pairbus.drill.findings import Finding, critical, ok, warning, worst
 from pairbus.drill.judging import judge, throttled
 from pairbus.drill.outage import DrillStoppedError, Outage, Rehearsal
 from pairbus.drill.settings import Cost, Operations, Settings, compared, outlook, price
+from pairbus.exceptions import PairingError
 from pairbus.monitoring.endpoints import Pair
-from pairbus.monitoring.formatting import duration
+from pairbus.monitoring.formatting import duration, one_line
 from pairbus.reports.price_lists import load_prices
 
 POLL = 0.5
+MOST_OTHERS = 250  # messages in the backlog beside which a drill can still be watched
 CLOCK_WARNING, CLOCK_CRITICAL = 60.0, 300.0
 
 
@@ -127,6 +129,9 @@ class Drill:
         arrivals = Arrivals(self._pair, self._run, list(entities))
         try:
             others = arrivals.others_in_backlog()
+            if others >= MOST_OTHERS:
+                self._find(_busy_backlog(others))
+                return
             rehearsal = Rehearsal(self._pair, settings, entities, self._run, self._step)
             try:
                 outage = rehearsal.run()
@@ -219,8 +224,19 @@ class Drill:
         self._find(*self._no_syphon(others, kind))
         if others or kind is None:
             return
-        with syphon(self._pair, kind):
-            self._wait(arrivals, outage, settings.drain_timeout)
+        try:
+            with syphon(self._pair, kind):
+                self._wait(arrivals, outage, settings.drain_timeout)
+        except PairingError as exc:
+            self._find(
+                critical(
+                    "syphon",
+                    f"the syphon failed: {one_line(exc)}",
+                    "after an outage the messages stay where they are",
+                    "see the error; --syphon here drains without Spark",
+                )
+            )
+            return
         where = "on Spark" if kind == "spark" else "in this process, without Spark"
         self._step("drain", time.monotonic() - began, f"with a syphon of the drill, {where}")
 
@@ -295,7 +311,10 @@ class Drill:
         if not self._is_dirty:
             return
         began = time.monotonic()
-        removed = canary.clean(self._pair, self._run)
+        try:
+            removed = canary.clean(self._pair, self._run)
+        except Exception as exc:  # noqa: BLE001 - the report must not be lost
+            removed = canary.Removed(left=[f"{self._run}: {one_line(exc)}"])
         self._is_dirty = False
         self.report.operations.management += 2
         for text in removed.left:
@@ -325,6 +344,15 @@ class Drill:
         step = Step(name, seconds, detail)
         self.report.steps.append(step)
         self._show(step)
+
+
+def _busy_backlog(others: int) -> Finding:
+    return critical(
+        "backlog",
+        f"the backlog holds {others:,} or more messages of applications",
+        "an outage or its drain is under way; the outage of the drill was left out",
+        "wait for the drain (pairbus syphon status), then repeat the drill",
+    )
 
 
 def _account(messages: Messages, *, is_named: bool) -> list[Finding]:
