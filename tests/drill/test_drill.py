@@ -63,7 +63,9 @@ def test_healthy_pair_gets_a_clean_verdict_and_nothing_stays_behind(world):
     report = drill.run()
     assert (report.verdict, named(report)) == ("ok", {})
     messages = report.messages
-    assert (messages.sent, messages.backlogged, messages.arrived) == (9, 3, 9)
+    # The last of the sends that wait for the failover may be the first in the backlog.
+    assert messages.backlogged in (3, 4)
+    assert messages.sent == messages.arrived == 6 + messages.backlogged
     assert messages.failed > 0  # until the interval had passed
     assert (messages.lost, messages.duplicated, messages.undrained) == ((), (), ())
     assert [step.name for step in steps] == [
@@ -76,7 +78,8 @@ def test_healthy_pair_gets_a_clean_verdict_and_nothing_stays_behind(world):
         "drain",
         "clean up",
     ]
-    assert (report.operations.send_primary, report.operations.send_backlog) == (9, 3)
+    assert report.operations.send_primary == messages.sent  # the syphon sends the backlog
+    assert report.operations.send_backlog == messages.backlogged
     assert report.cost.amount > 0
     assert report.outage_cost.operations > report.cost.operations
     assert queues_of(world.primary) == {"orders"}
@@ -219,7 +222,7 @@ def test_drill_drains_with_spark(world):
     )  # fmt: skip
     report = json.loads(done.stdout)
     assert (done.returncode, report["verdict"]) == (0, "ok")
-    assert report["messages"]["arrived"] == 60
+    assert report["messages"]["arrived"] == report["messages"]["sent"] >= 60
 
 
 @pytest.mark.long
@@ -240,5 +243,5 @@ def test_clean_after_kill_9(world, monkeypatch):
     for name, value in environment(world).items():
         monkeypatch.setenv(name, value)
     result = CliRunner().invoke(cli, ["drill", "clean", "--json"])
-    assert json.loads(result.output)["messages"] == 20
+    assert json.loads(result.output)["messages"] in (20, 21)
     assert queues_of(world.primary) == {"orders"}
