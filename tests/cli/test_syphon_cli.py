@@ -14,6 +14,7 @@ from rich.console import Console
 
 from pairbus import broker
 from pairbus.cli import syphon_progress
+from pairbus.cli.main import cli
 from pairbus.cli.syphon import group
 from pairbus.syphon.state import StateDirectory
 
@@ -127,28 +128,30 @@ def test_whatever_keeps_a_syphon_from_starting_is_one_clear_line(tmp_path):
             "PAIRBUS_SECONDARY": secondary.connection_string,
         }
         wrong = good["PAIRBUS_PRIMARY"].replace("SAS_KEY_VALUE", "d3Jvbmc=")
-        cases = [
+        command = ["syphon", "run", "--primary-namespace", "contoso", "--queues", "1"]
+        command += ["--checkpoint", str(tmp_path / "checkpoint")]
+        results = []
+        for changes, arguments, expected in (  # processes of their own: they need or miss Java
             ({}, ["--master", "spark://127.0.0.1:1"], "Spark at spark://127.0.0.1:1 cannot be"),
             (no_java, [], "Spark needs Java 17 or newer and found none: pip install"),
-            ({"PAIRBUS_SECONDARY": GONE}, [], "127.0.0.1:1: cannot be reached (Connection refused"),
-            ({"PAIRBUS_SECONDARY": NOWHERE}, [], "there is no such namespace (name not found)"),
-            ({"PAIRBUS_PRIMARY": wrong}, [], "the key or token is refused"),
-        ]
-        started = [
-            subprocess.Popen(
-                [sys.executable, "-m", "pairbus", "syphon", "run", "--primary-namespace", "contoso",
-                 "--queues", "1", "--checkpoint", str(tmp_path / str(number)), *arguments],
-                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-                env={**os.environ, **good, **changes},
-            )
-            for number, (changes, arguments, _) in enumerate(cases)
-        ]  # fmt: skip
-        for process, (_, _, expected) in zip(started, cases, strict=True):
-            told = process.communicate(timeout=300)[1].strip()
+        ):
+            done = subprocess.run(
+                [sys.executable, "-m", "pairbus", *command, *arguments],
+                capture_output=True, text=True, env={**os.environ, **good, **changes}, check=False,
+            )  # fmt: skip
+            results.append((done.returncode, done.stderr, expected))
+        for changes, expected in (
+            ({"PAIRBUS_SECONDARY": GONE}, "127.0.0.1:1: cannot be reached (Connection refused"),
+            ({"PAIRBUS_SECONDARY": NOWHERE}, "there is no such namespace (name not found)"),
+            ({"PAIRBUS_PRIMARY": wrong}, "the key or token is refused"),
+        ):
+            found = CliRunner().invoke(cli, command, env={**good, **changes})
+            results.append((found.exit_code, found.stderr, expected))
+        for code, told, expected in results:
             assert expected in told
             assert told.startswith("pairbus: ")
             assert len(told.splitlines()) == 1
-            assert process.returncode == 3
+            assert code == 3
 
 
 def drawn(monkeypatch, width, told):
