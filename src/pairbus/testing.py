@@ -125,6 +125,12 @@ if pytest is not None:
             yield namespace
 
     @pytest.fixture
+    def servicebus_standard() -> Iterator[RunningNamespace]:
+        """A fresh Standard namespace in memory, whatever `PAIRBUS_BROKER_TIER` says."""
+        with run(tier="standard") as namespace:
+            yield namespace
+
+    @pytest.fixture
     def servicebus_premium() -> Iterator[RunningNamespace]:
         """A fresh Premium namespace in memory: no throttling, messages of 1 MB and more."""
         with run(tier="premium") as namespace:
@@ -146,6 +152,6 @@ if pytest is not None:
 
     @pytest.fixture(scope="session")
     def servicebus_session() -> Iterator[RunningNamespace]:
-        """One Service Bus namespace in memory for the whole run."""
+        """One Service Bus namespace in memory for the whole run; each parallel worker has one."""
         with run() as namespace:
             yield namespace

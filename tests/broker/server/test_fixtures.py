@@ -1,5 +1,8 @@
 """The pytest fixtures that users get, and the fake clock."""
 
+import subprocess
+import sys
+
 import pytest
 from azure.servicebus import ServiceBusMessage
 
@@ -19,6 +22,12 @@ def test_a_premium_namespace_takes_large_messages(servicebus_premium):
         assert admin.create_queue("q").max_message_size_in_kilobytes == 1024
 
 
+def test_a_standard_namespace_refuses_them(servicebus_standard):
+    with servicebus_standard.admin_client() as admin:
+        assert admin.get_namespace_properties().messaging_sku == "Standard"
+        assert admin.create_queue("q").max_message_size_in_kilobytes == 256
+
+
 def test_which_is_fresh(servicebus) -> None:
     assert servicebus.do(lambda ns: ns.admin.list_queues()) == []
 
@@ -33,6 +42,27 @@ def test_namespaces_by_name(servicebus_namespace, tmp_path) -> None:
 
 def test_one_for_the_whole_run(servicebus_session) -> None:
     assert servicebus_session.is_running
+
+
+@pytest.mark.long
+def test_parallel_workers_have_namespaces_of_their_own(tmp_path):
+    (tmp_path / "test_shared.py").write_text(
+        """
+import os, pathlib, pytest
+
+@pytest.mark.parametrize("number", range(8))
+def test_uses_the_shared_namespace(servicebus_session, number):
+    servicebus_session.create_queue(f"q{number}")
+    worker = os.environ["PYTEST_XDIST_WORKER"]
+    with pathlib.Path("ports").open("a") as file:
+        file.write(f"{worker} {servicebus_session.port}\\n")
+"""
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider"]
+    subprocess.run([*command, "test_shared.py"], cwd=tmp_path, check=True, timeout=240)
+    used = {tuple(line.split()) for line in (tmp_path / "ports").read_text().splitlines()}
+    workers, ports = zip(*used, strict=True)
+    assert len(set(workers)) == len(set(ports)) == len(used) == 2
 
 
 @pytest.mark.slow
