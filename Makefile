@@ -1,5 +1,5 @@
 # pairbus: `make` lists the targets. Everything happens in .venv in this folder; nothing is installed elsewhere,
-# but for a browser for the tests of the live page, where the machine lets us (see tools/browser.sh).
+# but for a browser for the tests of the live page, where the machine lets us (see tools/browser.sh, tools/promtool.sh).
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
@@ -73,11 +73,13 @@ type: $(STAMP) ## check types, strictly; with pyright what an application of our
 .PHONY: test
 test: $(STAMP) $(SDK_STAMP) ## run the tests, with all their own set-up
 	@tools/browser.sh
+	@tools/promtool.sh
 	$(BIN)/python tools/run_tests.py $(JOBS)
 
 .PHONY: test-all
 test-all: $(STAMP) $(SDK_STAMP) ## run the long tests too: crashes, clusters, whole walks through the documentation
 	@tools/browser.sh
+	@tools/promtool.sh
 	$(BIN)/python tools/run_tests.py --all $(JOBS)
 
 .PHONY: test-fast

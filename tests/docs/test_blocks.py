@@ -3,13 +3,9 @@
 import importlib
 import re
 import shlex
-from collections.abc import Iterator
-from typing import Any
 
 import click
-import kubernetes_validate
 import pytest
-import yaml
 
 from pairbus.cli.main import cli
 from tests.docs import pages
@@ -64,31 +60,6 @@ def understand(words: list[str]) -> None:
 @pytest.mark.parametrize(("page", "line"), command_lines())
 def test_every_command_that_a_page_shows_is_understood(page, line):
     understand(shlex.split(line, comments=True)[1:])
-
-
-def manifests() -> list[tuple[str, dict[str, Any]]]:
-    loaded = [(page, yaml.safe_load(text)) for page, text in blocks("yaml")]
-    return [(page, found) for page, found in loaded if "apiVersion" in found]
-
-
-@pytest.mark.parametrize(("page", "manifest"), manifests())
-def test_every_manifest_is_one_that_kubernetes_takes(page, manifest):
-    kubernetes_validate.validate(manifest, kubernetes_validate.latest_version(), strict=True)
-
-
-def containers(node: Any) -> Iterator[dict[str, Any]]:
-    if isinstance(node, dict):
-        yield from node.get("containers", [])
-        for value in node.values():
-            yield from containers(value)
-
-
-def test_every_command_of_a_manifest_is_understood():
-    commands = [c["command"] for _, manifest in manifests() for c in containers(manifest)]
-    assert {command[1] for command in commands} == {"syphon", "dashboard", "check"}
-    for program, *words in commands:
-        assert program == "pairbus"
-        understand(words)
 
 
 @pytest.mark.parametrize(("page", "text"), blocks(*SHELL))

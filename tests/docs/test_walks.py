@@ -270,9 +270,12 @@ def test_cost_page(reader, pair, tmp_path, monkeypatch):
 
 
 @long
-def test_syphon_page(reader, pair, tmp_path):
+def test_syphon_page(reader, pair, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))  # where the checkpoint is, if none is given
     backlog(pair, str(tmp_path / "var" / "ledger"))
-    typed = reader(replace=connection_strings(pair))
+    # Hosts that are addresses need the primary's name.
+    ours = {'"PAIRBUS_SECONDARY")': '"PAIRBUS_SECONDARY", primary_namespace="contoso")'}
+    typed = reader(replace={**connection_strings(pair), **ours})
     typed.type("export PAIRBUS_PRIMARY_NAMESPACE=contoso PAIRBUS_BACKLOG_QUEUE_COUNT=2")
     output = typed.read("docs/topics/syphon.md")
     assert "paused" in output

@@ -11,7 +11,10 @@ from pairbus.syphon.target import Target
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-__all__ = ["load_transform", "peek_options", "sink_options", "source_options"]
+__all__ = ["apply_transform", "load_transform", "peek_options", "sink_options", "source_options"]
+
+# A transform must keep these: what is sent, where to, and how it is settled.
+_NEEDED = {"entity", "lockToken", "message", "destination", "verdict"}
 
 # The columns that the syphon itself needs; a transform gets all columns.
 _COLUMNS = (
@@ -109,11 +112,38 @@ def load_transform(setup: Setup) -> "Callable[[DataFrame], DataFrame] | None":
     module, _, function = name.partition(":")
     try:
         found = getattr(importlib.import_module(module), function)
-    except (ImportError, AttributeError, ValueError) as exc:
+    except Exception as exc:  # the module may raise anything, a SyntaxError included
         raise SyphonError(
-            f"transform {name!r} cannot be imported as package.module:function ({exc})"
-        ) from None
+            f"transform {name!r} cannot be imported as package.module:function ({_one_line(exc)})"
+        ) from exc
     if not callable(found):
         raise SyphonError(f"transform {name!r} is not a function")
     transform: Callable[[DataFrame], DataFrame] = found
     return transform
+
+
+def apply_transform(
+    transform: "Callable[[DataFrame], DataFrame]", messages: "DataFrame"
+) -> "DataFrame":
+    """Return the messages as the user's transform changes them.
+
+    Raises:
+        SyphonError: it raised an error, returned no DataFrame, or removed a column that is needed.
+    """
+    name = getattr(transform, "__name__", repr(transform))
+    try:
+        changed = transform(messages)
+        columns = set(changed.columns)
+    except Exception as exc:
+        raise SyphonError(f"the transform {name} failed: {_one_line(exc)}") from exc
+    removed = sorted(_NEEDED & set(messages.columns) - columns)
+    if removed:
+        raise SyphonError(
+            f"the transform {name} removed the column(s) {', '.join(removed)}: keep them"
+        )
+    return changed
+
+
+def _one_line(exc: Exception) -> str:
+    text = str(exc).strip().split("\n")[0]
+    return f"{type(exc).__name__}: {text}" if text else type(exc).__name__

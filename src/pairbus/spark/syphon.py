@@ -17,7 +17,7 @@ from pairbus.runtime import ThreadRuntime
 from pairbus.spark.executor import connections
 from pairbus.spark.handle import SyphonHandle
 from pairbus.spark.query import backlog, deliver, open_session, prepare_session
-from pairbus.spark.query_options import load_transform
+from pairbus.spark.query_options import apply_transform, load_transform
 from pairbus.spark.restore import restore
 from pairbus.syphon._sync.connections import check_access
 from pairbus.syphon._sync.primary_probe import PrimaryProbe
@@ -118,7 +118,7 @@ def _start(
     rows = backlog(session, setup, bounds)
     messages = restore(rows, ttl_policy=setup.ttl_policy, keep_original=transform is not None)
     if transform is not None:
-        messages = transform(messages)
+        messages = apply_transform(transform, messages)
 
     probe = PrimaryProbe(
         runtime, state, lambda: check_access(runtime, setup.target, "$management", 2.0) is None

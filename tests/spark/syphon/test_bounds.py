@@ -188,3 +188,32 @@ def test_one_namespace_cannot_be_both(pair):
 
     with pytest.raises(SyphonError, match="are the same namespace"):
         start_syphon(pair.options(primary=pair.secondary.connection_string))
+
+
+def returns_nothing(messages):
+    return None
+
+
+def names_no_column(messages):
+    return messages.withColumn("x", messages["nothing"])
+
+
+def drops_the_token(messages):
+    return messages.drop("lockToken")
+
+
+@pytest.mark.parametrize(
+    ("transform", "told"),
+    [
+        (returns_nothing, "returns_nothing failed: AttributeError: 'NoneType'"),
+        (names_no_column, r"names_no_column failed: AnalysisException: .*nothing"),
+        (drops_the_token, r"drops_the_token removed the column\(s\) lockToken"),
+    ],
+)
+def test_wrong_transform_is_one_clear_line(spark, transform, told):
+    from pairbus.spark.query_options import apply_transform
+
+    rows = spark.createDataFrame([(b"1", "orders")], "lockToken binary, destination string")
+    with pytest.raises(SyphonError, match=told) as caught:
+        apply_transform(transform, rows)
+    assert "\n" not in str(caught.value)
