@@ -84,7 +84,7 @@ class Reader:
     Args:
         folder: Where the reader works.
         replace: What a reader replaces by something of their own: ports, keys, folders.
-        exit_codes: Commands (their beginning) that end with another code than 0, as the page says.
+        exit_codes: Commands (their beginning) that may end with these codes, as the page says.
         scope: The names that the page's Python takes for granted.
         fixture: Finds a pytest fixture by its name, for blocks that are tests.
     """
@@ -94,7 +94,7 @@ class Reader:
         folder: Path,
         *,
         replace: Mapping[str, str] | None = None,
-        exit_codes: Mapping[str, int] | None = None,
+        exit_codes: Mapping[str, str] | None = None,
         scope: dict[str, Any] | None = None,
         fixture: Callable[[str], Any] | None = None,
     ) -> None:
@@ -189,7 +189,7 @@ class Reader:
             if typed.startswith(("pairbus", "python", "curl", "kill")):
                 lines.append("echo " + "'$ " + typed.replace("'", "'\\''") + "'")
             if expected is not None:
-                typed = f"code=0; {typed} || code=$?; test $code = {expected}"
+                typed = f"code=0; {typed} || code=$?; [[ $code == [{expected}] ]]"
             elif staying and "--until-empty" not in typed and "--dry-run" not in typed:
                 log = self._folder / f"log-{block.line}-{len(lines)}"
                 self._logs.append(log)
