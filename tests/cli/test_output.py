@@ -11,7 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from pairbus.cli.output import emit, json_option, say
+from pairbus.cli.output import emit, json_option, say, wrap
 from pairbus.cli.tables import Column, Table, cell, shorten_middle, show
 from pairbus.monitoring.formatting import duration
 
@@ -132,3 +132,8 @@ def test_values_are_shown_for_people():
     assert show(ROW.at) == "2026-01-02 03:04:05Z"
     assert show(ROW.wait) == "1m 30s"
     assert show("SharedAccessKey=abc") == "SharedAccessKey=***"
+
+
+def test_item_of_a_list_hangs_below_its_text(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "20")
+    assert wrap("  - one two three four") == "  - one two three\n    four"

@@ -92,7 +92,7 @@ def wrap(text: str) -> str:
         textwrap.fill(
             line,
             width,
-            subsequent_indent=" " * (len(line) - len(line.lstrip())),
+            subsequent_indent=" " * (len(line) - len(line.lstrip(" -"))),
             break_long_words=False,
             break_on_hyphens=False,
         )
