@@ -49,7 +49,9 @@ WALKED = {
     "docs/broker.md",
     "docs/howto/add-to-an-application.md",
     "docs/howto/cost.md",
+    "docs/howto/deliver-elsewhere.md",
     "docs/howto/drill.md",
+    "docs/howto/spark-cluster.md",
     "docs/howto/test-your-application.md",
     "docs/howto/watch-a-pair.md",
     "docs/reference/connector.md",  # tests/spark/connector/test_page.py
@@ -294,6 +296,25 @@ def test_rule_for_chaos_tools_redirects_sends_to_a_disabled_queue(pair):
         assert restored.wait(50)
         sender.send_messages(ServiceBusMessage("after it"))
         assert admin.get_queue_runtime_properties("orders").active_message_count == 1
+
+
+def test_java_of_the_cluster_page_is_found(reader, tmp_path):
+    typed = reader()
+    typed.read("docs/howto/spark-cluster.md")
+    typed.type('test -x "$JAVA_HOME/bin/java"')
+
+
+@long
+def test_backlog_is_delivered_to_another_namespace_as_shown(reader, pair, tmp_path, monkeypatch):
+    (tmp_path / "pairbus.toml").write_text(PAIR)
+    pair[1].create_queue("orders")
+    backlog(pair, str(tmp_path / "ledger"))
+    with broker.run("contoso-new") as new:
+        new.create_queue("orders-v2")
+        monkeypatch.setenv("CONTOSO_NEW", new.connection_string)
+        reader().read("docs/howto/deliver-elsewhere.md")
+    with pair[1].client() as client, client.get_queue_receiver("orders") as receiver:
+        assert len(receiver.peek_messages(max_message_count=10)) == 3
 
 
 @long
