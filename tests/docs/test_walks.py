@@ -205,7 +205,11 @@ def test_a_pair_is_checked_by_the_commands_of_the_drill(reader, pair, tmp_path):
     (tmp_path / "pairbus.toml").write_text(PAIR)
     backlog(pair, str(tmp_path / "ledger"))
     shorter = {"--rate 50": "--checks-only --rate 50", "--json": "--checks-only --json"}
-    reader(replace=shorter).read("docs/howto/drill.md")
+    scope = {
+        "SendAvailabilityPairedNamespaceOptions": SendAvailabilityPairedNamespaceOptions,
+        "secondary": pair[1].client(),
+    }
+    reader(replace=shorter, scope=scope).read("docs/howto/drill.md")
 
 
 @pytest.mark.long
