@@ -84,13 +84,13 @@ class ObjectStore:
     def make_bucket(self):
         import httpx
 
-        assert httpx.put(f"http://{self.address}/books").status_code == 200
+        assert httpx.put(f"http://{self.address}/books", timeout=60).status_code == 200
 
     def forget_everything(self):
         """The bucket and all in it are gone."""
         import httpx
 
-        assert httpx.post(f"http://{self.address}/moto-api/reset").status_code == 200
+        assert httpx.post(f"http://{self.address}/moto-api/reset", timeout=60).status_code == 200
 
     def location(self, folder):
         """A URL with everything that pyarrow needs; in life most of it is in the environment."""

@@ -89,7 +89,9 @@ class SyphonOptions:
             name if left out.
         backlog_queue_count: How many backlog queues there are.
         master: Spark master; `local[*]` if left out.
-        checkpoint: Directory for Spark's checkpoint and the syphon's journal.
+        checkpoint: Directory for Spark's checkpoint, and for the state if `state` is left out.
+        state: Directory or object store URL for the syphon's journal, controls and reports; the
+            directory `checkpoint` if left out.
         ledger: Directory or URL of the ledger; no ledger if left out.
         ttl_policy: `"full"` restores the time to live as it was; `"deduct"` subtracts the time
             that the message spent in the backlog.
@@ -124,6 +126,7 @@ class SyphonOptions:
     backlog_queue_count: int = 10
     master: str | None = None
     checkpoint: str | None = None
+    state: str | None = field(default=None, repr=False)
     ledger: str | None = None
     ttl_policy: TtlPolicy = "full"
     long_poll: float = 900.0
@@ -169,7 +172,7 @@ class SyphonOptions:
         _seconds(self, "retry_after", 0.1, 300)
         _choice(self, "missing_destination", ("wait", "dead-letter"))
         _seconds(self, "missing_destination_timeout", 0, 30 * 86400)
-        for name in ("checkpoint", "ledger", "ca_file"):
+        for name in ("checkpoint", "state", "ledger", "ca_file"):
             if getattr(self, name) is not None:
                 object.__setattr__(self, name, os.fspath(getattr(self, name)))
         if not 0 <= self.live_traffic_share < 1:

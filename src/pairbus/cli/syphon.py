@@ -5,9 +5,9 @@ import datetime as dt
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -24,9 +24,21 @@ if TYPE_CHECKING:
     from pairbus.options import SyphonOptions
     from pairbus.syphon.state import StateDirectory
 
-checkpoint_option = click.option(
-    "--checkpoint", metavar="FOLDER", help="Folder of the syphon's checkpoint and controls."
-)
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def checkpoint_option(command: F) -> F:
+    """Give a command the options --checkpoint and --state; it gets `checkpoint` and `state`."""
+    checkpoint = click.option(
+        "--checkpoint", metavar="FOLDER", help="Where the syphon keeps its checkpoint and controls."
+    )
+    state = click.option(
+        "--state",
+        metavar="FOLDER|URL",
+        envvar="PAIRBUS_STATE",
+        help="Where it keeps journal and controls instead: a folder, or an object store URL.",
+    )
+    return checkpoint(state(command))
 
 
 @click.group()
@@ -205,7 +217,7 @@ def _options(
         **{
             name: settings[name]
             for name in (
-                "master", "ca_file", "ttl_policy", "long_poll", "transform",
+                "master", "ca_file", "state", "ttl_policy", "long_poll", "transform",
                 "max_messages_per_trigger", "missing_destination", "missing_destination_timeout",
                 "max_messages_per_second", "max_bytes_per_second",
             )
@@ -323,10 +335,13 @@ def _dry_run(options: "SyphonOptions", settings: dict[str, Any]) -> int:
 # ------------------------------------------------------------------ status and controls
 
 
-def _state(pair: Pair, checkpoint: str | None) -> "StateDirectory":
+def _state(pair: Pair, checkpoint: str | None, state: str | None) -> "StateDirectory":
+    from pairbus.syphon.object_files import is_url
     from pairbus.syphon.state import StateDirectory
 
-    place = checkpoint or pair.checkpoint
+    place = state or checkpoint or pair.checkpoint
+    if place and is_url(place):
+        return StateDirectory(place)
     if not place:
         from pairbus.syphon.setup import default_checkpoint
 
@@ -354,17 +369,17 @@ def _is_alive(status: dict[str, Any]) -> bool:
 @json_option
 @pair_options
 @checkpoint_option
-def status_(pair: Pair, checkpoint: str | None) -> int:
+def status_(pair: Pair, checkpoint: str | None, state: str | None) -> int:
     """Show the state and the progress of the syphon.
 
     \b
     Example:
       pairbus syphon status --pair orders --json
     """
-    state = _state(pair, checkpoint)
-    status = state.read("status.json")
+    directory = _state(pair, checkpoint, state)
+    status = directory.read("status.json")
     if not status:
-        fail(f"the syphon at {state.path} has not reported yet")
+        fail(f"the syphon at {directory.path} has not reported yet")
     if status["state"] != "stopped" and not _is_alive(status):
         status["state"], status["stalled"] = "stopped", "its process does not exist any more"
     from pairbus.monitoring.snapshot import read_syphon
@@ -410,7 +425,7 @@ def status_(pair: Pair, checkpoint: str | None) -> int:
 @group.command("pause")
 @pair_options
 @checkpoint_option
-def pause(pair: Pair, checkpoint: str | None) -> None:
+def pause(pair: Pair, checkpoint: str | None, state: str | None) -> None:
     """Pause the syphon after the messages in flight.
 
     It stays paused across restarts.
@@ -419,21 +434,21 @@ def pause(pair: Pair, checkpoint: str | None) -> None:
     Example:
       pairbus syphon pause --pair orders
     """
-    _state(pair, checkpoint).change_controls(paused=True)
+    _state(pair, checkpoint, state).change_controls(paused=True)
     say("paused; continue with `pairbus syphon resume`")
 
 
 @group.command("resume")
 @pair_options
 @checkpoint_option
-def resume(pair: Pair, checkpoint: str | None) -> None:
+def resume(pair: Pair, checkpoint: str | None, state: str | None) -> None:
     """Continue a paused syphon.
 
     \b
     Example:
       pairbus syphon resume --pair orders
     """
-    _state(pair, checkpoint).change_controls(paused=False)
+    _state(pair, checkpoint, state).change_controls(paused=False)
     say("resumed")
 
 
@@ -442,7 +457,7 @@ def resume(pair: Pair, checkpoint: str | None) -> None:
 @checkpoint_option
 @click.option("--max-messages-per-second", type=float, metavar="N", help="0: no limit.")
 @click.option("--max-bytes-per-second", type=float, metavar="N", help="0: no limit.")
-def limit(pair: Pair, checkpoint: str | None, **limits: float | None) -> None:
+def limit(pair: Pair, checkpoint: str | None, state: str | None, **limits: float | None) -> None:
     """Limit the rate of a running syphon, to protect a primary that has just recovered.
 
     \b
@@ -452,7 +467,7 @@ def limit(pair: Pair, checkpoint: str | None, **limits: float | None) -> None:
     changes = {name: value or None for name, value in limits.items() if value is not None}
     if not changes:
         fail("no limit is given", "--max-messages-per-second N", code=ExitCode.USAGE)
-    control = _state(pair, checkpoint).change_controls(**changes)
+    control = _state(pair, checkpoint, state).change_controls(**changes)
     say(
         f"limits: {control.max_messages_per_second or 'no limit of'} messages/s, "
         f"{control.max_bytes_per_second or 'no limit of'} bytes/s"

@@ -16,6 +16,7 @@ from pairbus.ledger.store import Store
 from pairbus.monitoring.endpoints import Endpoint
 from pairbus.monitoring.formatting import one_line
 from pairbus.names import backlog_prefix
+from pairbus.syphon.object_files import is_url
 from pairbus.syphon.state import StateDirectory
 
 Row = dict[str, Any]
@@ -182,7 +183,11 @@ def broker_health(endpoint: Endpoint, timeout: float = 2.0) -> Row | None:
 
 def control_syphon(status: Mapping[str, Any], *, paused: bool) -> None:
     """Pause or resume a syphon through its controls, which survive its restarts."""
-    folder = Path(str(status.get("checkpoint") or ""))
+    place = str(status.get("checkpoint") or "")
+    if is_url(place):
+        StateDirectory(place).change_controls(paused=paused)
+        return
+    folder = Path(place)
     if not folder.is_absolute() or not folder.is_dir():
         raise FileNotFoundError(f"the checkpoint of syphon {status.get('id')} is not on this host")
     StateDirectory(folder).change_controls(paused=paused)

@@ -17,7 +17,7 @@ from pairbus.syphon._sync.deliverer import Deliverer, DeliverySettings
 from pairbus.syphon._sync.destinations import Destinations
 from pairbus.syphon._sync.reader import BacklogReader
 from pairbus.syphon._sync.receiving import Browser, QueueReceiver
-from pairbus.syphon.journal import Journal
+from pairbus.syphon.object_journal import open_journal
 from pairbus.syphon.records import BlockedRecord
 from pairbus.syphon.retarget import Route, TargetRecord
 from pairbus.syphon.state import StateDirectory
@@ -56,7 +56,7 @@ def open_reader(options: ConnectorOptions, *, is_stream: bool) -> BacklogReader:
     _tune_garbage_collector()
     deletes = options["mode"] == "receiveAndDelete"
     location = options["stateLocation"]
-    journal = Journal(location, runtime) if location and is_stream and not deletes else None
+    journal = open_journal(location, runtime) if location and is_stream and not deletes else None
     link = connections(options.target, "reader")
     return BacklogReader(
         runtime,

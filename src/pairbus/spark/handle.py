@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pairbus.exceptions import SyphonError
+from pairbus.runtime import ThreadRuntime
 from pairbus.spark.query import deliver, first_line
-from pairbus.syphon.journal import Journal
+from pairbus.syphon.object_journal import open_journal
 from pairbus.syphon.setup import Bounds, Setup
 from pairbus.syphon.state import StateDirectory
 from pairbus.syphon.status_monitor import StatusMonitor
@@ -48,7 +49,7 @@ class SyphonHandle:
         self._close = close
         self._renew_lease = renew_lease
         self._started, self._began = time.monotonic(), time.time()
-        self._journal = Journal(state.path)
+        self._journal = open_journal(state.location, ThreadRuntime())
         self._failures = 0  # consecutive, without progress
         self._forwarded = 0
         self._ended = threading.Event()
@@ -62,8 +63,8 @@ class SyphonHandle:
 
     @property
     def checkpoint(self) -> str:
-        """Where checkpoint, controls and status are."""
-        return str(self._setup.checkpoint)
+        """Where controls and status are, without the secrets of a URL."""
+        return self._setup.state_shown
 
     def status(self) -> dict[str, Any]:
         """Return the status, by progress."""

@@ -23,8 +23,9 @@ from pairbus.syphon._sync.connections import check_access
 from pairbus.syphon._sync.primary_probe import PrimaryProbe
 from pairbus.syphon._sync.receiving import Browser
 from pairbus.syphon._sync.survey import record_change
-from pairbus.syphon.journal import Journal
 from pairbus.syphon.lease import Lease
+from pairbus.syphon.object_journal import open_journal
+from pairbus.syphon.object_lease import ObjectLease, open_lease
 from pairbus.syphon.queue_counter import NO_NAMESPACE, QueueCounter
 from pairbus.syphon.retarget import TargetRecord
 from pairbus.syphon.setup import Bounds, Setup
@@ -70,8 +71,8 @@ def start_syphon(
     setup = Setup.of(options)
     transform = load_transform(setup)
     runtime = ThreadRuntime()
-    state = StateDirectory(setup.checkpoint, runtime).create()
-    lease = Lease(runtime, setup.checkpoint, host=socket.gethostname(), pid=os.getpid())
+    state = StateDirectory(setup.state, runtime).create()
+    lease = open_lease(setup.state, runtime, host=socket.gethostname(), pid=os.getpid())
     lease.acquire()
     try:
         return _start(options, setup, state, lease, transform, spark, bounds)
@@ -84,7 +85,7 @@ def _start(
     options: SyphonOptions,
     setup: Setup,
     state: StateDirectory,
-    lease: Lease,
+    lease: Lease | ObjectLease,
     transform: "Callable[[DataFrame], DataFrame] | None",
     spark: "SparkSession | None",
     bounds: Bounds,
@@ -102,7 +103,7 @@ def _start(
         pid=os.getpid(),
         primary=setup.primary_name,
         secondary=setup.secondary_host,
-        checkpoint=setup.checkpoint,
+        checkpoint=setup.state_shown,
     )
     monitor = StatusMonitor(runtime, state, identity, counter.count, ledger.write_status)
     # A wrong key or a missing namespace is reported before Spark is started.
@@ -172,7 +173,7 @@ def record_target(setup: Setup, state: StateDirectory) -> None:
             record_change(
                 runtime,
                 browser,
-                Journal(state.path, runtime),
+                open_journal(state.location, runtime),
                 setup.queues,
                 host=host,
                 former=namespace_or_host(record.host) if record.host else setup.primary_name,

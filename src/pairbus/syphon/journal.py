@@ -23,12 +23,22 @@ locks expire by themselves.
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
+from typing import Protocol
 from urllib.parse import quote, unquote
 
 from pairbus.runtime import AppendFile, AsyncRuntime, Files, Runtime, ThreadRuntime
+from pairbus.syphon.object_files import ObjectFiles
 
-__all__ = ["TOKEN", "Journal", "JournalPage", "PageWriter"]
+__all__ = [
+    "TOKEN",
+    "Journal",
+    "JournalPage",
+    "LockJournal",
+    "PageWriter",
+    "mark_requests",
+    "mark_taken_over",
+]
 
 #: Bytes of a lock token, and of every record.
 TOKEN = 16
@@ -44,13 +54,23 @@ def _mark(kind: bytes, number: int = 0) -> bytes:
     return _MARK + kind + number.to_bytes(8, "big")
 
 
+def mark_requests() -> bytes:
+    """Return the record that a reader requests messages."""
+    return _mark(_REQUESTS)
+
+
+def mark_taken_over() -> bytes:
+    """Return the record that a later attempt has come."""
+    return _mark(_TAKEN_OVER)
+
+
 @dataclass
 class JournalPage:
     """The content of one page."""
 
-    path: Path
+    path: PurePath
     data: bytes = field(repr=False)
-    files: Files = field(repr=False)
+    files: "Files | ObjectFiles" = field(repr=False)
     is_open: bool = False
     is_taken_over: bool = False
     newest: int = 0  # the highest sequence number that was recorded
@@ -96,7 +116,8 @@ class JournalPage:
 
     def mark_returned(self) -> None:
         """Record that its tokens were returned, so that nobody does it again."""
-        if self.is_open:  # its writer may be alive, and record what it receives
+        if self.is_open and not isinstance(self.files, ObjectFiles):
+            # Its writer may be alive, and record what it receives.
             _append(self.files, self.path, _mark(_RETURNED, len(self.data) // TOKEN))
         else:
             self.files.remove(self.path)
@@ -106,7 +127,7 @@ class JournalPage:
         self.files.remove(self.path)
 
 
-def _append(files: Files, path: Path, data: bytes) -> None:
+def _append(files: Files, path: PurePath, data: bytes) -> None:
     with contextlib.suppress(FileNotFoundError):
         file = files.open_append(path, create=False)
         try:
@@ -115,8 +136,33 @@ def _append(files: Files, path: Path, data: bytes) -> None:
             file.close()
 
 
+class LockJournal(Protocol):
+    """A journal, wherever it is."""
+
+    def open_page(self, epoch: int, queue: str) -> "PageWriter":
+        """Open a new page for one attempt to read one queue in one epoch."""
+
+    def take_over(self, epoch: int, queue: str) -> list[JournalPage]:
+        """Return the pages of earlier attempts at this epoch and queue, and mark them."""
+
+    def uncertain(self, epoch: int) -> dict[str, list[JournalPage]]:
+        """Return the uncertain pages, by queue, of epochs up to this one; these must be over."""
+
+    def abandon_after(self, epoch: int) -> None:
+        """Make the pages of later epochs uncertain: Spark's checkpoint was lost."""
+
+    def pages_of(self, queue: str) -> list[JournalPage]:
+        """Return the pages of a queue, of all epochs."""
+
+    def has_entries_since(self, moment: float) -> bool:
+        """Whether a reader recorded anything after this moment (seconds since 1970)."""
+
+    def drop_before(self, epoch: int) -> None:
+        """Remove the epochs that are over, except their uncertain pages."""
+
+
 class Journal:
-    """The journal in one state directory.
+    """The journal in one state directory, on a disk or a share.
 
     Args:
         state: the state directory.
@@ -127,6 +173,7 @@ class Journal:
         self.root = Path(state) / "journal"
         self._runtime = runtime or ThreadRuntime()
         self._files = self._runtime.files
+        self._abandoned: set[Path] = set()
 
     def open_page(self, epoch: int, queue: str) -> "PageWriter":
         """Open a new page for one attempt to read one queue in one epoch."""
@@ -152,9 +199,9 @@ class Journal:
         """
         found: dict[str, list[JournalPage]] = {}
         for number, folder in self._epochs():
-            if number > epoch:
-                break
             for path in self._pages(folder):
+                if number > epoch and path not in self._abandoned:
+                    continue
                 page = self._read(path)
                 if page.is_uncertain:
                     found.setdefault(page.queue, []).append(page)
@@ -166,6 +213,17 @@ class Journal:
         folders = [folder for _, folder in self._epochs()]
         paths = [path for folder in folders for path in self._pages(folder)]
         return [self._read(path) for path in paths if path.name.startswith(prefix)]
+
+    def abandon_after(self, epoch: int) -> None:
+        """Make the pages of later epochs uncertain: Spark's checkpoint was lost.
+
+        Their readers are dead, and no epoch will come that takes them over.
+        """
+        for number, folder in self._epochs():
+            if number > epoch:
+                for path in self._pages(folder):
+                    _append(self._files, path, mark_taken_over())
+                    self._abandoned.add(path)
 
     def has_entries_since(self, moment: float) -> bool:
         """Whether a reader recorded anything after this moment (seconds since 1970)."""

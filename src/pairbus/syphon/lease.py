@@ -15,7 +15,7 @@ from typing import Any
 from pairbus.exceptions import SyphonError
 from pairbus.runtime import AsyncRuntime, Runtime
 
-__all__ = ["Lease", "LeaseRecord"]
+__all__ = ["Lease", "LeaseRecord", "holds", "is_alive", "refusal"]
 
 EXPIRES_AFTER = 60.0  # seconds without a renewal, on another machine
 RENEW_EVERY = 5.0
@@ -41,7 +41,8 @@ class LeaseRecord:
         return cls(**{name: data[name] for name in ("id", "host", "pid", "since", "renewed_at")})
 
 
-def _is_alive(pid: int) -> bool:
+def is_alive(pid: int) -> bool:
+    """Whether a process of this machine is alive."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
@@ -49,6 +50,23 @@ def _is_alive(pid: int) -> bool:
     except OSError:
         pass  # it belongs to somebody else
     return True
+
+
+def holds(
+    holder: LeaseRecord, mine: LeaseRecord, now: float, is_alive: Callable[[int], bool]
+) -> bool:
+    """Whether the holder still has its lease: it runs on this machine, or renewed it lately."""
+    if holder.host == mine.host:
+        return is_alive(holder.pid)
+    return now - holder.renewed_at < EXPIRES_AFTER
+
+
+def refusal(holder: LeaseRecord, place: str) -> str:
+    """Return why a lease is refused, in one line."""
+    since = datetime.fromtimestamp(holder.since, UTC).isoformat(timespec="seconds")
+    return (
+        f"a syphon already runs on {place}: host {holder.host}, process {holder.pid}, since {since}"
+    )
 
 
 class Lease:
@@ -69,7 +87,7 @@ class Lease:
         *,
         host: str,
         pid: int,
-        is_alive: Callable[[int], bool] = _is_alive,
+        is_alive: Callable[[int], bool] = is_alive,
     ) -> None:
         self._runtime = runtime
         self._path = state / "lease.json"
@@ -87,11 +105,7 @@ class Lease:
         with self._runtime.files.lock(self._lock):
             holder = self._read()
             if holder is not None and holder.id != self._mine.id and self._holds(holder):
-                since = datetime.fromtimestamp(holder.since, UTC).isoformat(timespec="seconds")
-                raise SyphonError(
-                    f"a syphon already runs on {self._path.parent}: host {holder.host}, "
-                    f"process {holder.pid}, since {since}"
-                )
+                raise SyphonError(refusal(holder, str(self._path.parent)))
             self._write()
 
     def renew(self) -> bool:
@@ -113,9 +127,7 @@ class Lease:
                 self._runtime.files.remove(self._path)
 
     def _holds(self, holder: LeaseRecord) -> bool:
-        if holder.host == self._mine.host:
-            return self._is_alive(holder.pid)
-        return self._runtime.time() - holder.renewed_at < EXPIRES_AFTER
+        return holds(holder, self._mine, self._runtime.time(), self._is_alive)
 
     def _read(self) -> LeaseRecord | None:
         try:

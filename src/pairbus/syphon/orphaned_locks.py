@@ -18,7 +18,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pairbus.syphon.journal import Journal, JournalPage
+from pairbus.syphon.journal import JournalPage, LockJournal
 
 __all__ = ["Check", "Look", "OrphanedLocks"]
 
@@ -95,7 +95,7 @@ class OrphanedLocks:
         journal: whose pages show readers that died.
     """
 
-    def __init__(self, journal: Journal) -> None:
+    def __init__(self, journal: LockJournal) -> None:
         self._journal = journal
         self._epoch = -1
         self._uncertain: dict[str, _Uncertain] = {}
@@ -113,6 +113,8 @@ class OrphanedLocks:
         """Search the journal; all epochs up to this one are over."""
         if epoch == self._epoch:
             return
+        if self._epoch < 0:
+            self._journal.abandon_after(epoch)
         self._epoch = epoch
         for queue in self._journal.uncertain(epoch):
             if queue not in self._uncertain:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pairbus.exceptions import SyphonError
+from pairbus.ledger.store import shown
 from pairbus.names import (
     backlog_paths,
     is_connection_string,
@@ -23,6 +24,7 @@ from pairbus.names import (
     parse_connection_string,
 )
 from pairbus.options import SyphonOptions
+from pairbus.syphon.object_files import is_url
 from pairbus.syphon.target import Target
 
 __all__ = ["Bounds", "Setup", "default_checkpoint"]
@@ -64,6 +66,7 @@ class Setup:
     secondary_host: str
     queues: tuple[str, ...]
     checkpoint: Path
+    state: str
     ledger: str | None
     client_id: str
     ttl_policy: str
@@ -123,6 +126,9 @@ class Setup:
             checkpoint.mkdir(parents=True, exist_ok=True, mode=0o700)
         except OSError as exc:
             raise SyphonError(f"checkpoint {checkpoint}: {exc.strerror}") from None
+        state = options.state or str(checkpoint)
+        if not is_url(state):
+            state = str(Path(state.removeprefix("file://")).expanduser().absolute())
         return cls(
             primary=primary,
             secondary=secondary,
@@ -130,10 +136,11 @@ class Setup:
             secondary_host=secondary_host,
             queues=queues,
             checkpoint=checkpoint,
+            state=state,
             ledger=str(Path(options.ledger).absolute())
             if options.ledger and "://" not in options.ledger
             else options.ledger,
-            client_id=_client_id(checkpoint),
+            client_id=_client_id(state),
             ttl_policy=options.ttl_policy,
             long_poll=options.long_poll,
             transform=options.transform,
@@ -152,6 +159,11 @@ class Setup:
     def primary_name(self) -> str:
         """The primary's name, as in the paths of the backlog queues."""
         return self.queues[0].partition("/")[0]
+
+    @property
+    def state_shown(self) -> str:
+        """Where the state is, without the secrets of a URL."""
+        return shown(self.state)
 
     @property
     def is_retargeted(self) -> bool:
@@ -208,5 +220,5 @@ def default_checkpoint(name: str, secondary_host: str) -> str:
     return str(Path(base) / "pairbus" / f"syphon-{name}-{digest}")
 
 
-def _client_id(checkpoint: Path) -> str:
-    return "syphon-" + hashlib.sha256(str(checkpoint).encode()).hexdigest()[:8]
+def _client_id(state: str) -> str:
+    return "syphon-" + hashlib.sha256(state.encode()).hexdigest()[:8]

@@ -12,16 +12,17 @@
     status.json     what `syphon status` shows
     journal/        see `pairbus.syphon.journal`
 
-Every file is replaced atomically.
+Every file is replaced atomically. The directory may be an object store: then a file is an object.
 """
 
 import json
 from collections.abc import Iterator
 from dataclasses import fields
-from pathlib import Path
+from pathlib import PurePath
 from typing import Any
 
 from pairbus.runtime import AsyncRuntime, Runtime, ThreadRuntime
+from pairbus.syphon.object_files import is_url, open_files
 from pairbus.syphon.records import BlockedRecord, Control, HeldRecord, TaskReport
 from pairbus.syphon.retarget import TargetRecord
 from pairbus.syphon.status_records import ProgressRecord
@@ -33,14 +34,18 @@ class StateDirectory:
     """The state directory of one syphon.
 
     Args:
-        path: the directory; `create` makes it.
+        location: a directory, which `create` makes, or the URL of an object store.
         runtime: whose files and random ids are used.
     """
 
-    def __init__(self, path: str | Path, runtime: "AsyncRuntime | Runtime | None" = None) -> None:
-        self.path = Path(path)
+    def __init__(
+        self, location: str | PurePath, runtime: "AsyncRuntime | Runtime | None" = None
+    ) -> None:
+        self.location = str(location)
         self._runtime = runtime or ThreadRuntime()
-        self._files = self._runtime.files
+        self._files, self.path = open_files(location, self._runtime)
+        self.is_remote = is_url(location)
+        self._halted: tuple[float, bool] | None = None  # when it was looked up
 
     def create(self) -> "StateDirectory":
         """Make the directory, readable by its owner only."""
@@ -84,8 +89,14 @@ class StateDirectory:
 
     @property
     def is_halted(self) -> bool:
-        """Whether nothing more may be read: the syphon is asked to end, or paused."""
-        return self.is_stopping or self.control().paused
+        """Whether nothing more may be read: the syphon is asked to end, or paused.
+
+        Readers ask often: of an object store it is asked once in a second.
+        """
+        now = self._runtime.monotonic()
+        if not self.is_remote or self._halted is None or now - self._halted[0] > 1:
+            self._halted = (now, self.is_stopping or self.control().paused)
+        return self._halted[1]
 
     def ask_to_stop(self) -> None:
         """Ask readers, sinks and the coordinator to finish what they have in hand."""
@@ -104,7 +115,7 @@ class StateDirectory:
         self._files.make_folder(self.path / "results")
         self.write(f"results/{self._runtime.uuid4().hex}.json", report.to_json())
 
-    def reports(self) -> Iterator[tuple[Path, TaskReport]]:
+    def reports(self) -> Iterator[tuple[PurePath, TaskReport]]:
         """Yield the reports that nobody has read; the caller removes each one with `remove`."""
         for name in self._files.list(self.path / "results"):
             if name.endswith(".json") and not name.startswith("."):
@@ -117,7 +128,7 @@ class StateDirectory:
         names = self._files.list(self.path / "results")
         return any(name.endswith(".json") and not name.startswith(".") for name in names)
 
-    def remove(self, path: Path) -> None:
+    def remove(self, path: PurePath) -> None:
         """Remove a report that was read."""
         self._files.remove(path)
 

@@ -5,7 +5,6 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 
 from pairbus.runtime import Runtime
 from pairbus.syphon.progress import Progress, Remaining, state_of
@@ -28,7 +27,7 @@ class SyphonIdentity:
     pid: int
     primary: str
     secondary: str
-    checkpoint: Path
+    checkpoint: str
 
 
 class StatusMonitor:
@@ -135,7 +134,7 @@ class StatusMonitor:
             next_attempt=_iso(resumes_at) if resumes_at > now else None,
             control=control,
             queues=self._queues,
-            checkpoint=str(identity.checkpoint),
+            checkpoint=identity.checkpoint,
         )
 
     def tick(self, *, is_active: bool, is_stopped: bool = False) -> None:

@@ -19,8 +19,8 @@ from pairbus.runtime import AsyncRuntime, AsyncTask
 from pairbus.syphon._async.lock_maintenance import LockMaintenance
 from pairbus.syphon._async.ports import Backlog, Bell, Operations
 from pairbus.syphon.held import EVERYTHING, HeldMessages
-from pairbus.syphon.journal import Journal
 from pairbus.syphon.limits import Grant
+from pairbus.syphon.object_journal import open_journal
 from pairbus.syphon.orphaned_locks import OrphanedLocks
 from pairbus.syphon.planner import Planner
 from pairbus.syphon.rates import Pace
@@ -33,6 +33,7 @@ __all__ = ["Coordinator"]
 log = logging.getLogger("pairbus.syphon")
 
 TICK = 0.5  # seconds
+REMOTE_TICK = 2.0  # where each look at the state is a request
 SAVE_EVERY = 5.0
 FLUSH_EVERY = 10.0
 PROBE_EVERY = 2.0
@@ -75,7 +76,7 @@ class Coordinator:
         self._held = held
         self._namespace = namespace
         self._until_empty = until_empty
-        self._journal = Journal(state.path, runtime)
+        self._journal = open_journal(state.location, runtime)
         self._orphans = OrphanedLocks(self._journal)
         self._totals = Totals(state.progress())
         self._guard, self._files = runtime.condition(), runtime.condition()
@@ -122,8 +123,12 @@ class Coordinator:
             await self._task.join(timeout=5)
 
     async def _run(self) -> None:
-        while not await self._stop.wait(TICK):
-            await self.tick()
+        every = REMOTE_TICK if self._state.is_remote else TICK
+        while not await self._stop.wait(every):
+            try:
+                await self.tick()
+            except OSError as exc:  # a share or store fails now and then
+                log.warning("state: %s", exc)
 
     async def tick(self) -> None:
         """Read reports, return and renew what is held, check uncertain queues, write everything.

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pairbus.envelope.encoded import open_message
 from pairbus.runtime import AsyncRuntime
 from pairbus.syphon._async.receiving import Browser
-from pairbus.syphon.journal import Journal
+from pairbus.syphon.journal import LockJournal
 from pairbus.syphon.retarget import QueueSurvey, TargetRecord, highest_handed_out
 
 __all__ = ["record_change"]
@@ -16,7 +16,7 @@ PAGE = 250
 async def record_change(
     runtime: AsyncRuntime,
     browser: Browser,
-    journal: Journal,
+    journal: LockJournal,
     queues: Sequence[str],
     *,
     host: str,

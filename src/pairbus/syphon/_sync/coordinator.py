@@ -20,8 +20,8 @@ from pairbus.runtime import Runtime, Task
 from pairbus.syphon._sync.lock_maintenance import LockMaintenance
 from pairbus.syphon._sync.ports import Backlog, Bell, Operations
 from pairbus.syphon.held import EVERYTHING, HeldMessages
-from pairbus.syphon.journal import Journal
 from pairbus.syphon.limits import Grant
+from pairbus.syphon.object_journal import open_journal
 from pairbus.syphon.orphaned_locks import OrphanedLocks
 from pairbus.syphon.planner import Planner
 from pairbus.syphon.rates import Pace
@@ -34,6 +34,7 @@ __all__ = ["Coordinator"]
 log = logging.getLogger("pairbus.syphon")
 
 TICK = 0.5  # seconds
+REMOTE_TICK = 2.0  # where each look at the state is a request
 SAVE_EVERY = 5.0
 FLUSH_EVERY = 10.0
 PROBE_EVERY = 2.0
@@ -76,7 +77,7 @@ class Coordinator:
         self._held = held
         self._namespace = namespace
         self._until_empty = until_empty
-        self._journal = Journal(state.path, runtime)
+        self._journal = open_journal(state.location, runtime)
         self._orphans = OrphanedLocks(self._journal)
         self._totals = Totals(state.progress())
         self._guard, self._files = runtime.condition(), runtime.condition()
@@ -123,8 +124,12 @@ class Coordinator:
             self._task.join(timeout=5)
 
     def _run(self) -> None:
-        while not self._stop.wait(TICK):
-            self.tick()
+        every = REMOTE_TICK if self._state.is_remote else TICK
+        while not self._stop.wait(every):
+            try:
+                self.tick()
+            except OSError as exc:  # a share or store fails now and then
+                log.warning("state: %s", exc)
 
     def tick(self) -> None:
         """Read reports, return and renew what is held, check uncertain queues, write everything.

@@ -15,7 +15,7 @@ from pairbus.names import BILLING_STEP, billable
 from pairbus.runtime import Runtime
 from pairbus.syphon._sync.backlog import BacklogQueues
 from pairbus.syphon._sync.receiving import QueueReceiver
-from pairbus.syphon.journal import Journal, PageWriter
+from pairbus.syphon.journal import LockJournal, PageWriter
 from pairbus.syphon.limits import Grant
 from pairbus.syphon.rates import Pace, Pacer
 from pairbus.syphon.records import OperationCount, QueueRead, TaskReport
@@ -95,7 +95,7 @@ class BacklogReader:
         *,
         namespace: str,
         state: StateDirectory | None = None,
-        journal: Journal | None = None,
+        journal: LockJournal | None = None,
         batch_size: int = 1000,
         aliases: bool = True,
         enqueued_before: int | None = None,
@@ -197,7 +197,7 @@ class BacklogReader:
                 got, opened, tally.is_finished = got[:keep], opened[:keep], True
         return ReceivedBatch(queue, now, got, opened)
 
-    def _take_over(self, journal: Journal, epoch: int, queue: str) -> bool:
+    def _take_over(self, journal: LockJournal, epoch: int, queue: str) -> bool:
         """Return what earlier attempts recorded; False if they may have received more."""
         pages = journal.take_over(epoch, queue)
         if any(page.is_open for page in pages):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pairbus.envelope.encoded import open_message
 from pairbus.runtime import Runtime
 from pairbus.syphon._sync.receiving import Browser
-from pairbus.syphon.journal import Journal
+from pairbus.syphon.journal import LockJournal
 from pairbus.syphon.retarget import QueueSurvey, TargetRecord, highest_handed_out
 
 __all__ = ["record_change"]
@@ -17,7 +17,7 @@ PAGE = 250
 def record_change(
     runtime: Runtime,
     browser: Browser,
-    journal: Journal,
+    journal: LockJournal,
     queues: Sequence[str],
     *,
     host: str,

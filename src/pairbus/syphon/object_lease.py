@@ -1,0 +1,117 @@
+"""The lease in an object store, which has no lock: candidates, and the first by name wins.
+
+A candidate puts an object and lists the others. If one of them is alive and confirmed, or comes
+before it by name, it withdraws. If one that comes after it is not confirmed yet, that one may have
+listed before this candidate's object was there, so it waits until the other one has confirmed or
+withdrawn. So two never confirm, whatever their clocks say.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path, PurePath
+
+from pairbus.exceptions import SyphonError
+from pairbus.runtime import Runtime
+from pairbus.syphon.lease import RENEW_EVERY, Lease, LeaseRecord, holds, is_alive, refusal
+from pairbus.syphon.object_files import ObjectFiles, open_files
+
+__all__ = ["ObjectLease", "open_lease"]
+
+POLL = 0.5  # seconds
+
+
+class ObjectLease:
+    """The right of one process to work on a state in an object store.
+
+    Args:
+        runtime: clock, sleep, random ids.
+        files: the objects.
+        state: the path of the state.
+        host: name of this machine.
+        pid: this process.
+        is_alive: whether a process of this machine is alive.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        files: ObjectFiles,
+        state: PurePath,
+        *,
+        host: str,
+        pid: int,
+        is_alive: Callable[[int], bool] = is_alive,
+    ) -> None:
+        self._runtime = runtime
+        self._files = files
+        self._state = state
+        self._folder = state / "lease"
+        self._is_alive = is_alive
+        now = runtime.time()
+        self._mine = LeaseRecord(runtime.uuid4().hex, host, pid, now, now)
+        self._name = f"{int(now * 1000):015d}-{self._mine.id}.json"
+
+    def acquire(self) -> None:
+        """Take the lease.
+
+        Raises:
+            SyphonError: another syphon holds it; names its host, process and start.
+        """
+        self._write(is_confirmed=False)
+        while True:
+            others = self._others()
+            for name, (record, is_confirmed) in others.items():
+                if is_confirmed or name < self._name:
+                    self._files.remove(self._folder / self._name)
+                    raise SyphonError(refusal(record, str(self._state)))
+            if not others:
+                break
+            self._runtime.sleep(POLL)
+            self._write(is_confirmed=False)
+        self._write(is_confirmed=True)
+
+    def renew(self) -> bool:
+        """Renew the lease, if it is time; False if another syphon has taken it over."""
+        if self._runtime.time() - self._mine.renewed_at < RENEW_EVERY:
+            return True
+        if any(is_confirmed for _, is_confirmed in self._others().values()):
+            return False
+        self._write(is_confirmed=True)
+        return True
+
+    def release(self) -> None:
+        """Give the lease up."""
+        self._files.remove(self._folder / self._name)
+
+    def _others(self) -> dict[str, tuple[LeaseRecord, bool]]:
+        """Return the other candidates that are alive; the dead ones are removed."""
+        found: dict[str, tuple[LeaseRecord, bool]] = {}
+        for name in self._files.list(self._folder):
+            if name == self._name:
+                continue
+            try:
+                data = json.loads(self._files.read(self._folder / name))
+                record = LeaseRecord.from_json(data)
+            except (FileNotFoundError, ValueError, KeyError, TypeError):
+                continue  # it withdrew meanwhile
+            if holds(record, self._mine, self._runtime.time(), self._is_alive):
+                found[name] = (record, bool(data.get("confirmed")))
+            else:
+                self._files.remove(self._folder / name)
+        return found
+
+    def _write(self, *, is_confirmed: bool) -> None:
+        self._mine = replace(self._mine, renewed_at=self._runtime.time())
+        data = {**self._mine.to_json(), "confirmed": is_confirmed}
+        self._files.write(self._folder / self._name, json.dumps(data).encode())
+
+
+def open_lease(
+    location: str | PurePath, runtime: Runtime, *, host: str, pid: int
+) -> Lease | ObjectLease:
+    """Return the lease of a state at a local path or a URL."""
+    files, path = open_files(location, runtime)
+    if isinstance(files, ObjectFiles):
+        return ObjectLease(runtime, files, path, host=host, pid=pid)
+    return Lease(runtime, Path(path), host=host, pid=pid)
