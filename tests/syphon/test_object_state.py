@@ -1,8 +1,11 @@
 """The state in an object store: a real server that speaks S3, on loopback."""
 
+import threading
+import time
 import uuid
 from pathlib import PurePosixPath
 
+import pyarrow.fs as pafs
 import pytest
 
 from pairbus.exceptions import SyphonError
@@ -41,8 +44,9 @@ def location(server):
 class CountingFiles(ObjectFiles):
     """Counts what is asked of the store."""
 
-    def __init__(self, files):
-        self._fs = files._fs
+    def __init__(self, location):
+        filesystem, _ = pafs.FileSystem.from_uri(location)
+        super().__init__(filesystem)
         self.writes, self.listings = [], []
 
     def write(self, path, data):
@@ -92,9 +96,9 @@ class Machine(FakeTimeRuntime):
         self.now += seconds
 
 
-def lease(location, runtime, host, pid=1, **changes):
-    files, path = open_files(location, runtime)
-    return ObjectLease(runtime, files, path, host=host, pid=pid, **changes)
+def lease(location, runtime, host, pid=1, files=None, **changes):
+    store, path = open_files(location, runtime)
+    return ObjectLease(runtime, files or store, path, host=host, pid=pid, **changes)
 
 
 def test_a_second_syphon_is_refused_and_takes_over_when_the_first_is_dead(location):
@@ -123,30 +127,35 @@ def test_on_one_machine_the_process_counts_and_not_the_time(location):
 
 def test_of_two_candidates_one_wins_whatever_their_clocks_say(location):
     late, early = Machine(2000.0), Machine(1000.0)
-    slow = lease(location, late, "late")
-    quick = lease(location, early, "early")
+    waits = threading.Event()
+    errors = []
+
+    def wait(_seconds):
+        waits.set()
+        time.sleep(0.05)
+
+    def compete():
+        try:
+            lease(location, early, "early").acquire()
+        except SyphonError as exc:
+            errors.append(str(exc))
+
+    # `early` comes first by name, and finds `late` before it has confirmed: it has to wait for it.
+    early.sleep = wait
+    other = threading.Thread(target=compete)
 
     class Interrupting(CountingFiles):
         """The other candidate comes between this one's listing and its confirmation."""
 
         def list(self, folder):
             found = super().list(folder)
-            if len(self.listings) == 1:
-                errors.append(attempt(quick))
+            if not other.ident:
+                other.start()
+                assert waits.wait(60)
             return found
 
-    def attempt(one):
-        try:
-            one.acquire()
-        except SyphonError as exc:
-            return str(exc)
-        return None
-
-    errors = []
-    # `early` comes first by name, and lists while `late` is not confirmed: it has to wait for it.
-    early.sleep = lambda seconds: slow._write(is_confirmed=True)
-    slow._files = Interrupting(slow._files)
-    slow.acquire()
+    lease(location, late, "late", files=Interrupting(location)).acquire()
+    other.join(60)
     assert len(errors) == 1
     assert "host late" in errors[0]
 
@@ -184,8 +193,8 @@ def test_pages_of_a_lost_driver_are_uncertain_even_without_sparks_checkpoint(loc
 def test_a_micro_batch_costs_one_write_and_one_listing_per_queue(location, pair):
     pair.fill([backlog_message("orders", n) for n in range(500)])
     runtime = ThreadRuntime()
-    files, path = open_files(location, runtime)
-    counting = CountingFiles(files)
+    _, path = open_files(location, runtime)
+    counting = CountingFiles(location)
     link = NamespaceConnections(
         ConnectionPool(runtime), Target(pair.secondary.connection_string), "reader"
     )

@@ -46,7 +46,9 @@ def submitted_session() -> "SparkSession":
         raise SparkUnavailableError(
             "spark.speculation must be false: a second task for a queue receives other messages"
         )
-    for name, value in _DEFAULTS.items():
+    parallel = session.sparkContext.defaultParallelism
+    defaults = {**_DEFAULTS, "spark.sql.shuffle.partitions": str(max(8, 2 * parallel))}
+    for name, value in defaults.items():
         if not given.contains(name):
             session.conf.set(name, value)
     return session
