@@ -13,7 +13,7 @@ protects what both of them decide upon, and is never held while a namespace or t
 
 import logging
 from collections.abc import Awaitable, Callable
-from pathlib import Path
+from pathlib import PurePath
 
 from pairbus.names import billable
 from pairbus.runtime import Runtime, Task
@@ -213,7 +213,7 @@ class Coordinator:
 
     def _collect(self) -> None:
         with self._files:
-            read: list[Path] = []
+            read: list[PurePath] = []
             must_save = False
             for path, report in self._state.reports():
                 with self._guard:
