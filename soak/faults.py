@@ -12,12 +12,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import psutil
 
 from soak.world import Namespace, World
 
 NETWORK = ("refuse", "reset", "stall", "deaf", "slow", "cut")
+Fault: TypeAlias = Callable[[World, random.Random], str | None]
 WAIT = 30.0  # seconds for something to hit
 DRAIN = 180.0  # seconds for a drain to begin; Spark is slow to start on a busy machine
 
@@ -110,6 +112,27 @@ def _make_backlog(world: World, chance: random.Random) -> None:
     time.sleep(chance.uniform(0.0, 1.0))
 
 
+def _often_failed_over(strike_secondary: Fault) -> Fault:
+    """Let a fault of the secondary strike while applications are failed over, two times of three.
+
+    A secondary that nobody uses has little to lose.
+    """
+
+    def both(world: World, chance: random.Random) -> str | None:
+        if chance.random() < 1 / 3:
+            return strike_secondary(world, chance)
+        world.primary.proxy.mode = "refuse"
+        time.sleep(3.0)
+        try:
+            detail = strike_secondary(world, chance)
+            time.sleep(chance.uniform(0.0, 3.0))
+        finally:
+            world.primary.proxy.mode = "pass"
+        return None if detail is None else f"{detail}, failed over"
+
+    return both
+
+
 # -- network, disk, clock
 
 
@@ -146,17 +169,21 @@ def _clock(namespace: Namespace, chance: random.Random) -> str:
     return f"{offset:+.0f} s for {seconds:.1f} s"
 
 
-KINDS: dict[str, Callable[[World, random.Random], str | None]] = {
+KINDS: dict[str, Fault] = {
     "kill primary": lambda world, chance: _kill_broker(world.primary, chance, 12.0),
-    "kill secondary": lambda world, chance: _kill_broker(world.secondary, chance, 5.0),
+    "kill secondary": _often_failed_over(
+        lambda world, chance: _kill_broker(world.secondary, chance, 5.0)
+    ),
     "kill driver": _kill_driver,
     "kill executor": _kill_executor,
     "kill python worker": _kill_python_worker,
     "kill application": _kill_application,
     "network primary": lambda world, chance: _network(world.primary, chance, 15.0),
-    "network secondary": lambda world, chance: _network(world.secondary, chance, 8.0),
+    "network secondary": _often_failed_over(
+        lambda world, chance: _network(world.secondary, chance, 8.0)
+    ),
     "disk primary": lambda world, chance: _disk(world.primary, chance),
-    "disk secondary": lambda world, chance: _disk(world.secondary, chance),
+    "disk secondary": _often_failed_over(lambda world, chance: _disk(world.secondary, chance)),
     "clock primary": lambda world, chance: _clock(world.primary, chance),
-    "clock secondary": lambda world, chance: _clock(world.secondary, chance),
+    "clock secondary": _often_failed_over(lambda world, chance: _clock(world.secondary, chance)),
 }
