@@ -58,7 +58,7 @@ class Peer:
                 self.socket.shutdown(socket.SHUT_RDWR)
             except OSError:
                 pass
-        self.thread.join(10)
+        self.thread.join(60)
         if self.socket is not None:
             self.socket.close()
 

@@ -152,7 +152,7 @@ def test_child_pings_and_comes_home_by_itself(namespaces, tmp_path):
             restored.clear()
             sender.send_messages(ServiceBusMessage("c1"))
             open(ledger, "w").close()
-            assert restored.wait(20), "no ping in the child"
+            assert restored.wait(60), "no ping in the child"
             sender.send_messages(ServiceBusMessage("c2"))
             tell(phase=client.status().entity("orders").phase)
 

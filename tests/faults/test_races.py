@@ -88,16 +88,16 @@ def test_events_come_in_the_order_of_the_decisions():
     def slow(event):
         if event.name == "FailedOver":
             is_telling.set()
-            assert go_on.wait(10)
+            assert go_on.wait(60)
 
     entity = entity_of(0.0, slow, lambda event: told.append(event.name))
     failing = threading.Thread(target=entity.observe, args=(core.SendFailed("x"),))
     failing.start()
-    assert is_telling.wait(10)
+    assert is_telling.wait(60)
 
     entity.observe(core.SendSucceeded(), by="send")
     go_on.set()
-    failing.join(10)
+    failing.join(60)
 
     assert told == ["FailedOver", "Restored"]
     entity.close()
@@ -150,7 +150,7 @@ class Opening:
 
     def __enter__(self):
         self.begun.set()
-        assert self.go_on.wait(10)
+        assert self.go_on.wait(60)
         self.is_open = True
 
     def close(self):
@@ -172,13 +172,13 @@ def test_link_that_is_closed_while_it_opens_does_not_stay_open():
 
     opening = threading.Thread(target=open_it)
     opening.start()
-    assert sender.begun.wait(10)
+    assert sender.begun.wait(60)
 
     link.close()
     sender.go_on.set()
-    opening.join(10)
+    opening.join(60)
 
-    assert sender.closed.wait(10)
+    assert sender.closed.wait(60)
     assert "shutdown" in str(raised[0])
     assert not link.is_open
 
@@ -224,4 +224,4 @@ def test_what_was_dropped_before_a_fork_is_the_parents_to_close():
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
     _compat.close_dropped()
-    assert closed.wait(10)
+    assert closed.wait(60)

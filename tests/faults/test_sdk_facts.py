@@ -65,7 +65,7 @@ def test_socket_timeout_does_not_bound_the_sdks_handshake():
             threading.Thread(target=open_it, daemon=True).start()
             assert not ended.wait(1.5), "the SDK has learnt to give up: see senders.disable_retries"
             senders.hang_up(sender)
-            assert ended.wait(5), "cutting the connection brings the thread back"
+            assert ended.wait(60), "cutting the connection brings the thread back"
 
 
 def test_healthy_send_stays_on_the_callers_own_thread(pair):

@@ -107,7 +107,7 @@ def test_recorded_operations_agree_with_the_brokers_one_by_one(tmp_path):
             # one ping each finds it back, and sends go to the primary again
             for fault in faults:
                 fault.clear()
-            assert home.done.wait(20)
+            assert home.done.wait(60)
             senders["orders"].send_messages(ServiceBusMessage(b"x" * KB))
         admin.close()
         # the primary has a name, the secondary an address alone

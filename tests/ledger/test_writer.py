@@ -155,7 +155,7 @@ def test_the_minute_is_flushed_by_itself(tmp_path):
 
     writer.flush = flushed
     writer.count("n", "e", "ping", "send", size=0)
-    assert written.wait(10)
+    assert written.wait(60)
     assert len(rows_of(tmp_path, "operations")) == 1
     writer.close()
 
@@ -239,10 +239,10 @@ def hanging(tmp_path, monkeypatch):
     writer.backlogged([{"message_id": f"first {number}"} for number in range(4)])
     thread = threading.Thread(target=writer.flush)
     thread.start()
-    assert disk.entered.wait(20)
+    assert disk.entered.wait(60)
     yield writer, disk, thread
     disk.released.set()
-    thread.join(20)
+    thread.join(60)
     writer.close()
 
 
@@ -253,7 +253,7 @@ def test_rows_are_bounded_and_counted_while_a_flush_hangs(hanging, tmp_path):
         writer.count("n", "e", "ping", "send")
     assert writer.dropped_rows == 94
     disk.released.set()
-    thread.join(20)
+    thread.join(60)
     assert writer.flush()
     kept = [row["message_id"] for row in rows_of(tmp_path / "l", "messages")]
     assert kept == [f"first {n}" for n in range(4)] + [str(n) for n in range(94, 100)]
@@ -268,7 +268,7 @@ def test_write_that_does_not_return_is_a_problem(hanging, monkeypatch):
     monkeypatch.setattr("pairbus.ledger.writer.SLOW_SECONDS", 0.0)
     assert "has not returned" in writer.problem
     disk.released.set()
-    thread.join(20)
+    thread.join(60)
     assert writer.problem is None
 
 

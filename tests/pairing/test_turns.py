@@ -159,7 +159,7 @@ def test_threads_wait_no_longer_than_their_deadline_and_get_it_in_order():
             threading.Event().wait(0.001)
     lock.release(first)
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
 
     assert got == [("c", True), ("d", True)]
     assert lock.now(second)

@@ -137,13 +137,13 @@ async def test_slow_credential_does_not_stall_the_others(ns, queue):
             opened.append(await client.sender("small"))
 
         task = runtime.spawn(open_another, name="opener")
-        assert await credential.asked.wait(10)
+        assert await credential.asked.wait(60)
         await sender.send(message(1), timeout=5)
         received = await receiver.receive_now(1, timeout=5)
         assert await receiver.settle(received, timeout=5) == [None]
         assert not opened
         credential.go.set()
-        assert await task.join(10)
+        assert await task.join(60)
         assert opened
 
 
@@ -155,7 +155,7 @@ async def test_slow_renewal_does_not_stall_the_others(ns, queue):
         credential.asked.clear()
         Shifted.ahead = 95
         await sender.send(message(1), timeout=5)
-        assert await credential.asked.wait(10)
+        assert await credential.asked.wait(60)
         await sender.send(message(2), timeout=5)
         credential.go.set()
         await sender.send(message(3), timeout=5)

@@ -58,7 +58,7 @@ async def test_broken_connection_is_told_to_everybody():
 
         waiter = runtime.spawn(wait, name="waiter")
         await runtime.run_blocking(ns.kill)
-        assert await waiter.join(10)
+        assert await waiter.join(60)
         assert seen
         (outcome,) = await sender.send_batch([message(1)])
         assert isinstance(outcome.error, ConnectionLostError)
@@ -99,7 +99,7 @@ async def test_many_users_share_a_connection(connection, queue):
             failures.extend(o.error for o in outcomes if not o.is_accepted)
 
     for task in [runtime.spawn(send, n, name="sender") for n in range(4)]:
-        assert await task.join(20)
+        assert await task.join(60)
     assert not failures
     assert len(await receiver.receive_now(1000)) == 80
 
@@ -109,7 +109,7 @@ async def test_idle_connection_is_kept_alive_by_its_task(ns, queue):
         sender = await client.sender(queue)
         await sender.send(message(1))
         assert not client.keep_alive_task.is_done
-    assert await client.keep_alive_task.join(10)
+    assert await client.keep_alive_task.join(60)
 
 
 async def test_detached_link_is_told_and_others_go_on(ns, connection, queue):

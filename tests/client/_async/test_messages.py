@@ -162,7 +162,7 @@ async def test_doorbell_rings_for_a_message_and_gives_it_back(ns, connection, qu
     (
         await (await connection.sender(queue)).send(message(1))
     )  # beside the waiter, on the same connection
-    assert await waiter.join(10)
+    assert await waiter.join(60)
     assert rang == [True]
     (received,) = await receiver.receive_now(10)
     assert received.delivery_count == 0

@@ -138,13 +138,13 @@ def test_slow_credential_does_not_stall_the_others(ns, queue):
             opened.append(client.sender("small"))
 
         task = runtime.spawn(open_another, name="opener")
-        assert credential.asked.wait(10)
+        assert credential.asked.wait(60)
         sender.send(message(1), timeout=5)
         received = receiver.receive_now(1, timeout=5)
         assert receiver.settle(received, timeout=5) == [None]
         assert not opened
         credential.go.set()
-        assert task.join(10)
+        assert task.join(60)
         assert opened
 
 
@@ -156,7 +156,7 @@ def test_slow_renewal_does_not_stall_the_others(ns, queue):
         credential.asked.clear()
         Shifted.ahead = 95
         sender.send(message(1), timeout=5)
-        assert credential.asked.wait(10)
+        assert credential.asked.wait(60)
         sender.send(message(2), timeout=5)
         credential.go.set()
         sender.send(message(3), timeout=5)

@@ -59,7 +59,7 @@ def test_broken_connection_is_told_to_everybody():
 
         waiter = runtime.spawn(wait, name="waiter")
         runtime.run_blocking(ns.kill)
-        assert waiter.join(10)
+        assert waiter.join(60)
         assert seen
         (outcome,) = sender.send_batch([message(1)])
         assert isinstance(outcome.error, ConnectionLostError)
@@ -100,7 +100,7 @@ def test_many_users_share_a_connection(connection, queue):
             failures.extend(o.error for o in outcomes if not o.is_accepted)
 
     for task in [runtime.spawn(send, n, name="sender") for n in range(4)]:
-        assert task.join(20)
+        assert task.join(60)
     assert not failures
     assert len(receiver.receive_now(1000)) == 80
 
@@ -110,7 +110,7 @@ def test_idle_connection_is_kept_alive_by_its_task(ns, queue):
         sender = client.sender(queue)
         sender.send(message(1))
         assert not client.keep_alive_task.is_done
-    assert client.keep_alive_task.join(10)
+    assert client.keep_alive_task.join(60)
 
 
 def test_detached_link_is_told_and_others_go_on(ns, connection, queue):

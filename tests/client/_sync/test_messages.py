@@ -163,7 +163,7 @@ def test_doorbell_rings_for_a_message_and_gives_it_back(ns, connection, queue):
     (
         (connection.sender(queue)).send(message(1))
     )  # beside the waiter, on the same connection
-    assert waiter.join(10)
+    assert waiter.join(60)
     assert rang == [True]
     (received,) = receiver.receive_now(10)
     assert received.delivery_count == 0

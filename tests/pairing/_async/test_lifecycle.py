@@ -235,7 +235,7 @@ async def test_sender_that_the_application_drops_is_closed(world):
     gc.collect()
 
     for closed in closings:
-        assert await closed.wait(20)
+        assert await closed.wait(60)
     other = world.keep(client.get_queue_sender("orders"))
     await other.send_messages(ServiceBusMessage("c"))
     assert {message.body for message in world.backlog()} == {b"b", b"c"}

@@ -25,7 +25,7 @@ async def test_client_works_while_the_secondary_is_down_and_gets_its_protection_
 
     started = monotonic()
     client = await world.pair(require_secondary=False)
-    assert monotonic() - started < 3
+    assert monotonic() - started < 25  # with `require_secondary` 30 seconds
     sender = world.keep(client.get_queue_sender("orders"))
     await sender.send_messages(ServiceBusMessage("a"))
 
@@ -109,7 +109,7 @@ async def test_silent_secondary_does_not_hold_the_start_up(world):
         client = await world.pair(
             secondary=world.secondary_client(text), secondary_admin=None, require_secondary=False
         )
-        assert monotonic() - started < 3
+        assert monotonic() - started < 25  # with `require_secondary` 30 seconds
         assert client.status().unprotected
 
 

@@ -171,7 +171,7 @@ async def test_closing_a_sender_in_use_closes_that_sender_alone(world):
     while not fault.hits:
         await asleep(0.01)
     await sender.close()
-    assert await task.join(20)
+    assert await task.join(60)
 
     assert client.status().state == "open"
     assert client.status().entity("orders").phase == "healthy"

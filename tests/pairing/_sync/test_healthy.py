@@ -126,7 +126,7 @@ def test_tasks_and_threads_share_a_sender(world):
             sender.send_messages(ServiceBusMessage(f"{number}-{turn}"))
 
     tasks = [spawn(send, number) for number in range(8)]
-    assert all([task.join(20) for task in tasks])
+    assert all([task.join(60) for task in tasks])
 
     found = world.bodies(world.primary, "orders")
     assert sorted(found[1:]) == sorted(f"{n}-{t}".encode() for n in range(8) for t in range(5))

@@ -236,7 +236,7 @@ def test_sender_that_the_application_drops_is_closed(world):
     gc.collect()
 
     for closed in closings:
-        assert closed.wait(20)
+        assert closed.wait(60)
     other = world.keep(client.get_queue_sender("orders"))
     other.send_messages(ServiceBusMessage("c"))
     assert {message.body for message in world.backlog()} == {b"b", b"c"}

@@ -17,6 +17,7 @@ from azure.servicebus.exceptions import (
 )
 
 from pairbus import events
+from pairbus.pairing.core import health
 from pairbus.pairing.runtime import spawn
 from pairbus.testing import FaultProxy
 
@@ -43,7 +44,7 @@ def test_waiting_for_a_turn_on_a_slow_primary_is_no_outage(world):
             late.append(error)
 
     tasks = [spawn(send) for _ in range(40)]
-    assert all([task.join(20) for task in tasks])
+    assert all([task.join(60) for task in tasks])
 
     assert done
     assert late
@@ -65,7 +66,7 @@ def test_sends_that_wait_on_a_silent_primary_are_redirected_with_the_first(world
             failed.append(error)
 
     tasks = [spawn(send) for _ in range(5)]
-    assert all([task.join(20) for task in tasks])
+    assert all([task.join(60) for task in tasks])
 
     assert failed == []
     assert len(world.backlog()) == 5
@@ -144,26 +145,32 @@ def test_error_before_failover_says_when_sends_go_to_the_backlog(world):
     assert caught.value.message == text
 
 
-def test_silence_while_opening_takes_one_open_timeout_and_is_not_retried(world):
+def test_silence_while_opening_takes_one_open_timeout_and_is_not_retried(world, monkeypatch):
+    monkeypatch.setattr(health, "first_gap", lambda **intervals: 3600.0)  # no ping
     with socket.create_server(("127.0.0.1", 0)) as silent:
         port = silent.getsockname()[1]
         text = world.primary.connection_string.replace(f":{world.primary.port}", f":{port}")
         client = world.pair(
-            world.primary_client(text, retry_total=3), open_timeout=1, send_timeout=20
+            world.primary_client(text, retry_total=3), open_timeout=1, send_timeout=300
         )
         sender = world.keep(client.get_queue_sender("orders"))
 
         started = monotonic()
         sender.send_messages(ServiceBusMessage("a"))
 
-        assert 1 <= monotonic() - started < 4
+        assert monotonic() - started >= 1
+        silent.setblocking(False)
+        silent.accept()[0].close()
+        with pytest.raises(BlockingIOError):  # there was one connection, and no other
+            silent.accept()
         assert [m.body for m in world.backlog()] == [b"a"]
 
 
 def test_refused_connection_is_retried_once_before_the_redirect(world):
     """With an interval of 0 there is somewhere else to go: the application's retries can wait."""
     client = world.pair(
-        world.primary_client(retry_total=5, retry_backoff_factor=10, retry_mode="fixed")
+        world.primary_client(retry_total=5, retry_backoff_factor=120, retry_mode="fixed"),
+        send_timeout=600,
     )
     sender = world.keep(client.get_queue_sender("orders"))
     world.primary.kill()
@@ -171,7 +178,7 @@ def test_refused_connection_is_retried_once_before_the_redirect(world):
     started = monotonic()
     sender.send_messages(ServiceBusMessage("a"))
 
-    assert monotonic() - started < 3
+    assert monotonic() - started < 100
     assert [m.body for m in world.backlog()] == [b"a"]
 
 

@@ -172,7 +172,7 @@ def test_closing_a_sender_in_use_closes_that_sender_alone(world):
     while not fault.hits:
         sleep(0.01)
     sender.close()
-    assert task.join(20)
+    assert task.join(60)
 
     assert client.status().state == "open"
     assert client.status().entity("orders").phase == "healthy"
