@@ -50,9 +50,7 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
             send_timeout=5,
             ledger=os.environ.get("PAIRBUS_LEDGER"),
         )
-        client = await pair_namespace(
-            ServiceBusClient.from_connection_string(primary, retry_total=0), options
-        )
+        client = await pair_namespace(ServiceBusClient.from_connection_string(primary), options)
         async with client, client.get_queue_sender("orders") as sender:
             app.state.client, app.state.sender = client, sender
             yield

@@ -19,9 +19,7 @@ options = SendAvailabilityPairedNamespaceOptions(
     ping_primary_interval=5,
     ledger=os.environ["PAIRBUS_LEDGER"],
 )
-with pair_namespace(
-    ServiceBusClient.from_connection_string(primary, retry_total=0), options
-) as client:
+with pair_namespace(ServiceBusClient.from_connection_string(primary), options) as client:
     sender = client.get_queue_sender("orders")
     for number in range(1, int(sys.argv[1]) + 1):
         sender.send_messages(ServiceBusMessage(f"order {number}"))

@@ -50,9 +50,7 @@ async def main(stop: asyncio.Event | None = None) -> int:
             failover_interval=0,
             ledger=os.environ.get("PAIRBUS_LEDGER"),
         )
-        client = await pair_namespace(
-            ServiceBusClient.from_connection_string(primary, retry_total=0), options
-        )
+        client = await pair_namespace(ServiceBusClient.from_connection_string(primary), options)
         async with client:
             return await work(client, stop or asyncio.Event())
 

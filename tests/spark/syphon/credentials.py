@@ -5,8 +5,9 @@ from pathlib import Path
 
 from azure.core.credentials import AzureNamedKeyCredential
 
-from pairbus.broker.auth.credentials import BrokerCredential
+from pairbus.broker.auth.credentials import RECEIVER, SENDER, BrokerCredential
 
+TEXT = "Endpoint=sb://localhost/;SharedAccessKeyName=RootManageSharedAccessKey;SharedAccessKey="
 LIFETIME = 5  # seconds
 FOLDER = "PAIRBUS_TEST_CREDENTIALS"  # a variable that the workers get from Java's start
 
@@ -29,5 +30,12 @@ def primary():
 
 
 def secondary():
-    text = "Endpoint=sb://localhost/;SharedAccessKeyName=RootManageSharedAccessKey;SharedAccessKey="
-    return ShortLived(text + _key("secondary"), lifetime=LIFETIME)
+    return ShortLived(TEXT + _key("secondary"), lifetime=LIFETIME)
+
+
+def sends():
+    return BrokerCredential(f"{TEXT}SAS_KEY_VALUE", SENDER)
+
+
+def listens():
+    return BrokerCredential(f"{TEXT}SAS_KEY_VALUE", RECEIVER)
