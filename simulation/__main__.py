@@ -1,4 +1,7 @@
-"""Run seeds: `python -m simulation --seeds 1:100`, or replay one with its timeline: `--seed 17`."""
+"""Run seeds: `python -m simulation --seeds 1:100`, or replay one with its timeline: `--seed 17`.
+
+`--shrink` makes a failing seed smaller: it leaves out faults that the failure does not need.
+"""
 
 from __future__ import annotations
 
@@ -7,29 +10,54 @@ import logging
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 
 import simulation
 from simulation.pair import Report, run_pair
+from simulation.shrink import Choice, shrink
+
+PHASES = ("healthy", "failed over", "draining")
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run what the command line asks for; 1 if a seed failed."""
-    parser = argparse.ArgumentParser(prog="python -m simulation", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m simulation",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--seeds", default="1:20", help="first:last, both included")
     parser.add_argument("--seed", type=int, help="one seed, with its timeline")
+    parser.add_argument("--shrink", action="store_true", help="with --seed: find fewer faults")
+    parser.add_argument("--faults", help="with --seed: only these of its faults, or none: 0,3,4")
+    parser.add_argument("--no-spark-faults", action="store_true", help="with --seed")
+    parser.add_argument("--no-application-faults", action="store_true", help="with --seed")
     parser.add_argument("--jobs", type=int, default=2, help="processes that run seeds")
+    parser.add_argument("--until-failure", action="store_true", help="stop at the first failure")
     options = parser.parse_args(arguments)
     logging.disable(logging.CRITICAL)
     if options.seed is not None:
-        return replay(options.seed)
+        return _one_seed(options)
     first, _, last = options.seeds.partition(":")
-    return run_many(range(int(first), int(last or first) + 1), options.jobs)
+    seeds = range(int(first), int(last or first) + 1)
+    return run_many(seeds, options.jobs, until_failure=options.until_failure)
 
 
-def replay(seed: int) -> int:
+def _one_seed(options: argparse.Namespace) -> int:
+    if options.shrink:
+        return shrink_seed(options.seed)
+    faults = None
+    if options.faults is not None:
+        faults = tuple(int(one) for one in options.faults.split(",") if one.strip().isdigit())
+    choice = Choice(faults, not options.no_spark_faults, not options.no_application_faults)
+    return replay(options.seed, choice)
+
+
+def replay(seed: int, choice: Choice) -> int:
     """Run one seed and print what happened."""
-    outcome = run_one(seed)
+    outcome = run_one(seed, choice)
     if isinstance(outcome, str):
         print(outcome)
         return 1
@@ -41,37 +69,93 @@ def replay(seed: int) -> int:
     return 1 if outcome.problems else 0
 
 
-def run_one(seed: int) -> Report | str:
+def shrink_seed(seed: int) -> int:
+    """Find a smaller run that fails as this seed does, and print how to replay it."""
+    whole = run_one(seed)
+    kinds = _kinds(whole)
+    if not kinds:
+        print(f"seed {seed} kept every promise")
+        return 0
+    count = len(whole.plan) if isinstance(whole, Report) else 20
+
+    def fails(choice: Choice) -> bool:
+        return bool(kinds & _kinds(run_one(seed, choice)))
+
+    smallest = shrink(count, fails)
+    print(f"seed {seed} fails with {len(smallest.faults or ())} of {count} faults; replay:")
+    print(f"  python -m simulation --seed {seed} {smallest}")
+    return 1
+
+
+def _kinds(outcome: Report | str) -> set[str]:
+    """The kinds of problems, without the names of messages."""
+    if isinstance(outcome, str):
+        return {outcome.split(":")[1]}
+    return {problem.partition(":")[0] for problem in outcome.problems}
+
+
+def run_one(seed: int, choice: Choice | None = None) -> Report | str:
     """The report of one seed, or how it failed."""
     try:
-        return simulation.run(run_pair, seed)[0]
+        return simulation.run(partial(run_pair, choice=choice), seed)[0]
     except Exception as error:  # noqa: BLE001 - a run that cannot be judged is a failed run
         return f"seed {seed}: {type(error).__name__}: {error}"
 
 
-def run_many(seeds: range, jobs: int) -> int:
+def run_many(seeds: range, jobs: int, *, until_failure: bool = False) -> int:
     """Run seeds side by side; print those that failed, and a summary."""
-    began = time.monotonic()
+    began, count = time.monotonic(), 0
     strikes: Counter[tuple[str, str]] = Counter()
     totals: Counter[str] = Counter()
     failed: list[int] = []
-    with ProcessPoolExecutor(jobs) as pool:
-        for seed, outcome in zip(seeds, pool.map(run_one, seeds), strict=True):
-            if isinstance(outcome, str) or outcome.problems:
-                failed.append(seed)
-                print(outcome if isinstance(outcome, str) else _line(outcome), flush=True)
-                print(f"  replay: python -m simulation --seed {seed}", flush=True)
-            if not isinstance(outcome, str):
-                strikes += outcome.strikes
-                totals["messages"] += outcome.messages
-                totals["failovers"] += outcome.failovers
-                totals["redirected"] += outcome.redirected
-                totals["duplicated"] += len(outcome.verdict.duplicated)
-    print(f"{len(seeds)} runs in {time.monotonic() - began:.0f} s, {len(failed)} failed: {failed}")
-    print(", ".join(f"{count} {name}" for name, count in totals.items()))
-    for (kind, phase), count in sorted(strikes.items()):
-        print(f"  {kind:<12} while {phase:<12} {count}")
+    for seed, outcome in _outcomes(seeds, jobs):
+        count += 1
+        if isinstance(outcome, str) or outcome.problems:
+            failed.append(seed)
+            print(outcome if isinstance(outcome, str) else _line(outcome), flush=True)
+            print(f"  replay: python -m simulation --seed {seed}", flush=True)
+            if until_failure:
+                return 1
+        if not isinstance(outcome, str):
+            strikes += outcome.strikes
+            totals += _totals(outcome)
+    seconds = time.monotonic() - began
+    print(f"{count} runs in {seconds:.0f} s, {len(failed)} failed: {failed}")
+    print(", ".join(f"{number} {name}" for name, number in totals.items()))
+    for line in coverage(strikes):
+        print(line)
     return 1 if failed else 0
+
+
+def _outcomes(seeds: range, jobs: int) -> Iterator[tuple[int, Report | str]]:
+    if jobs < 2:
+        yield from ((seed, run_one(seed)) for seed in seeds)
+        return
+    with ProcessPoolExecutor(jobs) as pool:
+        yield from zip(seeds, pool.map(run_one, seeds), strict=True)
+
+
+def _totals(report: Report) -> Counter[str]:
+    return Counter(
+        {
+            "runs that count": int(report.counts),
+            "with failover and drain": int(report.failovers > 0 and report.forwarded > 0),
+            "messages": report.messages,
+            "failovers": report.failovers,
+            "redirected": report.redirected,
+            "duplicated": len(report.verdict.duplicated),
+            "recovered": len(report.verdict.recovered),
+        }
+    )
+
+
+def coverage(strikes: Counter[tuple[str, str]]) -> list[str]:
+    """How often each fault took effect in each phase, as a Markdown table."""
+    lines = [f"| Fault | {' | '.join(PHASES)} |", "|---|---|---|---|"]
+    for kind in sorted({kind for kind, _ in strikes}):
+        cells = " | ".join(str(strikes[kind, phase]) for phase in PHASES)
+        lines.append(f"| {kind} | {cells} |")
+    return lines
 
 
 def _line(report: Report) -> str:

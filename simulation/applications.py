@@ -47,7 +47,7 @@ class Habits:
             entity,
             failover_interval=chance.choice([0.0, 0.0, 3.0, 10.0]),
             ping_interval=chance.choice([1.0, 5.0, 15.0]),
-            pause=chance.choice([1.0, 2.5]),
+            pause=chance.choice([2.0, 4.0]),
             cancels=chance.choice([0.0, 0.0, 0.1]),
             dies=chance.choice([0.0, 0.0, 0.02]),
         )
@@ -153,9 +153,16 @@ class Application:
         self._next += count
         is_before = self.phase == "failed_over"
         calls = [self._history.begin(name, self.name, self._loop.time()) for name in names]
+        has_id = self._random.random() < 0.7
+        for call in calls:
+            call.session = self._random.choice(["s0", "s1", None])
         messages = [
-            ServiceBusMessage(name, message_id=name, session_id=f"s{self._random.randint(0, 1)}")
-            for name in names
+            ServiceBusMessage(
+                call.message,
+                message_id=call.message if has_id else None,
+                session_id=call.session,
+            )
+            for call in calls
         ]
         task = self._loop.create_task(
             sender.send_messages(messages if count > 1 else messages[0]), name=f"send {names[0]}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +18,8 @@ from simulation.loop import SimulatedLoop
 from simulation.network import Network
 from simulation.ordered import OrderedSet
 from simulation.store import SimulatedStore, StoreRuntime
+
+DATA_SECTION = b"\x00\x53\x75\xa0"  # up to 255 bytes of data
 
 
 def _loop() -> SimulatedLoop:
@@ -64,8 +67,9 @@ class SimulatedBroker(Broker):
     def __init__(self, settings: BrokerSettings) -> None:
         super().__init__(settings, Faults())
         self.connections = OrderedSet()  # type: ignore[assignment]
+        self._arrival = asyncio.Event()
         self.taken: list[tuple[float, str, str]] = []
-        """What was sent: when, to which entity, with which message id. For the judge of order."""
+        """What was sent: when, to which entity, with which body. For the judge of order."""
 
     def _make_door(self, **options: Any) -> FrontDoor:
         return SimulatedDoor(tls=None, **options)
@@ -83,11 +87,13 @@ class SimulatedBroker(Broker):
 
         def record(path: str, messages: Sequence[IncomingMessage]) -> None:
             send(namespace, path, messages)
+            self._arrival.set()
+            self._arrival = asyncio.Event()
 
             def keep(error: Exception | None) -> None:
-                if error is None:
+                if error is None and self.is_running:
                     now = loop.time()
-                    self.taken += [(now, path.lower(), str(one.message_id)) for one in messages]
+                    self.taken += [(now, path.lower(), body_of(one.bare)) for one in messages]
 
             namespace.committer.after_commit(keep)
 
@@ -98,8 +104,19 @@ class SimulatedBroker(Broker):
         """The store, if it has one and runs."""
         return self._store
 
+    async def wait_for_message(self, seconds: float) -> None:
+        """Wait until a message arrives, and is not yet stored, or for so many seconds."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._arrival.wait(), seconds)
+
     async def crash(self) -> None:
         """Die at once; what the store had not synced may be gone."""
         if self._store is not None:
             self._store.crash()
         await self.stop(abrupt=True)
+
+
+def body_of(bare: bytes) -> str:
+    """The body of a message with one short data section; empty for a ping."""
+    place = bare.rfind(DATA_SECTION)
+    return bare[place + len(DATA_SECTION) + 1 :].decode() if place >= 0 else ""

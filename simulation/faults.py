@@ -11,8 +11,7 @@ from pairbus.broker.entities.errors import BrokerError
 from pairbus.broker.entities.model import QueueDescription
 from pairbus.broker.entities.model_properties import EntityStatus
 from pairbus.broker.namespace.namespace import Namespace
-from pairbus.broker.server.incoming import read_message
-from simulation.broker import SimulatedBroker
+from simulation.broker import SimulatedBroker, body_of
 from simulation.loop import SimulatedLoop
 from simulation.network import Conditions, Network
 from simulation.spark import MicroBatchDriver
@@ -136,7 +135,11 @@ async def flapping(side: Side, seconds: float, chance: random.Random) -> None:
 
 
 async def kill(side: Side, seconds: float, chance: random.Random) -> None:
-    """The broker dies; its store loses what was not synced; it is started again."""
+    """The broker dies, mostly while it stores a message; its store loses what was not synced."""
+    if chance.random() < 0.7:
+        await side.broker.wait_for_message(5.0)
+        for _ in range(chance.randint(0, 10)):
+            await asyncio.sleep(0)
     if side.broker.is_running:
         await side.broker.crash()
         await asyncio.sleep(seconds)
@@ -203,10 +206,7 @@ async def recreated(side: Side, seconds: float, chance: random.Random) -> None:
 
     def delete(namespace: Namespace) -> None:
         namespace.committer.flush()
-        found = [
-            str(read_message(one.message.bare or b"").message_id)
-            for one in namespace.peek(entity, 0, 10_000)
-        ]
+        found = [body_of(one.message.bare or b"") for one in namespace.peek(entity, 0, 10_000)]
         if not found or side.name == "primary":
             side.rescued += found
             made.append(replace(namespace.admin.get_queue(entity), status=EntityStatus.ACTIVE))

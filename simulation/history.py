@@ -23,6 +23,7 @@ class Call:
     began: float
     ended: float | None = None
     outcome: str = "unknown"
+    session: str | None = None
     is_redirected: bool = False
     """The entity was failed over before and after the call."""
 

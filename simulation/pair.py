@@ -13,23 +13,24 @@ import random
 import shutil
 import tempfile
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pairbus.broker.entities.model import QueueDescription
 from pairbus.broker.settings import BrokerSettings, Limits, Tier
 from pairbus.client import Received
 from pairbus.client.aio import BulkConnection
-from pairbus.events import Event, FailedOver
+from pairbus.events import Event, FailedOver, PingSent, Restored
 from pairbus.names import backlog_paths
 from pairbus.syphon.target import Target
 from simulation.applications import BACKLOG_QUEUES, SEND_TIMEOUT, Application, Habits
-from simulation.broker import SimulatedBroker
+from simulation.broker import SimulatedBroker, body_of
 from simulation.faults import KINDS, OUTAGES, Planned, Side, draw_plan
 from simulation.files import SimulatedFiles
-from simulation.history import History, Verdict, Window, judge, overtaken
+from simulation.history import NEVER, History, Verdict, Window, judge, overtaken
 from simulation.loop import SimulatedLoop
 from simulation.runtime import SimulatedRuntime
+from simulation.shrink import Choice
 from simulation.spark import MicroBatchDriver, SparkFaults
 from simulation.syphon import Receipts, SyphonParts
 
@@ -80,14 +81,16 @@ class Report:
 class PairRun:
     """One run."""
 
-    def __init__(self, loop: SimulatedLoop, folder: Path | None) -> None:
+    def __init__(self, loop: SimulatedLoop, folder: Path | None, choice: Choice) -> None:
         self._loop = loop
+        self._choice = choice
         self._random = random.Random(f"plan {loop.seed}")
         self._folder = folder
         self._history = History()
         self._windows: list[Window] = []
         self._strikes: Counter[tuple[str, str]] = Counter()
         self._failovers: list[tuple[float, str]] = []
+        self._restored: dict[str, float] = {}  # by application, while it is not failed over
         self._problems: list[str] = []
         self._timeline: list[str] = []
         self._receipts = Receipts()
@@ -100,6 +103,8 @@ class PairRun:
         for name in ("primary", "secondary"):
             self._sides[name] = await self._start(name)
         plan = draw_plan(self._random, self._random.randint(5, 9), FAULTS_UNTIL)
+        if self._choice.faults is not None:
+            plan = [plan[place] for place in self._choice.faults if place < len(plan)]
         self._make_applications(self._random.randint(2, 3))
         self._make_syphons(self._random.choice([1, 1, 1, 2]))
         sending = [self._loop.create_task(one.run(50)) for one in self._applications]
@@ -163,6 +168,8 @@ class PairRun:
         texts = self._text("primary"), self._text("secondary")
         for number in range(count):
             habits = Habits.draw(self._random, ENTITIES[number % len(ENTITIES)])
+            if not self._choice.applications:
+                habits = replace(habits, cancels=0.0, dies=0.0)
             self._applications.append(
                 Application(
                     self._loop,
@@ -194,6 +201,8 @@ class PairRun:
                 long_poll=self._random.choice([5.0, 60.0]),
             )
             faults = SparkFaults.draw(self._random)
+            if not self._choice.spark:
+                faults = SparkFaults()
             self._syphons.append(
                 MicroBatchDriver(self._loop, name, parts, files, faults, self._note, self._count)
             )
@@ -233,8 +242,14 @@ class PairRun:
         self._note(f"{planned.kind} of the {planned.side} is over")
 
     def _observe(self, name: str, event: Event) -> None:
+        now = self._loop.time()
         if isinstance(event, FailedOver):
-            self._failovers.append((self._loop.time(), name))
+            self._failovers.append((now, name))
+            self._restored.pop(name, None)
+        elif isinstance(event, Restored):
+            self._restored[name] = now
+        elif isinstance(event, PingSent) and now > self._restored.get(name, NEVER) + SEND_TIMEOUT:
+            self._problems.append(f"{name} pings a healthy primary at {now:.1f}")
         if type(event).__name__ not in ("MessageBacklogged", "PingSent"):
             self._note(f"{name}: {type(event).__name__}")
 
@@ -257,8 +272,26 @@ class PairRun:
             for entity in ENTITIES:
                 receiver = await connection.receiver(entity)
                 while received := await receiver.receive_now(500):
-                    found += [_body(one) for one in received]
+                    for one in received:
+                        self._check_session(name := body_of(one.payload), one)
+                        found.append(name)
         return [body for body in found if body]  # pings have no body
+
+    def _check_session(self, name: str, received: Received) -> None:
+        call, properties = self._history.calls.get(name), received.message.properties
+        if call is not None and call.session != (properties.group_id if properties else None):
+            self._problems.append(f"changed: {name} lost its session")
+
+    def _missing_receipts(self) -> list[str]:
+        """Messages that left the backlog without a receipt."""
+        backlog = self._sides["secondary"].broker.taken
+        taken = Counter(queue for _, queue, name in backlog if name)  # a probe is empty
+        recorded = Counter(queue for queue, _ in self._receipts.forwarded)
+        return [
+            f"{taken[queue] - recorded[queue]} messages left {queue} without a receipt"
+            for queue in sorted(taken)
+            if taken[queue] > recorded[queue]
+        ]
 
     def _judge(self, plan: list[Planned], arrived: list[str]) -> Report:
         taken = self._sides["primary"].broker.taken
@@ -277,6 +310,8 @@ class PairRun:
         for application in self._applications:
             others += application.problems
         others += self._needless_failovers()
+        if not others and not any(window.kind == "recreated" for window in self._windows):
+            others += self._missing_receipts()  # a queue that is made again counts from 1 again
         if len(self._syphons) == 1 and (found := overtaken(self._history, backlog, taken)):
             others.append(f"overtaken: {', '.join(found)}")
         return Report(
@@ -313,18 +348,13 @@ class PairRun:
         ]
 
 
-async def run_pair(loop: SimulatedLoop) -> Report:
-    """One run, for `simulation.run`."""
+async def run_pair(loop: SimulatedLoop, choice: Choice | None = None) -> Report:
+    """One run, for `simulation.run`; a choice leaves out some of its faults."""
+    choice = choice or Choice()
     if random.Random(f"store {loop.seed}").random() < 0.4:
-        return await PairRun(loop, None).run()
+        return await PairRun(loop, None, choice).run()
     folder = Path(tempfile.mkdtemp(prefix="pairbus-simulation-", dir=MEMORY))
     try:
-        return await PairRun(loop, folder).run()
+        return await PairRun(loop, folder, choice).run()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _body(received: Received) -> str:
-    body = received.message.body
-    parts = body if isinstance(body, list | tuple) else [body]
-    return b"".join(bytes(part) for part in parts if part).decode()

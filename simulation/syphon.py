@@ -54,8 +54,8 @@ _RESTORED = {
 class Receipts:
     """The ledger: receipts and operations in memory, and a disk that can fail."""
 
-    forwarded: Counter[str] = field(default_factory=Counter)
-    """How often each message was recorded as forwarded."""
+    forwarded: Counter[tuple[str, int]] = field(default_factory=Counter)
+    """How often each message was recorded as forwarded: backlog queue and sequence number."""
     operations: list[OperationCount] = field(default_factory=list)
     problem: str | None = None
 
@@ -63,9 +63,9 @@ class Receipts:
         """Write receipts, or fail."""
         if self.problem:
             raise OSError(28, self.problem)
-        for row in table.select(["event", "message_id"]).to_pylist():
+        for row in table.select(["event", "backlog_queue", "sequence_number"]).to_pylist():
             if row["event"] == "forwarded":
-                self.forwarded[row["message_id"]] += 1
+                self.forwarded[row["backlog_queue"].lower(), row["sequence_number"]] += 1
 
     def add(self, *counts: OperationCount) -> None:
         """Count operations."""
