@@ -6,8 +6,8 @@ import pytest
 
 from pairbus.drill.facts import Entity, Facts, Kind, Problem, Properties, Side
 from pairbus.drill.findings import worst
-from pairbus.drill.judging import Expected, judge
-from pairbus.drill.settings import Settings, compared, outlook, planned, price
+from pairbus.drill.judging import judge
+from pairbus.drill.settings import Expected, Settings, compared, outlook, planned, price
 from pairbus.reports.price_lists import load_prices
 
 PRIMARY = Side(role="primary", host="contoso.servicebus.windows.net", port=5671, name="contoso")

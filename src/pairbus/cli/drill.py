@@ -175,8 +175,7 @@ def clean(pair: Pair) -> None:
 
 
 def _settings(**options: Any) -> "Settings":
-    from pairbus.drill.judging import Expected
-    from pairbus.drill.settings import Settings
+    from pairbus.drill.settings import Expected, Settings
     from pairbus.pricing import Rules
 
     return Settings(

@@ -8,13 +8,23 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from pairbus.drill import canary
+from pairbus.drill.account import (
+    DrillStoppedError,
+    Messages,
+    Outage,
+    judge_absence,
+    judge_busy_backlog,
+    judge_clock,
+    judge_messages,
+    judge_stop,
+)
 from pairbus.drill.arrivals import Arrivals
 from pairbus.drill.checks import collect
 from pairbus.drill.drain import available, syphon
-from pairbus.drill.facts import Facts, Kind
+from pairbus.drill.facts import Facts
 from pairbus.drill.findings import Finding, critical, ok, warning, worst
-from pairbus.drill.judging import judge, throttled
-from pairbus.drill.outage import DrillStoppedError, Outage, Rehearsal
+from pairbus.drill.judging import judge
+from pairbus.drill.outage import Rehearsal
 from pairbus.drill.settings import Cost, Operations, Settings, compared, outlook, price
 from pairbus.exceptions import PairingError
 from pairbus.monitoring.endpoints import Pair
@@ -23,7 +33,6 @@ from pairbus.reports.price_lists import load_prices
 
 POLL = 0.5
 MOST_OTHERS = 250  # messages in the backlog beside which a drill can still be watched
-CLOCK_WARNING, CLOCK_CRITICAL = 60.0, 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,19 +42,6 @@ class Step:
     name: str
     seconds: float
     detail: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Messages:
-    """What became of the drill's messages."""
-
-    sent: int = 0
-    failed: int = 0
-    backlogged: int = 0
-    arrived: int = 0
-    lost: tuple[str, ...] = ()
-    duplicated: tuple[str, ...] = ()
-    undrained: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -107,7 +103,7 @@ class Drill:
         try:
             self._rehearse(facts)
         except DrillStoppedError as stopped:
-            self._find(explain(stopped))
+            self._find(judge_stop(stopped))
         finally:
             self._clean()
         return self._finish()
@@ -130,7 +126,7 @@ class Drill:
         try:
             others = arrivals.others_in_backlog()
             if others >= MOST_OTHERS:
-                self._find(_busy_backlog(others))
+                self._find(judge_busy_backlog(others))
                 return
             rehearsal = Rehearsal(self._pair, settings, entities, self._run, self._step)
             try:
@@ -138,10 +134,10 @@ class Drill:
             finally:
                 self._count(rehearsal.outage)
             self._judge_outage(outage)
-            self._clock("secondary", outage, arrivals.in_backlog())
+            self._find(*judge_clock("secondary", outage, arrivals.in_backlog()))
             self._drain(arrivals, outage, others)
             self._reconcile(arrivals, outage)
-            self._clock("primary", outage, arrivals.enqueued)
+            self._find(*judge_clock("primary", outage, arrivals.enqueued))
         finally:
             arrivals.close()
 
@@ -170,32 +166,6 @@ class Drill:
             )
         )
 
-    def _clock(self, role: str, outage: Outage, enqueued: dict[str, float]) -> None:
-        """Compare the times at which a namespace took messages with those of this machine."""
-        offsets = [
-            max(at - attempt.ended, 0.0) or min(at - attempt.began, 0.0)
-            for attempt in outage.attempts
-            if (at := enqueued.get(attempt.id)) is not None
-            and attempt.is_ok
-            and (role == "secondary") == (attempt.id in outage.backlogged)
-        ]
-        if not offsets:
-            return
-        offset = min(offsets, key=abs)
-        if abs(offset) < CLOCK_WARNING:
-            self._find(ok("clocks", f"this machine and the {role} agree"))
-            return
-        grade = critical if abs(offset) >= CLOCK_CRITICAL else warning
-        side = "behind" if offset > 0 else "ahead of"
-        self._find(
-            grade(
-                "clocks",
-                f"the clock of this machine is {duration(abs(offset))} {side} the {role}'s",
-                "locks and tokens seem to last longer or shorter than they do",
-                "let a time service (NTP) set the clock of this machine",
-            )
-        )
-
     # -- the drain
 
     def _drain(self, arrivals: Arrivals, outage: Outage, others: int) -> None:
@@ -221,7 +191,7 @@ class Drill:
             )
             return
         kind = available() if wanted == "auto" else wanted
-        self._find(*self._no_syphon(others, kind))
+        self._find(judge_absence(others, kind))
         if others or kind is None:
             return
         try:
@@ -243,30 +213,6 @@ class Drill:
     def _found_running(self, began: float) -> None:
         self._step("drain", time.monotonic() - began, "by the syphon that is running")
         self._find(ok("syphon", "a running syphon drained the backlog"))
-
-    def _no_syphon(self, others: int, kind: str | None) -> list[Finding]:
-        if others:
-            return [
-                critical(
-                    "syphon",
-                    f"no syphon is running, and the backlog holds {others} or more messages of "
-                    "applications",
-                    "these messages have not been delivered",
-                    "pairbus syphon run --until-empty, then repeat the drill",
-                )
-            ]
-        if kind is None:
-            return [
-                critical(
-                    "syphon",
-                    "no syphon is running, and none can be started here",
-                    "after an outage the messages stay where they are",
-                    "pip install 'pairbus[spark]', or let one run elsewhere: pairbus syphon run",
-                )
-            ]
-        return [
-            ok("syphon", "none is running (start one after an outage, or let one run all the time)")
-        ]
 
     def _wait(self, arrivals: Arrivals, outage: Outage, seconds: float) -> bool:
         """Wait until every message of the backlog has arrived; False when the time is over."""
@@ -303,7 +249,7 @@ class Drill:
         if not is_named:
             operations.receive_primary += sum(counts.values())
             operations.settle += sum(counts.values())
-        self._find(*_account(self.report.messages, is_named=is_named))
+        self._find(*judge_messages(self.report.messages, is_named=is_named))
 
     # -- the end
 
@@ -344,74 +290,3 @@ class Drill:
         step = Step(name, seconds, detail)
         self.report.steps.append(step)
         self._show(step)
-
-
-def _busy_backlog(others: int) -> Finding:
-    return critical(
-        "backlog",
-        f"the backlog holds {others:,} or more messages of applications",
-        "an outage or its drain is under way; the outage of the drill was left out",
-        "wait for the drain (pairbus syphon status), then repeat the drill",
-    )
-
-
-def _account(messages: Messages, *, is_named: bool) -> list[Finding]:
-    found = []
-    if messages.lost:
-        found.append(
-            critical(
-                "reconciliation",
-                f"{len(messages.lost)} of {messages.sent} messages are lost",
-                "they were confirmed, and are neither at their destination nor in the backlog",
-                "repeat the drill with --json, and report it with the ids",
-            )
-        )
-    if messages.undrained:
-        found.append(
-            critical(
-                "reconciliation",
-                f"{len(messages.undrained)} messages are still in the backlog",
-                "the drain did not finish in time",
-                "pairbus syphon status says why; --drain-timeout gives it more time",
-            )
-        )
-    if messages.duplicated:
-        found.append(
-            warning(
-                "reconciliation",
-                f"{len(messages.duplicated)} messages arrived more than once",
-                "consumers must cope with duplicates, or the destination must detect them",
-                "enable duplicate detection on the destination",
-            )
-        )
-    if not found:
-        how = "left the backlog or arrived" if is_named else "arrived exactly once"
-        found.append(ok("reconciliation", f"all {messages.sent} messages {how}"))
-    return found
-
-
-def explain(stopped: DrillStoppedError) -> Finding:
-    """Return the finding for a step that did not succeed."""
-    step, problem = stopped.step, stopped.problem
-    role = "secondary" if "outage" in step else "primary"
-    if problem.kind is Kind.BUSY:
-        return throttled(role, problem.text)
-    what = f"{step} failed: {problem.text}"
-    if problem.kind is Kind.RIGHT:
-        return critical(
-            f"{role} rights",
-            f"{role}: the credentials lack the right Send ({problem.text})",
-            "neither applications nor the syphon can send there",
-            "give the rule or identity the right Send",
-        )
-    remedies = {
-        Kind.KEY: "check whether the key was regenerated or has expired",
-        Kind.FULL: "drain it: pairbus syphon run --until-empty",
-        Kind.MISSING: "pairbus backlog create",
-    }
-    return critical(
-        "outage",
-        what,
-        "an application would have met the same in a real outage",
-        remedies.get(problem.kind, "see the error; docs/howto/drill.md explains the steps"),
-    )

@@ -13,7 +13,6 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +26,7 @@ from azure.servicebus.exceptions import (
 from pairbus import PairedClient, SendAvailabilityPairedNamespaceOptions, pair_namespace
 from pairbus.broker.faults.proxy import FaultProxy
 from pairbus.classify import Verdict, classify
+from pairbus.drill.account import Attempt, DrillStoppedError, Outage
 from pairbus.drill.checks import address
 from pairbus.drill.facts import Kind, Problem
 from pairbus.drill.settings import Settings
@@ -47,58 +47,6 @@ if TYPE_CHECKING:
 
 PAUSE = 0.1  # seconds between sends that fail
 STAY = timedelta(minutes=10)  # how long a message stays in a queue of the user
-
-
-class DrillStoppedError(Exception):
-    """The drill cannot go on; says what happened at which step."""
-
-    def __init__(self, step: str, problem: Problem) -> None:
-        super().__init__(f"{step}: {problem.text}")
-        self.step = step
-        self.problem = problem
-
-
-@dataclass(slots=True)
-class Attempt:
-    """One send: its message id, and what became of it."""
-
-    id: str
-    entity: str
-    phase: str  # before, outage, after
-    began: float  # seconds since 1970
-    ended: float = 0.0
-    is_ok: bool = False
-    error: str = ""
-
-
-@dataclass(slots=True)
-class Outage:
-    """What happened between the cut and the failback.
-
-    Attributes:
-        attempts: Every send.
-        until_failure: Seconds from the cut to the first send that failed.
-        until_failover: Seconds from the cut until sends went to the backlog.
-        until_failback: Seconds from the end of the outage until sends went to the primary.
-        backlog_send: Seconds that the first send to the backlog took.
-        backlogged: Ids of the messages in the backlog.
-        removed: Backlog queues that left the rotation, with the reason.
-        pings: Pings that were sent.
-    """
-
-    attempts: list[Attempt] = field(default_factory=list)
-    until_failure: float = 0.0
-    until_failover: float = 0.0
-    until_failback: float = 0.0
-    backlog_send: float = 0.0
-    backlogged: set[str] = field(default_factory=set)
-    removed: dict[str, str] = field(default_factory=dict)
-    pings: int = 0
-
-    @property
-    def failed(self) -> int:
-        """Sends that raised."""
-        return sum(not attempt.is_ok for attempt in self.attempts)
 
 
 class HostContext(ssl.SSLContext):

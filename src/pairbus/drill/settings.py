@@ -5,12 +5,32 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from pairbus.drill.judging import Expected
 from pairbus.monitoring.formatting import duration
 from pairbus.pricing import PriceList, Rules
 from pairbus.reports.estimate import Workload, estimate
 
+ROOM_FOR_ALIASES = 1024  # bytes that the envelope may add to a message
 SYPHONS = ("auto", "spark", "here", "running")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """The outage to be ready for.
+
+    Attributes:
+        outage: Its length in seconds.
+        rate: Messages a second of all applications together.
+        size: Bytes of a message.
+    """
+
+    outage: float = 3600.0
+    rate: float = 10.0
+    size: int = 1024
+
+    @property
+    def backlog(self) -> int:
+        """Bytes that the outage puts into the backlog."""
+        return int(self.outage * self.rate * (self.size + ROOM_FOR_ALIASES))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,196 @@
+"""What happened in a drill, and what that means. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from pairbus.drill.facts import Kind, Problem
+from pairbus.drill.findings import Finding, critical, ok, warning
+from pairbus.drill.wording import throttled
+from pairbus.monitoring.formatting import duration
+
+CLOCK_WARNING, CLOCK_CRITICAL = 60.0, 300.0  # seconds
+
+
+class DrillStoppedError(Exception):
+    """The drill cannot go on; says what happened at which step."""
+
+    def __init__(self, step: str, problem: Problem) -> None:
+        super().__init__(f"{step}: {problem.text}")
+        self.step = step
+        self.problem = problem
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One send: its message id, and what became of it."""
+
+    id: str
+    entity: str
+    phase: str  # before, outage, after
+    began: float  # seconds since 1970
+    ended: float = 0.0
+    is_ok: bool = False
+    error: str = ""
+
+
+@dataclass(slots=True)
+class Outage:
+    """What happened between the cut and the failback.
+
+    Attributes:
+        attempts: Every send.
+        until_failure: Seconds from the cut to the first send that failed.
+        until_failover: Seconds from the cut until sends went to the backlog.
+        until_failback: Seconds from the end of the outage until sends went to the primary.
+        backlog_send: Seconds that the first send to the backlog took.
+        backlogged: Ids of the messages in the backlog.
+        removed: Backlog queues that left the rotation, with the reason.
+        pings: Pings that were sent.
+    """
+
+    attempts: list[Attempt] = field(default_factory=list)
+    until_failure: float = 0.0
+    until_failover: float = 0.0
+    until_failback: float = 0.0
+    backlog_send: float = 0.0
+    backlogged: set[str] = field(default_factory=set)
+    removed: dict[str, str] = field(default_factory=dict)
+    pings: int = 0
+
+    @property
+    def failed(self) -> int:
+        """Sends that raised."""
+        return sum(not attempt.is_ok for attempt in self.attempts)
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """What became of the drill's messages."""
+
+    sent: int = 0
+    failed: int = 0
+    backlogged: int = 0
+    arrived: int = 0
+    lost: tuple[str, ...] = ()
+    duplicated: tuple[str, ...] = ()
+    undrained: tuple[str, ...] = ()
+
+
+def judge_clock(role: str, outage: Outage, enqueued: dict[str, float]) -> list[Finding]:
+    """Compare the times at which a namespace took messages with those of this machine."""
+    offsets = [
+        max(at - attempt.ended, 0.0) or min(at - attempt.began, 0.0)
+        for attempt in outage.attempts
+        if (at := enqueued.get(attempt.id)) is not None
+        and attempt.is_ok
+        and (role == "secondary") == (attempt.id in outage.backlogged)
+    ]
+    if not offsets:
+        return []
+    offset = min(offsets, key=abs)
+    if abs(offset) < CLOCK_WARNING:
+        return [ok("clocks", f"this machine and the {role} agree")]
+    grade = critical if abs(offset) >= CLOCK_CRITICAL else warning
+    side = "behind" if offset > 0 else "ahead of"
+    return [
+        grade(
+            "clocks",
+            f"the clock of this machine is {duration(abs(offset))} {side} the {role}'s",
+            "locks and tokens seem to last longer or shorter than they do",
+            "let a time service (NTP) set the clock of this machine",
+        )
+    ]
+
+
+def judge_absence(others: int, kind: str | None) -> Finding:
+    """No syphon is running: one is started, unless the backlog holds messages of applications."""
+    if others:
+        return critical(
+            "syphon",
+            f"no syphon is running, and the backlog holds {others} or more messages of "
+            "applications",
+            "these messages have not been delivered",
+            "pairbus syphon run --until-empty, then repeat the drill",
+        )
+    if kind is None:
+        return critical(
+            "syphon",
+            "no syphon is running, and none can be started here",
+            "after an outage the messages stay where they are",
+            "pip install 'pairbus[spark]', or let one run elsewhere: pairbus syphon run",
+        )
+    return ok("syphon", "none is running (start one after an outage, or let one run all the time)")
+
+
+def judge_busy_backlog(others: int) -> Finding:
+    """The backlog is in use: a drill would be in the way."""
+    return critical(
+        "backlog",
+        f"the backlog holds {others:,} or more messages of applications",
+        "an outage or its drain is under way; the outage of the drill was left out",
+        "wait for the drain (pairbus syphon status), then repeat the drill",
+    )
+
+
+def judge_messages(messages: Messages, *, is_named: bool) -> list[Finding]:
+    """Compare what was confirmed with what arrived."""
+    found: list[Finding] = []
+    if messages.lost:
+        found.append(
+            critical(
+                "reconciliation",
+                f"{len(messages.lost)} of {messages.sent} messages are lost",
+                "they were confirmed, and are neither at their destination nor in the backlog",
+                "repeat the drill with --json, and report it with the ids",
+            )
+        )
+    if messages.undrained:
+        found.append(
+            critical(
+                "reconciliation",
+                f"{len(messages.undrained)} messages are still in the backlog",
+                "the drain did not finish in time",
+                "pairbus syphon status says why; --drain-timeout gives it more time",
+            )
+        )
+    if messages.duplicated:
+        found.append(
+            warning(
+                "reconciliation",
+                f"{len(messages.duplicated)} messages arrived more than once",
+                "consumers must cope with duplicates, or the destination must detect them",
+                "enable duplicate detection on the destination",
+            )
+        )
+    if not found:
+        how = "left the backlog or arrived" if is_named else "arrived exactly once"
+        found.append(ok("reconciliation", f"all {messages.sent} messages {how}"))
+    return found
+
+
+def judge_stop(stopped: DrillStoppedError) -> Finding:
+    """Return the finding for a step that did not succeed."""
+    step, problem = stopped.step, stopped.problem
+    role = "secondary" if "outage" in step else "primary"
+    if problem.kind is Kind.BUSY:
+        return throttled(role, problem.text)
+    what = f"{step} failed: {problem.text}"
+    if problem.kind is Kind.RIGHT:
+        return critical(
+            f"{role} rights",
+            f"{role}: the credentials lack the right Send ({problem.text})",
+            "neither applications nor the syphon can send there",
+            "give the rule or identity the right Send",
+        )
+    remedies = {
+        Kind.KEY: "check whether the key was regenerated or has expired",
+        Kind.FULL: "drain it: pairbus syphon run --until-empty",
+        Kind.MISSING: "pairbus backlog create",
+    }
+    return critical(
+        "outage",
+        what,
+        "an application would have met the same in a real outage",
+        remedies.get(problem.kind, "see the error; docs/howto/drill.md explains the steps"),
+    )
