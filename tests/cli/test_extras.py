@@ -58,6 +58,8 @@ def test_command_names_the_extra_and_ends_with_its_exit_code(module, command, ex
         ("cryptography", "from pairbus import broker\nwith broker.run(): pass", "broker"),
         ("h11", "from pairbus import broker\nwith broker.run(): pass", "broker"),
         ("aiohttp", "from pairbus.aio import pair_namespace", "aio"),
+        ("pyspark", "import pairbus.reports.reconciliation", "spark"),
+        ("pyspark", "import pairbus.reports.cost_report", "spark"),
         ("starlette", "from pairbus.dashboard.serve import serving", "web"),
         ("prometheus_client", "from pairbus.monitoring.metrics import render", "prometheus"),
         ("opentelemetry", "import pairbus.monitoring.tracing", "otel"),

@@ -52,6 +52,7 @@ WALKED = {
     "docs/howto/deliver-elsewhere.md",
     "docs/howto/drill.md",
     "docs/howto/spark-cluster.md",
+    "docs/howto/spark-connector.md",  # tests/spark/connector/test_page.py
     "docs/howto/test-your-application.md",
     "docs/howto/watch-a-pair.md",
     "docs/reference/connector.md",  # tests/spark/connector/test_page.py

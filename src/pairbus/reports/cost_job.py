@@ -16,9 +16,7 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from pyspark.sql import Window
-from pyspark.sql import functions as F  # noqa: N812 (the name that Spark users know)
-
+from pairbus.extras import needs
 from pairbus.names import BILLING_STEP
 from pairbus.pricing import (
     GB,
@@ -30,6 +28,10 @@ from pairbus.pricing import (
     Tier,
     hourly_prices,
 )
+
+with needs("spark"):
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F  # noqa: N812 (the name that Spark users know)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import functions as F  # noqa: N812 (the name that Spark users know)
-
+from pairbus.extras import needs
 from pairbus.ledger.plan import Plan
 from pairbus.pricing import STAGES, PriceList, Rules
 from pairbus.reports import cost_job as cost
 from pairbus.reports.ledger_tables import beginning_again, read_table, shown_locations
+
+with needs("spark"):
+    from pyspark.sql import functions as F  # noqa: N812 (the name that Spark users know)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

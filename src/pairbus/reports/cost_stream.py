@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F  # noqa: N812 (the name that Spark users know)
-
+from pairbus.extras import needs
 from pairbus.reports import cost_job as cost
 from pairbus.reports.ledger_tables import stream_table
+
+with needs("spark"):
+    from pyspark.sql import functions as F  # noqa: N812 (the name that Spark users know)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -15,9 +15,11 @@ from __future__ import annotations
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F  # noqa: N812 (the name that Spark users know)
-
+from pairbus.extras import needs
 from pairbus.reports.reconcile_job import COUNTS, is_expired, known_id, place_of
+
+with needs("spark"):
+    from pyspark.sql import functions as F  # noqa: N812 (the name that Spark users know)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

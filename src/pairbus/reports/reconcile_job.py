@@ -17,10 +17,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql import Window
-from pyspark.sql import functions as F  # noqa: N812 (the name that Spark users know)
-
+from pairbus.extras import needs
 from pairbus.reports.cost_job import span_start
+
+with needs("spark"):
+    from pyspark.sql import Window
+    from pyspark.sql import functions as F  # noqa: N812 (the name that Spark users know)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

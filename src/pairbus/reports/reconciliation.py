@@ -7,13 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import functions as F  # noqa: N812 (the name that Spark users know)
-
+from pairbus.extras import needs
 from pairbus.reports import reconcile_job as reconcile
 from pairbus.reports.cost_report import TOP, plan_notes
 from pairbus.reports.ledger_tables import beginning_again, read_table, shown_locations
 from pairbus.reports.prefilter import closed_verdicts, in_open_buckets, screen
 from pairbus.reports.prefilter import names as destination_names
+
+with needs("spark"):
+    from pyspark.sql import functions as F  # noqa: N812 (the name that Spark users know)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

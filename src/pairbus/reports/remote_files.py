@@ -10,11 +10,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-
+from pairbus.extras import needs
 from pairbus.ledger.files import read_rows
 from pairbus.ledger.schema import arrow_schema, spark_schema
 from pairbus.ledger.store import Store
+
+with needs("spark"):
+    from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -5,6 +5,7 @@ Spark hands options over as strings, with names in any case. Nothing here import
 
 # ruff: noqa: E501  (the table of options reads best with its texts unbroken)
 
+import difflib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -225,7 +226,7 @@ def parse(options: Mapping[str, str], use: str) -> ConnectorOptions:
         if known is None:
             if name.lower() in _SPARK_OWN:
                 continue
-            problems.append(f"{name}: there is no such option")
+            problems.append(_unknown(name, use))
             continue
         given.add(known.name)
         try:
@@ -248,6 +249,15 @@ def parse(options: Mapping[str, str], use: str) -> ConnectorOptions:
 
 #: What Spark itself puts among a source's or sink's options.
 _SPARK_OWN = {"path", "checkpointlocation", "queryname", "truncate", "numrows"}
+
+
+def _unknown(name: str, use: str) -> str:
+    """Return the problem of an option that does not exist: with the nearest, or with all names."""
+    names = [option.name for option in OPTIONS if option.use in (use, "both")]
+    near = difflib.get_close_matches(name.lower(), [one.lower() for one in names], n=1)
+    if near:
+        return f"{name}: there is no such option; did you mean {_BY_NAME[near[0]].name}?"
+    return f"{name}: there is no such option; there are {', '.join(names)}"
 
 
 def _check_read(values: Mapping[str, Any], problems: list[str]) -> None:

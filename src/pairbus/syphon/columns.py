@@ -73,7 +73,10 @@ def select(names: Sequence[str], *, aliases: bool = False) -> list[Column]:
     known = {column.name.lower() for column in COLUMNS}
     for name in names:
         if name.lower() not in known:
-            raise ValueError(f"servicebus: columns: there is no column {name!r}")
+            names_known = ", ".join(column.name for column in COLUMNS)
+            raise ValueError(
+                f"servicebus: columns: there is no column {name!r}; there are {names_known}"
+            )
     wanted = {name.lower() for name in names}
     return [column for column in COLUMNS if column.name.lower() in wanted] + extra
 

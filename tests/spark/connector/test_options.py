@@ -29,7 +29,14 @@ def test_names_are_case_insensitive_and_values_are_typed():
         ({"connectionString": CS, "queue": "q", "maxBytesPerTrigger": "x"}, "maxBytesPerTrigger"),
         ({"connectionString": CS, "queue": "q", "longPoll": "-1"}, "longPoll: must be seconds"),
         ({"connectionString": CS, "queue": "q", "aliases": "maybe"}, "aliases: must be true or"),
-        ({"connectionString": CS, "queue": "q", "colour": "red"}, "colour: there is no such"),
+        (
+            {"connectionString": CS, "queue": "q", "zz": "red"},
+            "zz: there is no such option; there are connectionString, ",
+        ),
+        (
+            {"connectionString": CS, "qeue": "q"},
+            "qeue: there is no such option; did you mean queue",
+        ),
         ({"fullyQualifiedNamespace": "h", "queue": "q"}, "credential: is missing"),
         ({"connectionString": "nonsense", "queue": "q"}, "connectionString: has no"),
     ],
