@@ -18,6 +18,7 @@ TWINS = {
     for source in sorted((ROOT / tree).rglob("_async"))
 }
 NAMES = {
+    "AbstractAsyncContextManager": "AbstractContextManager",
     "__aenter__": "__enter__",
     "__aexit__": "__exit__",
     "__aiter__": "__iter__",
@@ -56,6 +57,7 @@ TEXT = [
     (re.compile(r"`await pair_namespace"), "`pair_namespace"),
     (re.compile(r"^( *(?:>>>|\.\.\.) .*?)\b(?:async|await) ", re.MULTILINE), r"\1"),
     (re.compile(r"\bAwaitable\[([^\[\]]+)\]"), r"\1"),
+    (re.compile(r"\bCoroutine\[Any, Any, ([^\[\]]+)\]"), r"\1"),
 ]
 
 

@@ -10,7 +10,7 @@ ServiceBusError                            azure.servicebus.exceptions
     ├── NotCancellableError                scheduled in the backlog: .sequence_numbers
     ├── ReservedPropertyError              (also a ValueError) .names
     ├── OversizeError                      (also MessageSizeExceededError) .size .limit
-    └── SyphonError ── ForwardRejectedError    .sequence_number .reason
+    └── SyphonError                        the syphon failed
 ```
 
 Existing `except ServiceBusError` blocks keep working. An outage that is not redirected reaches
@@ -30,7 +30,6 @@ ErrorT = TypeVar("ErrorT", bound=Exception)
 __all__ = [
     "ClientClosedError",
     "ClientFaultedError",
-    "ForwardRejectedError",
     "NotCancellableError",
     "OversizeError",
     "PairUnavailableError",
@@ -160,20 +159,6 @@ class OversizeError(PairingError, MessageSizeExceededError):
 
 class SyphonError(PairingError):
     """The syphon failed."""
-
-
-class ForwardRejectedError(SyphonError):
-    """A destination refused a message of the backlog.
-
-    Attributes:
-        sequence_number: The message's number in its backlog queue.
-        reason: Why the destination refused it.
-    """
-
-    def __init__(self, sequence_number: int, reason: str) -> None:
-        self.sequence_number = sequence_number
-        self.reason = reason
-        super().__init__(f"Message {sequence_number} was not taken: {reason}")
 
 
 def bare(error: ErrorT) -> ErrorT:

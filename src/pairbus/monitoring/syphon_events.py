@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from pairbus.monitoring.snapshot import Row, age, parse_time
 
 KEPT = 100  # events per syphon
-MOVING = ("running", "idle")
 
 
 @dataclasses.dataclass

@@ -18,26 +18,18 @@ twin against `Runtime`. Three rules make the twin correct:
 * A lock is not reentrant: public methods take it, private ones expect it to be held.
 """
 
-from pairbus.runtime.asyncio_runtime import AsyncioRuntime
-from pairbus.runtime.files import LocalFiles
-from pairbus.runtime.protocols import (
-    AppendFile,
+from pairbus.runtime._async.protocols import (
     AsyncCondition,
     AsyncEvent,
     AsyncLock,
     AsyncRuntime,
     AsyncStream,
     AsyncTask,
-    Condition,
-    Event,
-    FileInfo,
-    Files,
-    Lock,
-    Runtime,
-    Stream,
-    Task,
-    Worker,
 )
+from pairbus.runtime._sync.protocols import Condition, Event, Lock, Runtime, Stream, Task
+from pairbus.runtime.asyncio_runtime import AsyncioRuntime
+from pairbus.runtime.files import LocalFiles
+from pairbus.runtime.protocols import AppendFile, FileInfo, Files, Worker
 from pairbus.runtime.thread_runtime import ThreadRuntime, ThreadWorker
 
 __all__ = [

@@ -28,8 +28,8 @@ def test_removed_queue_is_left_and_not_picked():
 
     assert rotation.available == ("q/0", "q/2")
     assert rotation.pick(0.9, current="q/1") == "q/2"
-    assert rotation.why_removed("q/1").reason == "full"
-    assert rotation.why_removed("q/0") is None
+    assert dict(rotation.removed)["q/1"].reason == "full"
+    assert "q/0" not in dict(rotation.removed)
 
 
 def test_second_failure_of_the_same_queue_is_noted_and_moves_no_probe():
@@ -38,8 +38,8 @@ def test_second_failure_of_the_same_queue_is_noted_and_moves_no_probe():
     again = rotation.remove("q/1", "gone", now=20, cooldown=60)
 
     assert again.next_due() == 70
-    assert again.why_removed("q/1").failed_at == 20
-    assert again.why_removed("q/1").since == 10
+    assert dict(again.removed)["q/1"].failed_at == 20
+    assert dict(again.removed)["q/1"].since == 10
 
 
 def test_queues_to_avoid_are_not_picked():
@@ -84,8 +84,8 @@ def test_failed_probe_means_another_cooldown():
     again = rotation.probe_failed("q/1", "gone", now=75, cooldown=60)
 
     assert again.next_due() == 135
-    assert again.why_removed("q/1").reason == "gone"
-    assert again.why_removed("q/1").since == 10
+    assert dict(again.removed)["q/1"].reason == "gone"
+    assert dict(again.removed)["q/1"].since == 10
 
 
 @given(

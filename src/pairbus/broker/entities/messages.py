@@ -8,7 +8,7 @@ that every AMQP type comes out as it went in.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
@@ -216,7 +216,6 @@ class SessionInfo(NamedTuple):
     locked_until: int
 
 
-PropertyChanges = Mapping[str, object] | None
 """Application properties to set while settling (``properties-to-modify``)."""
 
 AfterCommit = Callable[[Exception | None], None]

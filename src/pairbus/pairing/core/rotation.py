@@ -38,10 +38,6 @@ class Rotation:
         out = {path for path, _ in self.removed}
         return tuple(path for path in self.paths if path not in out)
 
-    def why_removed(self, path: str) -> Removed | None:
-        """Why `path` is out of the rotation; None if it is in."""
-        return dict(self.removed).get(path)
-
     def pick(
         self, draw: float, *, current: str | None = None, avoid: Collection[str] = ()
     ) -> str | None:

@@ -1,0 +1,173 @@
+"""What a component may ask of its runtime: tasks, locks, events, conditions, streams, clocks."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import ssl
+import uuid
+from collections.abc import Callable, Coroutine
+from typing import Any, Protocol, TypeVar
+
+from pairbus.runtime.protocols import Files, Worker
+
+T = TypeVar("T")
+
+
+class AsyncTask(Protocol):
+    """Something that runs in the background."""
+
+    @property
+    def is_done(self) -> bool:
+        """It has ended."""
+        ...
+
+    async def join(self, timeout: float | None = None) -> bool:
+        """Wait until it has ended; False when the time is up, or within the task itself."""
+        ...
+
+
+class AsyncLock(contextlib.AbstractAsyncContextManager[object], Protocol):
+    """One holder at a time, also while the holder awaits; not reentrant."""
+
+
+class AsyncEvent(Protocol):
+    """A flag that can be waited for."""
+
+    def set(self) -> None:
+        """Set the flag and wake everybody who waits for it."""
+        ...
+
+    def clear(self) -> None:
+        """Reset the flag."""
+        ...
+
+    def is_set(self) -> bool:
+        """The flag is set."""
+        ...
+
+    async def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the flag is set; False when the time is up."""
+        ...
+
+
+class AsyncCondition(contextlib.AbstractContextManager[object], Protocol):
+    """Guards state and waits for its changes: see the rules in `pairbus.runtime`."""
+
+    async def wait(self, timeout: float | None = None) -> bool:
+        """Release, wait to be notified, acquire again; False when the time is up.
+
+        It may return for no reason: check the state again.
+        """
+        ...
+
+    def notify_all(self) -> None:
+        """Wake everybody who waits; the caller holds the condition."""
+        ...
+
+    def released(self) -> contextlib.AbstractContextManager[object]:
+        """Let others in for the length of a `with` block; the caller holds the condition."""
+        ...
+
+
+class AsyncStream(Protocol):
+    """A connection: nothing but `wait` waits. Every method may raise OSError when it is lost."""
+
+    @property
+    def has_unsent(self) -> bool:
+        """Some of the data written is not yet with the operating system."""
+        ...
+
+    def write(self, data: bytes) -> None:
+        """Write what can be written now; the rest follows with `flush` (or by itself)."""
+        ...
+
+    def flush(self) -> None:
+        """Write more of what is unsent, as much as can be written now."""
+        ...
+
+    def read(self) -> bytes | None:
+        """What has arrived; None if nothing has, `b""` at the end of the stream."""
+        ...
+
+    async def wait(self, timeout: float, *, read: bool = True) -> None:
+        """Wait until data arrives, unsent data can be written, or the time is up.
+
+        It may return for no reason. `close` ends it.
+
+        Args:
+            timeout: seconds.
+            read: False to wait only until unsent data can be written.
+        """
+        ...
+
+    def close(self) -> None:
+        """Close without waiting; wakes everybody in `wait`. A second call does nothing."""
+        ...
+
+
+class AsyncRuntime(Protocol):
+    """Clocks, random numbers, tasks, locks, connections and files of a component."""
+
+    @property
+    def files(self) -> Files:
+        """The local files."""
+        ...
+
+    @property
+    def random(self) -> random.Random:
+        """Random numbers; not for secrets."""
+        ...
+
+    def time(self) -> float:
+        """Seconds since 1970; may jump."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds of a clock that only goes forward; for timeouts."""
+        ...
+
+    def uuid4(self) -> uuid.UUID:
+        """A random UUID."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        ...
+
+    def spawn(
+        self, function: Callable[..., Coroutine[Any, Any, None]], *args: object, name: str
+    ) -> AsyncTask:
+        """Run in the background; an exception is logged under the name."""
+        ...
+
+    async def run_blocking(self, function: Callable[..., T], *args: object) -> T:
+        """Call a function that may block, without blocking other tasks."""
+        ...
+
+    def lock(self) -> AsyncLock:
+        """A new lock."""
+        ...
+
+    def event(self) -> AsyncEvent:
+        """A new event, not set."""
+        ...
+
+    def condition(self) -> AsyncCondition:
+        """A new condition."""
+        ...
+
+    def worker(self, name: str) -> Worker:
+        """A new worker, idle."""
+        ...
+
+    async def connect(
+        self, host: str, port: int, *, tls: ssl.SSLContext | None, timeout: float
+    ) -> AsyncStream:
+        """Connect, and shake hands if `tls` is given.
+
+        Raises:
+            TimeoutError: the time is up.
+            OSError: the host cannot be reached, or is not trusted.
+        """
+        ...
