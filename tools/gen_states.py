@@ -17,6 +17,7 @@ OPERATOR = {
     "BacklogForced": "force_failover()",
     "PrimaryForced": "force_primary()",
     "Released": "release()",
+    "DrainEnded": "end_draining()",
 }
 
 Arrows = dict[tuple[str, str], list[str]]
@@ -28,6 +29,7 @@ class Times:
 
     failover_interval: float = 60.0
     ping_primary_interval: float = 60.0
+    drains_first: bool = False
 
 
 def _name(health: Any) -> str:
@@ -56,6 +58,8 @@ def arrows() -> tuple[Arrows, Arrows]:
         core.BacklogForced(),
         core.PrimaryForced(),
         core.Released(),
+        core.BacklogDrained(),
+        core.DrainEnded(),
     ]
     seen, todo = set(), [core.Health()]
     automatic: Arrows = {}
@@ -70,6 +74,7 @@ def arrows() -> tuple[Arrows, Arrows]:
             (Times(), 1000.0, ""),
             (Times(), 2000.0, "interval elapsed"),
             (Times(failover_interval=0.0), 1000.0, "send failed, interval is 0"),
+            (Times(drains_first=True), 1000.0, "primary is back, drain first"),
         ):
             told = set(automatic)
             for fact in facts:

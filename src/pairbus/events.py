@@ -20,9 +20,12 @@ __all__ = [
     "BacklogQueueRestored",
     "ClientClosed",
     "ClientFaulted",
+    "Draining",
     "Event",
     "FailedOver",
+    "FenceOverdue",
     "MessageBacklogged",
+    "OrderNotKept",
     "OversizeMessage",
     "PairUnavailable",
     "PingSent",
@@ -78,11 +81,40 @@ class FailedOver(Event):
 class Restored(Event):
     """Sends to the entity go to the primary again, after `seconds` of failover.
 
-    `by` says what showed that the primary is back: `ping`, `send` or `operator`.
+    `by` says what showed that the primary is back: `ping`, `send` or `operator`; `fence` after a
+    drain.
     """
 
     by: str
     seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draining(Event):
+    """The primary is back, but sends go to the backlog until it is delivered (`drain_first`).
+
+    `by` says what showed that the primary is back: `ping` or `send`.
+    """
+
+    by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FenceOverdue(Event):
+    """A fence in `backlog_queue` was not answered for `seconds`: see whether a syphon runs.
+
+    Sends to the entity go on to the backlog until it is answered, or an operator ends the wait.
+    """
+
+    backlog_queue: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderNotKept(Event):
+    """With `drain_first`, the order of sends to the entity is not promised, for `reason`."""
+
+    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

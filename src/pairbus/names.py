@@ -32,6 +32,8 @@ __all__ = [
     "parse_backlog_path",
     "parse_connection_string",
     "replace_endpoint",
+    "reply_queue_of",
+    "reply_queue_path",
     "split_host",
     "sync_folder",
     "write_atomically",
@@ -140,6 +142,16 @@ def backlog_path(primary_namespace: str, index: int) -> str:
 def backlog_paths(primary_namespace: str, count: int) -> list[str]:
     """Return the paths of the backlog queues 0 to `count` - 1 of a primary namespace."""
     return [backlog_path(primary_namespace, index) for index in range(count)]
+
+
+def reply_queue_path(primary_namespace: str) -> str:
+    """Return the path of the queue in the secondary where fences are answered."""
+    return f"{primary_namespace}/{_BACKLOG_SEGMENT}/replies"
+
+
+def reply_queue_of(backlog_path: str) -> str:
+    """Return the path of the reply queue that belongs to a backlog queue."""
+    return f"{backlog_path.rpartition('/')[0]}/replies"
 
 
 def parse_backlog_path(path: str) -> tuple[str, int] | None:

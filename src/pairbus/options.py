@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 Seconds: TypeAlias = "float | timedelta"
 Oversize: TypeAlias = Literal["warn", "refuse", "ignore"]
 TtlPolicy: TypeAlias = Literal["full", "deduct"]
+Recovery: TypeAlias = Literal["direct", "drain_first"]
 MissingDestination: TypeAlias = Literal["wait", "dead-letter"]
 Observer: TypeAlias = "Callable[[Event], None]"
 Classify: TypeAlias = "Callable[[BaseException], Verdict | None]"
@@ -216,6 +217,9 @@ class SendAvailabilityPairedNamespaceOptions:
         oversize: What to do, while healthy, with a message that would not fit a backlog queue:
             `"warn"`, `"refuse"` or `"ignore"`.
         ttl_policy: `"full"` or `"deduct"`; see `SyphonOptions.ttl_policy`.
+        recovery: `"direct"`: sends go to the primary as soon as it is back. `"drain_first"`: they
+            go to the backlog until the syphon has delivered what is in it, so that none overtakes;
+            needs the right Listen on the reply queue in the secondary.
         backlog_cooldown: How long a failing backlog queue stays out of the rotation, in seconds.
         ledger: Directory or URL of the ledger and the status files; none if left out.
         observers: Functions that are called with each event; their exceptions are logged.
@@ -239,6 +243,7 @@ class SendAvailabilityPairedNamespaceOptions:
     classify: Classify | None = None
     oversize: Oversize = "warn"
     ttl_policy: TtlPolicy = "full"
+    recovery: Recovery = "direct"
     backlog_cooldown: Seconds = 60.0
     ledger: str | os.PathLike[str] | None = None
     observers: Sequence[Observer] = ()
@@ -253,6 +258,7 @@ class SendAvailabilityPairedNamespaceOptions:
         _seconds(self, "backlog_cooldown", 0, 86400)
         _choice(self, "oversize", ("warn", "refuse", "ignore"))
         _choice(self, "ttl_policy", ("full", "deduct"))
+        _choice(self, "recovery", ("direct", "drain_first"))
         if self.primary_namespace is not None:
             object.__setattr__(
                 self, "primary_namespace", check_namespace_name(self.primary_namespace)

@@ -21,7 +21,7 @@ from typing import Any
 
 from pairbus.names import write_atomically
 
-__all__ = ["BacklogQueueStatus", "Counts", "EntityStatus", "PairStatus"]
+__all__ = ["BacklogQueueStatus", "Counts", "DrainStatus", "EntityStatus", "PairStatus"]
 
 logger = logging.getLogger("pairbus.status")
 INTERVAL = 5.0
@@ -39,6 +39,20 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DrainStatus:
+    """How far an entity is that waits for its backlog to be delivered (`drain_first`).
+
+    `waits_for` are the backlog queues whose fence was not answered since `since`; `is_overdue` says
+    that this takes too long, and `problem` why, if that is known.
+    """
+
+    since: datetime
+    waits_for: tuple[str, ...] = ()
+    is_overdue: bool = False
+    problem: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EntityStatus:
     """The state of one queue or topic of the primary."""
 
@@ -50,6 +64,7 @@ class EntityStatus:
     next_ping: datetime | None = None
     forced: str | None = None
     refused: str | None = None
+    drain: DrainStatus | None = None
     counts: Counts = field(default_factory=Counts)
 
 
@@ -108,6 +123,8 @@ class PairStatus:
             text += f"; {counts.sent_primary} to the primary, {counts.sent_backlog} to the backlog"
             if entity.phase != "healthy" and entity.last_error:
                 text += f"; last error: {entity.last_error}"
+            if entity.drain is not None and entity.drain.is_overdue:
+                text += f"; no answer to the fence in {', '.join(entity.drain.waits_for)}"
             lines.append(text)
         out = [queue for queue in self.backlog_queues if not queue.in_rotation]
         in_rotation = len(self.backlog_queues) - len(out)

@@ -75,6 +75,19 @@ class Accounts:
         else:
             self.ledger.count(namespace, entity, "ping", "send-failed", messages=0, billable=0)
 
+    def fenced(self, path: str) -> None:
+        """Note a fence that a backlog queue took."""
+        if self.ledger is not None:
+            self.ledger.count(self._secondary, path, "management", "fence", messages=0, billable=1)
+
+    def answered(self, path: str, number: int) -> None:
+        """Note a receive from the reply queue: each answer is received and settled."""
+        if self.ledger is not None:
+            charged = max(1, 2 * number)
+            self.ledger.count(
+                self._secondary, path, "management", "answers", messages=0, billable=charged
+            )
+
     def provided(self, calls: int) -> None:
         """Note the management calls that found or created the backlog queues."""
         if self.ledger is not None:

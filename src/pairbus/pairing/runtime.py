@@ -19,6 +19,7 @@ import time
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future, InvalidStateError
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar
 
@@ -357,6 +358,11 @@ async def asleep(seconds: float) -> None:
 def sleep(seconds: float) -> None:
     """Wait."""
     time.sleep(seconds)
+
+
+def wall(moment: float) -> datetime:
+    """The time of day of a moment of the monotonic clock."""
+    return datetime.now(UTC) + timedelta(seconds=moment - time.monotonic())
 
 
 async def ablocking(function: Callable[..., T], *args: object) -> T:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from pairbus.runtime import ThreadRuntime
 from pairbus.spark.options import ConnectorOptions
+from pairbus.syphon._sync.answers import FenceAnswers
 from pairbus.syphon._sync.backlog import BacklogQueues
 from pairbus.syphon._sync.connections import ConnectionPool, NamespaceConnections
 from pairbus.syphon._sync.deliverer import Deliverer, DeliverySettings
@@ -111,6 +112,9 @@ def open_deliverer(options: ConnectorOptions) -> Deliverer:
         probe=probe,
         is_stopping=(lambda: state.is_stopping) if state else bool,
         find_receipts=find_receipts,
+        answering=FenceAnswers(runtime, connections(settle_target, "settler"), client)
+        if settle_target
+        else None,
     )
 
 

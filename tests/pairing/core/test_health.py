@@ -10,8 +10,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from pairbus.pairing.core.health import (
     ArmTimer,
+    BacklogDrained,
     BacklogForced,
     CancelTimer,
+    DrainEnded,
     Health,
     Phase,
     PingFailed,
@@ -21,7 +23,9 @@ from pairbus.pairing.core.health import (
     Released,
     SendFailed,
     SendSucceeded,
+    StartDrain,
     StartPings,
+    StopDrain,
     StopPings,
     TimerFired,
     resume,
@@ -33,10 +37,12 @@ from pairbus.pairing.core.health import (
 class Times:
     failover_interval: float = 60.0
     ping_primary_interval: float = 30.0
+    drains_first: bool = False
 
 
 TIMES = Times()
 AT_ONCE = Times(failover_interval=0)
+DRAIN_FIRST = Times(drains_first=True)
 FACTS = [
     SendSucceeded(),
     SendFailed("refused"),
@@ -47,6 +53,8 @@ FACTS = [
     BacklogForced(),
     PrimaryForced(),
     Released(),
+    BacklogDrained(),
+    DrainEnded(),
 ]
 HEALTHS = [
     Health(),
@@ -55,6 +63,7 @@ HEALTHS = [
     Health(Phase.FAILED_OVER, 70, 10, "gone", "gone"),
     Health(Phase.FAILED_OVER, 70, 70, "forced by an operator", "", "backlog"),
     Health(forced="primary"),
+    Health(Phase.DRAINING, 90, 10),
 ]
 
 
@@ -63,7 +72,8 @@ def test_every_phase_has_an_answer_to_every_fact(health, fact):
     after, commands = step(health, fact, now=100.0, options=TIMES)
 
     assert isinstance(after, Health)
-    assert after.is_pinged == (after.phase is Phase.FAILED_OVER and not after.forced)
+    backlogged = after.phase in (Phase.FAILED_OVER, Phase.DRAINING)
+    assert after.is_pinged == (backlogged and not after.forced)
     assert len({type(command) for command in commands}) == len(commands)
 
 
@@ -136,7 +146,7 @@ def test_ping_that_finds_the_entity_gone_is_remembered_until_a_ping_succeeds():
     assert well == Health(since=160)
 
 
-@pytest.mark.parametrize("fact", FACTS[:6], ids=repr)
+@pytest.mark.parametrize("fact", [*FACTS[:6], *FACTS[9:]], ids=repr)
 def test_operators_route_stands_whatever_happens(fact):
     for forced in (HEALTHS[4], HEALTHS[5]):
         assert step(forced, fact, now=1e6, options=TIMES) == (forced, [])
@@ -166,14 +176,51 @@ def test_release_without_force_changes_nothing():
         assert step(health, Released(), now=100, options=TIMES) == (health, [])
 
 
-@given(st.lists(st.tuples(st.sampled_from(FACTS), st.floats(0, 100)), max_size=40))
-def test_pings_and_timer_follow_the_phase(history):
+@pytest.mark.parametrize("fact", [PingSucceeded(), SendSucceeded()], ids=repr)
+def test_with_drain_first_the_primary_is_back_but_sends_follow_the_backlog(fact):
+    failed = Health(Phase.FAILED_OVER, 70, 10)
+
+    draining, commands = step(failed, fact, now=200, options=DRAIN_FIRST)
+
+    assert (draining.phase, draining.is_failed_over) == (Phase.DRAINING, True)
+    assert commands == [StartDrain()]
+    for end in (BacklogDrained(), DrainEnded()):
+        assert step(draining, end, now=210, options=DRAIN_FIRST) == (
+            Health(since=210),
+            [StopPings(), StopDrain()],
+        )
+
+
+def test_a_new_outage_while_draining_voids_the_fences():
+    draining = Health(Phase.DRAINING, 90, 10)
+
+    again, commands = step(draining, PingFailed("silent"), now=100, options=DRAIN_FIRST)
+    assert (again.phase, again.failing_since, commands) == (Phase.FAILED_OVER, 100, [StopDrain()])
+    # An answer to a fence of before is no news now.
+    assert step(again, BacklogDrained(), now=101, options=DRAIN_FIRST) == (again, [])
+
+    gone, commands = step(draining, PingRefused("gone"), now=100, options=DRAIN_FIRST)
+    assert (gone.refused, commands) == ("gone", [StopDrain()])
+
+
+def test_a_busy_primary_and_a_late_failure_do_not_end_the_drain():
+    draining = Health(Phase.DRAINING, 90, 10)
+
+    for fact in (PingFailed("busy", is_outage=False), SendFailed("late"), PingSucceeded()):
+        assert step(draining, fact, now=100, options=DRAIN_FIRST) == (draining, [])
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(FACTS), st.floats(0, 100)), max_size=40),
+    st.sampled_from([TIMES, DRAIN_FIRST]),
+)
+def test_pings_timer_and_drain_follow_the_phase(history, times):
     """Safety: whatever happened, the commands add up to what the phase says."""
     health, now = Health(), 0.0
-    pinging, timer = False, None
+    pinging, timer, draining = False, None, False
     for fact, elapsed in history:
         now += elapsed
-        health, commands = step(health, fact, now=now, options=TIMES)
+        health, commands = step(health, fact, now=now, options=times)
         for command in commands:
             match command:
                 case ArmTimer(at):
@@ -184,12 +231,18 @@ def test_pings_and_timer_follow_the_phase(history):
                     pinging = True
                 case StopPings():
                     pinging = False
+                case StartDrain():
+                    draining = True
+                case StopDrain():
+                    draining = False
         assert pinging == health.is_pinged
+        assert draining == (health.phase is Phase.DRAINING)
         assert (timer is not None) == (health.phase is Phase.SUSPECT)
         if timer is not None:
             assert timer == health.failing_since + TIMES.failover_interval
         expected = [ArmTimer(timer)] if timer is not None else []
         expected += [StartPings(now + TIMES.ping_primary_interval)] if pinging else []
+        expected += [StartDrain()] if draining else []
         assert resume(health, now=now, options=TIMES) == expected
 
 

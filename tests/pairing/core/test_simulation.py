@@ -41,6 +41,7 @@ TICK = 1e-6
 class Times:
     failover_interval: float = 60.0
     ping_primary_interval: float = 300.0
+    drains_first: bool = False
 
 
 TIMES = Times()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -55,6 +56,7 @@ class BacklogRoute:
         self._entity = entity
         self._name = name
         self._is_left = False
+        self._used: str | None = None  # the queue that took this sender's last message
         self._guard = AGuard()
 
     def leave(self) -> Link | None:
@@ -108,13 +110,32 @@ class BacklogRoute:
                 )
             return link
 
-    async def take(self, outgoing: Outgoing, budget: float, cause: BaseException | None) -> None:
-        """Put the messages into a backlog queue, within `budget` seconds."""
+    async def take(self, outgoing: Outgoing, budget: float, cause: BaseException | None) -> bool:
+        """Put the messages into a backlog queue, within `budget` seconds.
+
+        False if the entity was draining and that has just ended: send to the primary instead.
+        """
         entity, pair = self._entity, self._pair
         if entity.health.refused and entity.refusal is not None:
             raise bare(entity.refusal)
         self._lifecycle.check(secondary=True)
         chunks = pack(outgoing, self._name, pair.batch_limit, pair.secondary_batches)
+        if not pair.timing.drains_first:
+            await self._take(chunks, budget, cause)
+            return True
+        may_enter, left = await entity.drain.enter(budget)
+        if not may_enter:
+            return False
+        try:
+            await self._take(chunks, left, cause)
+        finally:
+            entity.drain.leave()
+        return True
+
+    async def _take(
+        self, chunks: Sequence[Chunk], budget: float, cause: BaseException | None
+    ) -> None:
+        entity, pair = self._entity, self._pair
         now = monotonic()
         taken: list[Any] = []
         for position, chunk in enumerate(chunks):
@@ -127,6 +148,9 @@ class BacklogRoute:
                 left = [item for later in chunks[position:] for item in later.originals]
                 raise PartlySentError(self._name, taken, left, error) from error
             taken += chunk.originals
+            if self._used != path and self._used in entity.drain.queues:
+                entity.order_lost("a sender changed its backlog queue")
+            self._used = path
             pair.backlogged(entity, path, chunk, is_counted=is_counted)
 
     async def _to_backlog(

@@ -178,6 +178,15 @@ class PairedClient(ServiceBusClient):
         self._lifecycle.check()
         await self._lifecycle.pair.entity(entity).observe(core.Released())
 
+    async def end_draining(self, entity: str) -> None:
+        """Send to the primary although the backlog of `entity` is not delivered yet.
+
+        For an operator who does not want to wait for a fence that does not come. The order of the
+        messages is not kept then.
+        """
+        self._lifecycle.check()
+        self._lifecycle.pair.entity(entity).end_drain("an operator ended the drain")
+
     async def fault(self, reason: str) -> None:
         """Fault the paired client: every use of it, its senders and receivers raises `reason`."""
         await self._lifecycle.fault(reason)

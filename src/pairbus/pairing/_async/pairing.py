@@ -94,6 +94,7 @@ async def _pair(
         send_timeout=float(options.send_timeout),  # type: ignore[arg-type]
         backlog_cooldown=float(options.backlog_cooldown),  # type: ignore[arg-type]
         open_timeout=float(options.open_timeout),  # type: ignore[arg-type]
+        drains_first=options.recovery == "drain_first",
     )
     for client in (primary, secondary):
         await ablocking(share_tls_context, client)
@@ -115,7 +116,10 @@ async def _pair(
     lifecycle = Lifecycle(primary, pair, secondary, directory)
     provide = None
     if admin is not None:
-        provide = partial(provide_queues, admin, paths, timeout=timing.send_timeout)
+        replies = pair.replies.path if timing.drains_first else None
+        provide = partial(
+            provide_queues, admin, paths, timeout=timing.send_timeout, reply_queue=replies
+        )
     protection = lifecycle.protection = Protection(pair, provide)
     if options.require_secondary:
         what = "looking up the backlog queues"

@@ -83,6 +83,8 @@ class Protection:
             try:
                 await self.provide_queues()
                 await self._open_link()
+                if self._pair.timing.drains_first:
+                    await self._pair.replies.check()
             except Exception as error:  # noqa: BLE001  # whatever it is, the primary is there
                 self._report(str(error) if isinstance(error, PairingError) else describe(error, ""))
             else:

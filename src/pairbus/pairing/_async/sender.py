@@ -180,12 +180,11 @@ class PairedSender(ServiceBusSender):
         # The path of a plain message to a healthy primary is written out, to save calls.
         outgoing: Outgoing | None = None
         size = body_size(message) if message.__class__ is ServiceBusMessage else 0
-        if not 0 < size <= pair.suspicious_size or entity.health.phase is Phase.FAILED_OVER:
+        if not 0 < size <= pair.suspicious_size or entity.health.is_failed_over:
             outgoing = prepare(message, pair.primary_batches)
             if outgoing is None:
                 return
-            if entity.health.phase is Phase.FAILED_OVER:
-                await self._backlog.take(outgoing, budget, None)
+            if entity.health.is_failed_over and await self._backlog.take(outgoing, budget, None):
                 return
             if outgoing.size > pair.suspicious_size:
                 self._check_sizes(outgoing)
@@ -207,7 +206,8 @@ class PairedSender(ServiceBusSender):
             redirect = await self._after_failure(error, again, started, deadline, was_open)
             if redirect is not None:
                 outgoing = outgoing or as_outgoing(message)
-                await self._backlog.take(outgoing, budget, redirect.cause)
+                if not await self._backlog.take(outgoing, budget, redirect.cause):
+                    await self.send_messages(outgoing.what, timeout=timeout)
                 return
         with entity.guard:
             entity.counts.sent_primary += 1 if outgoing is None else len(outgoing.originals)
@@ -238,7 +238,10 @@ class PairedSender(ServiceBusSender):
         outgoing = prepare(schedulable(messages, schedule_time_utc))
         if outgoing is None:
             return []
-        if not self._entity.health.is_failed_over:
+        is_taken = self._entity.health.is_failed_over and await self._backlog.take(
+            outgoing, budget, None
+        )
+        if not is_taken:
             deadline = monotonic() + budget
             ready = outgoing.what
 
@@ -257,9 +260,9 @@ class PairedSender(ServiceBusSender):
                 await self._entity.succeeded()
                 self._pair.accounts.sent(self.entity_name, outgoing, "schedule")
                 return numbers
-            await self._backlog.take(outgoing, budget, redirect.cause)
-        else:
-            await self._backlog.take(outgoing, budget, None)
+            if not await self._backlog.take(outgoing, budget, redirect.cause):
+                return await self.schedule_messages(ready, schedule_time_utc, timeout=timeout)
+        self._entity.order_lost("messages were scheduled")
         return self._pair.next_scheduled_numbers(outgoing.count)
 
     async def cancel_scheduled_messages(
@@ -337,7 +340,7 @@ class PairedSender(ServiceBusSender):
         return min(timeout, self._pair.timing.send_timeout)
 
     def _is_primary(self) -> bool:
-        return self._entity.health.phase is not Phase.FAILED_OVER
+        return not self._entity.health.is_failed_over
 
     def _check_sizes(self, outgoing: Outgoing) -> None:
         pair = self._pair

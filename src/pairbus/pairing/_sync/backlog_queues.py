@@ -39,6 +39,15 @@ QUEUE_PROPERTIES: dict[str, Any] = {
 }
 
 
+# The queue where fences are answered: a session for each client. An answer expires by itself.
+REPLY_QUEUE_PROPERTIES: dict[str, Any] = {
+    "requires_session": True,
+    "default_message_time_to_live": timedelta(days=1),
+    "lock_duration": timedelta(minutes=5),
+    "max_delivery_count": 2147483647,
+}
+
+
 class Provided(NamedTuple):
     """The backlog queues that exist, the largest message that all take, the calls it took."""
 
@@ -48,9 +57,13 @@ class Provided(NamedTuple):
 
 
 def provide_queues(
-    admin: ServiceBusAdministrationClient, paths: Sequence[str], *, timeout: float
+    admin: ServiceBusAdministrationClient,
+    paths: Sequence[str],
+    *,
+    timeout: float,
+    reply_queue: str | None = None,
 ) -> Provided:
-    """Find the backlog queues, and create those that are missing.
+    """Find the backlog queues, and create those that are missing; the reply queue too, if named.
 
     Raises:
         PairingError: if the credentials may not create queues, or no queue can be used.
@@ -65,22 +78,11 @@ def provide_queues(
             break  # two calls that timed out show that the namespace cannot be reached
         try:
             calls += 1
-            try:
-                properties = _bounded(timeout, admin.get_queue, path)
-            except ResourceNotFoundError:
-                calls += 1
-                try:
-                    create = partial(admin.create_queue, **QUEUE_PROPERTIES)
-                    properties = _bounded(timeout, create, path)
-                except ResourceExistsError:
-                    properties = None  # another client has just created it
+            properties, created = _provide(admin, path, QUEUE_PROPERTIES, timeout)
+            calls += created
         except Exception as error:
             if _is_denied(error):
-                raise PairingError(
-                    "The secondary's credentials may not look up or create the backlog queue "
-                    f"{path!r} in {admin.fully_qualified_namespace}: they need the right Manage. "
-                    f"{describe(error, '')}"
-                ) from error
+                raise _denied(admin, f"backlog queue {path!r}", error) from error
             logger.info("backlog queue %s cannot be used: %s", path, describe(error, ""))
             failure = error
             silent += isinstance(error, _UNREACHABLE)
@@ -94,7 +96,39 @@ def provide_queues(
             f"No backlog queue can be used in the secondary {admin.fully_qualified_namespace}. "
             f"{describe(failure, '')}"
         ) from failure
+    if reply_queue is not None:
+        try:
+            _, created = _provide(admin, reply_queue, REPLY_QUEUE_PROPERTIES, timeout)
+        except Exception as error:
+            if _is_denied(error):
+                raise _denied(admin, f"reply queue {reply_queue!r}", error) from error
+            raise PairingError(
+                f"The reply queue {reply_queue!r} cannot be created in "
+                f"{admin.fully_qualified_namespace}. {describe(error, '')}"
+            ) from error
+        calls += 1 + created
     return Provided(tuple(found), limit, calls)
+
+
+def _provide(
+    admin: ServiceBusAdministrationClient, path: str, wanted: dict[str, Any], timeout: float
+) -> tuple[Any, bool]:
+    """Find a queue or create it: its properties, if they are known, and whether it was missing."""
+    try:
+        return _bounded(timeout, admin.get_queue, path), False
+    except ResourceNotFoundError:
+        pass
+    try:
+        return _bounded(timeout, partial(admin.create_queue, **wanted), path), True
+    except ResourceExistsError:
+        return None, True  # another client has just created it
+
+
+def _denied(admin: ServiceBusAdministrationClient, what: str, error: Exception) -> PairingError:
+    return PairingError(
+        f"The secondary's credentials may not look up or create the {what} in "
+        f"{admin.fully_qualified_namespace}: they need the right Manage. {describe(error, '')}"
+    )
 
 
 def _bounded(timeout: float, call: Any, path: str) -> Any:

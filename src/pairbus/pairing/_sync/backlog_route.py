@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -56,6 +57,7 @@ class BacklogRoute:
         self._entity = entity
         self._name = name
         self._is_left = False
+        self._used: str | None = None  # the queue that took this sender's last message
         self._guard = Guard()
 
     def leave(self) -> Link | None:
@@ -109,13 +111,32 @@ class BacklogRoute:
                 )
             return link
 
-    def take(self, outgoing: Outgoing, budget: float, cause: BaseException | None) -> None:
-        """Put the messages into a backlog queue, within `budget` seconds."""
+    def take(self, outgoing: Outgoing, budget: float, cause: BaseException | None) -> bool:
+        """Put the messages into a backlog queue, within `budget` seconds.
+
+        False if the entity was draining and that has just ended: send to the primary instead.
+        """
         entity, pair = self._entity, self._pair
         if entity.health.refused and entity.refusal is not None:
             raise bare(entity.refusal)
         self._lifecycle.check(secondary=True)
         chunks = pack(outgoing, self._name, pair.batch_limit, pair.secondary_batches)
+        if not pair.timing.drains_first:
+            self._take(chunks, budget, cause)
+            return True
+        may_enter, left = entity.drain.enter(budget)
+        if not may_enter:
+            return False
+        try:
+            self._take(chunks, left, cause)
+        finally:
+            entity.drain.leave()
+        return True
+
+    def _take(
+        self, chunks: Sequence[Chunk], budget: float, cause: BaseException | None
+    ) -> None:
+        entity, pair = self._entity, self._pair
         now = monotonic()
         taken: list[Any] = []
         for position, chunk in enumerate(chunks):
@@ -128,6 +149,9 @@ class BacklogRoute:
                 left = [item for later in chunks[position:] for item in later.originals]
                 raise PartlySentError(self._name, taken, left, error) from error
             taken += chunk.originals
+            if self._used != path and self._used in entity.drain.queues:
+                entity.order_lost("a sender changed its backlog queue")
+            self._used = path
             pair.backlogged(entity, path, chunk, is_counted=is_counted)
 
     def _to_backlog(

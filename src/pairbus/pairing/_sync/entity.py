@@ -8,9 +8,10 @@ import threading
 import uuid
 from collections import deque
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
+from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from azure.servicebus import ServiceBusMessage
 
@@ -18,22 +19,18 @@ from pairbus import events
 from pairbus.classify import Verdict, classify
 from pairbus.exceptions import bare, describe
 from pairbus.names import PING_CONTENT_TYPE
+from pairbus.pairing._sync.drain import EntityDrain
 from pairbus.pairing._sync.link import Link
 from pairbus.pairing.core import health as core
 from pairbus.pairing.core.health import Command, Fact, Health, Phase, step
 from pairbus.pairing.core.ping import PING_TIME_TO_LIVE, PingSchedule, first_gap
-from pairbus.pairing.runtime import Event, Guard, spawn
+from pairbus.pairing.runtime import Event, Guard, spawn, wall
 from pairbus.status import Counts
 
 if TYPE_CHECKING:
     from pairbus.pairing._sync.pair import Pair
 
 logger = logging.getLogger("pairbus.entity")
-
-
-def wall(moment: float) -> datetime:
-    """The time of day of a moment of the monotonic clock."""
-    return datetime.now(UTC) + timedelta(seconds=moment - monotonic())
 
 
 class Entity:
@@ -51,7 +48,9 @@ class Entity:
         self.next_ping: float | None = None
         self.engaged = Event()  # set while failed over; a new one after each restore
         self.guard = Guard()
-        self._pending: deque[tuple[Health, Health, Fact, str]] = deque()
+        self.drain = EntityDrain(self)
+        self._engaged_at = 0.0  # when sends began to go to the backlog
+        self._pending: deque[Callable[[], None]] = deque()
         self._emitting = threading.Lock()
         self._timer: Event | None = None  # set to cancel
         self._pings: Event | None = None  # set to stop
@@ -69,6 +68,8 @@ class Entity:
         with self.guard:
             self.counts.sent_backlog += messages
             self.backlog_queue = path
+            self.drain.took(path)
+        self.emit_pending()
 
     def succeeded(self) -> None:
         """The primary took a send."""
@@ -82,31 +83,55 @@ class Entity:
             self.last_error = bare(error)
         return self.observe(core.SendFailed(describe(error, "")))
 
+    def end_drain(self, reason: str) -> None:
+        """Send to the primary without waiting until the backlog is delivered, if that is so."""
+        with self.guard:
+            if self.health.phase is Phase.DRAINING:
+                self.drain.order_lost(reason)
+        self.apply(core.DrainEnded(), by="operator")
+
+    def order_lost(self, reason: str) -> None:
+        """Report that the order of sends is not promised, for `reason`."""
+        with self.guard:
+            self.drain.order_lost(reason)
+        self.emit_pending()
+
     def observe(self, fact: Fact, by: str = "ping") -> Health:
         """Apply a fact, and perform the commands that follow from it."""
         return self.apply(fact, by)
 
-    def apply(self, fact: Fact, by: str = "ping") -> Health:
-        """As `observe`, for callers that are no coroutines."""
+    def apply(
+        self, fact: Fact, by: str = "ping", *, only_if: Callable[[], bool] | None = None
+    ) -> Health:
+        """As `observe`, for callers that are no coroutines; `only_if` is asked under the guard."""
         # A lock between threads; in one event loop it is always free. Commands are performed under
         # it too: two threads must not swap "stop the pings" and "start the pings".
         with self.guard:
             before = self.health
+            if only_if is not None and not only_if():
+                return before
             health, commands = step(before, fact, now=monotonic(), options=self.pair.timing)
             self.health = health
             if health.is_failed_over and not before.is_failed_over:
                 self.engaged.set()
+                self._engaged_at = health.since
             elif before.is_failed_over and not health.is_failed_over:
                 self.engaged = Event()
                 self.refusal = None
+            if health is not before:
+                self._pending.append(partial(self._emit, before, health, fact, by))
             for command in commands:
                 self._perform(command)
-            if health is not before:
-                self._pending.append((before, health, fact, by))
-        self._emit_pending()
+            if before.is_failed_over and not health.is_failed_over:
+                self.drain.forget()
+        self.emit_pending()
         return health
 
-    def _emit_pending(self) -> None:
+    def emit_later(self, kind: type[events.Event], **data: Any) -> None:
+        """Emit an event with the next `emit_pending`; the guard is held."""
+        self._pending.append(partial(self.pair.bus.emit, kind, self.name, **data))
+
+    def emit_pending(self) -> None:
         """Emit events in the order of the state changes, from any thread.
 
         Observers are called without the guard and may change the state themselves; their events are
@@ -115,7 +140,7 @@ class Entity:
         while self._pending and self._emitting.acquire(blocking=False):
             try:
                 while self._pending:
-                    self._emit(*self._pending.popleft())
+                    self._pending.popleft()()
             finally:
                 self._emitting.release()
 
@@ -137,6 +162,10 @@ class Entity:
                 spawn(self._run_pings, at, self._pings, name=f"pairbus pings {self.name}")
             case core.StopPings():
                 self.stop_pings()
+            case core.StartDrain():
+                self.drain.start()
+            case core.StopDrain():
+                self.drain.stop()
 
     def _cancel_timer(self) -> None:
         timer, self._timer = self._timer, None
@@ -159,12 +188,16 @@ class Entity:
             self._perform(command)
 
     def close(self) -> None:
-        """Stop the timer and the pings for good."""
+        """Stop the timer, the pings and the drain for good."""
         with self.guard:
             self._is_closed = True
             self._cancel_timer()
             self.stop_pings()
+            if self.drain.queues and self.health.is_failed_over:
+                self.drain.order_lost("the client was closed before its backlog was delivered")
+            self.drain.stop()
             self.engaged.set()
+        self.emit_pending()
 
     def _emit(self, before: Health, after: Health, fact: Fact, by: str) -> None:
         emit = self.pair.bus.emit
@@ -176,11 +209,13 @@ class Entity:
         if after.phase is Phase.SUSPECT and before.phase is Phase.HEALTHY:
             deadline = wall(after.failing_since + self.pair.timing.failover_interval)
             emit(events.PrimarySuspected, self.name, reason=after.reason, deadline=deadline)
-        elif after.is_failed_over and not before.is_failed_over:
+        elif after.phase is Phase.FAILED_OVER and before.phase is not Phase.FAILED_OVER:
             since = wall(after.failing_since)
             emit(events.FailedOver, self.name, reason=after.reason, failing_since=since)
+        elif after.phase is Phase.DRAINING and before.phase is not Phase.DRAINING:
+            emit(events.Draining, self.name, by=by)
         elif before.is_failed_over and not after.is_failed_over:
-            seconds = monotonic() - before.since
+            seconds = monotonic() - self._engaged_at
             by = "operator" if isinstance(fact, core.PrimaryForced) else by
             emit(events.Restored, self.name, by=by, seconds=seconds)
         if after.refused and after.refused != before.refused:
@@ -238,7 +273,8 @@ class Entity:
             fact = core.PingRefused(reason)
         else:
             self.last_error = bare(error)
-            fact = core.PingFailed(reason)
+            is_outage = classify(error, pair.classify) in (Verdict.OUTAGE, Verdict.REOPEN)
+            fact = core.PingFailed(reason, is_outage)
         self.observe(fact)
 
 

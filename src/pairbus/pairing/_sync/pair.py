@@ -16,16 +16,17 @@ from pairbus.classify import Verdict, classify
 from pairbus.exceptions import OversizeError, bare, describe
 from pairbus.options import Oversize
 from pairbus.pairing._sync.coalescer import Sharing
-from pairbus.pairing._sync.entity import Entity, ping_message, wall
+from pairbus.pairing._sync.entity import Entity, ping_message
 from pairbus.pairing._sync.host_probe import HostProbe
 from pairbus.pairing._sync.link import Link
+from pairbus.pairing._sync.replies import Replies
 from pairbus.pairing.accounting import Accounts
 from pairbus.pairing.core.coalescing import Coalescing
 from pairbus.pairing.core.health import Phase, SendFailed
 from pairbus.pairing.core.rotation import Rotation
 from pairbus.pairing.event_bus import EventBus
 from pairbus.pairing.outgoing import BACKLOG_LIMIT, Chunk, exact_size, suspicious_size
-from pairbus.pairing.runtime import Event, Guard, spawn
+from pairbus.pairing.runtime import Event, Guard, spawn, wall
 from pairbus.pairing.sdk import senders
 from pairbus.status import BacklogQueueStatus, EntityStatus, PairStatus
 
@@ -43,6 +44,7 @@ class Timing:
     send_timeout: float
     backlog_cooldown: float
     open_timeout: float = 5.0
+    drains_first: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +94,7 @@ class Pair:
         self.primary_batches = senders.batch_arguments(settings.primary)
         self.secondary_batches = senders.batch_arguments(settings.secondary)
         self.entities: dict[str, Entity] = {}
+        self.replies = Replies(self)
         self.bus = EventBus(f"{self.primary_host}>{self.secondary_host}", settings.observers)
         self._settings = settings
         self.unprotected: str | None = None  # why the secondary cannot take messages, if so
@@ -344,5 +347,6 @@ def _entity_status(entity: Entity) -> EntityStatus:
         next_ping=wall(next_ping) if next_ping is not None else None,
         forced=health.forced or None,
         refused=health.refused or None,
+        drain=entity.drain.status(),
         counts=replace(entity.counts),
     )

@@ -84,6 +84,8 @@ class Protection:
             try:
                 self.provide_queues()
                 self._open_link()
+                if self._pair.timing.drains_first:
+                    self._pair.replies.check()
             except Exception as error:  # noqa: BLE001  # whatever it is, the primary is there
                 self._report(str(error) if isinstance(error, PairingError) else describe(error, ""))
             else:

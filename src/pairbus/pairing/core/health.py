@@ -6,6 +6,10 @@ to a backlog queue and the primary is pinged. The first successful ping or send 
 ping that finds the entity missing or disabled leaves it failed over, but *refused*: sends raise
 that error until a ping succeeds, since the backlog could never be brought home.
 
+With `recovery="drain_first"` the entity is `DRAINING` first: sends go on to the backlog until the
+syphon has delivered everything before them, so that nothing overtakes (`core.draining`). Pings go
+on as well: no send would notice a new outage. One that does makes the entity failed over again.
+
 An operator may force either route. While forced, nothing that happens to sends or pings changes
 the route, no timer runs and nothing is pinged (a ping costs money and could change nothing).
 """
@@ -21,10 +25,12 @@ from pairbus.pairing.core.ping import first_gap
 
 __all__ = [
     "ArmTimer",
+    "BacklogDrained",
     "BacklogForced",
     "CancelTimer",
     "Command",
     "Decision",
+    "DrainEnded",
     "Fact",
     "Health",
     "Phase",
@@ -35,7 +41,9 @@ __all__ = [
     "Released",
     "SendFailed",
     "SendSucceeded",
+    "StartDrain",
     "StartPings",
+    "StopDrain",
     "StopPings",
     "TimerFired",
     "resume",
@@ -49,6 +57,7 @@ class Phase(enum.Enum):
     HEALTHY = "healthy"  # sends go to the primary
     SUSPECT = "suspect"  # primary failing; failover_interval is running
     FAILED_OVER = "failed_over"  # sends go to a backlog queue; the primary is pinged
+    DRAINING = "draining"  # the primary is back; sends follow the backlog until it is delivered
 
 
 class Timing(Protocol):
@@ -61,6 +70,10 @@ class Timing(Protocol):
     @property
     def ping_primary_interval(self) -> float:
         """How often a failed-over entity is pinged."""
+
+    @property
+    def drains_first(self) -> bool:
+        """Whether sends wait for the backlog to be delivered before they go to the primary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +94,12 @@ class Health:
     @property
     def is_failed_over(self) -> bool:
         """Whether sends go to a backlog queue."""
-        return self.phase is Phase.FAILED_OVER
+        return self.phase is Phase.FAILED_OVER or self.phase is Phase.DRAINING
 
     @property
     def is_pinged(self) -> bool:
         """Whether the primary is pinged: while failed over, unless an operator forced it."""
-        return self.phase is Phase.FAILED_OVER and not self.forced
+        return self.is_failed_over and not self.forced
 
 
 # Facts: what happened.
@@ -119,6 +132,7 @@ class PingFailed:
     """A ping met an outage, or was refused for a reason that may pass."""
 
     reason: str = ""
+    is_outage: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +157,16 @@ class Released:
     """An operator gave the decision back."""
 
 
+@dataclass(frozen=True, slots=True)
+class BacklogDrained:
+    """Everything that was sent to the backlog for this entity has been delivered."""
+
+
+@dataclass(frozen=True, slots=True)
+class DrainEnded:
+    """An operator decided not to wait until the backlog is delivered."""
+
+
 Fact: TypeAlias = (
     SendSucceeded
     | SendFailed
@@ -153,6 +177,8 @@ Fact: TypeAlias = (
     | BacklogForced
     | PrimaryForced
     | Released
+    | BacklogDrained
+    | DrainEnded
 )
 
 # Commands: what the shell must do.
@@ -182,7 +208,17 @@ class StopPings:
     """Stop pinging the primary."""
 
 
-Command: TypeAlias = ArmTimer | CancelTimer | StartPings | StopPings
+@dataclass(frozen=True, slots=True)
+class StartDrain:
+    """Send fences, and report `BacklogDrained` when they were answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopDrain:
+    """Ignore the fences that were sent."""
+
+
+Command: TypeAlias = ArmTimer | CancelTimer | StartPings | StopPings | StartDrain | StopDrain
 Decision: TypeAlias = tuple[Health, Sequence[Command]]
 
 
@@ -194,11 +230,15 @@ def step(h: Health, fact: Fact, *, now: float, options: Timing) -> Decision:
         case _, BacklogForced():
             since = h.since if h.is_failed_over else now
             forced = Health(Phase.FAILED_OVER, since, now, "forced by an operator", "", "backlog")
-            return forced, [CancelTimer(), StopPings()]
+            return forced, [CancelTimer(), StopPings(), *_stop_drain(h)]
         case _, PrimaryForced() if h.forced == "primary":
             return h, []
         case _, PrimaryForced():
-            return Health(since=now, forced="primary"), [CancelTimer(), StopPings()]
+            return Health(since=now, forced="primary"), [
+                CancelTimer(),
+                StopPings(),
+                *_stop_drain(h),
+            ]
         case Phase.FAILED_OVER, Released() if h.forced:
             # One ping at once decides: callers see neither an outage that goes on nor a needless
             # interval in the backlog.
@@ -221,15 +261,23 @@ def step(h: Health, fact: Fact, *, now: float, options: Timing) -> Decision:
             return _failed_over(now, h.failing_since, reason, options)
         case Phase.SUSPECT, SendFailed(reason):
             return replace(h, reason=reason), []
+        case Phase.FAILED_OVER, PingSucceeded() | SendSucceeded() if options.drains_first:
+            return Health(Phase.DRAINING, now, h.failing_since), [StartDrain()]
         case Phase.FAILED_OVER, PingSucceeded() | SendSucceeded():
             return Health(since=now), [StopPings()]
+        case Phase.DRAINING, BacklogDrained() | DrainEnded():
+            return Health(since=now), [StopPings(), StopDrain()]
+        case Phase.DRAINING, PingRefused(reason):
+            return Health(Phase.FAILED_OVER, now, now, reason, reason), [StopDrain()]
+        case Phase.DRAINING, PingFailed(reason, True):
+            return Health(Phase.FAILED_OVER, now, now, reason), [StopDrain()]
         case Phase.FAILED_OVER, PingRefused(reason):
             return replace(h, reason=reason, refused=reason), []
         case Phase.FAILED_OVER, PingFailed(reason):
             return replace(h, reason=reason), []
         case _:
             # A send in flight when we failed over, a stale timer, a ping that ended after the
-            # failover did: news that changes nothing.
+            # failover did, a fence of an earlier outage: news that changes nothing.
             return h, []
 
 
@@ -238,8 +286,13 @@ def resume(h: Health, *, now: float, options: Timing) -> Sequence[Command]:
     if h.phase is Phase.SUSPECT:
         return [ArmTimer(h.failing_since + options.failover_interval)]
     if h.is_pinged:
-        return [StartPings(now + _first_gap(options))]
+        draining = [StartDrain()] if h.phase is Phase.DRAINING else []
+        return [StartPings(now + _first_gap(options)), *draining]
     return []
+
+
+def _stop_drain(h: Health) -> list[Command]:
+    return [StopDrain()] if h.phase is Phase.DRAINING else []
 
 
 def _is_due(h: Health, now: float, options: Timing) -> bool:

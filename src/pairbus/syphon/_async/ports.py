@@ -3,11 +3,13 @@
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
+from pairbus.envelope.fence import Fence
 from pairbus.syphon.orphaned_locks import Look
 from pairbus.syphon.records import OperationCount
 from pairbus.syphon.refusals import Outcome
 
 __all__ = [
+    "Answering",
     "Backlog",
     "Bell",
     "Operations",
@@ -38,6 +40,13 @@ class Settling(Protocol):
         description: str = "",
     ) -> int:
         """Settle by lock token; how many of the locks were lost already."""
+
+
+class Answering(Protocol):
+    """The reply queue, as the deliverer sees it."""
+
+    async def answer(self, queue: str, fences: Sequence[Fence]) -> list[Outcome]:
+        """Answer fences of one backlog queue; how the reply queue took each answer."""
 
 
 class Backlog(Protocol):

@@ -6,9 +6,11 @@ A crash between any two of these steps can double a message, but never lose it o
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from pairbus.envelope.fence import Fence
 from pairbus.runtime import AsyncRuntime
-from pairbus.syphon._async.ports import Settling
+from pairbus.syphon._async.ports import Answering, Settling
 from pairbus.syphon.records import HeldMessage, OperationCount, TaskReport
+from pairbus.syphon.refusals import Cause, Outcome, judge
 from pairbus.syphon.settlement import Settlement, receipts_of
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ class Settler:
         receipts: writes an Arrow table of receipts, durable when it returns; None without ledger.
         report: called with what was done, after each flush.
         namespace: the secondary's name in the ledger.
+        answering: the reply queue; None where fences are not answered.
     """
 
     def __init__(
@@ -38,12 +41,15 @@ class Settler:
         receipts: "Callable[[pa.Table], None] | None",
         report: Callable[[TaskReport], None],
         namespace: str,
+        answering: Answering | None = None,
     ) -> None:
         self._runtime = runtime
         self._settling = settling
         self._receipts = receipts
         self._report = report
         self._namespace = namespace
+        self._answering = answering
+        self._fences: dict[str, list[tuple[Fence, bytes]]] = {}  # by queue, with their lock tokens
         self._pending: list[Settlement] = []
         self._pending_rows = 0
         self._flushed_at = runtime.time()
@@ -60,6 +66,10 @@ class Settler:
         """Settle these rows with the next flush."""
         self._pending.append(settlement)
         self._pending_rows += len(settlement.indices)
+
+    def pass_fence(self, queue: str, fence: Fence, token: bytes) -> None:
+        """Answer a fence with the next flush, when everything before it is settled."""
+        self._fences.setdefault(queue, []).append((fence, token))
 
     def hold(self, messages: list[HeldMessage]) -> None:
         """Report that these messages stay locked."""
@@ -94,7 +104,7 @@ class Settler:
     def is_due(self) -> bool:
         """Whether enough has come together, or enough time has passed, for a flush."""
         waited = self._runtime.time() - self._flushed_at
-        return self._pending_rows >= FLUSH_ROWS or waited > FLUSH_SECONDS
+        return self._pending_rows >= FLUSH_ROWS or waited > FLUSH_SECONDS or bool(self._fences)
 
     async def flush(self) -> None:
         """Write the receipts, settle, and report."""
@@ -106,6 +116,8 @@ class Settler:
                 await self._settle_all(self._settling, pending)
             for settlement in pending:
                 self._add_up(settlement)
+        if self._fences and self._settling is not None and self._answering is not None:
+            await self._answer_fences(self._settling, self._answering)
         self._send_report()
 
     async def _write_receipts(self, pending: list[Settlement]) -> None:
@@ -155,6 +167,37 @@ class Settler:
                         queue, tokens, settlement.how, settlement.reason, settlement.description
                     )
                 self._count_settled(queue, settlement.how, len(tokens))
+
+    async def _answer_fences(self, settling: Settling, answering: Answering) -> None:
+        """Answer fences, then complete them: a crash in between answers one twice."""
+        fences, self._fences = self._fences, {}
+        for queue, passed in fences.items():
+            outcomes = await answering.answer(queue, [fence for fence, _ in passed])
+            self.count(self._namespace, "management", queue, "answer", 0, 0, len(passed))
+            done: list[bytes] = []
+            for (_, token), outcome in zip(passed, outcomes, strict=True):
+                if outcome.is_accepted:
+                    done.append(token)
+                else:
+                    await self._refuse_fence(settling, queue, token, outcome)
+            if done:
+                await settling.settle(queue, done, "completed")
+                self._count_settled(queue, "completed", len(done))
+
+    async def _refuse_fence(
+        self, settling: Settling, queue: str, token: bytes, outcome: Outcome
+    ) -> None:
+        """A fence could not be answered: it comes again, or is dead-lettered if that is final."""
+        if judge(outcome.condition or "").cause in (Cause.MISSING, Cause.MESSAGE):
+            text = f"{outcome.condition}: {outcome.description}"[:1024]
+            await settling.settle(queue, [token], "suspended", "FenceNotAnswered", text)
+            self._count_settled(queue, "suspended", 1)
+            self._dead_lettered["FenceNotAnswered"] = (
+                self._dead_lettered.get("FenceNotAnswered", 0) + 1
+            )
+        else:
+            await settling.settle(queue, [token], "abandoned")
+            self._count_settled(queue, "abandoned", 1)
 
     def _count_settled(self, queue: str, how: str, number: int) -> None:
         self.count(self._namespace, "settle", queue, how, number, 0, number)

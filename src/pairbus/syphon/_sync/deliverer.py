@@ -3,8 +3,9 @@
 
 Order: rows of one destination are sent in the order in which they come, one batch in flight per
 destination (many destinations at once). So a batch that is refused half-way never lets a later one
-overtake. A refused batch is split until the refused message stands alone. One instance serves one
-task.
+overtake. A refused batch is split until the refused message stands alone. A fence is answered when
+all rows that came with it or before it are answered, and held where a message for its destination
+would be. One instance serves one task.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -12,10 +13,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pairbus.envelope.encoded import restore
+from pairbus.envelope.fence import Fence, read_fence
 from pairbus.ledger.receipt_index import MAY_HAVE
 from pairbus.names import BILLING_STEP, billable
 from pairbus.runtime import Runtime
-from pairbus.syphon._sync.ports import Sending, Settling
+from pairbus.syphon._sync.ports import Answering, Sending, Settling
 from pairbus.syphon._sync.settler import Settler
 from pairbus.syphon.backoff import LockBudget
 from pairbus.syphon.batches import cut_batches, split_batch
@@ -97,6 +99,7 @@ class Deliverer:
         probe: None, or in one line why no receipt could be written now: then nothing is sent.
         is_stopping: whether the syphon is asked to end; messages that were not sent are returned.
         find_receipts: which messages, by their keys, have a receipt; None where none is looked for.
+        answering: the reply queue; None where fences are not answered.
 
     Raises:
         RuntimeError: no receipt could be written, and nothing is to be settled.
@@ -114,6 +117,7 @@ class Deliverer:
         probe: Callable[[], str | None] = lambda: None,
         is_stopping: Callable[[], bool] = bool,
         find_receipts: "Callable[[list[Key]], set[Key]] | None" = None,
+        answering: Answering | None = None,
     ) -> None:
         self._runtime = runtime
         self._sending = sending
@@ -122,7 +126,10 @@ class Deliverer:
         self._settles = settling is not None
         self._is_stopping = is_stopping
         self._find_receipts = find_receipts
-        self._settler = Settler(runtime, settling, receipts, report, self._settings.secondary)
+        self._answers = answering is not None
+        self._settler = Settler(
+            runtime, settling, receipts, report, self._settings.secondary, answering
+        )
         self._is_primary_down = False
         self._is_giving_back = False
         self._busy_wait = FIRST_BUSY_WAIT
@@ -144,7 +151,10 @@ class Deliverer:
             self._settler.add(Settlement(rows, list(range(rows.count)), "abandoned", None))
             return
         done = self._complete_done(rows)
-        self._send(rows, self._group(rows, done))
+        groups, fences = self._group(rows, done)
+        self._send(rows, groups)
+        for row, fence in fences:
+            self._pass_fence(rows, row, fence)
         if self._settler.is_due:
             self._settler.flush()
 
@@ -164,20 +174,26 @@ class Deliverer:
             self._settler.add(Settlement(rows, done, "completed", None))
         return set(done)
 
-    def _group(self, rows: DeliveryRows, done: Collection[int]) -> dict[str, list[int]]:
-        """Return the rows to send, by destination; those with another verdict are settled."""
+    def _group(
+        self, rows: DeliveryRows, done: Collection[int]
+    ) -> tuple[dict[str, list[int]], list[tuple[int, Fence]]]:
+        """Return the rows to send, by destination, and the fences; the others are settled."""
         only = rows.only_destination()
-        if only is not None:
+        if only:
             left = [row for row in range(rows.count) if row not in done]
-            return {only: left} if left else {}
+            return {only: left} if left else {}, []
         groups: dict[str, list[int]] = {}
+        fences: list[tuple[int, Fence]] = []
         others: dict[tuple[str, str, str, str | None], list[int]] = {}
         for row in range(rows.count):
             if row in done:
                 continue
-            verdict = rows.verdict[row]
-            if verdict == DELIVER:
-                groups.setdefault(rows.destination[row] or "", []).append(row)
+            verdict, destination = rows.verdict[row], rows.destination[row]
+            fence = None if destination else self._fence(rows, row)
+            if fence is not None:
+                fences.append((row, fence))
+            elif verdict == DELIVER:
+                groups.setdefault(destination or "", []).append(row)
             elif verdict == DEAD_LETTER:
                 reason, description = rows.reason(row)
                 key = ("suspended", reason, description, "dead_lettered")
@@ -189,7 +205,30 @@ class Deliverer:
                 others.setdefault(("abandoned", "", "", None), []).append(row)
         for (how, reason, description, event), indices in others.items():
             self._settler.add(Settlement(rows, indices, how, event, reason, description))
-        return groups
+        return groups, fences
+
+    def _fence(self, rows: DeliveryRows, row: int) -> Fence | None:
+        is_locked = self._answers and self._settles and rows.token[row] is not None
+        return read_fence(rows.message[row]) if is_locked else None
+
+    def _pass_fence(self, rows: DeliveryRows, row: int, fence: Fence) -> None:
+        """Answer a fence, unless messages for its destination wait: then it waits behind them."""
+        destination = fence.destination.lower()
+        queue, token = rows.entity[row], rows.token[row]
+        if self._is_giving_back:
+            self._settler.add(Settlement(rows, [row], "abandoned", None))
+        elif self._is_primary_down:
+            self._hold(rows, [row], EVERYTHING)
+        elif destination in self._settler.failed:
+            self._hold(rows, [row], destination)
+        elif destination not in self._blocked:
+            self._settler.pass_fence(queue, fence, token)
+        elif self._blocked[destination] == (queue, rows.sequence[row]):
+            # It is the oldest of the held messages, and no probe: try the next one.
+            self._settler.pass_fence(queue, fence, token)
+            self._settler.delivered(destination)
+        else:
+            self._hold(rows, [row], destination)
 
     def _send(self, rows: DeliveryRows, groups: dict[str, list[int]]) -> None:
         """Send group by group: one batch in flight for each destination, all at once."""

@@ -1,0 +1,135 @@
+"""The reply queue: receives the answers to a client's fences, while it waits for any.
+
+A client without open fences has no receiver, so that a healthy pair costs nothing. The reply queue
+has sessions, and each client receives the session that is named after it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from azure.servicebus.aio import ServiceBusReceiver
+
+from pairbus.classify import Verdict
+from pairbus.exceptions import PairingError, describe
+from pairbus.names import reply_queue_path
+from pairbus.pairing.fences import Answer, read_answer
+from pairbus.pairing.runtime import AEvent, AGuard, aabandonable, aspawn
+
+if TYPE_CHECKING:
+    from pairbus.pairing._async.pair import Pair
+
+logger = logging.getLogger("pairbus.replies")
+
+LONG_POLL = 5  # seconds that one receive waits: one of the sync SDK cannot be interrupted
+FIRST_RETRY, MAX_RETRY = 0.5, 15.0
+
+
+class Replies:
+    """Receives answers for the entities of one paired client.
+
+    Args:
+        pair: The pair.
+    """
+
+    def __init__(self, pair: Pair) -> None:
+        self._pair = pair
+        self.path = reply_queue_path(pair.primary_namespace)
+        self.problem: str | None = None
+        self._waiting: dict[object, Callable[[Answer], None]] = {}
+        self._stopped: AEvent | None = None
+        self._guard = AGuard()
+
+    def listen(self, owner: object, heard: Callable[[Answer], None]) -> None:
+        """Call `heard` with each answer until `ignore`."""
+        with self._guard:
+            self._waiting[owner] = heard
+            if self._stopped is None:
+                self._stopped = AEvent()
+                aspawn(self._run, self._stopped, name="pairbus replies")
+
+    def ignore(self, owner: object) -> None:
+        """The owner waits for no answer any more; without owners nothing is received."""
+        with self._guard:
+            self._waiting.pop(owner, None)
+            if self._waiting:
+                return
+            stopped, self._stopped = self._stopped, None
+        if stopped is not None:
+            stopped.set()
+
+    async def check(self) -> None:
+        """Open the receiver once: it proves the right to listen, and costs no message.
+
+        Raises:
+            PairingError: the reply queue cannot be received from.
+        """
+        host = self._pair.secondary_host
+        try:
+            receiver = await self._open()
+        except Exception as error:
+            verdict = self._pair.verdict(error)
+            if verdict is Verdict.REFUSED:
+                raise PairingError(
+                    f'recovery="drain_first" needs the right Listen on the reply queue '
+                    f"{self.path!r} of the secondary {host}. {describe(error, '')}"
+                ) from error
+            if verdict is Verdict.MISSING:
+                raise PairingError(
+                    f'recovery="drain_first" needs the reply queue {self.path!r} in the secondary '
+                    f"{host}: create it with `pairbus pair create --drain-first`, or pass "
+                    f"secondary_admin with the right Manage. {describe(error, '')}"
+                ) from error
+            raise PairingError(
+                f"The reply queue {self.path!r} of the secondary {host} cannot be opened. "
+                f"{describe(error, '')}"
+            ) from error
+        aspawn(receiver.close, name="pairbus close")
+
+    async def _open(self) -> ServiceBusReceiver:
+        pair = self._pair
+        receiver = pair.secondary.get_queue_receiver(self.path, session_id=pair.client_id)
+        try:
+            await aabandonable(
+                pair.timing.open_timeout,
+                receiver.__aenter__,
+                what=f"opening the reply queue {self.path}",
+            )
+        except BaseException:
+            aspawn(receiver.close, name="pairbus close")
+            raise
+        return receiver
+
+    async def _run(self, stopped: AEvent) -> None:
+        retry = FIRST_RETRY
+        while not stopped.is_set():
+            receiver: ServiceBusReceiver | None = None
+            try:
+                receiver = await self._open()
+                while not stopped.is_set():
+                    await self._receive(receiver)
+                    retry, self.problem = FIRST_RETRY, None
+            except Exception as error:  # noqa: BLE001  # whatever it is, the drain waits
+                if not stopped.is_set():
+                    logger.debug("the reply queue cannot be received from: %r", error)
+                    self.problem = describe(error, "")
+            if receiver is not None:
+                aspawn(receiver.close, name="pairbus close")
+            if await stopped.wait(retry):
+                return
+            retry = min(2 * retry, MAX_RETRY)
+
+    async def _receive(self, receiver: ServiceBusReceiver) -> None:
+        receive = partial(receiver.receive_messages, max_message_count=50, max_wait_time=LONG_POLL)
+        seconds = LONG_POLL + self._pair.timing.send_timeout
+        got: list[Any] = await aabandonable(seconds, receive, what="receiving answers")
+        self._pair.accounts.answered(self.path, len(got))
+        for message in got:
+            answer = read_answer(message)
+            if answer is not None:
+                for heard in list(self._waiting.values()):
+                    heard(answer)
+            await receiver.complete_message(message)

@@ -1,0 +1,280 @@
+# generated from src/pairbus/pairing/_async/drain.py by tools/gen_unasync.py; edit that one
+"""The drain of one entity: sends wait behind the backlog until the syphon has delivered it.
+
+`core.draining` decides; here fences are sent, answers awaited, and sends held and released. The
+entity's guard protects the state: a send that enters the backlog and the end of the drain exclude
+each other, so that no message is left behind when the sends go to the primary again.
+"""
+
+from __future__ import annotations
+
+import uuid
+from functools import partial
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from pairbus import events
+from pairbus.exceptions import describe
+from pairbus.pairing._sync.link import Link
+from pairbus.pairing.core import health as core
+from pairbus.pairing.core.draining import OVERDUE, Round, most_hold
+from pairbus.pairing.fences import Answer, fence_message
+from pairbus.pairing.runtime import Event, spawn, wall
+from pairbus.status import DrainStatus
+
+if TYPE_CHECKING:
+    from pairbus.pairing._sync.entity import Entity
+
+FIRST_RETRY, MAX_RETRY = 0.5, 15.0
+PAUSE = 0.1  # seconds between two rounds
+
+
+class EntityDrain:
+    """What the backlog holds of one entity, and how its sends come home behind it.
+
+    Args:
+        entity: The entity.
+    """
+
+    def __init__(self, entity: Entity) -> None:
+        self._entity = entity
+        self.round: Round | None = None  # None while not draining
+        self.problem: str | None = None  # why a fence could not be sent
+        self.queues: set[str] = set()  # that took messages since the primary last took one
+        self._in_flight = 0  # calls that are putting messages into the backlog
+        self._idle = Event()
+        self._hold: Event | None = None  # set when held sends may go on
+        self._stopped: Event | None = None
+        self._changed = Event()  # a fence was answered
+        self._syphon = ""
+        self._is_reported_overdue = False
+        self._reported: set[str] = set()  # reasons of OrderNotKept since the failover
+
+    # -- sends
+
+    def enter(self, budget: float) -> tuple[bool, float]:
+        """A call is about to put messages into the backlog.
+
+        Args:
+            budget: How long the call may take, in seconds.
+
+        Returns:
+            Whether it may do so (then `leave` must follow), or the drain is over and the primary
+            is to be used; and how much of the budget is left.
+        """
+        entity, started = self._entity, monotonic()
+        patience = most_hold(budget)
+        while True:
+            left = patience - (monotonic() - started)
+            with entity.guard:
+                if not entity.health.is_failed_over and entity.pair.timing.drains_first:
+                    return False, budget
+                hold = self._hold if left > 0 else None
+                if hold is None:
+                    self._in_flight += 1
+                    return True, budget - (monotonic() - started)
+            hold.wait(left)
+
+    def took(self, path: str) -> None:
+        """A backlog queue took messages of such a call; the entity's guard is held."""
+        self.queues.add(path)
+        if self.round is not None:
+            self.round = self.round.soil()
+
+    def leave(self) -> None:
+        """Such a call has ended."""
+        with self._entity.guard:
+            self._in_flight -= 1
+            if not self._in_flight:
+                self._idle.set()
+
+    def order_lost(self, reason: str) -> None:
+        """Something happened after which the order is not promised; reported once an outage."""
+        entity = self._entity
+        if entity.pair.timing.drains_first and reason not in self._reported:
+            self._reported.add(reason)
+            entity.emit_later(events.OrderNotKept, reason=reason)
+
+    def status(self) -> DrainStatus | None:
+        """How far the drain is; None if there is none."""
+        current = self.round
+        if current is None:
+            return None
+        return DrainStatus(
+            since=wall(current.began_at),
+            waits_for=tuple(sorted(current.fences.values())),
+            is_overdue=current.is_overdue(monotonic()),
+            problem=self.problem or self._entity.pair.replies.problem,
+        )
+
+    # -- commands of the core, performed with the entity's guard held
+
+    def start(self) -> None:
+        """Begin to send fences."""
+        self._stopped = Event()
+        self.round, self.problem, self._syphon = Round(monotonic(), is_dirty=True), None, ""
+        self._is_reported_overdue = False
+        self._entity.pair.replies.listen(self, self._heard)
+        name = f"pairbus drain {self._entity.name}"
+        spawn(self._run, self._stopped, name=name)
+
+    def stop(self) -> None:
+        """Ignore the fences that were sent, and let held sends go on."""
+        stopped, self._stopped = self._stopped, None
+        self.round = None
+        self._release()
+        self._entity.pair.replies.ignore(self)
+        if stopped is not None:
+            stopped.set()
+            self._changed.set()
+            self._idle.set()
+
+    def forget(self) -> None:
+        """Sends go to the primary again; the entity's guard is held."""
+        self.queues = set()
+        self._reported = set()
+
+    def _release(self) -> None:
+        hold, self._hold = self._hold, None
+        if hold is not None:
+            hold.set()
+
+    # -- answers
+
+    def _heard(self, answer: Answer) -> None:
+        entity = self._entity
+        if not answer.fence:
+            if answer.entity.lower() == entity.name.lower():
+                entity.end_drain("released by an operator")
+            return
+        with entity.guard:
+            if self.round is None or answer.fence not in self.round.fences:
+                return
+            if self._syphon and answer.syphon != self._syphon:
+                self.order_lost("two syphons drain this pair")
+            self._syphon = answer.syphon
+            self.round = self.round.answer(answer.fence, monotonic())
+            if self.round.is_answered:
+                self._changed.set()
+        entity.emit_pending()
+
+    # -- rounds
+
+    def _run(self, stopped: Event) -> None:
+        send_timeout = self._entity.pair.timing.send_timeout
+        links: dict[str, Link] = {}
+        try:
+            self._rounds(stopped, links, send_timeout)
+        finally:
+            for link in links.values():
+                link.discard()
+
+    def _rounds(self, stopped: Event, links: dict[str, Link], send_timeout: float) -> None:
+        entity = self._entity
+        last = Round(monotonic())
+        while not stopped.is_set():
+            hold = last.next_hold(send_timeout)
+            held_until = monotonic() + hold
+            if hold:
+                self._begin_hold(stopped, hold)
+            started = self._begin_round(stopped, last)
+            if started is None:
+                return
+            for fence, path in started.fences.items():
+                link = links.get(path) or links.setdefault(path, self._link(path))
+                spawn(self._send, fence, link, stopped, name=f"pairbus fence {entity.name}")
+            self._wait_for_answers(stopped, held_until)
+            # If it is clean, this stops the drain; else another round follows.
+            entity.apply(core.BacklogDrained(), by="fence", only_if=self._is_clean)
+            with entity.guard:
+                if self.round is None or stopped.is_set():
+                    return
+                last = self.round
+                self._release()
+            stopped.wait(PAUSE)
+
+    def _is_clean(self) -> bool:
+        """Whether nothing is left in the backlog; the entity's guard is held."""
+        return self.round is not None and self.round.is_clean and not self._in_flight
+
+    def _begin_hold(self, stopped: Event, seconds: float) -> None:
+        """Hold sends, and wait for those that are on their way into the backlog."""
+        with self._entity.guard:
+            if stopped.is_set():
+                return
+            self._hold = Event()
+            idle = self._when_idle()
+        idle.wait(seconds)
+
+    def _begin_round(self, stopped: Event, last: Round) -> Round | None:
+        """Begin a round with a fence for each queue; None if the drain was stopped."""
+        while True:
+            with self._entity.guard:
+                if stopped.is_set():
+                    return None
+                fences = {str(uuid.uuid4()): path for path in sorted(self.queues)}
+                self._changed = Event()
+                self.round = started = last.next(fences, monotonic())
+                if fences or not self._in_flight:
+                    return started
+                idle = self._when_idle()
+            idle.wait(OVERDUE)  # no queue has taken anything yet
+
+    def _when_idle(self) -> Event:
+        """Set when no call puts messages into the backlog; the entity's guard is held."""
+        self._idle = Event()
+        if not self._in_flight:
+            self._idle.set()
+        return self._idle
+
+    def _link(self, path: str) -> Link:
+        """A link of its own to a backlog queue; all messages before a fence have been taken."""
+        pair = self._entity.pair
+        make = partial(pair.secondary.get_queue_sender, path)
+        name, timeout = f"fence in {pair.backlog_name(path)}", pair.timing.open_timeout
+        return Link(make, name, path, open_timeout=timeout)
+
+    def _send(self, fence: str, link: Link, stopped: Event) -> None:
+        """Put a fence into a backlog queue, again and again until that has it."""
+        entity, pair = self._entity, self._entity.pair
+        message = fence_message(fence, entity.name, pair.replies.path, pair.client_id)
+        retry = FIRST_RETRY
+        while not stopped.is_set():
+            try:
+                link.send(message, deadline=monotonic() + pair.timing.send_timeout)
+            except Exception as error:  # noqa: BLE001  # whatever it is, the drain waits
+                self.problem = f"{link.path}: {describe(error, '')}"
+            else:
+                self.problem = None
+                pair.accounts.fenced(link.path)
+                return
+            self._report_overdue()
+            stopped.wait(retry)
+            retry = min(2 * retry, MAX_RETRY)
+
+    def _wait_for_answers(self, stopped: Event, held_until: float) -> None:
+        """Wait until all fences were answered; sends are held until `held_until` at most."""
+        while not stopped.is_set():
+            with self._entity.guard:
+                if self.round is None or self.round.is_answered:
+                    return
+                changed, began_at = self._changed, self.round.began_at
+                left = held_until - monotonic()
+                if left <= 0:
+                    self._release()
+                    left = max(1.0, began_at + OVERDUE - monotonic())
+            if not changed.wait(left):
+                self._report_overdue()
+
+    def _report_overdue(self) -> None:
+        entity = self._entity
+        with entity.guard:
+            now, current = monotonic(), self.round
+            if current is None or self._is_reported_overdue or not current.is_overdue(now):
+                return
+            self._is_reported_overdue = True
+            for path in sorted(set(current.fences.values())):
+                entity.emit_later(
+                    events.FenceOverdue, backlog_queue=path, seconds=now - current.began_at
+                )
+        entity.emit_pending()

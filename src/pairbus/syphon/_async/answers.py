@@ -1,0 +1,55 @@
+"""The reply queue: answer the fences of paired clients; see `pairbus.envelope.fence`."""
+
+from collections.abc import Sequence
+
+from pairbus.client.errors import ClientError
+from pairbus.envelope.fence import Fence, encode_answer
+from pairbus.names import reply_queue_of
+from pairbus.runtime import AsyncRuntime
+from pairbus.syphon._async.connections import NamespaceConnections
+from pairbus.syphon.refusals import Outcome
+
+__all__ = ["FenceAnswers"]
+
+
+class FenceAnswers:
+    """Answers fences in the secondary.
+
+    Args:
+        runtime: makes message ids.
+        connections: the connection to the secondary.
+        syphon: the syphon's id, by which a client notices that there are two.
+        timeout: seconds to wait for the reply queue.
+    """
+
+    def __init__(
+        self,
+        runtime: AsyncRuntime,
+        connections: NamespaceConnections,
+        syphon: str,
+        *,
+        timeout: float = 10.0,
+    ) -> None:
+        self._runtime = runtime
+        self._connections = connections
+        self._syphon = syphon
+        self._timeout = timeout
+
+    async def answer(self, queue: str, fences: Sequence[Fence]) -> list[Outcome]:
+        """Answer fences of one backlog queue; how the reply queue took each answer."""
+        messages = [
+            encode_answer(fence, message_id=str(self._runtime.uuid4()), syphon=self._syphon)
+            for fence in fences
+        ]
+        try:
+            sender = await self._connections.sender(reply_queue_of(queue))
+            # Each by itself: the messages of a batch would have to be of one session.
+            sent = await sender.send_each(messages, self._timeout)
+        except ClientError as exc:
+            return [_refusal(exc)] * len(fences)
+        errors = [one.error for one in sent for _ in range(one.count)]
+        return [Outcome() if error is None else _refusal(error) for error in errors]
+
+
+def _refusal(error: ClientError) -> Outcome:
+    return Outcome(str(error.condition), error.description or "")
