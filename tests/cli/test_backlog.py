@@ -9,6 +9,7 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage
 from pairbus.cli.errors import ExitCode
 from pairbus.client import BulkConnection, BulkReceiver
 from pairbus.envelope.encoded import open_message
+from pairbus.pairing.fences import Answer, read_answer
 
 pytestmark = [pytest.mark.sdk, pytest.mark.slow]
 
@@ -56,6 +57,25 @@ def test_pair_create_says_what_differs_in_a_queue_that_was_there(run, namespaces
     (text, *_) = result["differences"][run.path(0)]
     assert "max_delivery_count is 3, not 2147483647" in " ".join(result["differences"][run.path(0)])
     assert text
+
+
+def test_an_operator_ends_a_drain_through_the_reply_queue(run, namespaces):
+    made = json.loads(run("pair", "create", "--count", "1", "--drain-first", "--json").output)
+    assert made["created"] == [run.path(0), run.path("replies")]
+    assert [row["path"] for row in json.loads(run("backlog", "list", "--json").output)] == [
+        run.path(0)
+    ]
+
+    result = run("pair", "end-draining", "orders", "--client-id", "client-1", "--json")
+
+    assert json.loads(result.output) == {"entity": "orders", "clients": ["client-1"]}
+    with (
+        namespaces[1].client() as client,
+        client.get_queue_receiver(run.path("replies"), session_id="client-1") as receiver,
+    ):
+        [order] = receiver.receive_messages(max_wait_time=10)
+        assert read_answer(order) == Answer("orders", "", "")
+        receiver.complete_message(order)
 
 
 def test_pair_create_refuses_one_namespace_for_both(run, namespaces, monkeypatch):

@@ -4,6 +4,7 @@ import datetime as dt
 
 import pytest
 
+from pairbus.monitoring.backlog_queues import draining_clients
 from pairbus.monitoring.checks import (
     Grades,
     Thresholds,
@@ -142,3 +143,20 @@ def test_duplicate_windows_of_a_primary_that_is_out_are_left_out():
 
 def test_depth_that_nobody_knows_is_unknown():
     assert levels()["backlog"] == "unknown"
+
+
+def test_a_fence_that_nobody_answers_is_found_and_the_remedy_names_the_command():
+    draining = client("draining")
+    [entity] = draining["entities"]
+    quiet = {check.check for check in findings(statuses=[draining])}
+    entity["drain"] = {"is_overdue": True, "waits_for": ["contoso/x-servicebus-transfer/3"]}
+
+    [drain] = [f for f in findings(statuses=[draining]) if f.check == "drain"]
+
+    assert "drain" not in quiet
+    assert drain.level == "warning"
+    assert (
+        drain.detail == "orders draining, no answer to the fence in contoso/x-servicebus-transfer/3"
+    )
+    assert "pairbus pair end-draining orders" in drain.remedy
+    assert draining_clients([draining, client()], "Orders") == ["c"]

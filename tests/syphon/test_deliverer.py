@@ -69,7 +69,8 @@ class Task:
             yield maker.batch_of(batch.queue, batch.received_at, batch.messages, batch.opened)
 
     def deliverer(self, **changes):
-        own = {name: changes.pop(name) for name in ("probe", "is_stopping") if name in changes}
+        names = ("probe", "is_stopping", "answering")
+        own = {name: changes.pop(name) for name in names if name in changes}
         given = {"settling": self.backlog, "receipts": self.receipts.append}
         given |= {name: changes.pop(name) for name in given.keys() & changes.keys()}
         return Deliverer(

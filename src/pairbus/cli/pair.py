@@ -1,5 +1,7 @@
 """`pairbus pair`: pair two namespaces, and show their status."""
 
+from typing import Any
+
 import click
 
 from pairbus.cli.errors import ExitCode, doing, fail
@@ -10,7 +12,12 @@ from pairbus.monitoring import backlog_queues
 from pairbus.monitoring.endpoints import Pair
 from pairbus.monitoring.formatting import brief, duration
 
-COLOURS = {"failed_over": "bold red", "suspect": "yellow", "healthy": "green"}
+COLOURS = {
+    "failed_over": "bold red",
+    "suspect": "yellow",
+    "draining": "cyan",
+    "healthy": "green",
+}
 STATES = {
     "starting": "cyan",
     "running": "green",
@@ -41,7 +48,10 @@ def group() -> None:
     type=click.IntRange(1, 1000),
     help="Number of backlog queues (default: backlog_queue_count of the pair).",
 )
-def create(pair: Pair, count: int | None) -> None:
+@click.option(
+    "--drain-first", is_flag=True, help="Create the reply queue for recovery=drain_first, too."
+)
+def create(pair: Pair, count: int | None, drain_first: bool) -> None:
     """Create and check the backlog queues in the secondary.
 
     The command can be repeated. It does what `pair_namespace` does when an application starts, and
@@ -59,7 +69,9 @@ def create(pair: Pair, count: int | None) -> None:
             code=ExitCode.USAGE,
         )
     with doing(f"creating the backlog queues in {secondary.host}"):
-        created, found = backlog_queues.create_missing(pair, count or pair.backlog_queue_count)
+        created, found = backlog_queues.create_missing(
+            pair, count or pair.backlog_queue_count, drain_first=drain_first
+        )
         different = backlog_queues.differences(pair, found)
     table = Table("queue", "was", "note", title=f"{pair.primary_namespace} → {secondary.host}")
     for path in created:
@@ -101,7 +113,7 @@ def status(pair: Pair) -> None:
             e["entity"],
             cell(e["phase"].replace("_", " "), COLOURS.get(e["phase"], "")),
             duration(e["seconds"]),
-            brief(e["last_error"]) if e["phase"] != "healthy" else None,
+            why(e),
             "-" if waits is None else f"in {duration(waits)}",
             e["counts"].get("sent_primary", 0),
             e["counts"].get("sent_backlog", 0),
@@ -139,3 +151,44 @@ def status(pair: Pair) -> None:
         )
     lines = [snapshot["headline"], *[f"! {problem}" for problem in snapshot["problems"]]]
     emit(snapshot, ["\n".join(lines) + "\n", entities, backlog, syphons])
+
+
+def why(entity: dict[str, Any]) -> str | None:
+    """Return why an entity is in its state, in a few words."""
+    if entity["overdue_fences"]:
+        return f"no answer to the fence in {', '.join(entity['overdue_fences'])}"
+    return brief(entity["last_error"]) if entity["phase"] not in ("healthy", "draining") else None
+
+
+@group.command("end-draining", short_help="Stop waiting for the fences of an entity.")
+@json_option
+@pair_options
+@click.argument("entity")
+@click.option("--client-id", "ids", multiple=True, metavar="ID", help="Only this client.")
+def end_draining(pair: Pair, entity: str, ids: tuple[str, ...]) -> None:
+    """Let clients send to the primary although their backlog for ENTITY is not delivered yet.
+
+    With recovery="drain_first" a client waits until the syphon has answered its fences. When a
+    fence does not come back (no syphon runs, or it was dead-lettered), this ends the wait. Messages
+    may then overtake those that are still in the backlog. Clients are found through the ledger, or
+    named with --client-id. It needs the Send claim on the secondary.
+
+    \b
+    Example:
+      pairbus pair end-draining orders --pair orders
+    """
+    waiting = list(ids)
+    if not waiting:
+        from pairbus.monitoring.sources import read_statuses
+
+        ledger = pair.require_ledger()
+        with doing("reading the clients' status"):
+            waiting = backlog_queues.draining_clients(read_statuses(ledger), entity)
+    if not waiting:
+        fail(f"no client reports that {entity} is draining", "--client-id", code=ExitCode.USAGE)
+    with doing(f"writing to the reply queue of {pair.require_secondary().host}"):
+        backlog_queues.end_draining(pair, entity, waiting)
+    table = Table("client", title=f"{entity}: told to send to the primary")
+    for client_id in waiting:
+        table.add(client_id)
+    emit({"entity": entity, "clients": waiting}, table)

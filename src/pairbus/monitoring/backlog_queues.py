@@ -6,12 +6,13 @@ the queues by hand gets what `pair_namespace` would create.
 
 import dataclasses
 import datetime as dt
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from pairbus.envelope.fields import peek_aliases
 from pairbus.monitoring.endpoints import ConfigurationError, Pair
 from pairbus.monitoring.sources import queue_number
-from pairbus.names import backlog_path, backlog_prefix, parse_backlog_path
+from pairbus.names import backlog_path, backlog_prefix, parse_backlog_path, reply_queue_path
 
 if TYPE_CHECKING:
     from azure.servicebus.management import ServiceBusAdministrationClient
@@ -82,20 +83,31 @@ def find(pair: Pair) -> list[BacklogQueue]:
                 queue.size_in_bytes or 0,
             )
             for queue in admin.list_queues_runtime_properties()
-            if queue.name and queue.name.lower().startswith(prefix)
+            if queue.name.lower().startswith(prefix) and parse_backlog_path(queue.name)
         ]
     return sorted(found, key=lambda q: queue_number(q.path))
 
 
-def create_missing(pair: Pair, count: int) -> tuple[list[str], list[str]]:
-    """Create the backlog queues that are missing; return the paths created and those found."""
+def create_missing(
+    pair: Pair, count: int, *, drain_first: bool = False
+) -> tuple[list[str], list[str]]:
+    """Create the backlog queues that are missing; return the paths created and those found.
+
+    Args:
+        pair: the pair.
+        count: how many backlog queues.
+        drain_first: create the reply queue, too, which `recovery="drain_first"` needs.
+    """
     from azure.core.exceptions import ResourceExistsError, ResourceNotFoundError
 
-    from pairbus.pairing._sync.backlog_queues import QUEUE_PROPERTIES
+    from pairbus.pairing._sync.backlog_queues import QUEUE_PROPERTIES, REPLY_QUEUE_PROPERTIES
 
     created, found = [], []
+    wanted = {path_of(pair, number): QUEUE_PROPERTIES for number in range(count)}
+    if drain_first:
+        wanted[reply_queue_path(pair.primary_namespace.lower())] = REPLY_QUEUE_PROPERTIES
     with pair.secondary_admin() as admin:
-        for path in (path_of(pair, number) for number in range(count)):
+        for path, properties in wanted.items():
             try:
                 admin.get_queue(path)
                 found.append(path)
@@ -103,7 +115,7 @@ def create_missing(pair: Pair, count: int) -> tuple[list[str], list[str]]:
             except ResourceNotFoundError:
                 pass
             try:
-                admin.create_queue(path, **QUEUE_PROPERTIES)
+                admin.create_queue(path, **properties)
                 created.append(path)
             except ResourceExistsError:  # created by another process in between
                 found.append(path)
@@ -113,7 +125,32 @@ def create_missing(pair: Pair, count: int) -> tuple[list[str], list[str]]:
 def differences(pair: Pair, paths: list[str]) -> dict[str, list[str]]:
     """Return the properties of existing queues that differ from those pairbus would set."""
     with pair.secondary_admin() as admin:
-        return {path: wrong for path in paths if (wrong := _differences(admin, path))}
+        backlog = [path for path in paths if parse_backlog_path(path)]
+        return {path: wrong for path in backlog if (wrong := _differences(admin, path))}
+
+
+def draining_clients(statuses: Sequence[dict[str, Any]], entity: str) -> list[str]:
+    """Return the ids of the clients that report that an entity is draining."""
+    return [
+        str(status["client_id"])
+        for status in statuses
+        if status.get("kind") == "client"
+        for one in status.get("entities", ())
+        if one.get("phase") == "draining" and str(one.get("entity")).lower() == entity.lower()
+    ]
+
+
+def end_draining(pair: Pair, entity: str, client_ids: Sequence[str]) -> None:
+    """Tell clients to send to the primary although their backlog is not delivered yet."""
+    from pairbus.pairing.fences import release_message
+
+    path = reply_queue_path(pair.primary_namespace.lower())
+    with (
+        pair.secondary_client(retry_total=1) as client,
+        client.get_queue_sender(path) as sender,
+    ):
+        for client_id in client_ids:
+            sender.send_messages(release_message(entity, client_id))
 
 
 def _differences(admin: "ServiceBusAdministrationClient", path: str) -> list[str]:

@@ -87,6 +87,7 @@ def check_snapshot(
     limits, grade = thresholds or Thresholds(), grades or Grades()
     return [
         check_entities(snapshot, grade),
+        *check_drains(snapshot, grade),
         *check_clients(snapshot, grade),
         *check_protection(snapshot, grade),
         *check_backlog(snapshot, limits),
@@ -107,6 +108,21 @@ def check_entities(snapshot: Row, grade: Grades) -> Finding:
     if not snapshot["entities"]:
         return Finding("entities", grade.no_client, "no client reports any", "see clients")
     return Finding("entities", "ok", f"none of {len(snapshot['entities'])} failed over")
+
+
+def check_drains(snapshot: Row, grade: Grades) -> list[Finding]:
+    """Check for fences that nobody answers: sends go to the backlog although the primary is back.
+
+    A drain that makes progress is no finding.
+    """
+    overdue = [e for e in snapshot["entities"] if e["overdue_fences"]]
+    if not overdue:
+        return []
+    queues = sorted({queue for e in overdue for queue in e["overdue_fences"]})
+    names = ", ".join(e["entity"] for e in overdue)
+    detail = f"{names} draining, no answer to the fence in {', '.join(queues)}"
+    remedy = f"pairbus syphon status; to stop waiting: pairbus pair end-draining {names}"
+    return [Finding("drain", grade.failed_over, detail, remedy)]
 
 
 def check_clients(snapshot: Row, grade: Grades) -> list[Finding]:
@@ -172,7 +188,7 @@ def check_backlog(snapshot: Row, limits: Thresholds) -> list[Finding]:
 
 def check_syphons(snapshot: Row, grade: Grades) -> list[Finding]:
     """Check that a syphon reports and makes progress."""
-    is_outage = any(e["phase"] != "healthy" for e in snapshot["entities"])
+    is_outage = any(e["phase"] in ("suspect", "failed_over") for e in snapshot["entities"])
     living = [s for s in snapshot["syphons"] if s["state"] != "stopped"]
     if not living:
         return [Finding("syphon", grade.no_syphon, "no syphon reports", "pairbus syphon run")]

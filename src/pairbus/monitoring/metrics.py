@@ -88,7 +88,7 @@ _QUEUE, _SYPHON = ("pair", "queue"), ("pair", "syphon")
 STATUS_METRICS = (
     Definition(
         "pairbus_failed_over", "gauge", "1 while sends to the entity go to the backlog.",
-        samples=_entities(lambda e: float(e["phase"] == "failed_over")),
+        samples=_entities(lambda e: float(e["phase"] in ("failed_over", "draining"))),
     ),
     Definition(
         "pairbus_entity_phase", "gauge", "1 for the phase that the entity is in.",

@@ -13,7 +13,7 @@ from pairbus.monitoring.syphon_problems import explain_stall, explain_waits, wai
 
 Row = dict[str, Any]
 
-PHASES = ("healthy", "suspect", "failed_over")
+PHASES = ("healthy", "draining", "suspect", "failed_over")
 REPEATED = {("PingSent", False), ("MessageBacklogged", None)}
 SYPHON_KEYS = (
     "id", "host", "pid", "updated_at", "stalled", "forwarded", "remaining", "in_flight",
@@ -146,6 +146,7 @@ def merge_entities(clients: Iterable[Row], now: dt.datetime) -> list[Row]:
                     "next_ping": None,
                     "next_ping_in": None,
                     "forced": None,
+                    "overdue_fences": [],
                     "backlog_queues": [],
                     "clients": 0,
                     "clients_failed_over": 0,
@@ -155,6 +156,11 @@ def merge_entities(clients: Iterable[Row], now: dt.datetime) -> list[Row]:
             row["clients"] += 1
             row["clients_failed_over"] += phase == "failed_over"
             row["forced"] = row["forced"] or entity.get("forced")
+            drain = entity.get("drain") or {}
+            if drain.get("is_overdue"):
+                queues = {*row["overdue_fences"], *drain.get("waits_for", ())}
+                row["overdue_fences"] = sorted(queues)
+                row["last_error"] = drain.get("problem") or row["last_error"]
             for name, value in (entity.get("counts") or {}).items():
                 row["counts"][name] = row["counts"].get(name, 0) + (value or 0)
             if queue := entity.get("backlog_queue"):
@@ -275,6 +281,8 @@ def judge(
     """
     failed = [e for e in entities if e["phase"] == "failed_over"]
     suspect = [e for e in entities if e["phase"] == "suspect"]
+    draining = [e for e in entities if e["phase"] == "draining"]
+    overdue = [e for e in draining if e["overdue_fences"]]
     down = [b for b in brokers if not b.get("is_up")]
     is_outage = bool(failed or suspect or any(b.get("role") == "primary" for b in down))
     stalled = [s for s in syphons if s["state"] == "stalled" and not s["waits_for_primary"]]
@@ -285,6 +293,10 @@ def judge(
         parts.append(f"{count(failed, 'entity', 'entities')} failed over")
     if suspect:
         parts.append(f"{count(suspect, 'entity', 'entities')} failing")
+    if draining:
+        parts.append(f"{count(draining, 'entity', 'entities')} draining")
+    if overdue:
+        parts.append(f"no answer to the fence of {', '.join(e['entity'] for e in overdue)}")
     if backlog["active"]:
         parts.append(f"{backlog['active']:,} in the backlog")
         if all(s["state"] in ("stopped", "silent") for s in syphons) and not silent:

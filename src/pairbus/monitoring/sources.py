@@ -15,7 +15,7 @@ from typing import Any
 from pairbus.ledger.store import Store
 from pairbus.monitoring.endpoints import Endpoint
 from pairbus.monitoring.formatting import one_line
-from pairbus.names import backlog_prefix
+from pairbus.names import backlog_prefix, parse_backlog_path
 from pairbus.syphon.object_files import is_url
 from pairbus.syphon.state import StateDirectory
 
@@ -130,7 +130,7 @@ class BacklogSource:
                 "oldest": self._oldest(queue.name) if queue.active_message_count else None,
             }
             for queue in self._admin.list_queues_runtime_properties()
-            if queue.name.lower().startswith(self._prefix)
+            if queue.name.lower().startswith(self._prefix) and parse_backlog_path(queue.name)
         ]
         return sorted(rows, key=lambda row: queue_number(row["path"]))
 

@@ -1,13 +1,18 @@
 """`recovery="drain_first"`: sends follow the backlog home, so that none overtakes."""
 
 import random
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from azure.servicebus import ServiceBusMessage
+from azure.servicebus.aio import ServiceBusClient
 
 from pairbus import events
+from pairbus.pairing._async import drain
+from pairbus.pairing.core import draining
+from pairbus.pairing.fences import release_message
 from pairbus.pairing.runtime import AEvent, asleep, aspawn
-from pairbus.testing import FaultProxy
+from pairbus.testing import SENDER, FaultProxy
 from tests.pairing._async.conftest import BACKLOG
 from tests.syphon.drains import RunningDrain
 
@@ -30,7 +35,7 @@ class Sends:
             body = f"{self.name} {self.sent}"
             await self.sender.send_messages(ServiceBusMessage(body, message_id=body))
             self.sent += 1
-            await asleep(0.002)
+            await asleep(0.01)
         self.ended.set()
 
 
@@ -75,6 +80,118 @@ async def test_the_order_of_sends_is_the_order_of_arrival(world, tmp_path, outag
         assert list(dict.fromkeys(numbers)) == list(range(sends.sent))
     assert world.seen.of(events.Draining)
     assert world.seen.of(events.OrderNotKept) == []
+
+
+async def drained_first(world, **changes):
+    """A client whose entity `orders` was failed over and is draining, without a syphon."""
+    client = await world.pair(recovery="drain_first", **changes)
+    sender = world.keep(client.get_queue_sender("orders"))
+    await client.force_failover("orders")
+    await sender.send_messages(ServiceBusMessage("in the backlog"))
+    await client.release("orders")
+    await world.seen.wait(events.Draining)
+    return client, sender
+
+
+async def test_without_a_syphon_sends_go_on_to_the_backlog_until_an_operator_ends_the_drain(world):
+    client, sender = await drained_first(world)
+
+    await sender.send_messages(ServiceBusMessage("behind it"))
+    status = client.status().entity("orders")
+    assert status.phase == "draining"
+    assert status.drain.waits_for == (status.backlog_queue,)
+    assert not status.drain.is_overdue
+    assert world.bodies(world.primary, "orders") == []
+
+    await client.end_draining("Orders")
+    await sender.send_messages(ServiceBusMessage("overtakes"))
+    assert world.bodies(world.primary, "orders") == [b"overtakes"]
+    assert world.seen.of(events.Restored)[-1].by == "operator"
+    [lost] = world.seen.of(events.OrderNotKept)
+    assert lost.reason == "an operator ended the drain"
+    assert client.status().entity("orders").drain is None
+
+
+async def test_an_operator_can_end_the_drain_through_the_reply_queue(world):
+    client, _ = await drained_first(world)
+    operator = world.secondary_client()
+    sender = operator.get_queue_sender(f"{BACKLOG}/replies")
+    await sender.send_messages(release_message("orders", client.status().client_id))
+
+    restored = await world.seen.wait(events.Restored)
+
+    assert restored.by == "operator"
+    await sender.close()
+    await operator.close()
+
+
+async def test_a_fence_that_is_not_answered_is_reported_once(world, monkeypatch):
+    monkeypatch.setattr(draining, "OVERDUE", 0.2)
+    monkeypatch.setattr(drain, "OVERDUE", 0.2)
+    client, _ = await drained_first(world)
+
+    overdue = await world.seen.wait(events.FenceOverdue)
+
+    status = client.status().entity("orders")
+    assert overdue.backlog_queue == status.backlog_queue
+    assert status.drain.is_overdue
+    assert f"no answer to the fence in {status.backlog_queue}" in str(client.status())
+    await asleep(0.5)
+    assert len(world.seen.of(events.FenceOverdue)) == 1
+
+
+async def test_a_client_that_is_closed_while_draining_says_that_the_order_is_lost(world):
+    client, _ = await drained_first(world)
+
+    await client.close()
+
+    [lost] = world.seen.of(events.OrderNotKept)
+    assert lost.reason == "the client was closed before its backlog was delivered"
+
+
+async def test_an_entity_without_a_backlog_is_restored_immediately(world):
+    client = await world.pair(recovery="drain_first")
+    await client.force_failover("orders")
+
+    await client.release("orders")
+
+    assert (await world.seen.wait(events.Restored)).by == "fence"
+
+
+async def test_a_healthy_pair_has_no_receiver_and_sends_no_fence(world):
+    client = await world.pair(recovery="drain_first")
+    sender = world.keep(client.get_queue_sender("orders"))
+    before = world.secondary.operations
+    await sender.send_messages(ServiceBusMessage("direct"))
+    assert world.bodies(world.primary, "orders") == [b"direct"]
+    assert world.secondary.operations == before
+
+
+async def test_pairing_needs_the_right_to_listen_at_the_reply_queue(world):
+    await (await world.pair(recovery="drain_first")).close()  # creates the queues
+    host = world.secondary.client().fully_qualified_namespace
+    sends_only = ServiceBusClient(host, world.secondary.aio_credential(SENDER), use_tls=False)
+    await world.pair(
+        secondary=sends_only,
+        secondary_admin=None,
+        recovery="drain_first",
+        require_secondary=False,
+    )
+
+    unprotected = await world.seen.wait(events.Unprotected)
+    assert "needs the right Listen on the reply queue" in unprotected.reason
+
+
+async def test_scheduled_messages_are_reported_as_out_of_order(world):
+    client = await world.pair(recovery="drain_first")
+    sender = world.keep(client.get_queue_sender("orders"))
+    await client.force_failover("orders")
+
+    for _ in range(2):
+        later = datetime.now(UTC) + timedelta(days=1)
+        await sender.schedule_messages(ServiceBusMessage("later"), later)
+
+    assert [e.reason for e in world.seen.of(events.OrderNotKept)] == ["messages were scheduled"]
 
 
 async def until(client, holds):

@@ -2,13 +2,18 @@
 """`recovery="drain_first"`: sends follow the backlog home, so that none overtakes."""
 
 import random
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from azure.servicebus import ServiceBusMessage
+from azure.servicebus import ServiceBusClient
 
 from pairbus import events
+from pairbus.pairing._sync import drain
+from pairbus.pairing.core import draining
+from pairbus.pairing.fences import release_message
 from pairbus.pairing.runtime import Event, sleep, spawn
-from pairbus.testing import FaultProxy
+from pairbus.testing import SENDER, FaultProxy
 from tests.pairing._sync.conftest import BACKLOG
 from tests.syphon.drains import RunningDrain
 
@@ -31,7 +36,7 @@ class Sends:
             body = f"{self.name} {self.sent}"
             self.sender.send_messages(ServiceBusMessage(body, message_id=body))
             self.sent += 1
-            sleep(0.002)
+            sleep(0.01)
         self.ended.set()
 
 
@@ -76,6 +81,118 @@ def test_the_order_of_sends_is_the_order_of_arrival(world, tmp_path, outages):
         assert list(dict.fromkeys(numbers)) == list(range(sends.sent))
     assert world.seen.of(events.Draining)
     assert world.seen.of(events.OrderNotKept) == []
+
+
+def drained_first(world, **changes):
+    """A client whose entity `orders` was failed over and is draining, without a syphon."""
+    client = world.pair(recovery="drain_first", **changes)
+    sender = world.keep(client.get_queue_sender("orders"))
+    client.force_failover("orders")
+    sender.send_messages(ServiceBusMessage("in the backlog"))
+    client.release("orders")
+    world.seen.wait(events.Draining)
+    return client, sender
+
+
+def test_without_a_syphon_sends_go_on_to_the_backlog_until_an_operator_ends_the_drain(world):
+    client, sender = drained_first(world)
+
+    sender.send_messages(ServiceBusMessage("behind it"))
+    status = client.status().entity("orders")
+    assert status.phase == "draining"
+    assert status.drain.waits_for == (status.backlog_queue,)
+    assert not status.drain.is_overdue
+    assert world.bodies(world.primary, "orders") == []
+
+    client.end_draining("Orders")
+    sender.send_messages(ServiceBusMessage("overtakes"))
+    assert world.bodies(world.primary, "orders") == [b"overtakes"]
+    assert world.seen.of(events.Restored)[-1].by == "operator"
+    [lost] = world.seen.of(events.OrderNotKept)
+    assert lost.reason == "an operator ended the drain"
+    assert client.status().entity("orders").drain is None
+
+
+def test_an_operator_can_end_the_drain_through_the_reply_queue(world):
+    client, _ = drained_first(world)
+    operator = world.secondary_client()
+    sender = operator.get_queue_sender(f"{BACKLOG}/replies")
+    sender.send_messages(release_message("orders", client.status().client_id))
+
+    restored = world.seen.wait(events.Restored)
+
+    assert restored.by == "operator"
+    sender.close()
+    operator.close()
+
+
+def test_a_fence_that_is_not_answered_is_reported_once(world, monkeypatch):
+    monkeypatch.setattr(draining, "OVERDUE", 0.2)
+    monkeypatch.setattr(drain, "OVERDUE", 0.2)
+    client, _ = drained_first(world)
+
+    overdue = world.seen.wait(events.FenceOverdue)
+
+    status = client.status().entity("orders")
+    assert overdue.backlog_queue == status.backlog_queue
+    assert status.drain.is_overdue
+    assert f"no answer to the fence in {status.backlog_queue}" in str(client.status())
+    sleep(0.5)
+    assert len(world.seen.of(events.FenceOverdue)) == 1
+
+
+def test_a_client_that_is_closed_while_draining_says_that_the_order_is_lost(world):
+    client, _ = drained_first(world)
+
+    client.close()
+
+    [lost] = world.seen.of(events.OrderNotKept)
+    assert lost.reason == "the client was closed before its backlog was delivered"
+
+
+def test_an_entity_without_a_backlog_is_restored_immediately(world):
+    client = world.pair(recovery="drain_first")
+    client.force_failover("orders")
+
+    client.release("orders")
+
+    assert (world.seen.wait(events.Restored)).by == "fence"
+
+
+def test_a_healthy_pair_has_no_receiver_and_sends_no_fence(world):
+    client = world.pair(recovery="drain_first")
+    sender = world.keep(client.get_queue_sender("orders"))
+    before = world.secondary.operations
+    sender.send_messages(ServiceBusMessage("direct"))
+    assert world.bodies(world.primary, "orders") == [b"direct"]
+    assert world.secondary.operations == before
+
+
+def test_pairing_needs_the_right_to_listen_at_the_reply_queue(world):
+    (world.pair(recovery="drain_first")).close()  # creates the queues
+    host = world.secondary.client().fully_qualified_namespace
+    sends_only = ServiceBusClient(host, world.secondary.credential(SENDER), use_tls=False)
+    world.pair(
+        secondary=sends_only,
+        secondary_admin=None,
+        recovery="drain_first",
+        require_secondary=False,
+    )
+
+    unprotected = world.seen.wait(events.Unprotected)
+    assert "needs the right Listen on the reply queue" in unprotected.reason
+
+
+def test_scheduled_messages_are_reported_as_out_of_order(world):
+    client = world.pair(recovery="drain_first")
+    sender = world.keep(client.get_queue_sender("orders"))
+    client.force_failover("orders")
+
+    for _ in range(2):
+        later = datetime.now(UTC) + timedelta(days=1)
+        sender.schedule_messages(ServiceBusMessage("later"), later)
+
+    assert [e.reason for e in world.seen.of(events.OrderNotKept)] == ["messages were scheduled"]
 
 
 def until(client, holds):

@@ -123,8 +123,8 @@ class EntityDrain:
         stopped, self._stopped = self._stopped, None
         self.round = None
         self._release()
-        self._entity.pair.replies.ignore(self)
         if stopped is not None:
+            self._entity.pair.replies.ignore(self)
             stopped.set()
             self._changed.set()
             self._idle.set()

@@ -1,0 +1,97 @@
+"""Fences in the deliverer: answered in order, held with their destination, never forwarded."""
+
+import pytest
+
+from pairbus.client import BulkConnection
+from pairbus.syphon._sync.answers import FenceAnswers
+from tests.envelope.test_fence import fence_bytes
+from tests.syphon.conftest import PREFIX, backlog_message
+from tests.syphon.test_deliverer import QUEUE, Task
+
+pytestmark = pytest.mark.slow
+REPLIES = f"{PREFIX}/replies"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def destinations(pair):
+    pair.primary.create_queue("orders")
+    pair.secondary.create_queue(REPLIES, requires_session=True)
+
+
+class FenceTask(Task):
+    """A task that answers fences."""
+
+    def deliverer(self, **changes):
+        link = self.connections(self.pair.secondary, "settler")
+        answering = FenceAnswers(self.runtime, link, "syphon-7")
+        return super().deliverer(answering=answering, **changes)
+
+
+@pytest.fixture
+def task(pair, tmp_path):
+    made = FenceTask(pair, tmp_path)
+    yield made
+    for batch in made.read():
+        made.backlog.settle(QUEUE, batch.column("lockToken").to_pylist(), "completed")
+
+
+def answers(pair, count):
+    with BulkConnection(pair.secondary.connection_string) as connection:
+        receiver = connection.receiver(REPLIES, session_id="client-1")
+        got = receiver.receive(count, max_wait=30.0) if count else receiver.receive_now(10)
+        receiver.complete(got)
+        receiver.close()
+    return [one.message.properties for one in got]
+
+
+def test_a_fence_is_answered_when_what_came_before_it_is_settled_and_not_forwarded(pair, task):
+    pair.fill([backlog_message("orders", n) for n in range(3)])
+    pair.fill([fence_bytes()])
+    pair.fill([backlog_message("orders", 3)])
+
+    task.run()
+
+    [answer] = answers(pair, 1)
+    assert (answer.correlation_id, answer.to, answer.subject) == ("f1", "orders", "syphon-7")
+    assert pair.numbers("orders", 4) == [0, 1, 2, 3]
+    assert task.remaining() == 0
+    assert (task.total("forwarded"), sum(table.num_rows for table in task.receipts)) == (4, 4)
+
+
+def test_a_fence_waits_where_messages_for_its_destination_wait(pair, task):
+    pair.fill([fence_bytes()])
+
+    task.run(blocked={"orders": None})
+
+    [held] = task.held()
+    assert held.destination == "orders"
+    assert answers(pair, 0) == []
+    task.backlog.give_back(QUEUE, [bytes.fromhex(held.token)])
+
+
+def test_a_fence_that_is_the_oldest_held_message_frees_the_others(pair, task):
+    pair.fill([fence_bytes()])
+    [number] = next(iter(task.read())).column("sequenceNumber").to_pylist()
+
+    task.run(read=task.read(epoch=1), blocked={"orders": (QUEUE, number)})
+
+    assert len(answers(pair, 1)) == 1
+    assert any("orders" in report.delivered for report in task.reports)
+
+
+def test_a_fence_that_cannot_be_answered_is_dead_lettered_with_the_reason(pair, task, monkeypatch):
+    monkeypatch.setattr("pairbus.syphon._sync.answers.reply_queue_of", lambda queue: "nowhere")
+    pair.fill([fence_bytes()])
+
+    task.run()
+
+    assert {"FenceNotAnswered": 1} in [report.dead_lettered for report in task.reports]
+    assert task.remaining() == 0
+
+
+def test_a_message_without_a_destination_is_dead_lettered_as_before(pair, task):
+    pair.fill([backlog_message(None, 1)])
+
+    task.run()
+
+    assert {"NoDestination": 1} in [report.dead_lettered for report in task.reports]
