@@ -1,86 +1,41 @@
 """A drain into a namespace of the Standard tier that also takes live traffic.
 
-The parts of the syphon run in threads, without Spark; the primary throttles by credits. The figures
-are for 30 % and 60 % of the credits used by live sends, as 300 and 600 of 1,000 would be.
+The parts of the syphon run in threads, without Spark; both namespaces throttle by credits, 1,000 a
+second. Live senders send 300 messages a second to the primary, and consumers receive everything
+that arrives there, live and drained. So 600 credits a second are used by live traffic, and each
+message that is drained takes two: 200 a second are left for the drain.
+
+Each figure has the value that is wanted after it. Live sends are counted from the tenth second on;
+the ETA is compared with the time that the drain really took, from the tenth second on until five
+seconds before its end.
+
+    python -m benchmarks drain_throttled
 """
 
 from __future__ import annotations
 
+import itertools
+import socket
 import tempfile
 import threading
 import time
+from pathlib import Path
 
 from pairbus import broker
 from pairbus.client import BulkConnection
+from pairbus.client.errors import ClientError
 from pairbus.runtime import ThreadRuntime
-from pairbus.syphon._sync.backlog import BacklogQueues
-from pairbus.syphon._sync.connections import ConnectionPool, NamespaceConnections
-from pairbus.syphon._sync.coordinator import Coordinator
-from pairbus.syphon._sync.deliverer import Deliverer
-from pairbus.syphon._sync.destinations import Destinations
-from pairbus.syphon._sync.reader import BacklogReader
-from pairbus.syphon._sync.receiving import QueueReceiver
-from pairbus.syphon.columns import select
-from pairbus.syphon.held import HeldMessages
-from pairbus.syphon.journal import Journal
-from pairbus.syphon.planner import Planner
 from pairbus.syphon.rates import ceiling_of
-from pairbus.syphon.rows import RowMaker
-from pairbus.syphon.state import StateDirectory
-from pairbus.syphon.target import Target
+from pairbus.syphon.status_monitor import StatusMonitor, SyphonIdentity
+from pairbus.syphon.status_records import QueueCounts
 from tests.syphon.conftest import PREFIX, backlog_message, make_queues
-from tests.syphon.fakes import FakeBell, FakeOperations
-from tests.syphon.test_deliverer import COLUMNS, restored
+from tests.syphon.drains import RunningDrain
 
-CREDITS = 300  # a second, so that the machine itself is no limit
-QUEUE = f"{PREFIX}/0"
-SECONDS = 20
-
-
-class Drain:
-    """What Spark does: plan, read and deliver, one micro-batch after the other."""
-
-    def __init__(self, primary, secondary, folder):
-        self.runtime = ThreadRuntime()
-        pool = ConnectionPool(self.runtime)
-
-        def connections(namespace, role):
-            return NamespaceConnections(pool, Target(namespace.connection_string), role)
-
-        self.state = StateDirectory(folder)
-        self.reading = connections(secondary, "reader")
-        self.backlog = BacklogQueues(self.runtime, self.reading)
-        self.destinations = Destinations(connections(primary, "writer"), 10)
-        self.coordinator = Coordinator(
-            self.runtime, self.state, self.backlog, FakeBell(), FakeOperations(),
-            Planner([QUEUE], ready=[QUEUE], ceiling=ceiling_of(CREDITS, 1 / 3)), HeldMessages(),
-        )  # fmt: skip
-
-    def run(self, ended):
-        epoch = 0
-        while not ended.is_set():
-            grants = self.coordinator.plan(epoch)
-            if grants:
-                epoch += 1
-                self.move(epoch, grants)
-            time.sleep(0.1)  # Spark takes a moment between two micro-batches
-
-    def move(self, epoch, grants):
-        reader = BacklogReader(
-            self.runtime, QueueReceiver(self.reading, is_ordered=True), self.backlog,
-            namespace="contoso-dr", state=self.state, journal=Journal(self.state.path),
-        )  # fmt: skip
-        deliverer = Deliverer(
-            self.runtime, self.destinations, self.backlog, lambda _table: None, self.state.report
-        )
-        maker = RowMaker(select(COLUMNS, aliases=True), aliases=True)
-        for batch in reader.read(epoch, grants, self.coordinator.pace(1)):
-            deliverer.deliver(
-                restored(
-                    maker.batch_of(batch.queue, batch.received_at, batch.messages, batch.opened)
-                )
-            )
-        deliverer.finish()
+CREDITS = 1000
+LIVE = 300  # sends a second
+MESSAGES = 8000
+QUEUES = [f"{PREFIX}/{number}" for number in range(2)]
+SETTLED = 10.0  # seconds after which the rate must be found
 
 
 class LiveTraffic:
@@ -103,44 +58,109 @@ class LiveTraffic:
                 time.sleep(max(0.0, due - time.monotonic()))
 
 
+class Consumer:
+    """Receives and completes what arrives in one queue; a refused receive is tried again."""
+
+    def __init__(self, namespace, queue):
+        self.namespace, self.queue = namespace, queue
+        self.received = 0
+
+    def run(self, ended):
+        while not ended.is_set():
+            try:
+                with BulkConnection(self.namespace.connection_string) as connection:
+                    receiver = connection.receiver(self.queue)
+                    while not ended.is_set():
+                        got = receiver.receive(50, max_wait=0.2)
+                        receiver.complete(got)
+                        self.received += len(got)
+            except ClientError:
+                time.sleep(0.1)  # throttled
+
+
 def run():
-    for live in (90, 180):
-        yield from measure(live)
-
-
-def measure(live):
+    """The figures, one line each."""
     with (
         tempfile.TemporaryDirectory() as folder,
         broker.run("contoso", tier="standard", credits_per_second=CREDITS) as primary,
-        broker.run("contoso-dr", tier="premium") as secondary,
+        broker.run("contoso-dr", tier="standard", credits_per_second=CREDITS) as secondary,
     ):
-        make_queues(secondary, 1)
-        primary.create_queue("orders")
-        primary.create_queue("live")
-        with BulkConnection(secondary.connection_string) as connection:
-            sender = connection.sender(QUEUE)
-            sender.send_batch([backlog_message("orders", n) for n in range(6000)])
-        drain, traffic = Drain(primary, secondary, folder), LiveTraffic(primary, live)
+        make_queues(secondary, len(QUEUES))
+        for name in ("orders", "live"):
+            primary.create_queue(name)
+        fill(secondary)
+        traffic = LiveTraffic(primary, LIVE)
+        parts = [traffic, *(Consumer(primary, name) for name in ("orders", "live"))]
         ended = threading.Event()
-        threads = [threading.Thread(target=one.run, args=(ended,)) for one in (drain, traffic)]
+        threads = [threading.Thread(target=part.run, args=(ended,)) for part in parts]
         for thread in threads:
             thread.start()
         try:
-            time.sleep(10)  # to find the rate
-            before = (drain.coordinator.tick() or drain.state.progress(), traffic.sent)
-            refused = traffic.refused
-            time.sleep(SECONDS)
-            drain.coordinator.tick()
-            after = (drain.state.progress(), traffic.sent)
-            refused = traffic.refused - refused
+            ceiling = ceiling_of(CREDITS, 1 / 3)
+            with RunningDrain(
+                primary, secondary, QUEUES, folder, ceiling=ceiling, pause=0.1
+            ) as drain:
+                yield from measure(drain, secondary, traffic)
         finally:
             ended.set()
             for thread in threads:
                 thread.join()
-    rate = (after[0].forwarded - before[0].forwarded) / SECONDS
-    allowed = min(CREDITS * 2 / 3, CREDITS - live)
-    name = f"drain_throttled_live_{live}_of_{CREDITS}"
-    messages = after[0].received / max(1, after[0].forwarded)
-    yield f"{name}_share_of_allowed {rate / allowed:.2f} ratio"
-    yield f"{name}_live_refused {refused / (after[1] - before[1]):.4f} ratio"
-    yield f"{name}_receives_per_forwarded {messages:.2f} ratio"
+
+
+def fill(secondary):
+    """Put the backlog into the queues, as fast as the credits allow."""
+    with BulkConnection(secondary.connection_string) as connection:
+        for queue, number in itertools.product(QUEUES, range(MESSAGES // len(QUEUES) // 200)):
+            batch = [backlog_message("orders", 200 * number + n) for n in range(200)]
+            sender = connection.sender(queue)
+            while not all(outcome.is_accepted for outcome in sender.send_batch(batch)):
+                time.sleep(1.0)
+            sender.close()
+    time.sleep(1.0)  # the credits of a full second
+
+
+def measure(drain, secondary, traffic):
+    """Watch the drain until its end."""
+    monitor = StatusMonitor(
+        ThreadRuntime(),
+        drain.state,
+        SyphonIdentity(
+            id="s", host=socket.gethostname(), pid=0, primary="p", secondary="s",
+            checkpoint=Path(drain.state.path),
+        ),
+        lambda: tuple(QueueCounts(path, count, 0) for path, count in depths(secondary)),
+    )  # fmt: skip
+    started = time.monotonic()
+    before, samples, throttled = None, [], 0
+    while True:
+        time.sleep(1.0)
+        at = time.monotonic() - started
+        monitor.tick(is_active=True)
+        status = monitor.status(is_active=True, is_stopped=False)
+        samples.append((at, status.forwarded, status.eta))
+        throttled += status.throttled_by == "primary"
+        if before is None and at >= SETTLED:
+            before = (at, status.forwarded, traffic.sent, traffic.refused)
+        if status.forwarded >= MESSAGES:
+            break
+    at, forwarded, sent, refused = before
+    rate = (MESSAGES - forwarded) / (samples[-1][0] - at)
+    left = min(CREDITS * 2 / 3, (CREDITS - 2 * LIVE) / 2)
+    live_refused = (traffic.refused - refused) / (traffic.sent - sent)
+    receives = drain.state.progress().received / MESSAGES
+    errors = [
+        abs(eta - (samples[-1][0] - when)) / (samples[-1][0] - when)
+        for when, _, eta in samples
+        if eta is not None and SETTLED <= when <= samples[-1][0] - 5
+    ]
+    yield f"drain_throttled_rate {rate:.0f} msg/s"
+    yield f"drain_throttled_share_of_credits_left {rate / left:.2f} ratio (wanted: >= 0.85)"
+    yield f"drain_throttled_live_refused {100 * live_refused:.2f} % (wanted: <= 0.5)"
+    yield f"drain_throttled_receives_per_message {receives:.2f} ratio (wanted: <= 1.1)"
+    yield f"drain_throttled_eta_error_most {100 * max(errors):.0f} % (wanted: <= 20)"
+    yield f"drain_throttled_seconds_throttled_by_primary {throttled} s of {samples[-1][0]:.0f}"
+
+
+def depths(secondary):
+    """Messages in each backlog queue, without an operation that would take credits."""
+    return [(path, secondary.do(lambda ns, p=path: len(ns.peek(p, 0, 10_000)))) for path in QUEUES]

@@ -29,7 +29,9 @@ from tests.syphon.test_deliverer import COLUMNS, restored
 class RunningDrain:
     """Plans, reads and delivers until it is stopped; a context manager."""
 
-    def __init__(self, primary, secondary, queues, folder, syphon="syphon-1"):
+    def __init__(
+        self, primary, secondary, queues, folder, *, syphon="syphon-1", ceiling=None, pause=0.02
+    ):
         self.runtime = ThreadRuntime()
         self._pool = ConnectionPool(self.runtime)
         self._opened = []
@@ -44,13 +46,14 @@ class RunningDrain:
         self.coordinator = Coordinator(
             self.runtime, self.state,
             BacklogQueues(self.runtime, self._connections(secondary, "coordinator")),
-            self._doorbell, FakeOperations(), Planner(queues), self.held,
+            self._doorbell, FakeOperations(), Planner(queues, ceiling=ceiling), self.held,
         )  # fmt: skip
         self._probe = PrimaryProbe(
             self.runtime, self.state,
             lambda: check_access(self.runtime, self._primary, "$cbs", 2.0) is None,
         )  # fmt: skip
         self._syphon = syphon
+        self._pause = pause  # seconds between two micro-batches
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self.failure = None
@@ -84,8 +87,7 @@ class RunningDrain:
                 if grants:
                     epoch += 1
                     self._move(epoch, grants)
-                else:
-                    self._stop.wait(0.02)
+                self._stop.wait(self._pause)
             except Exception:
                 self.failure = traceback.format_exc()
                 return

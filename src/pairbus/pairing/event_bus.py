@@ -18,6 +18,9 @@ logger = logging.getLogger("pairbus.events")
 _LEVELS: dict[type[Event], int] = {
     events.PrimarySuspected: logging.WARNING,
     events.FailedOver: logging.WARNING,
+    events.Draining: logging.INFO,
+    events.FenceOverdue: logging.WARNING,
+    events.OrderNotKept: logging.WARNING,
     events.Restored: logging.INFO,
     events.PrimaryRefused: logging.WARNING,
     events.BacklogQueueRemoved: logging.WARNING,

@@ -77,7 +77,10 @@ async def test_the_order_of_sends_is_the_order_of_arrival(world, tmp_path, outag
         entity = sends.name.partition("-")[0]
         bodies = [body.decode().split() for body in world.bodies(world.primary, entity)]
         numbers = [int(number) for name, number in bodies if name == sends.name]
-        assert list(dict.fromkeys(numbers)) == list(range(sends.sent))
+        missing = sorted(set(range(sends.sent)) - set(numbers))
+        left = [message.body for message in world.backlog()]
+        assert not missing, f"{sends.name}: {missing} did not arrive; in the backlog: {left}"
+        assert list(dict.fromkeys(numbers)) == sorted(set(numbers)), sends.name
     assert world.seen.of(events.Draining)
     assert world.seen.of(events.OrderNotKept) == []
 

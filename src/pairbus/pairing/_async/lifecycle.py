@@ -157,6 +157,7 @@ class Lifecycle:
         closing = [aspawn(sender.close, name="pairbus close") for sender in list(self.senders)]
         for task in closing:
             await task.join(10.0)
+        await self.pair.replies.close()
         await close_sdk(self.primary)
         registry.leave(self.primary, self.secondary)
         if self._status_file is not None:

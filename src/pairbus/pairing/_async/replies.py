@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pairbus.replies")
 
-LONG_POLL = 5  # seconds that one receive waits: one of the sync SDK cannot be interrupted
+POLL = 1  # seconds that one receive waits: one of the sync SDK cannot be interrupted
+CLOSE_TIMEOUT = 2.0
 FIRST_RETRY, MAX_RETRY = 0.5, 15.0
 
 
@@ -41,6 +42,7 @@ class Replies:
         self.problem: str | None = None
         self._waiting: dict[object, Callable[[Answer], None]] = {}
         self._stopped: AEvent | None = None
+        self._ended: AEvent | None = None  # set when the receiver is closed
         self._guard = AGuard()
 
     def listen(self, owner: object, heard: Callable[[Answer], None]) -> None:
@@ -48,8 +50,8 @@ class Replies:
         with self._guard:
             self._waiting[owner] = heard
             if self._stopped is None:
-                self._stopped = AEvent()
-                aspawn(self._run, self._stopped, name="pairbus replies")
+                self._stopped, self._ended = AEvent(), AEvent()
+                aspawn(self._run, self._stopped, self._ended, name="pairbus replies")
 
     def ignore(self, owner: object) -> None:
         """The owner waits for no answer any more; without owners nothing is received."""
@@ -60,6 +62,11 @@ class Replies:
             stopped, self._stopped = self._stopped, None
         if stopped is not None:
             stopped.set()
+
+    async def close(self) -> None:
+        """Wait until the receiver is closed, if there was one; nobody listens any more."""
+        if self._ended is not None:
+            await self._ended.wait(POLL + 2 * CLOSE_TIMEOUT)
 
     async def check(self) -> None:
         """Open the receiver once: it proves the right to listen, and costs no message.
@@ -87,7 +94,7 @@ class Replies:
                 f"The reply queue {self.path!r} of the secondary {host} cannot be opened. "
                 f"{describe(error, '')}"
             ) from error
-        aspawn(receiver.close, name="pairbus close")
+        await _close(receiver)
 
     async def _open(self) -> ServiceBusReceiver:
         pair = self._pair
@@ -99,11 +106,17 @@ class Replies:
                 what=f"opening the reply queue {self.path}",
             )
         except BaseException:
-            aspawn(receiver.close, name="pairbus close")
+            await _close(receiver)
             raise
         return receiver
 
-    async def _run(self, stopped: AEvent) -> None:
+    async def _run(self, stopped: AEvent, ended: AEvent) -> None:
+        try:
+            await self._receive_until(stopped)
+        finally:
+            ended.set()
+
+    async def _receive_until(self, stopped: AEvent) -> None:
         retry = FIRST_RETRY
         while not stopped.is_set():
             receiver: ServiceBusReceiver | None = None
@@ -117,14 +130,14 @@ class Replies:
                     logger.debug("the reply queue cannot be received from: %r", error)
                     self.problem = describe(error, "")
             if receiver is not None:
-                aspawn(receiver.close, name="pairbus close")
+                await _close(receiver)
             if await stopped.wait(retry):
                 return
             retry = min(2 * retry, MAX_RETRY)
 
     async def _receive(self, receiver: ServiceBusReceiver) -> None:
-        receive = partial(receiver.receive_messages, max_message_count=50, max_wait_time=LONG_POLL)
-        seconds = LONG_POLL + self._pair.timing.send_timeout
+        receive = partial(receiver.receive_messages, max_message_count=50, max_wait_time=POLL)
+        seconds = POLL + self._pair.timing.send_timeout
         got: list[Any] = await aabandonable(seconds, receive, what="receiving answers")
         self._pair.accounts.answered(self.path, len(got))
         for message in got:
@@ -133,3 +146,11 @@ class Replies:
                 for heard in list(self._waiting.values()):
                     heard(answer)
             await receiver.complete_message(message)
+
+
+async def _close(receiver: ServiceBusReceiver) -> None:
+    """Close a receiver; one whose peer is silent is abandoned."""
+    try:
+        await aabandonable(CLOSE_TIMEOUT, receiver.close, what="closing a receiver")
+    except Exception as error:  # noqa: BLE001  # it counts as closed in any case
+        logger.debug("closing a receiver: %r", error)

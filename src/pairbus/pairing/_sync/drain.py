@@ -100,9 +100,10 @@ class EntityDrain:
         current = self.round
         if current is None:
             return None
+        waits_for = current.fences.values() if current.number else self.queues
         return DrainStatus(
             since=wall(current.began_at),
-            waits_for=tuple(sorted(current.fences.values())),
+            waits_for=tuple(sorted(waits_for)),
             is_overdue=current.is_overdue(monotonic()),
             problem=self.problem or self._entity.pair.replies.problem,
         )

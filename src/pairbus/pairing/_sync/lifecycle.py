@@ -158,6 +158,7 @@ class Lifecycle:
         closing = [spawn(sender.close, name="pairbus close") for sender in list(self.senders)]
         for task in closing:
             task.join(10.0)
+        self.pair.replies.close()
         close_sdk(self.primary)
         registry.leave(self.primary, self.secondary)
         if self._status_file is not None:

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pairbus.replies")
 
-LONG_POLL = 5  # seconds that one receive waits: one of the sync SDK cannot be interrupted
+POLL = 1  # seconds that one receive waits: one of the sync SDK cannot be interrupted
+CLOSE_TIMEOUT = 2.0
 FIRST_RETRY, MAX_RETRY = 0.5, 15.0
 
 
@@ -42,6 +43,7 @@ class Replies:
         self.problem: str | None = None
         self._waiting: dict[object, Callable[[Answer], None]] = {}
         self._stopped: Event | None = None
+        self._ended: Event | None = None  # set when the receiver is closed
         self._guard = Guard()
 
     def listen(self, owner: object, heard: Callable[[Answer], None]) -> None:
@@ -49,8 +51,8 @@ class Replies:
         with self._guard:
             self._waiting[owner] = heard
             if self._stopped is None:
-                self._stopped = Event()
-                spawn(self._run, self._stopped, name="pairbus replies")
+                self._stopped, self._ended = Event(), Event()
+                spawn(self._run, self._stopped, self._ended, name="pairbus replies")
 
     def ignore(self, owner: object) -> None:
         """The owner waits for no answer any more; without owners nothing is received."""
@@ -61,6 +63,11 @@ class Replies:
             stopped, self._stopped = self._stopped, None
         if stopped is not None:
             stopped.set()
+
+    def close(self) -> None:
+        """Wait until the receiver is closed, if there was one; nobody listens any more."""
+        if self._ended is not None:
+            self._ended.wait(POLL + 2 * CLOSE_TIMEOUT)
 
     def check(self) -> None:
         """Open the receiver once: it proves the right to listen, and costs no message.
@@ -88,7 +95,7 @@ class Replies:
                 f"The reply queue {self.path!r} of the secondary {host} cannot be opened. "
                 f"{describe(error, '')}"
             ) from error
-        spawn(receiver.close, name="pairbus close")
+        _close(receiver)
 
     def _open(self) -> ServiceBusReceiver:
         pair = self._pair
@@ -100,11 +107,17 @@ class Replies:
                 what=f"opening the reply queue {self.path}",
             )
         except BaseException:
-            spawn(receiver.close, name="pairbus close")
+            _close(receiver)
             raise
         return receiver
 
-    def _run(self, stopped: Event) -> None:
+    def _run(self, stopped: Event, ended: Event) -> None:
+        try:
+            self._receive_until(stopped)
+        finally:
+            ended.set()
+
+    def _receive_until(self, stopped: Event) -> None:
         retry = FIRST_RETRY
         while not stopped.is_set():
             receiver: ServiceBusReceiver | None = None
@@ -118,14 +131,14 @@ class Replies:
                     logger.debug("the reply queue cannot be received from: %r", error)
                     self.problem = describe(error, "")
             if receiver is not None:
-                spawn(receiver.close, name="pairbus close")
+                _close(receiver)
             if stopped.wait(retry):
                 return
             retry = min(2 * retry, MAX_RETRY)
 
     def _receive(self, receiver: ServiceBusReceiver) -> None:
-        receive = partial(receiver.receive_messages, max_message_count=50, max_wait_time=LONG_POLL)
-        seconds = LONG_POLL + self._pair.timing.send_timeout
+        receive = partial(receiver.receive_messages, max_message_count=50, max_wait_time=POLL)
+        seconds = POLL + self._pair.timing.send_timeout
         got: list[Any] = abandonable(seconds, receive, what="receiving answers")
         self._pair.accounts.answered(self.path, len(got))
         for message in got:
@@ -134,3 +147,11 @@ class Replies:
                 for heard in list(self._waiting.values()):
                     heard(answer)
             receiver.complete_message(message)
+
+
+def _close(receiver: ServiceBusReceiver) -> None:
+    """Close a receiver; one whose peer is silent is abandoned."""
+    try:
+        abandonable(CLOSE_TIMEOUT, receiver.close, what="closing a receiver")
+    except Exception as error:  # noqa: BLE001  # it counts as closed in any case
+        logger.debug("closing a receiver: %r", error)
