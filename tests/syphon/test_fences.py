@@ -79,6 +79,20 @@ def test_a_fence_that_is_the_oldest_held_message_frees_the_others(pair, task):
     assert any("orders" in report.delivered for report in task.reports)
 
 
+def test_a_fence_does_not_pass_a_message_that_waits_in_its_queue(pair, task):
+    pair.fill([backlog_message("Orders", 1)])
+    pair.fill([fence_bytes()])
+    [batch] = list(task.read())
+    _, number = batch.column("sequenceNumber").to_pylist()
+
+    task.run(read=task.read(epoch=1), blocked={"orders": (QUEUE, number)})
+
+    assert len(task.held()) == 2
+    assert answers(pair, 0) == []
+    tokens = [bytes.fromhex(held.token) for held in reversed(task.held())]
+    task.backlog.give_back(QUEUE, tokens)
+
+
 def test_a_fence_that_cannot_be_answered_is_dead_lettered_with_the_reason(pair, task, monkeypatch):
     monkeypatch.setattr("pairbus.syphon._sync.answers.reply_queue_of", lambda queue: "nowhere")
     pair.fill([fence_bytes()])

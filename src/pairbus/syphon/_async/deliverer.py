@@ -131,6 +131,7 @@ class Deliverer:
         )
         self._is_primary_down = False
         self._is_giving_back = False
+        self._kept: set[tuple[str, str]] = set()  # queues and destinations of messages that wait
         self._busy_wait = FIRST_BUSY_WAIT
         problem = probe()
         if problem and self._settles:
@@ -218,7 +219,7 @@ class Deliverer:
             self._settler.add(Settlement(rows, [row], "abandoned", None))
         elif self._is_primary_down:
             self._hold(rows, [row], EVERYTHING)
-        elif destination in self._settler.failed:
+        elif destination in self._settler.failed or (queue, destination) in self._kept:
             self._hold(rows, [row], destination)
         elif destination not in self._blocked:
             self._settler.pass_fence(queue, fence, token)
@@ -372,6 +373,7 @@ class Deliverer:
 
     def _hold(self, rows: DeliveryRows, indices: Sequence[int], destination: str) -> None:
         key = destination if destination == EVERYTHING else destination.lower()
+        self._kept |= {(rows.entity[i], (rows.destination[i] or "").lower()) for i in indices}
         self._settler.hold(
             [
                 HeldMessage(
