@@ -17,6 +17,7 @@ from pairbus.broker.faults.proxy import FaultProxy
 from pairbus.cli.errors import ExitCode
 from pairbus.cli.main import cli
 from pairbus.drill import canary
+from pairbus.drill.arrivals import Arrivals
 from pairbus.drill.drain import LocalSyphon, _options
 from pairbus.drill.drill import Drill
 from pairbus.drill.outage import HostContext, gated_client
@@ -245,3 +246,15 @@ def test_clean_after_kill_9(world, monkeypatch):
     result = CliRunner().invoke(cli, ["drill", "clean", "--json"])
     assert json.loads(result.output)["messages"] in (20, 21)
     assert queues_of(world.primary) == {"orders"}
+
+
+def test_arrivals_are_found_after_the_service_has_closed_idle_connections(world):
+    run = "pairbus-drill-00000000"
+    world.primary.create_queue(run)
+    arrivals = Arrivals(world.pair, run, [run])
+    arrivals.look()
+    for namespace in (world.primary, world.secondary):
+        namespace.stop()
+        namespace.start()
+    arrivals.look()
+    assert arrivals.in_backlog() == {}

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
+from pairbus.client import BulkConnection
 from pairbus.client.errors import ClientError
 from pairbus.drill.canary import PAGE, belongs, message_id
 from pairbus.monitoring.endpoints import Pair
@@ -19,6 +21,9 @@ from pairbus.names import backlog_paths
 
 class Arrivals:
     """The messages of one drill, at their destinations and in the backlog.
+
+    Each look opens connections of its own: the service closes one that has had no link for a
+    minute, and a syphon may take longer to start.
 
     Args:
         pair: the pair.
@@ -30,18 +35,9 @@ class Arrivals:
         self._pair = pair
         self._run = run
         self._entities = entities
-        self._stack = contextlib.ExitStack()
-        self._primary = pair.require_primary().bulk_connection()
-        self._secondary = pair.require_secondary().bulk_connection()
-        self._stack.callback(self._primary.close)
-        self._stack.callback(self._secondary.close)
         self._seen: dict[tuple[str, int], str] = {}
         self.enqueued: dict[str, float] = {}
         """When the primary took each message, by its own clock."""
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._stack.close()
 
     @property
     def counts(self) -> Counter[str]:
@@ -50,23 +46,24 @@ class Arrivals:
 
     def look(self) -> None:
         """Receive from the canary queue, or peek the queues of the user."""
-        for entity in self._entities:
-            if entity == self._run:
-                self._receive(entity)
-            else:
-                with contextlib.suppress(ClientError):  # a topic has nothing to peek
-                    self._peek(entity)
+        with self._pair.require_primary().bulk_connection() as primary:
+            for entity in self._entities:
+                if entity == self._run:
+                    self._receive(primary, entity)
+                else:
+                    with contextlib.suppress(ClientError):  # a topic has nothing to peek
+                        self._peek(primary, entity)
 
-    def _receive(self, entity: str) -> None:
-        receiver = self._primary.receiver(entity)
+    def _receive(self, primary: BulkConnection, entity: str) -> None:
+        receiver = primary.receiver(entity)
         while got := receiver.receive_now(PAGE):
             for one in got:
                 self._note(entity, one)
             receiver.complete(got)
         receiver.close()
 
-    def _peek(self, entity: str) -> None:
-        management = self._primary.management(entity)
+    def _peek(self, primary: BulkConnection, entity: str) -> None:
+        management = primary.management(entity)
         first = 0
         while page := management.peek(first, PAGE):
             for one in page:
@@ -93,13 +90,14 @@ class Arrivals:
         """Return how many messages of applications are in the backlog queues, up to a page each."""
         return sum(not belongs(one, self._run) for _, one in self._peek_backlog(most=PAGE))
 
-    def _peek_backlog(self, most: int = 1 << 31) -> Any:
+    def _peek_backlog(self, most: int = 1 << 31) -> Iterator[tuple[str, Any]]:
         pair = self._pair
-        for path in backlog_paths(pair.primary_namespace.lower(), pair.backlog_queue_count):
-            with contextlib.suppress(ClientError):  # a queue that is missing holds nothing
-                management = self._secondary.management(path)
-                first = count = 0
-                while count < most and (page := management.peek(first, PAGE)):
-                    yield from ((path, one) for one in page)
-                    count += len(page)
-                    first = page[-1].sequence_number + 1
+        with pair.require_secondary().bulk_connection() as secondary:
+            for path in backlog_paths(pair.primary_namespace.lower(), pair.backlog_queue_count):
+                with contextlib.suppress(ClientError):  # a queue that is missing holds nothing
+                    management = secondary.management(path)
+                    first = count = 0
+                    while count < most and (page := management.peek(first, PAGE)):
+                        yield from ((path, one) for one in page)
+                        count += len(page)
+                        first = page[-1].sequence_number + 1

@@ -123,23 +123,20 @@ class Drill:
             self.report.operations.management += 2
         entities = named or {self._run: False}
         arrivals = Arrivals(self._pair, self._run, list(entities))
+        others = arrivals.others_in_backlog()
+        if others >= MOST_OTHERS:
+            self._find(judge_busy_backlog(others))
+            return
+        rehearsal = Rehearsal(self._pair, settings, entities, self._run, self._step)
         try:
-            others = arrivals.others_in_backlog()
-            if others >= MOST_OTHERS:
-                self._find(judge_busy_backlog(others))
-                return
-            rehearsal = Rehearsal(self._pair, settings, entities, self._run, self._step)
-            try:
-                outage = rehearsal.run()
-            finally:
-                self._count(rehearsal.outage)
-            self._judge_outage(outage)
-            self._find(*judge_clock("secondary", outage, arrivals.in_backlog()))
-            self._drain(arrivals, outage, others)
-            self._reconcile(arrivals, outage)
-            self._find(*judge_clock("primary", outage, arrivals.enqueued))
+            outage = rehearsal.run()
         finally:
-            arrivals.close()
+            self._count(rehearsal.outage)
+        self._judge_outage(outage)
+        self._find(*judge_clock("secondary", outage, arrivals.in_backlog()))
+        self._drain(arrivals, outage, others)
+        self._reconcile(arrivals, outage)
+        self._find(*judge_clock("primary", outage, arrivals.enqueued))
 
     def _count(self, outage: Outage) -> None:
         operations = self.report.operations
