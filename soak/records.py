@@ -86,6 +86,17 @@ def windows(struck: list[Struck]) -> list[Window]:
     return [Window(one.kind, one.began, one.ended) for one in struck]
 
 
+def read_restarts(folder: Path) -> list[Window]:
+    """Return the times between the end of one run of the soak and the start of the next."""
+    found = read_lines(folder / "restarts.jsonl")
+    return [Window("restart", line["began"], line["ended"]) for line in found]
+
+
+def last_call(folder: Path) -> float | None:
+    """Return when an application last wrote to its history; None if none ever did."""
+    return max((path.stat().st_mtime for path in folder.glob("*.calls")), default=None)
+
+
 @dataclass(slots=True)
 class State:
     """What a soak needs to be resumed."""

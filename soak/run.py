@@ -12,7 +12,17 @@ from simulation.history import Verdict, judge
 from soak.application import ENTITIES, SEND_TIMEOUT
 from soak.faults import draw_plan, strike
 from soak.processes import kill_leftovers
-from soak.records import Journal, State, Struck, read_history, read_lines, read_struck, windows
+from soak.records import (
+    Journal,
+    State,
+    Struck,
+    last_call,
+    read_history,
+    read_lines,
+    read_restarts,
+    read_struck,
+    windows,
+)
 from soak.world import World
 
 DEADLINE = 2 * SEND_TIMEOUT + 40.0  # of a call; the machine is busy
@@ -81,6 +91,7 @@ class Soak:
         self._show = show
         self._state = State.load(folder) or State(seed, faults)
         self._state.faults = faults
+        self._ended_at = last_call(folder)  # of the run before, which may have been killed
         if self._state.runs and (killed := kill_leftovers(folder)):
             show(f"ended {killed} processes of a soak that was killed")
         self._state.runs += 1
@@ -94,6 +105,9 @@ class Soak:
         self._show(f"{done} of {self._state.faults} faults are done; starting all processes")
         try:
             self._world.start()
+            if self._ended_at is not None:  # that all processes ended is a fault, too
+                restarts = Journal(self._folder / "restarts.jsonl")
+                restarts.add(began=self._ended_at - DEADLINE, ended=time.time())
             self._state.save(self._folder)
             self._strike_all()
             self._show("healing")
@@ -139,7 +153,7 @@ class Soak:
         verdict = judge(
             history,
             [name for ids in arrived.values() for name in ids],
-            windows(struck),
+            [*windows(struck), *read_restarts(self._folder)],
             deadline=DEADLINE,
             aftermath=AFTERMATH,
         )

@@ -9,7 +9,17 @@ import psutil
 from simulation.history import judge
 from soak.faults import KINDS, draw_plan
 from soak.processes import Process, kill_leftovers
-from soak.records import Journal, State, Struck, read_history, read_lines, read_struck, windows
+from soak.records import (
+    Journal,
+    State,
+    Struck,
+    last_call,
+    read_history,
+    read_lines,
+    read_restarts,
+    read_struck,
+    windows,
+)
 from soak.report import render
 from soak.run import Result
 
@@ -51,6 +61,20 @@ def test_state_and_faults_survive_for_the_next_start(tmp_path):
     journal.add(**{name: getattr(struck, name) for name in struck.__slots__})
     journal.close()
     assert read_struck(tmp_path) == [struck]
+
+
+def test_time_between_two_runs_counts_as_a_fault(tmp_path):
+    assert last_call(tmp_path) is None
+    journal = Journal(tmp_path / "app.calls")
+    journal.add(id="app.1.0", entity="orders", began=1.0)
+    journal.close()
+    restarts = Journal(tmp_path / "restarts.jsonl")
+    restarts.add(began=1.0, ended=last_call(tmp_path))
+    restarts.close()
+    twice = ["app.1.0", "app.1.0"]
+    history = read_history(tmp_path)
+    assert judge(history, twice, [], deadline=9, aftermath=9).undue == ["app.1.0"]
+    assert judge(history, twice, read_restarts(tmp_path), deadline=9, aftermath=9).undue == []
 
 
 def test_report_names_what_must_not_be(tmp_path):
