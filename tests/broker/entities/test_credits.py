@@ -75,3 +75,13 @@ def test_what_is_served_never_exceeds_the_credits_given_by_more_than_one_operati
         assert served(balance, now, cost) is expected
         if expected:
             used += cost
+
+
+def test_clock_that_was_put_back_begins_a_new_second():
+    balance = CreditBalance(2)
+    balance.charge(100_000, 2)
+    assert balance.refuses(100_500)
+    assert not balance.refuses(40_000)
+    balance.charge(40_000, 2)
+    assert balance.refuses(40_500)
+    assert not balance.refuses(41_000)

@@ -40,8 +40,9 @@ class CreditBalance:
     def at(self, now: int) -> int:
         """The credits left at this time; zero or below: the next operation is refused."""
         second = now // 1000
-        if second > self._second:
-            passed = second - self._second if self._second >= 0 else 1
+        if second != self._second:
+            # A clock that was put back begins a new second, too: it may take long to catch up.
+            passed = second - self._second if 0 <= self._second < second else 1
             debt = min(0, self._balance) if self.is_debt_owed else 0
             self._balance = min(self.per_second, debt + passed * self.per_second)
             self._second = second
