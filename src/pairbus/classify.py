@@ -1,4 +1,4 @@
-"""What a failure means: one table from the SDK's errors to a verdict, with a reason per row.
+"""Classifies failures: one table from the SDK's errors to a verdict, with a reason per row.
 
 An *outage* is a timeout (ours included), a connection or communication failure, or an internal
 error of the service. Everything else is an answer: the namespace is there and says no, so that a

@@ -1,4 +1,4 @@
-"""The one public account of what happened: frozen dataclasses that observers receive.
+"""Events of a pair: frozen dataclasses that observers receive.
 
 Each event has `at` (UTC), `pair` (primary and secondary namespace, as `primary>secondary`) and
 `entity` (the queue or topic, or the backlog queue, that it is about; empty where it is about the

@@ -1,4 +1,4 @@
-"""What pairbus raises. All of it derives from the SDK's `ServiceBusError`.
+"""The exceptions of pairbus. All derive from the SDK's `ServiceBusError`.
 
 ```
 ServiceBusError                            azure.servicebus.exceptions

@@ -1,4 +1,4 @@
-"""What an operation counts as, and what it costs: pure arithmetic over dated prices.
+"""Billable operations and their cost: pure arithmetic over dated prices.
 
 The service charges operations, and size in steps of 64 KB. Prices change and so they are data: a
 price list is a mapping read from a dated file (see `pairbus.reports.price_lists`) and checked here.

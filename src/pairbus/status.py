@@ -1,4 +1,4 @@
-"""What a paired client says of itself: `client.status()`, and the same in a file for others.
+"""The status of a paired client: `client.status()`, also written to a file for other processes.
 
 Where a ledger directory is configured, each paired client keeps `status/<client id>.json` in it:
 replaced whole at each transition and every five seconds, removed at close.

@@ -1,4 +1,4 @@
-"""`pairbus bench`: what sending, failing over and draining do on this machine."""
+"""`pairbus bench`: measure sending, failover and draining on this machine."""
 
 import logging
 

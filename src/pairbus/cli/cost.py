@@ -1,4 +1,4 @@
-"""`pairbus cost`: estimate what pairing costs, and report what it did cost."""
+"""`pairbus cost`: estimate and report the cost of pairing."""
 
 from typing import TYPE_CHECKING, Any
 

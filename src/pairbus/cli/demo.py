@@ -1,4 +1,4 @@
-"""`pairbus demo`: see an outage happen, nothing get lost, and what it cost."""
+"""`pairbus demo`: an outage on this machine, with an account of every message."""
 
 import signal
 import sys

@@ -1,4 +1,4 @@
-"""`pairbus drill`: a game day on the user's own pair."""
+"""`pairbus drill`: rehearse an outage on the user's own pair."""
 
 import logging
 import signal

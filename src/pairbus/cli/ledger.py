@@ -1,4 +1,4 @@
-"""`pairbus ledger`: compact the ledger's files, and show what they hold."""
+"""`pairbus ledger`: compact a ledger, or show its contents."""
 
 from typing import Any
 

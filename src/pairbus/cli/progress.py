@@ -1,4 +1,4 @@
-"""What a command is doing: a progress bar on a terminal, one line per step elsewhere.
+"""The progress of a command: a bar on a terminal, one line per step elsewhere.
 
 Commands that use Spark take seconds before their answer, most of them for the start of Java. Both
 forms go to the standard error, so that the answer can be piped; with --json there are none.

@@ -1,4 +1,4 @@
-"""What a broker writes in front of a message, read in one step.
+"""Reads the sections that a broker writes in front of a message in one step.
 
 A broker delivers every message with the same sections in front (header, delivery annotations,
 message annotations), the same keys in the same order, and only numbers and tokens that differ. The

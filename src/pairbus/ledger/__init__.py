@@ -1,4 +1,4 @@
-"""The ledger: every billable operation, and the way of each message through the backlog."""
+"""The ledger: every billable operation, and the history of each message in the backlog."""
 
 from pairbus.ledger.receipts import ReceiptWriter, probe, write_receipts
 from pairbus.ledger.store import LedgerError, Store

@@ -1,4 +1,4 @@
-"""Compaction: many small files become few large ones, and a crash in between harms nothing.
+"""Compaction: merges small files into large ones; a crash loses no row and repeats none.
 
 Thousands of clients write a file a minute each. A compaction reads files that are settled (not
 written to any more: no file ever is), drops repeats, writes a new file whole, and only then removes

@@ -1,4 +1,4 @@
-"""Parquet files of the ledger, each of which says in its footer which rows it holds.
+"""Parquet files of the ledger; the footer of each lists the numbers of its rows.
 
 The footer's `pairbus.ranges` lists, per writer, the sequence numbers in the file. A reader that
 looks at footers alone then knows which files repeat others, and which rows are missing, without

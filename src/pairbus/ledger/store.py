@@ -1,4 +1,4 @@
-"""The files of a ledger, below a directory or a URL; each appears whole or not at all.
+"""The files of a ledger, below a directory or a URL; readers see complete files only.
 
 `/var/lib/ledger`, `s3://bucket/ledger` and `gs://…` are alike: local files are the runtime's, and
 others go through pyarrow's filesystems. A file is written under a temporary name, with a dot

@@ -1,4 +1,4 @@
-"""Charts as inline SVG: drawn here, so that a page needs nothing from anywhere."""
+"""Charts as inline SVG, so that a page loads nothing from elsewhere."""
 
 from __future__ import annotations
 

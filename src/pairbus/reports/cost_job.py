@@ -1,4 +1,4 @@
-"""What was spent: operations of the ledger into billable operations and money.
+"""The cost job: computes billable operations and cost from the operations of a ledger.
 
 Each function takes DataFrames and returns one. They stack: `billed` says what each row counts as
 under the chosen rules, `derived` adds what the application does on the primary by itself,

@@ -1,4 +1,4 @@
-"""The cost report as one HTML page that needs nothing from anywhere."""
+"""The cost report as one self-contained HTML page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is being spent now: the cost job as a stream over a ledger that is still written.
+"""The cost so far: the cost job as a stream over a ledger that is still written.
 
 The stream hands over, every few seconds, the sums of hour, entity and stage that changed. The
 latest of each are kept here, and added up for whoever watches.

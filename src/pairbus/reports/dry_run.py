@@ -1,4 +1,4 @@
-"""A dry run: browse the backlog, restore it, and count what would go where. Nothing is touched.
+"""A dry run: peek the backlog, restore it, and count messages by destination; changes nothing.
 
 It says the operations and the money of the drain alone: one receive, one send and one settle of
 each message by its size, and the transfer of what leaves the secondary's region. What is beyond

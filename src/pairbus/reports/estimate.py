@@ -1,4 +1,4 @@
-"""What an outage will cost, before it happens: pure arithmetic from a handful of figures.
+"""Estimates the cost of an outage: pure arithmetic over the figures that a user gives.
 
 A message that takes the backlog is charged in four stages, send to backlog, receive from backlog,
 send to primary, receive from primary, and is settled twice. Without an outage it is sent, received

@@ -1,4 +1,4 @@
-"""Read a ledger's tables as DataFrames in which no row comes twice.
+"""Reads a ledger's tables as DataFrames without repeated rows.
 
 Where Spark has a filesystem for the ledger's location (a local path always, an object store if the
 cluster was given the connector), it reads the files itself. Elsewhere its Python workers do, with

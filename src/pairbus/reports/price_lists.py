@@ -1,4 +1,4 @@
-"""Read price lists: those that ship with the package, and a user's own."""
+"""Reads price lists: those of the package, and the user's own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The state directory of one syphon: how operator, driver, coordinator and tasks talk.
+"""The state directory of a syphon: files between operator, driver, coordinator and tasks.
 
     controls/*.json one file for each control that the operator set; they survive restarts
     control.json    all controls in one file, as versions up to 0.1 wrote them; only read

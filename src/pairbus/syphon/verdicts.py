@@ -1,4 +1,4 @@
-"""What is to happen to a restored message: the values of the column `verdict`."""
+"""The values of the column `verdict`: what the sink does with a restored message."""
 
 __all__ = ["ABANDON", "COMPLETE", "DEAD_LETTER", "DELIVER", "ORIGINAL", "VERDICTS"]
 

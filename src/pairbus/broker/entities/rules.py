@@ -1,4 +1,4 @@
-"""The rules of a subscription: which messages come in, and as which copies.
+"""The rules of a subscription: which messages it receives, and how many copies.
 
 As in the service: the rules without an action that match let one copy in together; each rule with
 an action that matches lets in a copy of its own, changed by the action.

@@ -1,4 +1,4 @@
-"""The broker's door: one port that speaks AMQP, AMQP over TLS, HTTP, HTTPS and WebSocket.
+"""The broker's listener: one port that speaks AMQP, AMQP over TLS, HTTP, HTTPS and WebSocket.
 
 The first byte tells them apart: `A` begins the AMQP header, 0x16 a TLS handshake, anything else is
 a method of HTTP. The TLS handshake must see its first byte itself, so it is only peeked at while

@@ -1,5 +1,5 @@
 # generated from src/pairbus/client/_async/links.py by tools/gen_unasync.py; edit that one
-"""What all links of the bulk client share: attaching, being detached, waiting.
+"""The common part of the bulk client's links: attach, detach, wait.
 
 The service detaches links for reasons that are no failure: nothing was sent for ten minutes, a
 token expired, the namespace is throttled. Such a link is attached again by the next operation. An

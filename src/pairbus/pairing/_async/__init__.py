@@ -1,1 +1,1 @@
-"""The shells: what the pure core decides is done here."""
+"""The shells: they carry out the commands of the pure core."""

@@ -1,4 +1,4 @@
-"""The paired client: the surface of `ServiceBusClient`, with senders that are available."""
+"""The paired client: the surface of `ServiceBusClient`, with senders that use the backlog."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The SDK's receivers, and the secondary client: handed on as long as the pair is usable."""
+"""Wraps the SDK's receivers and the secondary client; they work while the pair is usable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The paired sender: to the primary while that works, to a backlog queue while it does not."""
+"""The paired sender: sends to the primary while healthy, to a backlog queue while failed over."""
 
 from __future__ import annotations
 

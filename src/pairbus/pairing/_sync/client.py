@@ -1,5 +1,5 @@
 # generated from src/pairbus/pairing/_async/client.py by tools/gen_unasync.py; edit that one
-"""The paired client: the surface of `ServiceBusClient`, with senders that are available."""
+"""The paired client: the surface of `ServiceBusClient`, with senders that use the backlog."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # generated from src/pairbus/pairing/_async/guarded.py by tools/gen_unasync.py; edit that one
-"""The SDK's receivers, and the secondary client: handed on as long as the pair is usable."""
+"""Wraps the SDK's receivers and the secondary client; they work while the pair is usable."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # generated from src/pairbus/pairing/_async/sender.py by tools/gen_unasync.py; edit that one
-"""The paired sender: to the primary while that works, to a backlog queue while it does not."""
+"""The paired sender: sends to the primary while healthy, to a backlog queue while failed over."""
 
 from __future__ import annotations
 

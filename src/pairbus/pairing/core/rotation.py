@@ -1,4 +1,4 @@
-"""Which backlog queue a sender uses: chance and time come as arguments.
+"""Chooses the backlog queue of a sender; random number and time are arguments.
 
 Each sender picks a queue at random and stays with it. A queue that fails while others work leaves
 the rotation for every sender of the paired client. It comes back after a cool-down and a successful

@@ -1,4 +1,4 @@
-"""What a component may ask of its runtime: tasks, locks, events, conditions, streams, clocks."""
+"""The interface of a runtime: clocks, tasks, locks, events, conditions and streams."""
 
 from __future__ import annotations
 

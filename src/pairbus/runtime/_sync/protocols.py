@@ -1,5 +1,5 @@
 # generated from src/pairbus/runtime/_async/protocols.py by tools/gen_unasync.py; edit that one
-"""What a component may ask of its runtime: tasks, locks, events, conditions, streams, clocks."""
+"""The interface of a runtime: clocks, tasks, locks, events, conditions and streams."""
 
 from __future__ import annotations
 

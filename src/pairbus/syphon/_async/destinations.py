@@ -1,4 +1,4 @@
-"""The primary: send one batch to each of several destinations at once."""
+"""The primary: sends to several destinations concurrently, one batch to each."""
 
 from collections.abc import Sequence
 

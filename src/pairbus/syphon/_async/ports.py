@@ -1,4 +1,4 @@
-"""What the parts of the syphon need of each other, so that each can be tested by itself."""
+"""The interfaces between the parts of the syphon, so that each part can be tested alone."""
 
 from collections.abc import Collection, Sequence
 from typing import Protocol

@@ -1,4 +1,4 @@
-"""Browse backlog queues from their heads, to find out what may have been handed out."""
+"""Peeks backlog queues from their heads, to find messages that another receiver may hold."""
 
 from collections.abc import Sequence
 

@@ -1,5 +1,5 @@
 # generated from src/pairbus/syphon/_async/destinations.py by tools/gen_unasync.py; edit that one
-"""The primary: send one batch to each of several destinations at once."""
+"""The primary: sends to several destinations concurrently, one batch to each."""
 
 from collections.abc import Sequence
 

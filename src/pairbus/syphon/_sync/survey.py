@@ -1,5 +1,5 @@
 # generated from src/pairbus/syphon/_async/survey.py by tools/gen_unasync.py; edit that one
-"""Browse backlog queues from their heads, to find out what may have been handed out."""
+"""Peeks backlog queues from their heads, to find messages that another receiver may hold."""
 
 from collections.abc import Sequence
 
