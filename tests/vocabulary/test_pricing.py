@@ -153,6 +153,19 @@ def test_idle_polls_of_ten_queues():
     assert round(fast.idle["30 days"].money, 2) == Decimal("0.17")
 
 
+def test_idle_polls_end_where_idle_receivers_are_detached_after_ten_minutes():
+    (line,) = [
+        line
+        for line in estimate(Workload(queues=10), load_prices()).assumptions
+        if "detaches idle receivers" in line
+    ]
+    assert line.endswith(
+        "60 receives per hour, 1,440 receives per day, 43,200 receives per 30 days"
+    )
+    short = estimate(Workload(queues=10, poll=600), load_prices())
+    assert not any("detaches idle receivers" in line for line in short.assumptions)
+
+
 def test_a_small_message_is_six_operations_against_three():
     result = estimate(Workload(rate=1, outage=1, clients=1, entities=1), load_prices())
     assert result.total.operations == 6

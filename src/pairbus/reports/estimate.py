@@ -8,7 +8,7 @@ and settled once. Pings and idle polls come on top.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 
 from pairbus.names import billable
@@ -16,6 +16,8 @@ from pairbus.pricing import MONTH_HOURS, PriceList, Rules
 
 ALIASES = 200
 """Bytes that the envelope's application properties add to a message, typically."""
+IDLE_LINK_TIMEOUT = 600.0
+"""Seconds after which Service Bus detaches an idle receiver, which ends a longer poll."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,6 +248,12 @@ def _assumptions(workload: Workload, prices: PriceList, rules: Rules) -> tuple[s
         "uncertain: whether a ping that the primary does not take is charged (low: it is not)",
         "uncertain: whether a batch counts by message or by its whole size (low: by its size)",
     ]
+    if workload.poll > IDLE_LINK_TIMEOUT:
+        polls = _idle_polls(replace(workload, poll=IDLE_LINK_TIMEOUT))
+        lines.append(
+            "where the service detaches idle receivers after 10 minutes, an idle syphon makes "
+            + ", ".join(f"{count:,} receives per {span}" for span, count in polls.items())
+        )
     if rules.one_region:
         lines.append("both namespaces, senders and syphon are in one region: data transfer is free")
     else:
