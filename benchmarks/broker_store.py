@@ -35,7 +35,7 @@ class Link:
         self.done = asyncio.get_running_loop().create_future()
         self.namespace = namespace
         self.credit = credit
-        self.receiver = namespace.open_receiver("q", self)
+        self.receiver = namespace.receivers.open("q", self)
 
     def deliver(self, deliveries: list[Delivery]) -> None:
         asyncio.get_running_loop().call_soon(self.settle, [d.lock_token for d in deliveries])

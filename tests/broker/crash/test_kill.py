@@ -6,44 +6,54 @@ acknowledged never comes back. Only what was in flight at the moment of the kill
 
 import contextlib
 import json
+import multiprocessing
 import random
-import subprocess
-import sys
 import threading
 import time
+from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pairbus.amqp.message import Message
+from pairbus.broker import run
 from pairbus.client import BulkConnection, ClientError
 
 pytestmark = [pytest.mark.crash, pytest.mark.slow]
 KILLS = 10
 
 
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["pairbus.broker.run", "pairbus.broker.server.server"])
+
+
+def serve(ready: Connection, data: Path, options: dict[str, Any]) -> None:
+    with run(data=data, **options) as ns:
+        ready.send(ns.connection_string)
+        threading.Event().wait()
+
+
 class Process:
     """A broker process on one data folder."""
 
-    def __init__(self, data: Path, *options: str) -> None:
-        self.command = [
-            sys.executable, "-m", "pairbus", "broker", "run", "--port", "0", "--json",
-            "--data", str(data), *options,
-        ]  # fmt: skip
+    def __init__(self, data: Path, **options: Any) -> None:
+        self.data = data
+        self.options = options
 
     def __enter__(self) -> str:
-        self._process = subprocess.Popen(self.command, stdout=subprocess.PIPE, text=True)
-        self._out = self._process.stdout
-        assert self._out is not None
-        line = self._out.readline()
-        assert line, "the broker did not start"
-        return json.loads(line)["connection_string"]
+        ready, theirs = FORKS.Pipe(duplex=False)
+        self._process = FORKS.Process(
+            target=serve, args=(theirs, self.data, self.options), daemon=True
+        )
+        self._process.start()
+        theirs.close()
+        with ready:
+            return ready.recv()
 
     def kill(self) -> None:
         self._process.kill()
-        self._process.wait()
-        assert self._out is not None
-        self._out.close()
+        self._process.join()
 
     def __exit__(self, *_: object) -> None:
         self.kill()
@@ -100,10 +110,9 @@ def test_acknowledged_messages_survive_and_completed_ones_never_return(
 ) -> None:
     random.seed(7)
     account = Account()
-    broker = Process(tmp_path / "data", "--durability", durability)
     entities = tmp_path / "entities.json"
     entities.write_text(json.dumps({"Namespaces": [{"Name": "n", "Queues": [{"Name": "q"}]}]}))
-    broker.command += ["--entities", str(entities)]
+    broker = Process(tmp_path / "data", durability=durability, entities=entities)
     kills = KILLS if durability == "normal" else 3
     for _ in range(kills):
         with broker as text:

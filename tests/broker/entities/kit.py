@@ -63,7 +63,7 @@ class Bench:
 
     def receiver(self, path: str = "q", credit: int = 0, **options):
         host = Host()
-        receiver = self.ns.open_receiver(path, host, **options)
+        receiver = self.ns.receivers.open(path, host, **options)
         if credit:
             receiver.grant(credit)
         return receiver, host

@@ -237,7 +237,7 @@ def test_abandon_and_defer_can_change_properties():
     (one,) = bench.receive(1)
     assert properties_of(one) == {"a": 1}
     bench.ns.update_disposition("q", [one.lock_token], Outcome.DEFER, properties={"b": "2"})
-    (one,) = bench.ns.receive_deferred("q", [1])
+    (one,) = bench.ns.receivers.take_deferred("q", [1])
     assert properties_of(one) == {"a": 1, "b": "2"}
     assert bench.ns.admin.runtime("q").size_in_bytes == len(one.message.bare)
 
@@ -249,17 +249,17 @@ def test_a_deferred_message_is_only_received_by_its_number():
     receiver.settle(host.tokens[0], Outcome.DEFER)
     bench.pass_time(60_000)
     assert [d.message.bare for d in bench.receive(9)] == [b"2"]
-    (one,) = bench.ns.receive_deferred("q", [1])
+    (one,) = bench.ns.receivers.take_deferred("q", [1])
     assert one.message.bare == b"1"
     assert one.wire_state == 1
     with pytest.raises(MessageNotFoundError):  # it is locked
-        bench.ns.receive_deferred("q", [1])
+        bench.ns.receivers.take_deferred("q", [1])
     bench.ns.update_disposition("q", [one.lock_token], Outcome.ABANDON)
     assert bench.receive(9) == []  # abandoned, it is deferred still
-    (one,) = bench.ns.receive_deferred("q", [1])
+    (one,) = bench.ns.receivers.take_deferred("q", [1])
     bench.ns.update_disposition("q", [one.lock_token], Outcome.COMPLETE)
     with pytest.raises(MessageNotFoundError):
-        bench.ns.receive_deferred("q", [1])
+        bench.ns.receivers.take_deferred("q", [1])
 
 
 def test_deferred_messages_are_received_all_or_none_and_may_be_deleted_at_once():
@@ -269,8 +269,8 @@ def test_deferred_messages_are_received_all_or_none_and_may_be_deleted_at_once()
     receiver.settle(host.tokens[0], Outcome.DEFER)
     receiver.settle(host.tokens[1], Outcome.DEFER)
     with pytest.raises(MessageNotFoundError):
-        bench.ns.receive_deferred("q", [1, 2, 3])
-    got = bench.ns.receive_deferred("q", [2, 1], receive_and_delete=True)
+        bench.ns.receivers.take_deferred("q", [1, 2, 3])
+    got = bench.ns.receivers.take_deferred("q", [2, 1], receive_and_delete=True)
     assert [d.message.bare for d in got] == [b"2", b"1"]
     assert bench.ns.admin.runtime("q").total_message_count == 0
 

@@ -54,7 +54,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     def open_receivers(self) -> None:
         self.hosts = [Host(), Host()]
-        self.receivers = [self.bench.ns.open_receiver("q", host) for host in self.hosts]
+        self.receivers = [self.bench.ns.receivers.open("q", host) for host in self.hosts]
 
     @property
     def now(self) -> int:
@@ -125,13 +125,13 @@ class QueueMachine(RuleBasedStateMachine):
     def receive_deferred(self, data):
         known = data.draw(st.sampled_from(self.known))
         if known.state == "deferred":
-            (delivery,) = self.bench.ns.receive_deferred("q", [known.number])
+            (delivery,) = self.bench.ns.receivers.take_deferred("q", [known.number])
             assert delivery.message.delivery_count == known.count
             known.state, known.token = "locked-deferred", delivery.lock_token
             known.until, known.holder = self.now + LOCK, -1
         else:
             with pytest.raises(MessageNotFoundError):
-                self.bench.ns.receive_deferred("q", [known.number])
+                self.bench.ns.receivers.take_deferred("q", [known.number])
 
     @rule(milliseconds=st.sampled_from([1, 5_000, 19_000, LOCK, 70_000]))
     def pass_time(self, milliseconds):

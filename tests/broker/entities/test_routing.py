@@ -133,7 +133,7 @@ def test_an_action_can_set_what_decides_about_the_copy(bench):
         requires_session=True,
     )
     bench.send(bare(a=1), path="t")
-    assert bench.ns.list_sessions("t/Subscriptions/s") == ["new"]
+    assert bench.ns.sessions.names("t/Subscriptions/s") == ["new"]
     (one,) = bench.ns.peek("t/Subscriptions/s", 0, 9)
     assert b"x-opt-partition-key" in (one.message.annotations or b"")
 
@@ -553,7 +553,7 @@ def test_a_ping_is_refused_as_a_message_would_be():
     with pytest.raises(NotAllowedError):
         bench.send(b"", path="sessions", **ping(session_id=None))
     bench.send(b"", path="sessions", **ping())
-    assert bench.ns.list_sessions("sessions") == []
+    assert bench.ns.sessions.names("sessions") == []
 
 
 # --- counting -------------------------------------------------------------------------------------

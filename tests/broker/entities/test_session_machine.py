@@ -79,16 +79,16 @@ class SessionMachine(RuleBasedStateMachine):
         host = Host()
         if session in self.holding:
             with pytest.raises(SessionCannotBeLockedError):
-                self.bench.ns.open_receiver("q", host, session_id=session)
+                self.bench.ns.receivers.open("q", host, session_id=session)
         else:
-            receiver = self.bench.ns.open_receiver("q", host, session_id=session)
+            receiver = self.bench.ns.receivers.open("q", host, session_id=session)
             self.hold(session, receiver, host)
 
     @rule()
     def accept_next(self):
         host = Host()
         accepted: list[Receiver] = []
-        pending = self.bench.ns.accept_next_session("q", host, accepted.append)
+        pending = self.bench.ns.receivers.accept_next("q", host, accepted.append)
         free = {n for n in NAMES if n not in self.holding and self.of(n, "ready")}
         assert bool(accepted) == bool(free)
         if accepted:
@@ -143,12 +143,12 @@ class SessionMachine(RuleBasedStateMachine):
     @rule(session=st.sampled_from(NAMES))
     def renew(self, session):
         if session in self.holding:
-            until = self.bench.ns.renew_session("q", session)
+            until = self.bench.ns.sessions.renew("q", session)
             assert until == self.now + LOCK
             self.holding[session].until = until
         else:
             with pytest.raises(SessionLockLostError):
-                self.bench.ns.renew_session("q", session)
+                self.bench.ns.sessions.renew("q", session)
 
     @rule(milliseconds=st.sampled_from([1, 10_000, LOCK]))
     def pass_time(self, milliseconds):
@@ -172,7 +172,7 @@ class SessionMachine(RuleBasedStateMachine):
         assert runtime.dead_letter_message_count == len(dead)
         peeked = self.bench.ns.peek("q", 0, 1000)
         assert [d.message.sequence_number for d in peeked] == [k.number for k in alive]
-        assert set(self.bench.ns.list_sessions("q")) == {k.session for k in alive}
+        assert set(self.bench.ns.sessions.names("q")) == {k.session for k in alive}
 
     @invariant()
     def nothing_is_kept_of_sessions_that_are_over(self):

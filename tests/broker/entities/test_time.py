@@ -79,7 +79,7 @@ def test_a_deferred_message_expires():
     bench.ns.update_disposition("q", [one.lock_token], Outcome.DEFER)
     bench.pass_time(1000)
     with pytest.raises(MessageNotFoundError):
-        bench.ns.receive_deferred("q", [1])
+        bench.ns.receivers.take_deferred("q", [1])
     assert bench.ns.admin.runtime("q").dead_letter_message_count == 1
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import multiprocessing
+import os
 from pathlib import Path
 
 import pytest
 
 from pairbus.broker.namespace.namespace import Namespace
 from pairbus.broker.store.store import Store
+from tests.broker.store import writer
 
-WRITER = Path(__file__).with_name("writer.py")
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload([writer.__name__])  # imported once, not for each of the processes
 
 
 class Account:
@@ -42,20 +44,20 @@ class Account:
 
 
 def run(directory: Path, account: Account, statement: int, seed: int, lines: int = 0) -> None:
-    process = subprocess.Popen(
-        [sys.executable, str(WRITER), str(directory), str(statement), str(seed)],
-        stdout=subprocess.PIPE,
-        bufsize=0,
+    output, theirs = FORKS.Pipe(duplex=False)
+    process = FORKS.Process(
+        target=writer.start, args=(theirs, str(directory), statement, seed), daemon=True
     )
-    assert process.stdout is not None
+    process.start()
+    theirs.close()
     heard = b""
-    while chunk := process.stdout.read(65536):
+    while chunk := os.read(output.fileno(), 65536):
         heard += chunk
         if lines and heard.count(b"\n") >= lines:
             process.kill()
             lines = 0
-    process.wait()
-    process.stdout.close()
+    process.join()
+    output.close()
     account.listen(heard)
 
 

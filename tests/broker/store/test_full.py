@@ -146,7 +146,7 @@ def test_changes_of_entities_that_were_refused_did_not_happen(disk, broken):
 @pytest.mark.parametrize("outcome", list(Outcome)[:1] + list(Outcome)[3:])
 def test_a_settlement_that_was_refused_gives_the_message_back(disk, broken, outcome):
     host = Host()
-    receiver = disk.ns.open_receiver("q", host)
+    receiver = disk.ns.receivers.open("q", host)
     receiver.grant(1)
     with broken(), pytest.raises(StoreError):
         disk.answer(lambda: receiver.settle(host.tokens[0], outcome))
@@ -154,7 +154,7 @@ def test_a_settlement_that_was_refused_gives_the_message_back(disk, broken, outc
     assert disk.bodies() == [b"one", b"two"]
     assert disk.bodies("q/$DeadLetterQueue") == []
     again = Host()
-    disk.ns.open_receiver("q", again, receive_and_delete=True).grant(5)
+    disk.ns.receivers.open("q", again, receive_and_delete=True).grant(5)
     assert again.bodies == [b"one", b"two"]
     assert disk.stored() == []
 
@@ -162,7 +162,7 @@ def test_a_settlement_that_was_refused_gives_the_message_back(disk, broken, outc
 def test_who_waits_for_something_later_is_told_as_well(disk, broken):
     answers: list[Exception | None] = []
     host = Host()
-    receiver = disk.ns.open_receiver("q", host)
+    receiver = disk.ns.receivers.open("q", host)
     receiver.grant(1)
     with broken():
         disk.ns.committer.begin_turn()

@@ -87,7 +87,7 @@ async def test_what_one_turn_stages_is_one_transaction(ns, store):
 
 async def test_a_message_is_visible_only_when_it_is_durable(ns):
     host = Host()
-    receiver = ns.open_receiver("q", host)
+    receiver = ns.receivers.open("q", host)
     receiver.grant(100)
     ns.send("q", messages(50))
     assert host.deliveries == []
@@ -112,7 +112,7 @@ async def test_receive_and_delete_delivers_after_the_removal_is_durable(ns, tmp_
             left.append(-1)
 
     host = Counting()
-    ns.open_receiver("q", host, receive_and_delete=True).grant(30, drain=True)
+    ns.receivers.open("q", host, receive_and_delete=True).grant(30, drain=True)
     assert host.deliveries == []
     await committed(ns)
     assert len(host.deliveries) == 20
@@ -151,7 +151,7 @@ async def test_what_comes_after_the_end_is_refused_and_nobody_hangs(tmp_path):
     namespace.start(asyncio.get_running_loop())
     answers: list[Exception | None] = []
     host = Host()
-    namespace.open_receiver("q", host, receive_and_delete=True).grant(5)
+    namespace.receivers.open("q", host, receive_and_delete=True).grant(5)
     namespace.send("q", messages(100))
     namespace.committer.after_commit(answers.append)
     await asyncio.sleep(0)  # the group is the writer's now
@@ -225,7 +225,7 @@ async def test_an_answer_that_fails_does_not_cost_the_others_theirs(ns, caplog):
         def deliver(self, deliveries):
             raise RuntimeError("broken link")
 
-    ns.open_receiver("q", Broken(), receive_and_delete=True).grant(1)
+    ns.receivers.open("q", Broken(), receive_and_delete=True).grant(1)
     ns.send("q", messages(1))
     await committed(ns)
 
@@ -261,8 +261,8 @@ async def test_a_lock_ends_by_itself_on_the_loop(ns):
     ns.send("q", messages(1))
     await committed(ns)
     first, second = Host(), Second()
-    ns.open_receiver("q", first).grant(1)
-    ns.open_receiver("q", second).grant(1)
+    ns.receivers.open("q", first).grant(1)
+    ns.receivers.open("q", second).grant(1)
     assert len(first.deliveries) == 1
     await asyncio.wait_for(arrived.wait(), 10)
     assert second.deliveries[0].message.delivery_count == 1

@@ -118,7 +118,7 @@ def test_deferred_scheduled_and_dead_messages_stay_what_they_were(restart):
     assert runtime.scheduled_message_count == 1
     assert runtime.dead_letter_message_count == 1
     assert bench.receive(5) == []
-    assert bench.ns.receive_deferred("q", [1])[0].message.bare == b"deferred"
+    assert bench.ns.receivers.take_deferred("q", [1])[0].message.bare == b"deferred"
     assert bench.receive(5, path="q/$deadletterqueue")[0].message.bare == b"dead"
     assert [d.message.sequence_number for d in bench.ns.peek("q/$DeadLetterQueue", 0, 9)] == [2]
     assert bench.ns.peek("q", number, 1)[0].message.bare == b"later"
@@ -141,14 +141,14 @@ def test_changed_properties_are_kept(restart):
 def test_session_state_is_kept_until_it_is_cleared(restart):
     bench = restart(requires_session=True)
     bench.receiver(session_id="s")
-    bench.ns.set_session_state("q", "s", b"half way")
+    bench.ns.sessions.set_state("q", "s", b"half way")
     bench = restart(bench.clock)
     bench.receiver(session_id="s")
-    assert bench.ns.get_session_state("q", "s") == b"half way"
-    bench.ns.set_session_state("q", "s", None)
+    assert bench.ns.sessions.get_state("q", "s") == b"half way"
+    bench.ns.sessions.set_state("q", "s", None)
     bench = restart(bench.clock)
     bench.receiver(session_id="s")
-    assert bench.ns.get_session_state("q", "s") is None
+    assert bench.ns.sessions.get_state("q", "s") is None
 
 
 def test_a_duplicate_is_known_after_a_restart_and_forgotten_after_the_window(restart):

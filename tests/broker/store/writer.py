@@ -1,8 +1,8 @@
 """A process to be killed: it sends and completes without end, and says what was acknowledged.
 
-Usage: ``writer.py DIRECTORY STATEMENT SEED``. With STATEMENT > 0 it kills itself before that SQL
-statement of the store; else it waits to be killed. Each line is a letter and a number: ``s`` about
-to send, ``S`` sent and acknowledged, ``c`` about to complete, ``C`` completed and acknowledged.
+With a statement above 0 it kills itself before that SQL statement of the store; else it waits to be
+killed. Each line is a letter and a number: ``s`` about to send, ``S`` sent and acknowledged, ``c``
+about to complete, ``C`` completed and acknowledged.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import asyncio
 import os
 import random
 import signal
-import sys
 from functools import partial
+from multiprocessing.connection import Connection
 
 from pairbus.broker.entities.messages import IncomingMessage, Outcome
 from pairbus.broker.entities.model import QueueDescription
@@ -57,7 +57,7 @@ class Receiving:
     def __init__(self, namespace: Namespace, rng: random.Random) -> None:
         self.namespace = namespace
         self.rng = rng
-        self.receiver = namespace.open_receiver("q", self)
+        self.receiver = namespace.receivers.open("q", self)
 
     def deliver(self, deliveries):
         done = [d for d in deliveries if self.rng.random() < 0.7]
@@ -99,5 +99,8 @@ async def main(directory: str, statement: int, seed: int) -> None:
         await sending.send(rng.choice([1, 3, 40]))
 
 
-if __name__ == "__main__":
-    asyncio.run(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3])))
+def start(output: Connection, directory: str, statement: int, seed: int) -> None:
+    """Run in a process of its own, with its lines on *output*."""
+    os.dup2(output.fileno(), 1)
+    output.close()
+    asyncio.run(main(directory, statement, seed))

@@ -20,6 +20,7 @@ from pairbus.broker.entities.errors import (
     MessageLockLostError,
     MessageNotFoundError,
 )
+from pairbus.broker.entities.locks import LOCK_LOST, Locks
 from pairbus.broker.entities.message_store import MessageStore
 from pairbus.broker.entities.messages import (
     ACTIVE,
@@ -39,10 +40,6 @@ if TYPE_CHECKING:
     from pairbus.broker.entities.receiver import Receiver
 
 SERVE = 256  # messages that one receiver gets before the next one has its turn
-LOCK_LOST = (
-    "The lock supplied is invalid. Either the lock expired, or the message has already been "
-    "removed from the queue."
-)
 
 
 class Queue(MessageStore):
@@ -50,14 +47,13 @@ class Queue(MessageStore):
 
     def __init__(self, context: Context, queue_id: int, path: str, settings: Settings) -> None:
         super().__init__(context, queue_id, path, settings)
-        self.locks: dict[bytes, StoredMessage] = {}
+        self.locks = Locks()
         self.waiting: deque[Receiver] = deque()
         self.receivers: dict[Receiver, None] = {}  # in the order of their arrival
         self.next_due = NEVER
         self.accessed = 0
         self.is_retrying = False  # a timer will retry a refused forward
         self.aside: list[StoredMessage] = []  # messages that their destination refuses
-        self._locks_in_order = True
 
     def publish(self, staged: list[StoredMessage], now: int) -> None:
         """Make durable messages visible, and deliver them to waiting receivers."""
@@ -312,9 +308,7 @@ class Queue(MessageStore):
         if self.settings.requires_session:
             raise ArgumentError("Messages of a session are locked with it: renew the session.")
         until = now + self.settings.lock_duration
-        for message in alive:
-            message.locked_until = until
-            self.locks[message.lock_token] = self.locks.pop(message.lock_token)
+        self.locks.renew(alive, until)
         return [until] * len(alive)
 
     # --- time -------------------------------------------------------------------------------------
@@ -322,7 +316,7 @@ class Queue(MessageStore):
     def configure(self, settings: Settings, now: int) -> None:
         """Apply new settings."""
         if settings.lock_duration < self.settings.lock_duration:
-            self._locks_in_order = False
+            self.locks.is_ordered = False
         self.settings = settings
         if not settings.can_receive:
             self.end_receivers(
@@ -336,12 +330,7 @@ class Queue(MessageStore):
 
     def due(self) -> int:
         """When the next lock expires, message expires or schedule begins."""
-        soonest = NEVER
-        if self.locks:
-            if self._locks_in_order:
-                soonest = next(iter(self.locks.values())).locked_until
-            else:
-                soonest = min(message.locked_until for message in self.locks.values())
+        soonest = self.locks.soonest_end()
         if self.schedule:
             soonest = min(soonest, self.schedule[0][0])
         if self.expiry:
@@ -361,23 +350,12 @@ class Queue(MessageStore):
     def tick(self, now: int) -> None:
         """Do what is due: end locks, begin schedules, expire messages."""
         self.next_due = NEVER
-        self._end_locks(now)
+        for message in self.locks.ended(now):
+            self.lose(message, now)
         self._begin_scheduled(now)
         self._expire_due(now)
         self.arm()
         self.dispatch(now)
-
-    def _end_locks(self, now: int) -> None:
-        ended = []
-        for message in self.locks.values():
-            if message.locked_until <= now:
-                ended.append(message)
-            elif self._locks_in_order:
-                break
-        for message in ended:
-            self.lose(message, now)
-        if not self.locks:
-            self._locks_in_order = True
 
     def _begin_scheduled(self, now: int) -> None:
         begun = []

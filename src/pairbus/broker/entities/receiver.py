@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from pairbus.broker.entities.errors import BrokerError, MessageLockLostError, SessionLockLostError
+from pairbus.broker.entities.locks import LOCK_LOST
 from pairbus.broker.entities.messages import Delivery, Outcome, ReceiverHost, SessionInfo
 from pairbus.names import BILLING_STEP, billable
 
@@ -156,8 +157,6 @@ class Receiver:
             return SessionLockLostError(
                 f"The lock of the session '{self.session_id}' has expired: accept it again."
             )
-        from pairbus.broker.entities.queue import LOCK_LOST
-
         return MessageLockLostError(LOCK_LOST)
 
     def close(self) -> None:

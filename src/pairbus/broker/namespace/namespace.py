@@ -18,36 +18,31 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from pairbus.broker.entities.context import Budget, Context, Ticking
 from pairbus.broker.entities.counters import Kind, OperationCounter
-from pairbus.broker.entities.entity import TopicEntity
 from pairbus.broker.entities.errors import (
-    ArgumentError,
-    EntityDisabledError,
     MessageLockLostError,
-    NotAllowedError,
     StoreError,
 )
 from pairbus.broker.entities.journal import Journal
+from pairbus.broker.entities.locks import LOCK_LOST
 from pairbus.broker.entities.message_store import MessageStore
 from pairbus.broker.entities.messages import (
     NEVER,
     Delivery,
     IncomingMessage,
     Outcome,
-    ReceiverHost,
     StoredMessage,
 )
-from pairbus.broker.entities.queue import LOCK_LOST, Queue
-from pairbus.broker.entities.receiver import Receiver
 from pairbus.broker.entities.router import Router
-from pairbus.broker.entities.sessions import PendingSession, Session, SessionQueue
+from pairbus.broker.entities.sessions import SessionQueue
 from pairbus.broker.namespace.administration import Administration
 from pairbus.broker.namespace.catalog import Catalog
 from pairbus.broker.namespace.committer import Committer, NoStore, log
+from pairbus.broker.namespace.receivers import Receivers
 from pairbus.broker.namespace.restore import restore
+from pairbus.broker.namespace.session_operations import Sessions
 from pairbus.broker.namespace.timer import DeadlineTimer
 from pairbus.broker.settings import Tier
 from pairbus.broker.store.store import Store
-from pairbus.names import billable
 
 PEEK_BYTES = 1024 * 1024
 """Bytes that one peek answers at most (but always one message)."""
@@ -74,6 +69,8 @@ class Namespace:
         catalog: the entities by path.
         admin: creates, changes and deletes entities.
         committer: stores the staged changes.
+        receivers: opens receivers.
+        sessions: state and locks of sessions.
         on_fatal: called when the store can no longer be read, so that nothing can be answered.
     """
 
@@ -101,6 +98,8 @@ class Namespace:
         self.catalog = Catalog(self.context)
         self.admin = Administration(name, self.catalog, self.context, self.now, tier)
         self._router = Router(self.context, self.catalog.find)
+        self.receivers = Receivers(self.catalog, self.context, self.now)
+        self.sessions = Sessions(self.catalog, self.context, self.now)
         self._timer = DeadlineTimer(self.next_deadline, self.now, self.tick)
         self.committer = Committer(
             self.context,
@@ -248,106 +247,6 @@ class Namespace:
 
     # --- receiving --------------------------------------------------------------------------------
 
-    def open_receiver(
-        self,
-        path: str,
-        host: ReceiverHost,
-        *,
-        receive_and_delete: bool = False,
-        session_id: str | None = None,
-    ) -> Receiver:
-        """A receiver on a queue, subscription or dead-letter queue; it starts without credit.
-
-        Args:
-            path: where to receive from.
-            host: gets the deliveries.
-            receive_and_delete: remove messages as they are delivered, instead of locking them.
-            session_id: the session to hold, which must be free (SessionCannotBeLockedError).
-        """
-        queue = self._receivable(path)
-        if not isinstance(queue, SessionQueue):
-            if session_id is not None:
-                raise NotAllowedError(
-                    f"A sessionful message receiver cannot be created on '{queue.path}': it does "
-                    "not require sessions."
-                )
-            receiver = Receiver(queue, host, self.now, is_destructive=receive_and_delete)
-            queue.receivers[receiver] = None
-            queue.accessed = self.now()
-            return receiver
-        if session_id is None:
-            raise NotAllowedError(
-                f"It is not possible for an entity that requires sessions to create a "
-                f"non-sessionful message receiver: '{queue.path}'."
-            )
-        now = self.now()
-        self.operations.call(queue.path, "session")
-        session = queue.accept(session_id, now)
-        self._changed()
-        return self._hold(queue, session, host, receive_and_delete=receive_and_delete)
-
-    def accept_next_session(
-        self,
-        path: str,
-        host: ReceiverHost,
-        on_accept: Callable[[Receiver], None],
-        *,
-        receive_and_delete: bool = False,
-    ) -> PendingSession:
-        """Call *on_accept* with a receiver of the next free session that has messages.
-
-        That may happen before this returns. The caller cancels the returned object when the
-        client's time-out has passed.
-        """
-        queue = self._receivable(path)
-        if not isinstance(queue, SessionQueue):
-            raise NotAllowedError(
-                f"A sessionful message receiver cannot be created on '{queue.path}': it does "
-                "not require sessions."
-            )
-        self.operations.call(queue.path, "session")
-        pending = queue.accept_next(
-            lambda session: on_accept(
-                self._hold(queue, session, host, receive_and_delete=receive_and_delete)
-            ),
-            host.closed,
-            self.now(),
-        )
-        self._changed()
-        return pending
-
-    def _hold(
-        self,
-        queue: SessionQueue,
-        session: Session,
-        host: ReceiverHost,
-        *,
-        receive_and_delete: bool,
-    ) -> Receiver:
-        receiver = Receiver(
-            queue, host, self.now, is_destructive=receive_and_delete, session=session
-        )
-        queue.receivers[receiver] = None
-        now = self.now()
-        queue.accessed = now
-        queue.hold(session, receiver, now)
-        return receiver
-
-    def _receivable(self, path: str) -> Queue:
-        queue = self.catalog.queue_at(path)
-        if isinstance(queue.owner, TopicEntity):
-            raise NotAllowedError(f"'{path}' is a topic: receive from one of its subscriptions.")
-        if not queue.settings.can_receive:
-            raise EntityDisabledError(
-                f"Messaging entity '{queue.path}' is currently disabled for receiving."
-            )
-        if queue.settings.forward_to is not None:
-            raise NotAllowedError(
-                f"'{queue.path}' forwards its messages to '{queue.settings.forward_to}': receive "
-                "there."
-            )
-        return queue
-
     def peek(
         self,
         path: str,
@@ -363,38 +262,6 @@ class Namespace:
         size = sum(delivery.message.size for delivery in found)
         self.operations.add(queue.path, "peek", 1, len(found), size, max(1, len(found)))
         return found
-
-    def receive_deferred(
-        self,
-        path: str,
-        sequence_numbers: Iterable[int],
-        *,
-        receive_and_delete: bool = False,
-        session_id: str | None = None,
-    ) -> list[Delivery]:
-        """Lock (or remove) deferred messages by number, all or none (MessageNotFoundError).
-
-        Answer a removal after the commit. With a session its lock must be alive.
-        """
-        queue = self._receivable(path)
-        now = self.now()
-        session: Session | None = None
-        receiver: Receiver | None = None
-        if isinstance(queue, SessionQueue):
-            if session_id is None:
-                raise ArgumentError(f"'{queue.path}' requires sessions: name one.")
-            session = queue.held(session_id, now)
-            receiver = session.holder
-        if receiver is None or receiver.is_destructive != receive_and_delete:
-            receiver = Receiver(
-                queue, _NO_HOST, self.now, is_destructive=receive_and_delete, session=session
-            )
-        deliveries = queue.receive_deferred(sequence_numbers, receiver, now)
-        size = sum(delivery.message.size for delivery in deliveries)
-        units = sum(billable(delivery.message.size) for delivery in deliveries)
-        self.operations.add(queue.path, "deferred", 1, len(deliveries), size, units)
-        self._changed()
-        return deliveries
 
     # --- locks ------------------------------------------------------------------------------------
 
@@ -445,54 +312,3 @@ class Namespace:
             raise MessageLockLostError(LOCK_LOST)
         self.operations.add(queue.path, "renew", 1, len(tokens), 0, len(tokens))
         return queue.renew(tokens, self.now())
-
-    def renew_session(self, path: str, session_id: str) -> int:
-        """Extend the lock of a session (SessionLockLostError); returns its new end."""
-        queue = self._session_queue(path)
-        self.operations.call(queue.path, "renew")
-        return queue.renew_session(session_id, self.now())
-
-    # --- sessions ---------------------------------------------------------------------------------
-
-    def get_session_state(self, path: str, session_id: str) -> bytes | None:
-        """The state of a session whose lock is alive (SessionLockLostError)."""
-        queue = self._session_queue(path)
-        self.operations.call(queue.path, "session")
-        return queue.held(session_id, self.now()).state
-
-    def set_session_state(self, path: str, session_id: str, state: bytes | None) -> None:
-        """Store the state of a session whose lock is alive; acknowledge after the commit."""
-        queue = self._session_queue(path)
-        self.operations.call(queue.path, "session")
-        queue.set_state(session_id, state, self.now())
-        self._changed()
-
-    def list_sessions(
-        self, path: str, *, updated_since: int | None = None, skip: int = 0, top: int = 100
-    ) -> list[str]:
-        """Names of sessions: those with messages, or with state set since a time."""
-        queue = self._session_queue(path)
-        self.operations.call(queue.path, "session")
-        return queue.list_sessions(updated_since, skip, top)
-
-    def _session_queue(self, path: str) -> SessionQueue:
-        queue = self.catalog.queue_at(path)
-        if not isinstance(queue, SessionQueue):
-            raise NotAllowedError(f"'{queue.path}' does not require sessions.")
-        return queue
-
-
-class _NoHost:
-    """The host of a receiver that only holds locks taken by number: nothing is delivered to it."""
-
-    def deliver(self, deliveries: list[Delivery]) -> None:
-        """Not called: such a receiver has no credit."""
-
-    def drained(self) -> None:
-        """Not called: such a receiver has no credit."""
-
-    def closed(self, error: Exception) -> None:
-        """No client to notify."""
-
-
-_NO_HOST = _NoHost()

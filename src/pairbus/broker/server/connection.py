@@ -28,16 +28,14 @@ from pairbus.amqp.events import (
     Opened,
     SaslInitReceived,
 )
-from pairbus.amqp.link import EndState, Link, Session
-from pairbus.amqp.performatives import Attach, Error, Source, Target
+from pairbus.amqp.link import Link
+from pairbus.amqp.performatives import Error
 from pairbus.amqp.sasl import SaslInit, read_plain
-from pairbus.broker.entities.errors import BrokerError, UnauthorizedError
+from pairbus.broker.entities.errors import UnauthorizedError
 from pairbus.broker.server.cbs import Tokens
-from pairbus.broker.server.idle import IdleWatch
-from pairbus.broker.server.link_targets import CBS, handler_for, path_of
 from pairbus.broker.server.listener import abort_with_reset
-from pairbus.broker.server.receiving_link import ReceivingLink, lock_lost
-from pairbus.broker.server.request_link import ReplyLink
+from pairbus.broker.server.receiving_link import lock_lost
+from pairbus.broker.server.served_links import ServedLinks
 
 if TYPE_CHECKING:
     from pairbus.broker.server.server import Broker
@@ -87,11 +85,7 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
         self.is_paused = False
         self.is_silent = False
         self.namespace = broker.namespace
-        self._idle = IdleWatch(
-            self, broker.settings.idle_link_timeout, broker.settings.idle_connection_timeout
-        )
-        # The engine forgets the links of a session that ended before it says so.
-        self._served: dict[Link, None] = {}
+        self.links = ServedLinks(self)
         self._lost = lost
         self._buffer = broker.read_buffer
         self._loop = asyncio.get_running_loop()
@@ -127,8 +121,8 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
         for timer in (self._timer, self._auth_timer):
             if timer is not None:
                 timer.cancel()
-        self._close_links()
-        self._idle.stop()
+        self.links.close()
+        self.links.idle.stop()
         self._lost()
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -206,13 +200,13 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
     def pause_writing(self) -> None:
         """The client does not read: deliver nothing more until it does."""
         self.is_paused = True
-        for handler in self._receive_links():
+        for handler in self.links.receivers():
             handler.pause()
 
     def resume_writing(self) -> None:
         """The client reads again."""
         self.is_paused = False
-        for handler in self._receive_links():
+        for handler in self.links.receivers():
             handler.resume()
         self.flush()
 
@@ -255,50 +249,9 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
         self.engine.max_frame_size = self.broker.settings.limits.frame_size
         if self._auth_timer is not None:
             self._auth_timer.cancel()
-        self._idle.start(self.namespace.now())
+        self.links.idle.start(self.namespace.now())
         wait = max(0.0, self.tokens.next_expiry() - self.broker.now())
         self._auth_timer = self._loop.call_later(min(wait, 86400.0) + 0.001, self._check_tokens)
-
-    def reply_link(self, session: Session, path: str, reply_to: Any) -> ReplyLink | None:
-        """Return the link that carries the answers of a node.
-
-        Most clients attach it on the session of the request, some on another one: then the
-        request names it in `reply-to`.
-        """
-        found = None
-        for link in session.links.values():
-            handler = link.context
-            if isinstance(handler, ReplyLink) and handler.path == path:
-                if reply_to is not None and handler.answers_to(reply_to):
-                    return handler
-                found = handler
-        if found is not None or reply_to is None:
-            return found
-        return next(
-            (
-                link.context
-                for link in self._served
-                if isinstance(link.context, ReplyLink)
-                and link.context.path == path
-                and link.context.answers_to(reply_to)
-            ),
-            None,
-        )
-
-    def link_named(self, name: str) -> ReceivingLink | None:
-        """Return the client's receiving link of this name."""
-        for handler in self._receive_links():
-            if handler.link.name == name:
-                return handler
-        return None
-
-    def detach(self, link: Link, error: BrokerError | Error) -> None:
-        """Detach a link with an error, and forget its handler."""
-        if isinstance(error, BrokerError):
-            error = Error(error.condition, error.description)
-        self._close_link(link)
-        self.engine.detach(link, error)
-        self.flush_soon()
 
     def end(self) -> None:
         """Close the connection; abort it after a time-out if the client does not read."""
@@ -350,9 +303,9 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
             if event.link is not None and event.link.context is not None:
                 event.link.context.on_flow()
         elif isinstance(event, Attached):
-            self._on_attach(event.link, event.attach)
+            self.links.on_attach(event.link, event.attach)
         elif isinstance(event, Detached):
-            self._close_link(event.link)
+            self.links.forget(event.link)
         elif isinstance(event, SaslInitReceived):
             self._on_sasl_init(event.init)
         elif isinstance(event, Begun):
@@ -364,9 +317,9 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
             self.engine.open(max_frame_size=self.broker.settings.limits.frame_size)
             self._tick()  # the client has said how often it wants to hear from us
         elif isinstance(event, Ended):
-            self._close_links(event.session)
+            self.links.close(event.session)
         elif isinstance(event, Closed):
-            self._close_links()
+            self.links.close()
 
     def _on_sasl_init(self, init: SaslInit) -> None:
         """Admit a client; PLAIN carries a key, the other mechanisms leave it to `$cbs`."""
@@ -403,60 +356,6 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
             if link.context is not None:
                 link.context.on_disposition(deliveries, event.state, event.settled)
 
-    def _on_attach(self, link: Link, attach: Attach) -> None:
-        terminus = attach.source if link.is_sender else attach.target
-        fault = None
-        if self.broker.faults.any and isinstance(terminus, Source | Target):
-            path = path_of(terminus.address)
-            if path.lower() != CBS:  # that door has faults of its own, on tokens
-                fault = self.broker.faults.strike("attach", path)
-        if fault is None:
-            self._attach(link, attach)
-        elif fault.kind == "delay":
-            self._loop.call_later(fault.delay, self._attach, link, attach)
-        elif fault.kind != "hang":
-            self.engine.refuse(link, Error(fault.condition, fault.description))
-
-    def _attach(self, link: Link, attach: Attach) -> None:
-        if link.state is not EndState.REMOTE:
-            return  # it left while it waited
-        try:
-            link.context = handler_for(self, link, attach)
-        except BrokerError as error:
-            _log.debug("a link was refused: %s", error.condition)
-            self.engine.refuse(link, Error(error.condition, error.description))
-            link.attach = None  # a refused link stays until the client detaches it
-            self.flush_soon()
-            return
-        self._served[link] = None
-        end = link.context.end
-        if end.path != CBS:
-            self._idle.add(end, self.namespace.now())
-        link.context.attach()
-        link.attach = None  # decoded, it takes many times the room of its frame
-        self.flush_soon()
-
-    def _receive_links(self) -> list[ReceivingLink]:
-        return [
-            link.context
-            for session in self.engine.sessions.values()
-            for link in session.links.values()
-            if isinstance(link.context, ReceivingLink)
-        ]
-
-    def _close_links(self, session: Session | None = None) -> None:
-        """Close the links of a session, or all of them."""
-        for link in list(self._served):
-            if session is None or link.session is session:
-                self._close_link(link)
-
-    def _close_link(self, link: Link) -> None:
-        self._served.pop(link, None)
-        handler, link.context = link.context, None
-        if handler is not None:
-            self._idle.remove(handler.end, self.namespace.now())
-            handler.close()
-
     # -- time ------------------------------------------------------------------------------------
 
     def _tick(self) -> None:
@@ -481,14 +380,7 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
         self.close("amqp:connection:forced", "The connection was not authorized in time.")
 
     def _check_tokens(self) -> None:
-        for session in list(self.engine.sessions.values()):
-            for link in list(session.links.values()):
-                handler = link.context
-                if handler is not None and not handler.is_authorized():
-                    self.detach(
-                        link,
-                        Error("amqp:unauthorized-access", "ExpiredToken: The token is expired."),
-                    )
+        self.links.detach_unauthorized()
         self.flush()
         if self.tokens.prune():
             self.authorized()

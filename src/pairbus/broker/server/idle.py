@@ -90,7 +90,7 @@ class IdleWatch:
         seconds = self._link_timeout // 1000
         end.broker.idle_links += 1
         _log.info("a link of '%s' was idle and is detached", end.path)
-        self._connection.detach(
+        self._connection.links.detach(
             end.link,
             Error(
                 "amqp:link:detach-forced",

@@ -87,7 +87,7 @@ class LinkEnd:
 
     def detach(self, error: BrokerError) -> None:
         """Detach the link with an error."""
-        self.connection.detach(self.link, error)
+        self.connection.links.detach(self.link, error)
 
 
 class LinkHandler(Protocol):

@@ -20,9 +20,9 @@ from pairbus.broker.entities.errors import (
     StoreError,
     UnauthorizedError,
 )
+from pairbus.broker.entities.locks import LOCK_LOST
 from pairbus.broker.entities.messages import Delivery, Outcome
 from pairbus.broker.entities.model import AccessRight
-from pairbus.broker.entities.queue import LOCK_LOST
 from pairbus.broker.server.incoming import read_message
 from pairbus.broker.server.link_end import LinkEnd
 from pairbus.broker.server.outgoing import render_delivery
@@ -151,7 +151,7 @@ class ManagementNode:
     def receive_deferred(self, request: Request, body: dict[Any, Any]) -> Result:
         """Lock, or receive and delete, deferred messages by number."""
         self.end.throttle.check(self.entity, "deferred")
-        found = self.namespace.receive_deferred(
+        found = self.namespace.receivers.take_deferred(
             self.entity,
             [int(number) for number in body["sequence-numbers"]],
             receive_and_delete=int(body.get("receiver-settle-mode", 1)) == 0,
@@ -203,20 +203,20 @@ class ManagementNode:
 
     def renew_session(self, request: Request, body: dict[Any, Any]) -> Result:
         """Extend the lock of a session."""
-        end = self.namespace.renew_session(self.entity, self._session(request, body))
+        end = self.namespace.sessions.renew(self.entity, self._session(request, body))
         return 200, {"expiration": Timestamp(end)}
 
     def get_session_state(self, request: Request, body: dict[Any, Any]) -> Result:
         """Give the state of a session."""
         session_id = self._session(request, body)
-        return 200, {"session-state": self.namespace.get_session_state(self.entity, session_id)}
+        return 200, {"session-state": self.namespace.sessions.get_state(self.entity, session_id)}
 
     def set_session_state(self, request: Request, body: dict[Any, Any]) -> Result:
         """Keep the state of a session."""
         state = body.get("session-state")
         if state is not None and not isinstance(state, bytes):
             state = str(state).encode()
-        self.namespace.set_session_state(self.entity, self._session(request, body), state)
+        self.namespace.sessions.set_state(self.entity, self._session(request, body), state)
         return 200, {}
 
     def list_sessions(self, request: Request, body: dict[Any, Any]) -> Result:
@@ -224,7 +224,7 @@ class ManagementNode:
         since = body.get("last-updated-time")
         top = int(body.get("top", 100))
         skip = int(body.get("skip", 0))
-        found = self.namespace.list_sessions(
+        found = self.namespace.sessions.names(
             self.entity,
             updated_since=None if since is None or since >= _MAX_TIMESTAMP else int(since),
             skip=skip,
@@ -238,7 +238,7 @@ class ManagementNode:
         """Return the session that a request names, if this connection's link holds it."""
         session_id = str(body["session-id"])
         name = request.properties.get("associated-link-name")
-        link = self.end.connection.link_named(str(name)) if name is not None else None
+        link = self.end.connection.links.receiver_named(str(name)) if name is not None else None
         if name is not None and link is None:
             raise SessionLockLostError(
                 f"The lock of the session '{session_id}' has expired: accept it again."

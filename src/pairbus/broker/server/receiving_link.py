@@ -40,9 +40,9 @@ from pairbus.broker.entities.errors import (
     ServerBusyError,
     StoreError,
 )
+from pairbus.broker.entities.locks import LOCK_LOST
 from pairbus.broker.entities.messages import NEVER, Delivery, Outcome
 from pairbus.broker.entities.model import AccessRight
-from pairbus.broker.entities.queue import LOCK_LOST
 from pairbus.broker.server.link_end import LinkEnd, guarded, rejected
 from pairbus.broker.server.outgoing import render_delivery, render_locked
 
@@ -78,7 +78,7 @@ class ReceivingLink:
         self._sweep_at = SWEEP_FROM
         self._wants_session, self._session_id = _session_of(end.link)
         if not self._wants_session or self._session_id is not None:
-            self.receiver = end.namespace.open_receiver(
+            self.receiver = end.namespace.receivers.open(
                 end.path,
                 self,
                 receive_and_delete=self.is_destructive,
@@ -93,7 +93,7 @@ class ReceivingLink:
             self._attached(self.receiver)
             return
         try:
-            self._pending = self.end.namespace.accept_next_session(
+            self._pending = self.end.namespace.receivers.accept_next(
                 self.end.path,
                 self,
                 self._accepted,

@@ -78,7 +78,7 @@ class RequestLink:
                 asyncio.get_running_loop().call_later(delay, reply, encoded)
                 return
             session = end.link.session
-            link = end.connection.reply_link(session, end.path, request.reply_to)
+            link = end.connection.links.reply_link(session, end.path, request.reply_to)
             if link is not None:
                 link.send(encoded)
 

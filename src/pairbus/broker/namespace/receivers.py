@@ -1,0 +1,178 @@
+"""Opens the receivers of a namespace: on queues and subscriptions, on sessions, by number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from pairbus.broker.entities.context import Context
+from pairbus.broker.entities.entity import TopicEntity
+from pairbus.broker.entities.errors import ArgumentError, EntityDisabledError, NotAllowedError
+from pairbus.broker.entities.messages import Delivery, ReceiverHost
+from pairbus.broker.entities.queue import Queue
+from pairbus.broker.entities.receiver import Receiver
+from pairbus.broker.entities.sessions import PendingSession, Session, SessionQueue
+from pairbus.broker.namespace.catalog import Catalog
+from pairbus.names import billable
+
+
+class Receivers:
+    """Opens receivers.
+
+    Args:
+        catalog: the entities by path.
+        context: what the entities of the namespace share.
+        now: the time in milliseconds.
+    """
+
+    def __init__(self, catalog: Catalog, context: Context, now: Callable[[], int]) -> None:
+        self._catalog = catalog
+        self._context = context
+        self._now = now
+
+    def open(
+        self,
+        path: str,
+        host: ReceiverHost,
+        *,
+        receive_and_delete: bool = False,
+        session_id: str | None = None,
+    ) -> Receiver:
+        """A receiver on a queue, subscription or dead-letter queue; it starts without credit.
+
+        Args:
+            path: where to receive from.
+            host: gets the deliveries.
+            receive_and_delete: remove messages as they are delivered, instead of locking them.
+            session_id: the session to hold, which must be free (SessionCannotBeLockedError).
+        """
+        queue = self._receivable(path)
+        if not isinstance(queue, SessionQueue):
+            if session_id is not None:
+                raise NotAllowedError(
+                    f"A sessionful message receiver cannot be created on '{queue.path}': it does "
+                    "not require sessions."
+                )
+            receiver = Receiver(queue, host, self._now, is_destructive=receive_and_delete)
+            queue.receivers[receiver] = None
+            queue.accessed = self._now()
+            return receiver
+        if session_id is None:
+            raise NotAllowedError(
+                f"It is not possible for an entity that requires sessions to create a "
+                f"non-sessionful message receiver: '{queue.path}'."
+            )
+        now = self._now()
+        self._context.operations.call(queue.path, "session")
+        session = queue.accept(session_id, now)
+        self._context.changed()
+        return self._hold(queue, session, host, receive_and_delete=receive_and_delete)
+
+    def accept_next(
+        self,
+        path: str,
+        host: ReceiverHost,
+        on_accept: Callable[[Receiver], None],
+        *,
+        receive_and_delete: bool = False,
+    ) -> PendingSession:
+        """Call *on_accept* with a receiver of the next free session that has messages.
+
+        That may happen before this returns. The caller cancels the returned object when the
+        client's time-out has passed.
+        """
+        queue = self._receivable(path)
+        if not isinstance(queue, SessionQueue):
+            raise NotAllowedError(
+                f"A sessionful message receiver cannot be created on '{queue.path}': it does "
+                "not require sessions."
+            )
+        self._context.operations.call(queue.path, "session")
+        pending = queue.accept_next(
+            lambda session: on_accept(
+                self._hold(queue, session, host, receive_and_delete=receive_and_delete)
+            ),
+            host.closed,
+            self._now(),
+        )
+        self._context.changed()
+        return pending
+
+    def take_deferred(
+        self,
+        path: str,
+        sequence_numbers: Iterable[int],
+        *,
+        receive_and_delete: bool = False,
+        session_id: str | None = None,
+    ) -> list[Delivery]:
+        """Lock (or remove) deferred messages by number, all or none (MessageNotFoundError).
+
+        Answer a removal after the commit. With a session its lock must be alive.
+        """
+        queue = self._receivable(path)
+        now = self._now()
+        session: Session | None = None
+        receiver: Receiver | None = None
+        if isinstance(queue, SessionQueue):
+            if session_id is None:
+                raise ArgumentError(f"'{queue.path}' requires sessions: name one.")
+            session = queue.held(session_id, now)
+            receiver = session.holder
+        if receiver is None or receiver.is_destructive != receive_and_delete:
+            receiver = Receiver(
+                queue, _NO_HOST, self._now, is_destructive=receive_and_delete, session=session
+            )
+        deliveries = queue.receive_deferred(sequence_numbers, receiver, now)
+        size = sum(delivery.message.size for delivery in deliveries)
+        units = sum(billable(delivery.message.size) for delivery in deliveries)
+        self._context.operations.add(queue.path, "deferred", 1, len(deliveries), size, units)
+        self._context.changed()
+        return deliveries
+
+    def _hold(
+        self,
+        queue: SessionQueue,
+        session: Session,
+        host: ReceiverHost,
+        *,
+        receive_and_delete: bool,
+    ) -> Receiver:
+        receiver = Receiver(
+            queue, host, self._now, is_destructive=receive_and_delete, session=session
+        )
+        queue.receivers[receiver] = None
+        now = self._now()
+        queue.accessed = now
+        queue.hold(session, receiver, now)
+        return receiver
+
+    def _receivable(self, path: str) -> Queue:
+        queue = self._catalog.queue_at(path)
+        if isinstance(queue.owner, TopicEntity):
+            raise NotAllowedError(f"'{path}' is a topic: receive from one of its subscriptions.")
+        if not queue.settings.can_receive:
+            raise EntityDisabledError(
+                f"Messaging entity '{queue.path}' is currently disabled for receiving."
+            )
+        if queue.settings.forward_to is not None:
+            raise NotAllowedError(
+                f"'{queue.path}' forwards its messages to '{queue.settings.forward_to}': receive "
+                "there."
+            )
+        return queue
+
+
+class _NoHost:
+    """The host of a receiver that only holds locks taken by number: nothing is delivered to it."""
+
+    def deliver(self, deliveries: list[Delivery]) -> None:
+        """Not called: such a receiver has no credit."""
+
+    def drained(self) -> None:
+        """Not called: such a receiver has no credit."""
+
+    def closed(self, error: Exception) -> None:
+        """No client to notify."""
+
+
+_NO_HOST = _NoHost()

@@ -1,0 +1,138 @@
+"""The links of one connection that the broker serves: attach, find, detach and close them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+from pairbus.amqp.link import EndState, Link, Session
+from pairbus.amqp.performatives import Attach, Error, Source, Target
+from pairbus.broker.entities.errors import BrokerError
+from pairbus.broker.server.idle import IdleWatch
+from pairbus.broker.server.link_targets import CBS, handler_for, path_of
+from pairbus.broker.server.receiving_link import ReceivingLink
+from pairbus.broker.server.request_link import ReplyLink
+
+if TYPE_CHECKING:
+    from pairbus.broker.server.connection import AmqpConnection
+
+_log = logging.getLogger("pairbus.broker.amqp")
+
+
+class ServedLinks:
+    """The links of a connection, each with its handler in `Link.context`.
+
+    Attributes:
+        idle: Detaches those that are not used.
+    """
+
+    def __init__(self, connection: AmqpConnection) -> None:
+        settings = connection.broker.settings
+        self.idle = IdleWatch(
+            connection, settings.idle_link_timeout, settings.idle_connection_timeout
+        )
+        self._connection = connection
+        # The engine forgets the links of a session that ended before it says so.
+        self._links: dict[Link, None] = {}
+
+    def on_attach(self, link: Link, attach: Attach) -> None:
+        """Serve a link that the client wants to attach, or refuse it."""
+        terminus = attach.source if link.is_sender else attach.target
+        fault = None
+        if self._connection.broker.faults.any and isinstance(terminus, Source | Target):
+            path = path_of(terminus.address)
+            if path.lower() != CBS:  # that door has faults of its own, on tokens
+                fault = self._connection.broker.faults.strike("attach", path)
+        if fault is None:
+            self._attach(link, attach)
+        elif fault.kind == "delay":
+            asyncio.get_running_loop().call_later(fault.delay, self._attach, link, attach)
+        elif fault.kind != "hang":
+            self._connection.engine.refuse(link, Error(fault.condition, fault.description))
+
+    def _attach(self, link: Link, attach: Attach) -> None:
+        if link.state is not EndState.REMOTE:
+            return  # it left while it waited
+        try:
+            link.context = handler_for(self._connection, link, attach)
+        except BrokerError as error:
+            _log.debug("a link was refused: %s", error.condition)
+            self._connection.engine.refuse(link, Error(error.condition, error.description))
+            link.attach = None  # a refused link stays until the client detaches it
+            self._connection.flush_soon()
+            return
+        self._links[link] = None
+        end = link.context.end
+        if end.path != CBS:
+            self.idle.add(end, self._connection.namespace.now())
+        link.context.attach()
+        link.attach = None  # decoded, it takes many times the room of its frame
+        self._connection.flush_soon()
+
+    def reply_link(self, session: Session, path: str, reply_to: Any) -> ReplyLink | None:
+        """Return the link that carries the answers of a node.
+
+        Most clients attach it on the session of the request, some on another one: then the
+        request names it in `reply-to`.
+        """
+        found = None
+        for link in session.links.values():
+            handler = link.context
+            if isinstance(handler, ReplyLink) and handler.path == path:
+                if reply_to is not None and handler.answers_to(reply_to):
+                    return handler
+                found = handler
+        if found is not None or reply_to is None:
+            return found
+        return next(
+            (
+                link.context
+                for link in self._links
+                if isinstance(link.context, ReplyLink)
+                and link.context.path == path
+                and link.context.answers_to(reply_to)
+            ),
+            None,
+        )
+
+    def receiver_named(self, name: str) -> ReceivingLink | None:
+        """Return the client's receiving link of this name."""
+        for handler in self.receivers():
+            if handler.link.name == name:
+                return handler
+        return None
+
+    def receivers(self) -> list[ReceivingLink]:
+        """The client's receivers."""
+        handlers = (link.context for link in self._links)
+        return [handler for handler in handlers if isinstance(handler, ReceivingLink)]
+
+    def detach(self, link: Link, error: BrokerError | Error) -> None:
+        """Detach a link with an error, and forget its handler."""
+        if isinstance(error, BrokerError):
+            error = Error(error.condition, error.description)
+        self.forget(link)
+        self._connection.engine.detach(link, error)
+        self._connection.flush_soon()
+
+    def detach_unauthorized(self) -> None:
+        """Detach the links that the client's tokens do not allow any more."""
+        for link in list(self._links):
+            if link.context is not None and not link.context.is_authorized():
+                expired = Error("amqp:unauthorized-access", "ExpiredToken: The token is expired.")
+                self.detach(link, expired)
+
+    def close(self, session: Session | None = None) -> None:
+        """Close the links of a session, or all of them."""
+        for link in list(self._links):
+            if session is None or link.session is session:
+                self.forget(link)
+
+    def forget(self, link: Link) -> None:
+        """Close a link's handler; the engine knows that the link is gone."""
+        self._links.pop(link, None)
+        handler, link.context = link.context, None
+        if handler is not None:
+            self.idle.remove(handler.end, self._connection.namespace.now())
+            handler.close()
