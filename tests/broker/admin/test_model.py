@@ -245,3 +245,20 @@ def test_every_field_of_a_description_but_its_name_is_in_the_table():
 def test_keys_stay_out_of_the_repr():
     rule = AuthorizationRule("k", (AccessRight.SEND,), "secret-one", "secret-two")
     assert "secret" not in repr(replace(QUEUE, authorization_rules=(rule,)))
+
+
+@pytest.mark.parametrize(
+    ("value", "type_", "text"),
+    [
+        (True, "boolean", "true"),
+        (7, "long", "7"),
+        (0.5, "double", "0.5"),
+        (datetime(2026, 1, 2, tzinfo=UTC), "dateTime", "2026-01-02T00:00:00+00:00"),
+        ("seven", "string", "seven"),
+    ],
+)
+def test_a_python_value_has_a_type_and_comes_back(value, type_, text):
+    typed = TypedValue.of(value)
+    assert (typed.type, typed.text) == (type_, text)
+    assert typed.value == value
+    assert TypedValue.of(timedelta(seconds=1)).type == "string"

@@ -10,7 +10,7 @@ import pytest
 from pairbus.broker.store.store import DATABASE, Store
 from tests.broker.entities.kit import Bench
 
-MANY = 200_000
+MANY = 100_000
 
 
 @pytest.mark.slow
