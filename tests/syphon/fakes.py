@@ -65,6 +65,10 @@ class FakeBell:
     def armed(self):
         return self.busy
 
+    def freeze(self):
+        self.listening = []
+        return self.busy
+
     def polls(self):
         return {}
 

@@ -64,6 +64,21 @@ def test_an_idle_queue_costs_one_receive_per_long_poll(pair, bell):
     assert receives(pair) - before == sum(polls.values())
 
 
+def test_no_poll_begins_between_freeze_and_listen(pair, bell):
+    bell.listen(QUEUES)
+    wait_for(lambda: bell.armed() == set(QUEUES))
+
+    under_way = bell.freeze()
+    assert under_way == set(QUEUES)
+    wait_for(lambda: not bell.armed())
+    bell.polls()
+    time.sleep(1.0)  # more than two long polls
+    assert bell.polls() == {}
+
+    bell.listen(QUEUES[:1])
+    wait_for(lambda: bell.armed() == set(QUEUES[:1]))
+
+
 def test_ten_idle_queues_cost_forty_receives_an_hour(pair):
     poll = 0.9  # for 900 seconds: an hour takes 3.6 seconds
     queues = [f"{PREFIX}/{number}" for number in range(10)]

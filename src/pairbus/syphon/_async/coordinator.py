@@ -177,6 +177,8 @@ class Coordinator:
             now = self._runtime.time()
             self._is_planned = True
             self._orphans.search(epoch, now)
+            # Frozen until the plan is known: a poll that began now would compete with the readers.
+            frozen = self._doorbell.freeze()
             self._planner.ready(self._doorbell.rung())
             plan = self._planner.plan(
                 epoch,
@@ -185,7 +187,7 @@ class Coordinator:
                 is_stopping=is_stopping,
                 is_blocked=self._is_blocked(now),
                 # A poll under way may hold the oldest message for a moment.
-                not_now={*self._doorbell.armed(), *self._orphans.queues(), *self._locks.returning},
+                not_now={*frozen, *self._orphans.queues(), *self._locks.returning},
             )
             self._totals.is_listening = plan.is_listening
             self._totals.listening = plan.listen

@@ -69,6 +69,15 @@ class Doorbell:
         with self._changed:
             return set(self._armed)
 
+    def freeze(self) -> set[str]:
+        """Start no poll until `listen`; return the queues where one is under way.
+
+        A queue that is not among them can be read: no poll will take its oldest message meanwhile.
+        """
+        with self._changed:
+            self._wanted = set()
+            return set(self._armed)
+
     def polls(self) -> dict[str, int]:
         """Return the receives that began since the last call, by queue."""
         with self._changed:

@@ -82,6 +82,9 @@ class Bell(Protocol):
     def armed(self) -> set[str]:
         """Queues where a poll is under way: it may hold a message for a moment."""
 
+    def freeze(self) -> set[str]:
+        """Start no poll until `listen`; the queues where one is under way."""
+
     def polls(self) -> dict[str, int]:
         """Receives that began since the last call, by queue."""
 
