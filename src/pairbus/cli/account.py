@@ -1,4 +1,4 @@
-"""`pairbus account`: where every message is and what it cost, with one start of Java."""
+"""`pairbus account`: reconciliation and cost report in one run, with one start of Java."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ from pairbus.cli.reconcile import (
 @rule_options
 @json_option
 def command(**values: Any) -> None:
-    """Account for every message of an outage, and for what it cost.
+    """Account for every message of an outage, and report the cost.
 
     This is `pairbus reconcile` and `pairbus cost report` in one run. The exit code is that of
     `reconcile`; --from and --to choose the operations of the cost report only.

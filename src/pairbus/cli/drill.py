@@ -36,7 +36,7 @@ VERDICTS = {
     "entities",
     multiple=True,
     metavar="NAME",
-    help="Send to this queue or topic instead of a canary queue; may be repeated.",
+    help="Send to this queue or topic instead of a canary queue; repeatable.",
 )
 @click.option(
     "--messages",
@@ -50,42 +50,42 @@ VERDICTS = {
     default=3600.0,
     show_default=True,
     metavar="SECONDS",
-    help="The outage to be ready for.",
+    help="Longest expected outage.",
 )
 @click.option(
     "--rate",
     default=10.0,
     show_default=True,
     metavar="N",
-    help="Messages a second of your applications.",
+    help="Messages per second that your applications send.",
 )
 @click.option(
     "--size",
     default=1024,
     show_default=True,
     metavar="BYTES",
-    help="Size of one of their messages.",
+    help="Size of a message of your applications.",
 )
 @click.option(
     "--clients",
     type=click.IntRange(1),
     default=10,
     show_default=True,
-    help="Processes of your applications.",
+    help="Number of processes of your applications.",
 )
 @click.option(
     "--failover-interval",
     default=60.0,
     show_default=True,
     metavar="SECONDS",
-    help="The one your applications use; the drill has a short one of its own.",
+    help="failover_interval of your applications; the drill itself uses a shorter one.",
 )
 @click.option(
     "--ping-interval",
     default=60.0,
     show_default=True,
     metavar="SECONDS",
-    help="The one your applications use.",
+    help="ping_primary_interval of your applications.",
 )
 @click.option(
     "--syphon",
@@ -99,12 +99,12 @@ VERDICTS = {
     default=120.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long the drain may take.",
+    help="Maximum duration of the drain.",
 )
 @click.option("--tier", default="standard", show_default=True, help="Tier of both namespaces.")
-@click.option("--one-region", is_flag=True, help="Data transfer between the two is free.")
-@click.option("--checks-only", is_flag=True, help="Check the pair, and leave the outage out.")
-@click.option("--dry-run", is_flag=True, help="Say what would be done and cost; contact nothing.")
+@click.option("--one-region", is_flag=True, help="Both namespaces are in one region.")
+@click.option("--checks-only", is_flag=True, help="Check the pair, and skip the outage.")
+@click.option("--dry-run", is_flag=True, help="Only show the steps and the cost.")
 @click.pass_context
 def group(ctx: click.Context, /, pair: Pair, **options: Any) -> None:
     """Rehearse an outage on your own pair, in about three minutes.
@@ -121,7 +121,7 @@ def group(ctx: click.Context, /, pair: Pair, **options: Any) -> None:
       0  the pair is ready
       1  a warning
       2  critical: an outage would lose messages or availability
-      3  the drill could not be done
+      3  the drill failed
 
     \b
     Examples:

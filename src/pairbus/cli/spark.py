@@ -1,4 +1,4 @@
-"""`pairbus spark`: what a cluster needs: the job script, the bundle for executors, JAVA_HOME."""
+"""`pairbus spark`: prints the job script, the bundle for executors and JAVA_HOME for a cluster."""
 
 from pathlib import Path
 

@@ -30,13 +30,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 def checkpoint_option(command: F) -> F:
     """Give a command the options --checkpoint and --state; it gets `checkpoint` and `state`."""
     checkpoint = click.option(
-        "--checkpoint", metavar="FOLDER", help="Where the syphon keeps its checkpoint and controls."
+        "--checkpoint", metavar="FOLDER", help="Folder of the syphon's checkpoint and controls."
     )
     state = click.option(
         "--state",
         metavar="FOLDER|URL",
         envvar="PAIRBUS_STATE",
-        help="Where it keeps journal and controls instead: a folder, or an object store URL.",
+        help="Folder or object store URL of journal and controls, if not in --checkpoint.",
     )
     return checkpoint(state(command))
 
@@ -128,14 +128,14 @@ def group() -> None:
     "--to",
     "target",
     metavar="CS|VAR|secondary",
-    help="Deliver to this namespace instead: the primary is gone for good. Needs a ledger.",
+    help="Deliver to this namespace instead of a lost primary; requires a ledger.",
 )
 @click.option(
     "--map",
     "maps",
     multiple=True,
     metavar="OLD=NEW",
-    help="Deliver what was sent to OLD to the entity NEW; may be repeated.",
+    help="Deliver messages for the entity OLD to the entity NEW; repeatable.",
 )
 @click.option(
     "--dry-run",
