@@ -129,12 +129,15 @@ class MessageBacklogged(Event):
     """`messages` messages for the entity were taken by `backlog_queue`.
 
     `message_ids` are in the order of the send; `size` is their encoded size together, in bytes.
+    `is_uncertain` says that an earlier attempt of the same call was sent and not answered: another
+    copy may be in the primary, or in another backlog queue.
     """
 
     backlog_queue: str
     messages: int
     size: int
     message_ids: tuple[str, ...] = ()
+    is_uncertain: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

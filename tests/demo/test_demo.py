@@ -77,6 +77,18 @@ def test_order_is_judged_within_one_session_and_one_backlog_queue():
     assert not verdict(account).order_kept
 
 
+def test_message_that_may_be_in_two_places_breaks_no_order():
+    """Its send was not answered and was repeated elsewhere: the other copy may come home first."""
+    account = MessageAccount()
+    for number, name in enumerate("ab"):
+        account.took(name, "orders", "s1", number)
+    account.put_aside(("a",), "q0")
+    account.put_aside(("b",), "q0", is_uncertain=True)
+    for name in "ba":
+        account.got("orders", name, ord(name))
+    assert out_of_order(account) == []
+
+
 def test_demo_that_saw_no_outage_has_proved_nothing():
     account = MessageAccount()
     account.took("a", "orders", None, 0)

@@ -27,6 +27,7 @@ class MessageAccount:
         self._lock = threading.Lock()
         self.sent: dict[str, Sent] = {}
         self.backlogged: dict[str, str] = {}
+        self.uncertain: set[str] = set()  # another copy may be elsewhere
         self.arrived: dict[tuple[str, str], list[int]] = defaultdict(list)  # (entity, id): numbers
         self.arrivals: dict[str, list[str]] = defaultdict(list)  # entity: ids, by first arrival
         self.retries: Counter[str] = Counter()
@@ -42,11 +43,15 @@ class MessageAccount:
         with self._lock:
             self.retries[entity] += 1
 
-    def put_aside(self, message_ids: tuple[str, ...], queue: str) -> None:
+    def put_aside(
+        self, message_ids: tuple[str, ...], queue: str, *, is_uncertain: bool = False
+    ) -> None:
         """Messages went to a backlog queue (from the library's event)."""
         with self._lock:
             for message_id in message_ids:
                 self.backlogged[message_id] = queue
+            if is_uncertain:
+                self.uncertain.update(message_ids)
 
     def got(self, entity: str, message_id: str, sequence_number: int) -> None:
         """A reader received a message and settled it."""
@@ -107,7 +112,8 @@ def out_of_order(account: MessageAccount) -> list[str]:
 
     Promised: per destination and session, the order in which messages entered one backlog queue.
     The demo gives each sender its own sessions, so a session's messages entered in the order of
-    their numbers.
+    their numbers. Not promised: the order of a message of which another copy may be elsewhere,
+    since the first that arrives may be the other one.
     """
     newest: dict[tuple[str, str, str], int] = {}
     broken = []
@@ -116,6 +122,8 @@ def out_of_order(account: MessageAccount) -> list[str]:
             sent = account.sent.get(message_id)
             queue = account.backlogged.get(message_id)
             if sent is None or queue is None or sent.session is None:
+                continue
+            if message_id in account.uncertain:
                 continue
             key = (entity, sent.session, queue)
             if sent.number < newest.get(key, -1):

@@ -197,7 +197,9 @@ class Scenario:
     def _observe(self, event: Event) -> None:
         match event:
             case MessageBacklogged():
-                self.account.put_aside(event.message_ids, event.backlog_queue)
+                self.account.put_aside(
+                    event.message_ids, event.backlog_queue, is_uncertain=event.is_uncertain
+                )
             case FailedOver():
                 self._failed_over[event.entity] += 1
                 others = self._failed_over[event.entity]

@@ -487,3 +487,17 @@ async def test_failure_that_is_remembered_keeps_nothing_of_the_caller_alive(worl
 
     assert client.status().entity("orders").last_error
     assert held[0]() is None
+
+
+async def test_event_says_whether_another_copy_may_be_elsewhere(world, message):
+    client = await world.pair(send_timeout=3)
+    sender = world.keep(client.get_queue_sender("orders"))
+    await sender.send_messages(message("opens"))
+    world.primary.faults.hang("orders")
+
+    await sender.send_messages(message("taken by the primary, and not confirmed"))
+    await sender.send_messages(message("failed over"))
+
+    found = world.seen.of(events.MessageBacklogged)
+    assert [event.is_uncertain for event in found] == [True, False]
+    assert len(world.messages(world.primary, "orders")) == 2

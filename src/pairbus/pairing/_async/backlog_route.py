@@ -14,7 +14,7 @@ from pairbus import events
 from pairbus.classify import Verdict, is_connection_failure
 from pairbus.exceptions import PairUnavailableError, PartlySentError, bare, describe
 from pairbus.pairing._async.entity import Entity
-from pairbus.pairing._async.link import Link
+from pairbus.pairing._async.link import Link, is_opening_failure
 from pairbus.pairing._async.pair import Pair
 from pairbus.pairing.core.backlog import BacklogCall, Failure
 from pairbus.pairing.outgoing import Chunk, Outgoing, pack
@@ -141,7 +141,7 @@ class BacklogRoute:
         for position, chunk in enumerate(chunks):
             call = BacklogCall(now, now + budget)
             try:
-                path, is_counted = await self._to_backlog(chunk, call, cause)
+                path, is_counted, is_uncertain = await self._to_backlog(chunk, call, cause)
             except Exception as error:
                 if not taken:
                     raise
@@ -151,17 +151,19 @@ class BacklogRoute:
             if self._used != path and self._used in entity.drain.queues:
                 entity.order_lost("a sender changed its backlog queue")
             self._used = path
-            pair.backlogged(entity, path, chunk, is_counted=is_counted)
+            pair.backlogged(entity, path, chunk, is_counted=is_counted, is_uncertain=is_uncertain)
 
     async def _to_backlog(
         self, chunk: Chunk, call: BacklogCall, cause: BaseException | None
-    ) -> tuple[str, bool]:
+    ) -> tuple[str, bool, bool]:
         """Send to this sender's backlog queue, or to another one.
 
-        Returns the queue that took it, and whether the ledger has the call already.
+        Returns the queue that took it, whether the ledger has the call already, and whether an
+        attempt before it may have left a copy elsewhere.
         """
         pair = self._pair
         busy_wait = BUSY_BACKOFF
+        is_uncertain = _may_be_taken(cause)
         errors: dict[str, Exception] = {}
         last: Exception | None = None
         reopened: Link | None = None
@@ -195,6 +197,7 @@ class BacklogRoute:
                     busy_wait *= 2
                     continue
                 errors[path] = error
+                is_uncertain = is_uncertain or _may_be_taken(error)
                 if last is None or monotonic() < call.deadline:
                     last = error  # an attempt that the deadline cut short explains nothing
                 failure = _FAILURES.get(verdict) or _outage(error)
@@ -214,7 +217,7 @@ class BacklogRoute:
                     pair.restore_queue(path)
                 if link.batch_limit:
                     pair.batch_limit = link.batch_limit
-                return path, is_counted
+                return path, is_counted, is_uncertain
 
     def _unavailable(self, cause: BaseException | None, failure: Exception | None) -> NoReturn:
         pair, entity = self._pair, self._entity
@@ -228,6 +231,13 @@ class BacklogRoute:
             secondary=describe(failure, ""),
         )
         raise PairUnavailableError(entity.name, primary, failure) from failure
+
+
+def _may_be_taken(error: BaseException | None) -> bool:
+    """Whether a send that failed with `error` may have stored its messages all the same."""
+    if not isinstance(error, Exception) or is_opening_failure(error):
+        return False
+    return _outage(error) is not Failure.ERROR
 
 
 def _outage(error: Exception) -> Failure:

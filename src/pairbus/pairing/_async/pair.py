@@ -263,7 +263,13 @@ class Pair:
     # -- ledger and events
 
     def backlogged(
-        self, entity: Entity, path: str, chunk: Chunk, *, is_counted: bool = False
+        self,
+        entity: Entity,
+        path: str,
+        chunk: Chunk,
+        *,
+        is_counted: bool = False,
+        is_uncertain: bool = False,
     ) -> None:
         """Note messages that a backlog queue took; `is_counted` if the ledger has the call."""
         count = len(chunk.originals)
@@ -278,6 +284,7 @@ class Pair:
             messages=count,
             size=chunk.size,
             message_ids=chunk.message_ids,
+            is_uncertain=is_uncertain,
         )
 
     def check_oversize(self, entity: str, message: SdkMessage) -> None:

@@ -21,6 +21,7 @@ from pairbus.pairing._sync.backlog_route import BacklogRoute
 from pairbus.pairing._sync.link import Link, OpenTimeoutError, is_opening_failure
 from pairbus.pairing._sync.pair import Pair
 from pairbus.pairing.core.health import Phase
+from pairbus.pairing.core.limits import TURN_GRACE
 from pairbus.pairing.outgoing import (
     BACKLOG_LIMIT,
     Outgoing,
@@ -42,8 +43,6 @@ if TYPE_CHECKING:
 # How long to wait before each retry of a failed attempt on the primary, at most. The SDK's own
 # waits (1.6, 3.2, 6.4 s at its defaults) are for a caller who has nowhere else to go.
 QUICK_BACKOFF = 0.4
-# How long a send that got no turn waits for the verdict of the send that had it, in seconds.
-TURN_GRACE = 1.0
 
 
 @covers(ServiceBusSender)
