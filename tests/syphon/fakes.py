@@ -79,6 +79,9 @@ class FakeBell:
         broke, self.broke = self.broke, set()
         return broke
 
+    def close(self):
+        self.listening = []
+
 
 class FakeOperations:
     """The ledger: `answers` are the reasons why it cannot be written, one for each probe."""

@@ -19,7 +19,7 @@ from pairbus.exceptions import SyphonError
 from pairbus.monitoring.endpoints import Pair
 from pairbus.options import SyphonOptions
 from pairbus.spark.driver import open_coordinator
-from pairbus.spark.executor import open_deliverer, open_reader
+from pairbus.spark.executor import connections, open_deliverer, open_reader
 from pairbus.spark.options import parse
 from pairbus.spark.query_options import sink_options, source_options
 from pairbus.syphon.columns import select
@@ -118,6 +118,13 @@ class LocalSyphon:
         self._state.ask_to_stop()
         self._coordinator.tick()
         self._coordinator.close()
+        settled = self._sink.settle_target
+        for target, role in (
+            *((self._source.target, role) for role in ("reader", "coordinator", "doorbell")),
+            (self._sink.target, "writer"),
+            *(((settled, "settler"),) if settled else ()),
+        ):
+            connections(target, role).drop()
         if self.error is not None:
             raise SyphonError(f"the syphon of the drill failed: {self.error}") from self.error
 

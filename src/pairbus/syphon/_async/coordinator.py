@@ -117,8 +117,9 @@ class Coordinator:
             self._planner.empty_once()
 
     async def close(self) -> None:
-        """Stop working."""
+        """Stop working, and listen at no queue any more."""
         self._stop.set()
+        await self._doorbell.close()
         if self._task is not None:
             await self._task.join(timeout=5)
 

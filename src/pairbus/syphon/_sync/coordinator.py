@@ -118,8 +118,9 @@ class Coordinator:
             self._planner.empty_once()
 
     def close(self) -> None:
-        """Stop working."""
+        """Stop working, and listen at no queue any more."""
         self._stop.set()
+        self._doorbell.close()
         if self._task is not None:
             self._task.join(timeout=5)
 
