@@ -24,7 +24,7 @@ async def test_a_name_that_hangs_takes_one_thread_and_none_of_the_event_loops(mo
     waiting = [
         asyncio.create_task(aresolve("primary.example", monotonic() + 0.3)) for _ in range(40)
     ]
-    await aresolve("secondary.example", monotonic() + 10)
+    await aresolve("secondary.example", monotonic() + 60)
 
     answers = await asyncio.gather(*waiting, return_exceptions=True)
 
@@ -36,9 +36,9 @@ async def test_a_name_that_hangs_takes_one_thread_and_none_of_the_event_loops(mo
         await asyncio.get_running_loop().getaddrinfo("127.0.0.1", 1)
     go_on.set()
     stuck[0].join(60)
-    await aresolve("primary.example", monotonic() + 10)  # a name that does not exist: the SDK's
+    await aresolve("primary.example", monotonic() + 60)  # a name that does not exist: the SDK's
 
 
 @pytest.mark.parametrize("host", ["localhost"])
 async def test_a_name_that_resolves_costs_no_more_than_the_lookup(host):
-    await aresolve(host, monotonic() + 10)
+    await aresolve(host, monotonic() + 60)

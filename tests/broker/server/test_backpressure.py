@@ -29,7 +29,7 @@ def test_a_client_that_does_not_read_gets_no_more_than_its_share() -> None:
                 connection.mux.engine.flow(receiver.link, COUNT)  # and nobody reads
                 connection.mux.flush()
             held = lent(ns)
-            deadline = time.monotonic() + 10
+            deadline = time.monotonic() + 60
             while time.monotonic() < deadline:
                 time.sleep(0.1)
                 if held == (held := lent(ns)) and held:
@@ -60,7 +60,7 @@ def test_a_client_that_asks_for_answers_and_reads_none_is_given_up(caplog) -> No
                 for _ in range(100):
                     links.post(asked, peek)
                 connection.mux.flush()
-                deadline = time.monotonic() + 10
+                deadline = time.monotonic() + 60
                 while "does not read" not in caplog.text and time.monotonic() < deadline:
                     time.sleep(0.01)
         assert "does not read" in caplog.text
@@ -84,7 +84,7 @@ def test_a_client_that_asks_over_http_and_reads_nothing_has_its_requests_wait() 
                 time.sleep(0.2)
                 counts.append(sum(kinds["admin"]["calls"] for kinds in ns.operations.values()))
             assert 0 < counts[-1] < 500
-            deadline = time.monotonic() + 10
+            deadline = time.monotonic() + 60
             door = ns._running()._door  # noqa: SLF001 - the control port has no client
             assert door is not None
             while door.connections and time.monotonic() < deadline:

@@ -186,7 +186,7 @@ def test_too_many_connections_are_refused_and_the_others_live(ns) -> None:
         finally:
             for sock in crowd:
                 sock.close()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         try:
             assert is_alive(ns)
