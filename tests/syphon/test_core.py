@@ -234,6 +234,16 @@ def test_a_probe_that_nobody_heard_of_is_tried_again():
     assert not room.blocked().blocked
 
 
+def test_everything_is_returned_when_another_syphon_delivers_the_probes():
+    room = HeldMessages(destination=Backoff(first=10), probe_patience=60)
+    room.fail("orders", "x", 0)
+    room.hold([held(n) for n in range(1, 6)], 0)
+    assert [h.sequence for h in room.due(10)] == [1]
+    assert [h.sequence for h in room.due(70)] == [2]
+    assert [h.sequence for h in room.due(130)] == [5, 4, 3]
+    assert not room.blocked().blocked
+
+
 def test_messages_held_for_the_whole_primary_are_returned_together():
     room = HeldMessages(primary=Backoff(first=10))
     room.fail(EVERYTHING, "amqp:connection:forced", 100)

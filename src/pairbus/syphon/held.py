@@ -4,7 +4,8 @@ They stay locked so that the next read reaches the messages behind them. While a
 newer messages for it are held too, so that none overtakes. When its back-off has passed, the oldest
 message is returned to the queue as a probe: the next micro-batch receives it, and it alone may be
 sent. If it is accepted, all held messages are returned, newest first, and the destination is open
-again; if not, the back-off doubles. The primary as a whole is the destination `*`, with one
+again; if not, the back-off doubles. If two probes are never heard of, another syphon has delivered
+them, and all are returned. The primary as a whole is the destination `*`, with one
 difference: nothing is read while it waits, and then all its messages are returned together. Its
 wait ends early when a probe reaches it.
 
@@ -36,6 +37,7 @@ class _Destination:
     shortcuts: int = 0  # waits that a probe ended early, in vain
     probe: tuple[str, int] | None = None
     probed_at: float = 0.0
+    unheard: int = 0  # consecutive probes that no task reported
     held: dict[str, HeldMessage] = field(default_factory=dict)
 
 
@@ -78,7 +80,7 @@ class HeldMessages:
             self._missing_since.setdefault(destination, now)
         if found:
             found.condition, found.failures, found.failed_at = condition, failures, now
-            found.until, found.probe = until, None
+            found.until, found.probe, found.unheard = until, None, 0
         else:
             self._destinations[destination] = _Destination(condition, failures, until, now)
 
@@ -141,6 +143,13 @@ class HeldMessages:
                     del self._destinations[destination]
                 continue
             if found.probe is not None and now < found.probed_at + self._patience:
+                continue
+            if found.probe is not None:
+                found.unheard += 1
+            if found.unheard > 1:
+                # Nobody reports these probes: another syphon reads and delivers them.
+                free.extend(found.held.values())
+                del self._destinations[destination]
                 continue
             oldest = min(found.held.values(), key=lambda held: (held.sequence, held.queue))
             del found.held[oldest.token]
