@@ -11,7 +11,6 @@ import resource
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeAlias
 
 import psutil
@@ -20,6 +19,7 @@ from soak.world import Namespace, World
 
 NETWORK = ("refuse", "reset", "stall", "deaf", "slow", "cut")
 Fault: TypeAlias = Callable[[World, random.Random], str | None]
+PAGE = 4096  # bytes
 WAIT = 30.0  # seconds for something to hit
 DRAIN = 180.0  # seconds for a drain to begin; Spark is slow to start on a busy machine
 
@@ -146,13 +146,10 @@ def _network(namespace: Namespace, chance: random.Random, longest: float) -> str
 
 
 def _disk(namespace: Namespace, chance: random.Random) -> str:
-    """No file of the broker may grow, as on a disk that is full."""
-    data = Path(namespace.folder / "data")
-    largest = max((path.stat().st_size for path in data.rglob("*") if path.is_file()), default=0)
+    """The broker cannot write to its files beyond their first page, as on a disk that is full."""
     seconds = chance.uniform(1.0, 8.0)
-    room = max(4096, largest // 2)
     pid = namespace.process.pid
-    resource.prlimit(pid, resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (PAGE, resource.RLIM_INFINITY))
     time.sleep(seconds)
     with contextlib.suppress(ProcessLookupError):
         unlimited = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
