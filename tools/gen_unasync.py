@@ -3,7 +3,7 @@
 Every package `_async` below `src/pairbus` and `tests` gives a package `_sync` beside it. The script
 works on tokens: it drops `async` and `await`, and renames from the table below. Comments survive.
 Code that differs in more than a name lives in `pairbus/runtime` and, for pairing alone, in
-`pairbus/pairing/runtime.py`, in pairs.
+`pairbus/pairing/runtime.py` and the modules it names, in pairs.
 """
 
 import io

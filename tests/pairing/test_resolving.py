@@ -7,7 +7,8 @@ from time import monotonic
 
 import pytest
 
-from pairbus.pairing.runtime import AbandonedError, aresolve
+from pairbus.pairing.abandoning import AbandonedError
+from pairbus.pairing.resolving import aresolve
 
 
 async def test_a_name_that_hangs_takes_one_thread_and_none_of_the_event_loops(monkeypatch):

@@ -19,8 +19,8 @@ from azure.core.exceptions import (
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
 from pairbus.exceptions import PairingError, describe
+from pairbus.pairing.abandoning import AbandonedError, aabandonable
 from pairbus.pairing.outgoing import BACKLOG_LIMIT
-from pairbus.pairing.runtime import AbandonedError, aabandonable
 
 logger = logging.getLogger("pairbus.backlog")
 

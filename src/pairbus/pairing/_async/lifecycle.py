@@ -14,7 +14,8 @@ from pairbus.exceptions import ClientClosedError, ClientFaultedError
 from pairbus.pairing import registry
 from pairbus.pairing._async.pair import Pair
 from pairbus.pairing._async.protection import Protection
-from pairbus.pairing.runtime import AGuard, aabandonable, ablocking, aon_drop, asleep, aspawn
+from pairbus.pairing.abandoning import aabandonable
+from pairbus.pairing.runtime import AGuard, ablocking, aon_drop, asleep, aspawn
 from pairbus.pairing.syphon_hook import RunningSyphon
 from pairbus.status import PairStatus, StatusFile, new_client_id
 

@@ -20,8 +20,10 @@ from azure.servicebus.aio import ServiceBusSender
 from azure.servicebus.exceptions import OperationTimeoutError
 
 from pairbus.pairing._async.coalescer import Coalescer, Sharing, single_of
+from pairbus.pairing.abandoning import AbandonedError, aabandonable
 from pairbus.pairing.deadlines import AWatch
-from pairbus.pairing.runtime import AbandonedError, aabandonable, aon_drop, aresolve, aspawn
+from pairbus.pairing.resolving import aresolve
+from pairbus.pairing.runtime import aon_drop, aspawn
 from pairbus.pairing.sdk import contract, senders
 from pairbus.pairing.sdk.senders import SHUT_DOWN, Opening, Readiness, ShutDownError, UnwantedError
 from pairbus.pairing.turns import ALock, Request, Turn, TurnTimeoutError

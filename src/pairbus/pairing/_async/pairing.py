@@ -20,7 +20,8 @@ from pairbus.pairing._async.guarded import SecondaryClient
 from pairbus.pairing._async.lifecycle import Lifecycle
 from pairbus.pairing._async.pair import Pair, PairSettings, Timing
 from pairbus.pairing._async.protection import Protection
-from pairbus.pairing.runtime import aabandonable, ablocking
+from pairbus.pairing.abandoning import aabandonable
+from pairbus.pairing.runtime import ablocking
 from pairbus.pairing.sdk.contract import probe_new_sender
 from pairbus.pairing.sdk.senders import check_transport, share_tls_context
 from pairbus.pairing.syphon_hook import RunningSyphon, start_registered_syphon

@@ -16,8 +16,9 @@ from azure.servicebus.aio import ServiceBusReceiver
 from pairbus.classify import Verdict
 from pairbus.exceptions import PairingError, describe
 from pairbus.names import reply_queue_path
+from pairbus.pairing.abandoning import aabandonable
 from pairbus.pairing.fences import Answer, read_answer
-from pairbus.pairing.runtime import AEvent, AGuard, aabandonable, aspawn
+from pairbus.pairing.runtime import AEvent, AGuard, aspawn
 
 if TYPE_CHECKING:
     from pairbus.pairing._async.pair import Pair

@@ -20,8 +20,8 @@ from azure.core.exceptions import (
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from pairbus.exceptions import PairingError, describe
+from pairbus.pairing.abandoning import AbandonedError, abandonable
 from pairbus.pairing.outgoing import BACKLOG_LIMIT
-from pairbus.pairing.runtime import AbandonedError, abandonable
 
 logger = logging.getLogger("pairbus.backlog")
 

@@ -15,7 +15,8 @@ from pairbus.exceptions import ClientClosedError, ClientFaultedError
 from pairbus.pairing import registry
 from pairbus.pairing._sync.pair import Pair
 from pairbus.pairing._sync.protection import Protection
-from pairbus.pairing.runtime import Guard, abandonable, blocking, on_drop, sleep, spawn
+from pairbus.pairing.abandoning import abandonable
+from pairbus.pairing.runtime import Guard, blocking, on_drop, sleep, spawn
 from pairbus.pairing.syphon_hook import RunningSyphon
 from pairbus.status import PairStatus, StatusFile, new_client_id
 

@@ -21,8 +21,10 @@ from azure.servicebus import ServiceBusSender
 from azure.servicebus.exceptions import OperationTimeoutError
 
 from pairbus.pairing._sync.coalescer import Coalescer, Sharing, single_of
+from pairbus.pairing.abandoning import AbandonedError, abandonable
 from pairbus.pairing.deadlines import Watch
-from pairbus.pairing.runtime import AbandonedError, abandonable, on_drop, resolve, spawn
+from pairbus.pairing.resolving import resolve
+from pairbus.pairing.runtime import on_drop, spawn
 from pairbus.pairing.sdk import contract, senders
 from pairbus.pairing.sdk.senders import SHUT_DOWN, Opening, Readiness, ShutDownError, UnwantedError
 from pairbus.pairing.turns import Lock, Request, Turn, TurnTimeoutError

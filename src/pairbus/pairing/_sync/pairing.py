@@ -21,7 +21,8 @@ from pairbus.pairing._sync.guarded import SecondaryClient
 from pairbus.pairing._sync.lifecycle import Lifecycle
 from pairbus.pairing._sync.pair import Pair, PairSettings, Timing
 from pairbus.pairing._sync.protection import Protection
-from pairbus.pairing.runtime import abandonable, blocking
+from pairbus.pairing.abandoning import abandonable
+from pairbus.pairing.runtime import blocking
 from pairbus.pairing.sdk.contract import probe_new_sender
 from pairbus.pairing.sdk.senders import check_transport, share_tls_context
 from pairbus.pairing.syphon_hook import RunningSyphon, start_registered_syphon

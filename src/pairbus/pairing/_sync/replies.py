@@ -17,8 +17,9 @@ from azure.servicebus import ServiceBusReceiver
 from pairbus.classify import Verdict
 from pairbus.exceptions import PairingError, describe
 from pairbus.names import reply_queue_path
+from pairbus.pairing.abandoning import abandonable
 from pairbus.pairing.fences import Answer, read_answer
-from pairbus.pairing.runtime import Event, Guard, abandonable, spawn
+from pairbus.pairing.runtime import Event, Guard, spawn
 
 if TYPE_CHECKING:
     from pairbus.pairing._sync.pair import Pair
