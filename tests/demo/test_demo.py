@@ -218,3 +218,19 @@ def test_demo_that_is_terminated_leaves_no_broker_behind(tmp_path):
     for pid in re.findall(r"runs as process (\d+)", "".join(lines)):
         assert wait_until_gone(int(pid))
     assert not list(tmp_path.glob("pairbus-demo-*"))
+
+
+def test_lines_of_child_processes_do_not_tear_the_picture(capfd):
+    with Display(Progress(["set up"]), drawn=True):
+        subprocess.run(["sh", "-c", "echo a line of Java >&2"], check=True)
+    assert "a line of Java" not in "".join(capfd.readouterr())
+
+
+def test_lines_of_child_processes_are_shown_when_the_demo_fails(capfd):
+    failing = ["sh", "-c", "echo a line of Java >&2; exit 1"]
+    with (
+        pytest.raises(subprocess.CalledProcessError),
+        Display(Progress(["set up"]), drawn=True),
+    ):
+        subprocess.run(failing, check=True)
+    assert "a line of Java" in capfd.readouterr().err

@@ -1,8 +1,13 @@
 """The demo on the screen: one live picture of fixed height on a terminal, plain lines in a pipe."""
 
+import contextlib
 import dataclasses
+import os
+import tempfile
 import threading
 import time
+from collections.abc import Iterator
+from types import TracebackType
 from typing import Any
 
 import click
@@ -31,6 +36,27 @@ class Progress:
     news: list[str] = dataclasses.field(default_factory=list)
 
 
+@contextlib.contextmanager
+def standard_error_kept() -> Iterator[None]:
+    """Keep what child processes write to the standard error away from the picture.
+
+    Java and Spark's Python workers inherit the terminal, and lines of theirs would tear the
+    picture. They are shown at the end, if the demo fails.
+    """
+    with tempfile.TemporaryFile() as kept:
+        terminal = os.dup(2)
+        os.dup2(kept.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            kept.seek(0)
+            os.write(terminal, kept.read())
+            raise
+        finally:
+            os.dup2(terminal, 2)
+            os.close(terminal)
+
+
 class Display:
     """Shows the progress of the demo as it changes; a context manager."""
 
@@ -38,6 +64,7 @@ class Display:
         self.progress = progress
         self._drawn = drawn
         self._live: Any = None
+        self._open = contextlib.ExitStack()
         self._started = time.monotonic()
         self._last = 0.0
         self._lock = threading.Lock()
@@ -46,14 +73,20 @@ class Display:
         if self._drawn:
             from rich.live import Live
 
-            self._live = Live(get_renderable=self.render, refresh_per_second=4, transient=False)
-            self._live.__enter__()
+            self._open.enter_context(standard_error_kept())
+            self._live = self._open.enter_context(
+                Live(get_renderable=self.render, refresh_per_second=4, transient=False)
+            )
         return self
 
-    def __exit__(self, *exc: object) -> None:
-        if self._live:
-            self._live.__exit__(None, None, None)
-            self._live = None
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._live = None
+        self._open.__exit__(kind, error, trace)
 
     def say(self, text: str) -> None:
         """Something happened."""
