@@ -58,6 +58,15 @@ async def test_page_shows_the_outage_and_escapes_what_others_wrote(page):
     assert "<script>alert" not in text
 
 
+async def test_page_shows_a_fence_that_nobody_answers(scene):
+    drain = {"is_overdue": True, "waits_for": ["contoso/x-servicebus-transfer/3"]}
+    scene.client(entity("orders", "draining", drain=drain))
+    _, client, _ = connect(scene, Guard())
+    text = (await client.get("/")).text
+    assert 'data-entity="orders" data-phase="draining"' in text
+    assert "fence not answered" in text
+
+
 async def test_unknown_address_is_a_page_with_the_way_back(page):
     _, client, _ = page
     answer = await client.get("/nowhere")
