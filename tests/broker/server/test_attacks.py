@@ -110,19 +110,23 @@ def test_a_flood_of_flow_frames_leaves_others_working(ns):
             with contextlib.suppress(TimeoutError):
                 attacker.socket.recv(1 << 20)
 
+    def median_send(sender) -> float:
+        taken = []
+        for _ in range(20):
+            started = time.perf_counter()
+            sender.send_messages(ServiceBusMessage("x"))
+            taken.append(time.perf_counter() - started)
+        return statistics.median(taken)
+
     with ns.client(retry_total=0) as sb, sb.get_queue_sender("q") as sender:
-        sender.send_messages(ServiceBusMessage("x"))
+        undisturbed = median_send(sender)
         thread = threading.Thread(target=attack)
         thread.start()
         try:
-            taken = []
-            for _ in range(20):
-                started = time.perf_counter()
-                sender.send_messages(ServiceBusMessage("x"))
-                taken.append(time.perf_counter() - started)
+            disturbed = median_send(sender)
         finally:
             is_over.set()
             thread.join()
     attacker.close()
     # A turn of the loop that serves all that the attacker sent takes ten times as long.
-    assert statistics.median(taken) < 0.3
+    assert disturbed < max(0.3, 30 * undisturbed)  # a busy machine takes longer for both
