@@ -38,6 +38,7 @@ def problems_of(seeds):
 def test_message_acknowledged_without_being_stored_is_found(monkeypatch):
     async def take(route, outgoing, budget, cause):
         """Say that a backlog queue took the messages."""
+        return True
 
     monkeypatch.setattr(BacklogRoute, "take", take)
     assert any("lost" in one for one in problems_of(range(1, 10)))
