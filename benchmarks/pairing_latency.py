@@ -16,7 +16,7 @@ import asyncio
 import statistics
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack
 
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, aio
@@ -153,22 +153,12 @@ async def run_aio(kind: str, count: int) -> dict[str, Latencies]:
     return found
 
 
-async def _aio_lines() -> AsyncIterator[str]:
-    for kind in KINDS:
-        for count in SENDERS:
-            for side, latencies in (await run_aio(kind, count)).items():
-                for line in latencies.lines(f"pairing_latency.{kind}.aio.{count}.{side}"):
-                    yield line
-
-
-async def _collected(lines: AsyncIterator[str]) -> list[str]:
-    return [line async for line in lines]
-
-
 def run() -> Iterator[str]:
     """The figures, one line each."""
-    for kind in KINDS:
-        for count in SENDERS:
-            for side, latencies in run_sync(kind, count).items():
-                yield from latencies.lines(f"pairing_latency.{kind}.sync.{count}.{side}")
-    yield from asyncio.run(_collected(_aio_lines()))
+    for client, outage in (("sync", run_sync), ("aio", run_aio)):
+        for kind in KINDS:
+            for count in SENDERS:
+                found = outage(kind, count)
+                sides = asyncio.run(found) if asyncio.iscoroutine(found) else found
+                for side, latencies in sides.items():
+                    yield from latencies.lines(f"pairing_latency.{kind}.{client}.{count}.{side}")
