@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pairbus.client._sync.sender import Posted
 from pairbus.client.errors import ClientError, ConnectionLostError
 from pairbus.syphon._sync.connections import NamespaceConnections
-from pairbus.syphon.refusals import Outcome
+from pairbus.syphon.refusals import Cause, Outcome, judge
 
 __all__ = ["Destinations"]
 
@@ -32,7 +32,7 @@ class Destinations:
         try:
             sender = self._connections.sender(destination)
         except ClientError as exc:
-            self._refused[destination] = _outcome(exc)
+            self._refused[destination] = _unsent(exc)
             return 1 << 20
         return sender.max_batch_bytes - ENVELOPE
 
@@ -48,7 +48,7 @@ class Destinations:
                 sender = self._connections.sender(destination)
                 answers.append(sender.post(messages))
             except ClientError as exc:
-                answers.append(_outcome(exc))
+                answers.append(_unsent(exc))
         return [self._answer(one) for one in answers]
 
     def _answer(self, answer: Outcome | Posted) -> Outcome:
@@ -58,6 +58,14 @@ class Destinations:
             if outcome.error is not None:
                 return _outcome(outcome.error)
         return Outcome()
+
+
+def _unsent(error: ClientError) -> Outcome:
+    """A link could not be opened: nothing was sent, so that no message can be at fault."""
+    outcome = _outcome(error)
+    if judge(outcome.condition or "").cause is Cause.MESSAGE:
+        return Outcome(CONNECTION_LOST, f"{outcome.condition}: {outcome.description}")
+    return outcome
 
 
 def _outcome(error: ClientError) -> Outcome:
