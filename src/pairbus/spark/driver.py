@@ -84,7 +84,7 @@ def open_coordinator(options: ConnectorOptions) -> Coordinator:
             per_queue=options["maxMessagesPerTrigger"],
             bytes_per_queue=options["maxBytesPerTrigger"],
             max_messages=options["maxMessages"],
-            ready=queues if is_snapshot else (),
+            ready=queues if is_snapshot else (options["readyQueues"] or ()),
             ceiling=ceiling_of(options["creditsPerSecond"], options["liveTrafficShare"]),
         ),
         HeldMessages(

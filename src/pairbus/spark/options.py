@@ -139,6 +139,9 @@ OPTIONS = (
     Option("untilEmpty", "boolean", "false", "read",
            "`peekLock` streams: detect when the queues are empty, and record it in the state directory.",
            _boolean),
+    Option("readyQueues", "string", None, "read",
+           "`peekLock` streams: queues that are known to have messages, separated by commas; the first "
+           "micro-batch reads them, and does not wait until they are found to have some.", _names),
     Option("ledger", "string", None, "both",
            "Ledger to write receipts (the sink, before it settles) and operation counts to."),
     Option("clientId", "string", "spark", "both", "Client id in the ledger."),

@@ -41,6 +41,8 @@ def source_options(setup: Setup, bounds: Bounds, *, partitions: int, now: float)
         "untilEmpty": "true" if bounds.until_empty else "false",
         "missingDestinationTimeout": str(setup.missing_destination_timeout),
     }
+    if setup.ready:
+        options["readyQueues"] = ",".join(setup.ready)
     if setup.credits_per_second is not None:
         options["creditsPerSecond"] = str(setup.credits_per_second)
         options["liveTrafficShare"] = str(setup.live_traffic_share)

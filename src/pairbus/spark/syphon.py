@@ -109,7 +109,9 @@ def _start(
     # A wrong key or a missing namespace is reported before Spark is started.
     counts = check_namespaces(setup, counter)
     if counts is not None:
-        setup = replace(setup, queues=tuple(queue.path for queue in counts))
+        queues = tuple(queue.path for queue in counts)
+        ready = tuple(queue.path for queue in counts if queue.active)
+        setup = replace(setup, queues=queues, ready=ready)
         monitor.counted(counts)
     record_target(setup, state)
     session = prepare_session(

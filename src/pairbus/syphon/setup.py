@@ -81,6 +81,7 @@ class Setup:
     target: Target
     target_host: str
     destination_map: Mapping[str, str]
+    ready: tuple[str, ...] = ()  # queues that had messages when they were counted
 
     @classmethod
     def of(cls, options: SyphonOptions) -> "Setup":
