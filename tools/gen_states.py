@@ -96,8 +96,8 @@ def arrows() -> tuple[Arrows, Arrows]:
     return automatic, operators
 
 
-def draw() -> tuple[str, str]:
-    """Both diagrams, as Mermaid."""
+def draw() -> tuple[str, str, str]:
+    """What happens by itself, what `drain_first` adds, what an operator does: as Mermaid."""
     automatic, operators = arrows()
     states = {name for ends in automatic for name in ends}
     forced = {end for _, end in operators} - states
@@ -111,7 +111,9 @@ def draw() -> tuple[str, str]:
         if any(labels != everywhere[0] for labels in everywhere):
             raise SystemExit(f"not every state can become {end}: the diagram must say which")
         by_hand["AnyState", end] = everywhere[0]
-    return _diagram(automatic), _diagram(by_hand)
+    draining = {ends: labels for ends, labels in automatic.items() if "Draining" in ends}
+    others = {ends: labels for ends, labels in automatic.items() if ends not in draining}
+    return _diagram(others), _diagram(draining), _diagram(by_hand)
 
 
 def _diagram(shown: Arrows) -> str:
@@ -138,11 +140,13 @@ def _joined(labels: list[str]) -> str:
 
 def outputs() -> dict[Path, str]:
     """The page fragment with the diagrams."""
-    automatic, operators = draw()
+    automatic, draining, operators = draw()
     return {
         TARGET: (
             "<!-- drawn from src/pairbus/pairing/core/health.py by tools/gen_states.py -->\n\n"
             f"```mermaid\n{automatic}\n```\n\n"
+            'With `recovery="drain_first"`, an entity drains before it is healthy again:\n\n'
+            f"```mermaid\n{draining}\n```\n\n"
             "An operator can override the state of an entity from any of these states:\n\n"
             f"```mermaid\n{operators}\n```\n"
         )
