@@ -41,7 +41,7 @@ def test_the_backlog_of_version_0_1_is_drained_from_its_state_and_reconciled(tmp
             environment, "syphon", "run", "--queues", "2", "--until-empty", "--json",
             "--master", "local[2]", "--checkpoint", str(tmp_path / "state"),
         )  # fmt: skip
-        assert status["forwarded"] == 33  # 23 of them by version 0.1.0
+        assert status["forwarded"] == 10  # in this run; version 0.1.0 forwarded 23
         with primary.client() as client:
             found = client.get_queue_receiver("bills").peek_messages(max_message_count=20)
         assert [message.message_id for message in found] == [f"bill-{n}" for n in range(10)]
