@@ -1,5 +1,6 @@
 """The fault proxy does to a connection what each of its modes says."""
 
+import contextlib
 import socket
 import socketserver
 import threading
@@ -135,9 +136,27 @@ def test_cut_forwards_half_and_resets(proxy: FaultProxy, echo: EchoServer) -> No
         client.sendall(b"0123456789")
         assert echo.news.wait(60)
         assert echo.heard[-1] == b"01234"
-        assert client.recv(100) == b"01234"
         with pytest.raises(ConnectionResetError):
             client.recv(100)
+
+
+def test_nothing_follows_the_half_that_was_forwarded(proxy: FaultProxy, echo: EchoServer) -> None:
+    for after in ("cut", "pass"):
+        proxy.mode = "pass"
+        with connect(proxy) as client:
+            client.sendall(b"one")
+            client.recv(100)
+            echo.heard.clear()
+            echo.news.clear()
+            proxy.mode = "cut"
+            client.sendall(b"0123456789")
+            assert echo.news.wait(60)
+            with contextlib.suppress(OSError):  # the reset may have come already
+                client.sendall(b"abcdefghij")
+            proxy.mode = after
+            with pytest.raises(ConnectionResetError):
+                client.recv(100)
+            assert b"".join(echo.heard) == b"01234"
 
 
 def test_unknown_mode_is_refused(proxy: FaultProxy) -> None:

@@ -179,16 +179,17 @@ class _Pipe:
         self.target: asyncio.Transport | None = None
         self.to_target = bytearray()
         self.to_client = bytearray()
+        self.is_cut = False
         proxy.pipes.add(self)
 
     def pump(self) -> None:
         mode = self.proxy.mode
-        if mode == "stall":
+        if mode == "stall" or self.is_cut:
             return
         if mode == "cut" and self.to_target and self.target is not None:
             self.target.write(bytes(self.to_target[: max(1, len(self.to_target) // 2)]))
+            self.is_cut = True  # nothing follows: no network leaves bytes out in the middle
             self.proxy.loop.call_later(0.02, self.abort)  # lets the half arrive
-            self.to_target.clear()
             return
         to_client = bytes(self.to_client)
         self.to_client.clear()
