@@ -210,7 +210,7 @@ def test_a_reader_whose_connection_breaks_passes_on_what_arrived_and_reads_no_mo
     syphon.bell.ringing = set(QUEUES[:1])
     syphon.clock.advance(2)
     assert QUEUES[0] not in syphon.planned(1)
-    syphon.clock.advance(60)  # a look finds that they are back
+    syphon.clock.advance(65)  # all locks have expired
     assert QUEUES[0] in syphon.planned(1)
     assert syphon.read(2, QUEUES[:1]) == {QUEUES[0]: ALL[15:]}
 
@@ -236,3 +236,18 @@ def test_a_look_finds_unknown_locks_only(syphon):
         receiver.complete(rest + held[1:])
         assert syphon.backlog.look(queue, 0, ()).is_clean
     assert syphon.backlog.look("no-such-queue", 0, ()).is_clean
+
+
+def test_a_look_does_not_trust_a_message_whose_lock_expired_before_the_others(syphon):
+    queue = QUEUES[0]
+    with BulkConnection(syphon.namespace.connection_string) as lean:
+        receiver = lean.receiver(queue)
+        older = receiver.receive_now(3)
+        syphon.clock.advance(40)
+        newer = receiver.receive_now(3)
+        syphon.clock.advance(25)  # the locks of the older ones end
+        assert not syphon.backlog.look(queue, 0, ()).is_clean
+        again = receiver.receive_now(3)
+        assert [one.sequence_number for one in again] == [one.sequence_number for one in older]
+        receiver.complete(again + newer)
+        assert syphon.backlog.look(queue, 0, ()).is_clean

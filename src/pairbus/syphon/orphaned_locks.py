@@ -8,7 +8,8 @@ queues go on.
 
 Mostly nothing was handed out, and a look shows it: receive the first available message, release it
 again, and browse the messages before it. Those are locked; if the syphon does not hold them, their
-locks are waited out. A look cannot see past messages that were returned; then time alone decides.
+locks are waited out. A look cannot see past a message that was handed out before and is back, by
+return or because its lock expired: messages behind it may still be locked. Then time alone decides.
 
 This module decides; the coordinator acts between `begin_check` and `end_check`.
 """

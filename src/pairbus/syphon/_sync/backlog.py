@@ -169,7 +169,8 @@ class BacklogQueues:
             if got[0].locked_until is not None:
                 lock = got[0].locked_until / 1000 - self._runtime.time()
             receiver.settle(got, "released")  # waits: the next reader must find it
-            if first <= after:  # it hides the messages behind it
+            if first <= after or got[0].delivery_count:
+                # It was handed out before and is back; others behind it may still be locked.
                 return Look(False, lock, size)
         number, count = after + 1, 1
         for peeks in range(1, PEEKS + 1):
