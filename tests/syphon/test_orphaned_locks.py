@@ -93,7 +93,7 @@ class Syphon:
     def __init__(self, namespace, folder, clock):
         self.namespace, self.folder, self.clock = namespace, folder, clock
         link = connections(namespace.connection_string, "coordinator")
-        self.backlog = BacklogQueues(ThreadRuntime(), link)
+        self.backlog = BacklogQueues(BrokerTime(clock), link)
         self.bell = FakeBell()
         self.coordinator = self.new_coordinator()
         with BulkConnection(namespace.connection_string) as lean:
