@@ -4,10 +4,11 @@ They stay locked so that the next read reaches the messages behind them. While a
 newer messages for it are held too, so that none overtakes. When its back-off has passed, the oldest
 message is returned to the queue as a probe: the next micro-batch receives it, and it alone may be
 sent. If it is accepted, all held messages are returned, newest first, and the destination is open
-again; if not, the back-off doubles. If two probes are never heard of, another syphon has delivered
-them, and all are returned. The primary as a whole is the destination `*`, with one
-difference: nothing is read while it waits, and then all its messages are returned together. Its
-wait ends early when a probe reaches it.
+again; if not, the back-off doubles. If the probe is not heard of, its queue could not be read, or
+another syphon has delivered it: then all are returned too, because a second probe could overtake
+the first. The primary as a whole is the destination `*`, with one difference: nothing is read while
+it waits, and then all its messages are returned together. Its wait ends early when a probe reaches
+it.
 
 A destination that does not exist is waited for like any other, but not for ever: after
 `missing_timeout` it is *expired*, and its messages are returned so that tasks dead-letter them.
@@ -37,7 +38,6 @@ class _Destination:
     shortcuts: int = 0  # waits that a probe ended early, in vain
     probe: tuple[str, int] | None = None
     probed_at: float = 0.0
-    unheard: int = 0  # consecutive probes that no task reported
     held: dict[str, HeldMessage] = field(default_factory=dict)
 
 
@@ -80,7 +80,7 @@ class HeldMessages:
             self._missing_since.setdefault(destination, now)
         if found:
             found.condition, found.failures, found.failed_at = condition, failures, now
-            found.until, found.probe, found.unheard = until, None, 0
+            found.until, found.probe = until, None
         else:
             self._destinations[destination] = _Destination(condition, failures, until, now)
 
@@ -144,10 +144,7 @@ class HeldMessages:
                 continue
             if found.probe is not None and now < found.probed_at + self._patience:
                 continue
-            if found.probe is not None:
-                found.unheard += 1
-            if found.unheard > 1:
-                # Nobody reports these probes: another syphon reads and delivers them.
+            if found.probe is not None:  # not heard of: return the others behind it
                 free.extend(found.held.values())
                 del self._destinations[destination]
                 continue
