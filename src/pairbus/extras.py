@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 from collections.abc import Iterator
 
 EXTRAS = {
@@ -31,6 +32,12 @@ def needs(extra: str) -> Iterator[None]:
         if module is None or isinstance(exc, MissingExtraError):
             raise
         raise MissingExtraError(module, extra) from exc
+
+
+def check_installed(module: str) -> None:
+    """Raise ModuleNotFoundError if a library is not installed; it is not imported."""
+    if importlib.util.find_spec(module) is None:
+        raise ModuleNotFoundError(f"No module named {module!r}", name=module)
 
 
 def missing_module(exc: BaseException) -> str | None:

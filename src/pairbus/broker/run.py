@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pairbus.broker.faults.faults import Faults
 from pairbus.broker.settings import DEFAULT_KEY_NAME, BrokerSettings, Limits, Tier
-from pairbus.extras import needs
+from pairbus.extras import check_installed, needs
 
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusClient
@@ -279,6 +279,8 @@ class RunningNamespace:
 
         with needs("broker"):
             from pairbus.broker.server.server import Broker
+
+            check_installed("cryptography")  # imported only when a client asks for TLS
 
         if self._broker is None:
             settings = self.settings
