@@ -38,6 +38,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--until-failure", action="store_true", help="stop at the first failure")
     options = parser.parse_args(arguments)
     logging.disable(logging.CRITICAL)
+    try:
+        return _run(options)
+    finally:
+        logging.disable(logging.NOTSET)  # tests call this function
+
+
+def _run(options: argparse.Namespace) -> int:
     if options.seed is not None:
         return _one_seed(options)
     first, _, last = options.seeds.partition(":")

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path, PurePath, PurePosixPath
 from typing import TYPE_CHECKING, Protocol
 
-from pairbus.exceptions import SyphonError
 from pairbus.runtime import AsyncRuntime, Runtime
 from pairbus.runtime.protocols import FileInfo
 
@@ -113,6 +112,8 @@ def _open(location: str) -> tuple[ObjectFiles, PurePosixPath]:
         filesystem, root = pafs.FileSystem.from_uri(location)
     except (ValueError, OSError) as exc:
         # The text may repeat the URL, which may have a secret.
+        from pairbus.exceptions import SyphonError  # executors have no azure-servicebus
+
         raise SyphonError(f"state: no such object store ({type(exc).__name__})") from None
     return ObjectFiles(filesystem), PurePosixPath(root)
 
