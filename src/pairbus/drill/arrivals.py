@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from pairbus.amqp.errors import NOT_FOUND
 from pairbus.client import BulkConnection
 from pairbus.client.errors import ClientError
 from pairbus.drill.canary import PAGE, belongs, message_id
@@ -94,10 +95,13 @@ class Arrivals:
         pair = self._pair
         with pair.require_secondary().bulk_connection() as secondary:
             for path in backlog_paths(pair.primary_namespace.lower(), pair.backlog_queue_count):
-                with contextlib.suppress(ClientError):  # a queue that is missing holds nothing
+                try:
                     management = secondary.management(path)
                     first = count = 0
                     while count < most and (page := management.peek(first, PAGE)):
                         yield from ((path, one) for one in page)
                         count += len(page)
                         first = page[-1].sequence_number + 1
+                except ClientError as exc:
+                    if str(exc.condition) != NOT_FOUND:  # a queue that is missing holds nothing
+                        raise

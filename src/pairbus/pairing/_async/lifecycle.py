@@ -158,6 +158,8 @@ class Lifecycle:
         closing = [aspawn(sender.close, name="pairbus close") for sender in list(self.senders)]
         for task in closing:
             await task.join(10.0)
+        if self.protection is not None:
+            await self.protection.close()
         await self.pair.replies.close()
         await close_sdk(self.primary)
         registry.leave(self.primary, self.secondary)

@@ -24,6 +24,7 @@ logger = logging.getLogger("pairbus.protection")
 
 FIRST_RETRY = 1.0
 MAX_RETRY = 60.0
+CLOSE_WAIT = 1.0
 UNDER_WAY = "the backlog queues are being looked up"
 
 Provide = Callable[[], Awaitable[Provided]]
@@ -43,10 +44,13 @@ class Protection:
         self._stopped = AEvent()
         self._settled = AEvent()  # the first attempt has ended
         self._ended = AEvent()  # protected, or stopped
+        self._idle = AEvent()  # no attempt is under way
+        self._idle.set()
         pair.unprotected = UNDER_WAY
 
     async def start(self, wait: float) -> None:
         """Begin, and wait at most `wait` seconds for the first attempt to end."""
+        self._idle = AEvent()
         aspawn(self._run, name="pairbus protection")
         await self._settled.wait(wait)
 
@@ -71,6 +75,11 @@ class Protection:
         self._stopped.set()
         self._ended.set()
 
+    async def close(self) -> None:
+        """Stop trying, and let an attempt that is under way close its connection."""
+        self.stop()
+        await self._idle.wait(CLOSE_WAIT)
+
     async def wait(self) -> bool:
         """Wait until the pair is protected; False if it was closed before that."""
         while not await self._ended.wait(MAX_RETRY):
@@ -78,6 +87,12 @@ class Protection:
         return not self._stopped.is_set()
 
     async def _run(self) -> None:
+        try:
+            await self._try_until_protected()
+        finally:
+            self._idle.set()
+
+    async def _try_until_protected(self) -> None:
         retry = FIRST_RETRY
         while not self._stopped.is_set():
             try:

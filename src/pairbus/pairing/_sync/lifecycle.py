@@ -159,6 +159,8 @@ class Lifecycle:
         closing = [spawn(sender.close, name="pairbus close") for sender in list(self.senders)]
         for task in closing:
             task.join(10.0)
+        if self.protection is not None:
+            self.protection.close()
         self.pair.replies.close()
         close_sdk(self.primary)
         registry.leave(self.primary, self.secondary)

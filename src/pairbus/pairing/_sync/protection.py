@@ -25,6 +25,7 @@ logger = logging.getLogger("pairbus.protection")
 
 FIRST_RETRY = 1.0
 MAX_RETRY = 60.0
+CLOSE_WAIT = 1.0
 UNDER_WAY = "the backlog queues are being looked up"
 
 Provide = Callable[[], Provided]
@@ -44,10 +45,13 @@ class Protection:
         self._stopped = Event()
         self._settled = Event()  # the first attempt has ended
         self._ended = Event()  # protected, or stopped
+        self._idle = Event()  # no attempt is under way
+        self._idle.set()
         pair.unprotected = UNDER_WAY
 
     def start(self, wait: float) -> None:
         """Begin, and wait at most `wait` seconds for the first attempt to end."""
+        self._idle = Event()
         spawn(self._run, name="pairbus protection")
         self._settled.wait(wait)
 
@@ -72,6 +76,11 @@ class Protection:
         self._stopped.set()
         self._ended.set()
 
+    def close(self) -> None:
+        """Stop trying, and let an attempt that is under way close its connection."""
+        self.stop()
+        self._idle.wait(CLOSE_WAIT)
+
     def wait(self) -> bool:
         """Wait until the pair is protected; False if it was closed before that."""
         while not self._ended.wait(MAX_RETRY):
@@ -79,6 +88,12 @@ class Protection:
         return not self._stopped.is_set()
 
     def _run(self) -> None:
+        try:
+            self._try_until_protected()
+        finally:
+            self._idle.set()
+
+    def _try_until_protected(self) -> None:
         retry = FIRST_RETRY
         while not self._stopped.is_set():
             try:
