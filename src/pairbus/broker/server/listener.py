@@ -122,8 +122,10 @@ class FrontDoor:
         for sock in list(self._sniffing):
             self._forget(sock)
             sock.close()
-        for task in list(self._tasks):
-            task.cancel()
+        if tasks := list(self._tasks):
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
         for transport in list(self._transports):
             if not transport.is_closing():  # asyncio's TLS cannot be aborted after a second close
                 transport.close()
@@ -209,7 +211,12 @@ class FrontDoor:
             return
         task = asyncio.get_running_loop().create_task(self._admit(sock, tls=first == b"\x16"))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(partial(self._admitted, sock))
+
+    def _admitted(self, sock: socket.socket, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled():  # perhaps before it began
+            sock.close()
 
     async def _admit(self, sock: socket.socket, *, tls: bool) -> None:
         loop = asyncio.get_running_loop()
