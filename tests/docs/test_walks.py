@@ -238,8 +238,8 @@ def test_clients_are_paired_as_the_topic_shows(reader, pair):
         "SendAvailabilityPairedNamespaceOptions": SendAvailabilityPairedNamespaceOptions,
         "pair_namespace": pair_namespace,
         "client": ServiceBusClient("contoso.servicebus.invalid", primary.credential()),
-        "backup_client": secondary.client(),
-        "backup_admin": secondary.admin_client(),
+        "secondary_client": secondary.client(),
+        "secondary_admin": secondary.admin_client(),
     }
     typed = reader(scope=scope)
     typed.read("docs/topics/application.md")
