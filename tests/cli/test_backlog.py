@@ -99,7 +99,7 @@ def test_list_shows_depth_dead_letters_and_unused_queues(run, namespaces):
 
 
 def test_list_of_nothing_says_what_to_do(run):
-    assert "pairbus backlog create" in run("backlog", "list").output
+    assert "pairbus pair create" in run("backlog", "list").output
 
 
 def test_delete_removes_only_what_is_named(run):

@@ -184,7 +184,7 @@ def test_command_reports_the_verdict_in_its_exit_code_and_as_json(world, monkeyp
     answer = json.loads(result.output)
     assert answer["verdict"] == "critical"
     (found,) = [f for f in answer["findings"] if f["check"] == "backlog sessions"]
-    assert found["remedy"].endswith("`pairbus backlog create`")
+    assert found["remedy"].endswith("`pairbus pair create`")
 
 
 def test_gate_does_not_weaken_tls(world):

@@ -111,7 +111,7 @@ class BrokerSettings:
         if not self.namespace or "/" in self.namespace:
             raise ValueError(f"{self.namespace!r} is no name for a namespace")
         if self.memory == (self.data is not None):
-            raise ValueError("a namespace is either in memory or has a data folder")
+            raise ValueError("a namespace is either in memory or has a data directory, not both")
         if self.durability not in DURABILITIES:
             raise ValueError(f"durability is one of {', '.join(DURABILITIES)}")
         if self.key is None and not self.is_loopback:

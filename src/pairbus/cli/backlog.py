@@ -53,7 +53,7 @@ def list_(pair: Pair) -> None:
     table = Table(
         "queue", Column("messages", right=True), Column("dead letters", right=True),
         Column("bytes", right=True), "used", title=f"Backlog of {pair.primary_namespace}",
-        empty=f"no backlog queues of {pair.primary_namespace}; run pairbus backlog create",
+        empty=f"no backlog queues of {pair.primary_namespace}; run pairbus pair create",
     )  # fmt: skip
     for queue in found:
         table.add(

@@ -43,7 +43,7 @@ def group() -> None:
 @click.option(
     "--data",
     type=click.Path(file_okay=False, path_type=Path),
-    help="The folder in which messages are stored.",
+    help="The directory in which messages are stored.",
 )
 @click.option("--memory", is_flag=True, help="Store nothing on disk (the default without --data).")
 @click.option(
@@ -196,7 +196,7 @@ def run_command(
             broker.on_fatal = end
             signal.sigwait(ends)
         if fatal:
-            fail(f"the store cannot be read: {fatal[0]}", "check the disk and the data folder")
+            fail(f"the store cannot be read: {fatal[0]}", "check the disk and the data directory")
     except BrokerStartError as exc:
         fail(str(exc))
 
@@ -204,11 +204,11 @@ def run_command(
 @group.command("salvage")
 @click.argument("data", type=click.Path(exists=True, file_okay=False, path_type=Path))
 def salvage_command(data: Path) -> None:
-    """Repair a data folder with a damaged write-ahead log.
+    """Repair a data directory with a damaged write-ahead log.
 
-    The broker does not start with such a folder, because acknowledged messages would be missing.
+    The broker does not start with such a directory, because acknowledged messages would be missing.
     This command truncates the log after its last intact transaction, and keeps a copy of the
-    damaged file. If you have a backup of the folder, restore that instead.
+    damaged file. If you have a backup of the directory, restore that instead.
 
     \b
     Example:

@@ -108,7 +108,7 @@ class CostQuestion:
 def report_(**values: Any) -> None:
     """Report the cost of the operations in a ledger.
 
-    LEDGER is a folder or URL. Several may be given; rows that occur in more than one count once.
+    LEDGER is a directory or URL. Several may be given; rows in more than one of them count once.
 
     \b
     Example:

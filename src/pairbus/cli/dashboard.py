@@ -48,7 +48,7 @@ def command(
     if not (pair.ledger or pair.secondary):
         fail(
             "the live page needs a ledger or a secondary namespace",
-            "--ledger FOLDER, PAIRBUS_LEDGER or pairbus.toml",
+            "--ledger DIR, PAIRBUS_LEDGER or pairbus.toml",
             code=ExitCode.USAGE,
         )
     if not is_loopback(host) and not token:

@@ -110,11 +110,11 @@ def group(ctx: click.Context, /, pair: Pair, **options: Any) -> None:
     """Rehearse an outage on your own pair, in about three minutes.
 
     Checks both namespaces from here: reachability, rights, backlog queues and their properties,
-    duplicate-detection windows, message sizes, times to live, clocks. Then it makes an outage on
-    its own side only: nothing in Azure is disabled, and your applications notice nothing. It sends
-    messages to a canary queue through failover and failback, lets the syphon drain them, compares
-    ids, reports what each step took and cost, and removes everything. After a drill that was
-    killed, run `pairbus drill clean`.
+    duplicate-detection windows, message sizes, times to live, clocks. Then it cuts its own
+    connection to the primary: nothing in Azure is disabled, and your applications are not affected.
+    It sends messages to a temporary queue (canary queue) through failover and failback, lets the
+    syphon drain them, compares ids, reports the time and cost of each step, and removes its queue
+    and messages. After a drill that was killed, run `pairbus drill clean`.
 
     \b
     Exit codes:
@@ -159,7 +159,7 @@ def group(ctx: click.Context, /, pair: Pair, **options: Any) -> None:
 def clean(pair: Pair) -> None:
     """Remove the queues and messages that killed drills left in the pair.
 
-    Messages of applications stay in their places. Do not run it while another drill runs.
+    Messages of applications are not changed. Do not run it while another drill runs.
 
     \b
     Example:

@@ -92,7 +92,7 @@ _HINTS: list[tuple[set[str], str]] = [
             "ServiceBusAuthorizationError",
             "ClientAuthenticationError",
         },
-        "check the key or token; administration needs the Manage claim",
+        "check the key or token; administration needs the right Manage",
     ),
     ({"MessagingEntityNotFoundError", "ResourceNotFoundError"}, "check the entity's name"),
     ({"LedgerError", "PriceError"}, "check the path; --help says what is expected"),

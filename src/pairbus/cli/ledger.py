@@ -14,7 +14,7 @@ from pairbus.cli.tables import Column, Table
 def group() -> None:
     """Compact a ledger, or show its contents.
 
-    The ledger is a folder of Parquet files. Paired clients and syphons record in it each charged
+    The ledger consists of Parquet files. Paired clients and syphons record in it each charged
     operation and each step of a message through the backlog.
 
     \b
@@ -130,15 +130,15 @@ class _progress:  # noqa: N801 (used like a function)
             self._bar.stop()
 
 
-@group.command("in-doubt", short_help="List messages that a former target may have, too.")
+@group.command("in-doubt", short_help="List messages that a former target may have received.")
 @ledger_argument
 @json_option
 def in_doubt(ledger: str) -> int:
-    """List messages that a former target of the syphon may have, too.
+    """List messages that a former target of the syphon may have received.
 
-    After `pairbus syphon run --to` these are the messages that were handed out for the former
-    target and had no receipt: it may have taken them before it was lost. The exit code is 1 if
-    there are any.
+    After `pairbus syphon run --to`, these are the messages that the syphon received for the former
+    target and that have no receipt: the former target may have stored them. They were delivered to
+    the new target. The exit code is 1 if there are any.
 
     \b
     Example:

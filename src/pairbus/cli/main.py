@@ -217,13 +217,13 @@ def cli(ctx: click.Context, config: str | None, debug: bool) -> None:
 
     Pairs are configured in one TOML file or in environment variables (PAIRBUS_PRIMARY,
     PAIRBUS_SECONDARY, PAIRBUS_PRIMARY_NAMESPACE, PAIRBUS_BACKLOG_QUEUE_COUNT, PAIRBUS_LEDGER,
-    PAIRBUS_CHECKPOINT).
+    PAIRBUS_CHECKPOINT, PAIRBUS_STATE).
 
     \b
     Exit codes:
-      0   success; `check`: no finding
-      1   the command ran and found a problem (lost messages; `check`: a warning)
-      2   `check`: critical
+      0   success; `check`, `drill`: no finding
+      1   the command ran and found a problem (lost messages; `check`, `drill`: a warning)
+      2   `check`, `drill`: critical
       3   the command failed; the message gives the reason
       64  the command line or the configuration file is invalid
       69  a package is missing; the message has the command that installs it

@@ -41,7 +41,7 @@ def pair_options(command: F) -> F:
     @click.option("--primary", metavar="CS|VAR", help=ENDPOINT_HELP)
     @click.option("--secondary", metavar="CS|VAR", help=ENDPOINT_HELP)
     @click.option("--primary-namespace", metavar="NAME", help=NAMESPACE_HELP)
-    @click.option("--ledger", metavar="FOLDER", help="Folder or URL of the ledger.")
+    @click.option("--ledger", metavar="DIR|URL", help="Directory or URL of the ledger.")
     @functools.wraps(command)
     def wrapper(
         *args: Any,
@@ -68,7 +68,7 @@ def ledger_argument(command: F) -> F:
     """Give a command [LEDGER], --ledger and --pair; it gets `ledger: str`."""
 
     @click.argument("given", metavar="[LEDGER]", required=False)
-    @click.option("--ledger", metavar="FOLDER", help="The same as LEDGER.")
+    @click.option("--ledger", metavar="DIR|URL", help="The same as LEDGER.")
     @click.option("--pair", "pair_name", metavar="NAME", help=PAIR_HELP)
     @functools.wraps(command)
     def wrapper(
@@ -85,7 +85,7 @@ def ledgers_argument(command: F) -> F:
 
     @click.argument("given", metavar="[LEDGER]...", nargs=-1)
     @click.option(
-        "--ledger", "more", multiple=True, metavar="FOLDER", help="The same as LEDGER; repeatable."
+        "--ledger", "more", multiple=True, metavar="DIR|URL", help="The same as LEDGER; repeatable."
     )
     @functools.wraps(command)
     def wrapper(*args: Any, given: tuple[str, ...], more: tuple[str, ...], **kwargs: Any) -> Any:

@@ -55,7 +55,7 @@ def create(pair: Pair, count: int | None, drain_first: bool) -> None:
     """Create and check the backlog queues in the secondary.
 
     The command can be repeated. It does what `pair_namespace` does when an application starts, and
-    lists the properties of existing queues that differ. It needs the Manage claim on the secondary.
+    lists the properties of existing queues that differ. It needs the right Manage on the secondary.
 
     \b
     Example:
@@ -168,10 +168,10 @@ def why(entity: dict[str, Any]) -> str | None:
 def end_draining(pair: Pair, entity: str, ids: tuple[str, ...]) -> None:
     """Let clients send to the primary although their backlog for ENTITY is not delivered yet.
 
-    With recovery="drain_first" a client waits until the syphon has answered its fences. When a
-    fence does not come back (no syphon runs, or it was dead-lettered), this ends the wait. Messages
-    may then overtake those that are still in the backlog. Clients are found through the ledger, or
-    named with --client-id. It needs the Send claim on the secondary.
+    With recovery="drain_first" a client waits until the syphon has answered its fences. If a fence
+    is not answered (no syphon runs, or the fence was dead-lettered), this command ends the wait.
+    Messages may then overtake those that are still in the backlog. Clients are found through the
+    ledger, or named with --client-id. It needs the right Send on the reply queue.
 
     \b
     Example:
@@ -188,7 +188,7 @@ def end_draining(pair: Pair, entity: str, ids: tuple[str, ...]) -> None:
         fail(f"no client reports that {entity} is draining", "--client-id", code=ExitCode.USAGE)
     with doing(f"writing to the reply queue of {pair.require_secondary().host}"):
         backlog_queues.end_draining(pair, entity, waiting)
-    table = Table("client", title=f"{entity}: told to send to the primary")
+    table = Table("client", title=f"{entity}: clients that now send to the primary")
     for client_id in waiting:
         table.add(client_id)
     emit({"entity": entity, "clients": waiting}, table)

@@ -66,7 +66,7 @@ def pair_of(values: dict[str, Any]) -> Pair:
 def command(**values: Any) -> None:
     """Account for every message that went through the backlog.
 
-    LEDGER is a folder or URL. Several may be given; rows that occur in more than one count once. If
+    LEDGER is a directory or URL. Several may be given; rows in more than one of them count once. If
     the secondary is given, its backlog queues are peeked to find the messages that still wait
     there; otherwise these messages count as lost. The exit code is 0 if every message was delivered
     exactly once, 1 if a message was lost or delivered more than once.

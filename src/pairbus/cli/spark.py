@@ -58,7 +58,7 @@ def java_home() -> None:
     """Print the JAVA_HOME that Spark needs on this machine.
 
     It is the system's Java, if it is 17 or newer, or else the one that the extra `spark` installs.
-    That one lacks a module that Spark asks for, so its own folder does not work as JAVA_HOME.
+    That one lacks a module that Spark loads, so pairbus prepares a directory that works.
 
     \b
     Example:

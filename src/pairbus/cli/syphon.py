@@ -30,13 +30,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 def checkpoint_option(command: F) -> F:
     """Give a command the options --checkpoint and --state; it gets `checkpoint` and `state`."""
     checkpoint = click.option(
-        "--checkpoint", metavar="FOLDER", help="Folder of the syphon's checkpoint and controls."
+        "--checkpoint", metavar="DIR", help="Directory of the syphon's checkpoint and state."
     )
     state = click.option(
         "--state",
-        metavar="FOLDER|URL",
+        metavar="DIR|URL",
         envvar="PAIRBUS_STATE",
-        help="Folder or object store URL of journal and controls, if not in --checkpoint.",
+        help="Directory or object store URL of the syphon's state, if not in --checkpoint.",
     )
     return checkpoint(state(command))
 
@@ -160,11 +160,11 @@ def run(
     dry_run: bool,
     **settings: Any,
 ) -> int:
-    """Forward the backlog to its destinations, until it is stopped or a bound is reached.
+    """Forward the backlog to its destinations, until stopped or until a given limit is reached.
 
     With --to, messages go to entities of the same name in another namespace, which may be the
-    secondary. A message that has a receipt in the ledger is not sent again; one that the former
-    target may have, too, is listed by `pairbus ledger in-doubt`.
+    secondary. A message that has a receipt in the ledger is not sent again. `pairbus ledger
+    in-doubt` lists messages that the former target may have received, too.
 
     Give connection strings in PAIRBUS_PRIMARY and PAIRBUS_SECONDARY, because other users can see a
     command line. After Ctrl-C or SIGTERM the syphon delivers and settles the messages in flight,
@@ -348,7 +348,7 @@ def _state(pair: Pair, checkpoint: str | None, state: str | None) -> "StateDirec
         place = default_checkpoint(pair.primary_namespace, pair.require_secondary().host)
     path = Path(place).expanduser()
     if not path.is_dir():
-        fail(f"there is no syphon at {path}", "--checkpoint FOLDER, as printed by `syphon run`")
+        fail(f"there is no syphon at {path}", "--checkpoint DIR, as printed by `syphon run`")
     return StateDirectory(path)
 
 

@@ -186,7 +186,7 @@ def judge_stop(stopped: DrillStoppedError) -> Finding:
     remedies = {
         Kind.KEY: "check whether the key was regenerated or has expired",
         Kind.FULL: "drain it: pairbus syphon run --until-empty",
-        Kind.MISSING: "pairbus backlog create",
+        Kind.MISSING: "pairbus pair create",
     }
     return critical(
         "outage",

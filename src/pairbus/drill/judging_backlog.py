@@ -78,7 +78,7 @@ def judge_backlog(backlog: Sequence[Entity], expected: Expected) -> Iterator[Fin
             "backlog queues",
             f"{len(missing)} of {len(backlog)} backlog queues do not exist: {join_some(missing)}",
             why,
-            "pairbus backlog create",
+            "pairbus pair create",
         )
     known = [(q.path, q.properties) for q in backlog if q.properties is not None]
     problems = [finding for path, found in known for finding in _queue(path, found, expected)]
@@ -101,7 +101,7 @@ def _requires_sessions(path: str) -> Finding:
         "backlog sessions",
         f"{path} requires sessions",
         "messages are stored there without a session id and are refused",
-        "delete it while it is empty and run `pairbus backlog create`",
+        "delete it while it is empty and run `pairbus pair create`",
     )
 
 

@@ -177,7 +177,7 @@ class Store:
             marker = json.loads(raw)
             version = marker["version"]
         except (ValueError, TypeError, KeyError):
-            raise LedgerError(f"{self.shown}: {MARKER} is not that of a ledger") from None
+            raise LedgerError(f"{self.shown}: {MARKER} is not a valid ledger marker") from None
         if version != VERSION:
             raise LedgerError(
                 f"{self.shown}: ledger of version {version}, this pairbus reads {VERSION}"

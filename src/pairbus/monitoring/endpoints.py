@@ -183,7 +183,7 @@ class Pair:
         if self.ledger is None:
             raise self._missing(
                 "no ledger is given",
-                "--ledger FOLDER, PAIRBUS_LEDGER or `ledger` in pairbus.toml",
+                "--ledger DIR, PAIRBUS_LEDGER or `ledger` in pairbus.toml",
             )
         return self.ledger
 

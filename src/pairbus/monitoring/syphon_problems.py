@@ -16,8 +16,8 @@ _PRIMARY = {
 _DESTINATION = {
     "com.microsoft:entity-disabled": "waiting for it to be enabled",
     "amqp:resource-limit-exceeded": "full; waiting for room",
-    "amqp:unauthorized-access": "access denied; waiting for the Send claim",
-    "com.microsoft:auth-failed": "access denied; waiting for the Send claim",
+    "amqp:unauthorized-access": "access denied; waiting for the right Send",
+    "com.microsoft:auth-failed": "access denied; waiting for the right Send",
     "com.microsoft:timeout": "no answer in time; retrying",
     "com.microsoft:server-busy": "throttled; retrying",
 }

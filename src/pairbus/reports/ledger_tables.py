@@ -83,8 +83,8 @@ def stream_table(
     open_ledgers(location)
     if not is_known_to_spark(spark, location):
         raise LedgerError(
-            f"{shown(location)}: a live view needs a filesystem of Spark's own for "
-            f"{location.split('://', 1)[0]}: add its connector by spark.jars.packages"
+            f"{shown(location)}: `cost watch` needs Spark's connector for "
+            f"{location.split('://', 1)[0]}: add it with spark.jars.packages"
         )
     rows = (
         spark.readStream.schema(spark_schema(table))

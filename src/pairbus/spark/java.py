@@ -100,4 +100,6 @@ def _shim_folder(java: Path) -> Path:
             continue
         if os.access(folder / "bin", os.W_OK):
             return folder
-    raise JavaNotFoundError("no folder can be written to put Java's start script in")
+    raise JavaNotFoundError(
+        "there is no writable directory for Java's start script: set TMPDIR to one"
+    )

@@ -119,7 +119,7 @@ class OrphanedLocks:
         self._epoch = epoch
         for queue in self._journal.uncertain(epoch):
             if queue not in self._uncertain:
-                log.warning("%s: a reader died; it is not read until its locks are clear", queue)
+                log.warning("%s: a reader died; reading waits for its locks to expire", queue)
                 self.suspect(queue, now, from_journal=True)
 
     def queues(self) -> list[str]:

@@ -73,7 +73,7 @@ class QueueCounter:
         return tuple(queues)
 
     def check(self) -> tuple[QueueCounts, ...] | None:
-        """Find the backlog queues and count them; None without the Manage claim.
+        """Find the backlog queues and count them; None without the right Manage.
 
         Raises:
             SyphonError: why the secondary cannot be used, in one line.
@@ -103,7 +103,7 @@ class QueueCounter:
         if not queues:
             raise SyphonError(
                 f"secondary {host}: there are no backlog queues {self._setup.queues[0]} …; "
-                "pair the namespaces first (`pairbus backlog create`)"
+                "create them first (`pairbus pair create`)"
             )
         return queues
 

@@ -120,7 +120,9 @@ class Setup:
         queues = tuple(backlog_paths(name, options.backlog_queue_count))
         for old, new in options.destination_map.items():
             if parse_backlog_path(new) is not None:
-                raise SyphonError(f"destination_map: {old}: {new} is a backlog queue")
+                raise SyphonError(
+                    f"destination_map: {old}={new}: {new} is a backlog queue, name another entity"
+                )
         place = options.checkpoint or default_checkpoint(name, secondary_host)
         checkpoint = Path(place).expanduser().absolute()
         try:

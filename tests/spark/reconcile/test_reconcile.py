@@ -265,7 +265,7 @@ def test_books_in_an_object_store_are_read_by_the_workers(spark, object_store):
     report = cost_report(spark, place, load_prices())
     operations = {line.name[0]: line.operations for line in report.by_stage}
     assert operations == {"send_backlog": 25, "receive_primary": 24, "settle": 24}
-    with pytest.raises(LedgerError, match="a live view needs a filesystem of Spark's own for s3"):
+    with pytest.raises(LedgerError, match="needs Spark's connector for s3"):
         stream_table(spark, place, "operations")
 
 

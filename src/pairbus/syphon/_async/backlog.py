@@ -84,7 +84,7 @@ class BacklogQueues:
 
         answers = await self._retry(lambda: ask(groups), patience)
         if answers is None:
-            log.warning("%s: %d messages not settled, they will come again", queue, len(ids))
+            log.warning("%s: %d messages were not settled; their locks expire", queue, len(ids))
             return None
         lost = 0
         for group, error in zip(groups, answers, strict=True):
@@ -139,7 +139,7 @@ class BacklogQueues:
         except ClientError as exc:
             if str(exc.condition) == MISSING:
                 return True
-            log.warning("%s: cannot be browsed: %s", queue, exc.condition)
+            log.warning("%s: cannot be peeked: %s", queue, exc.condition)
             return None
         return None if found is None else not found
 
@@ -156,7 +156,7 @@ class BacklogQueues:
         except ClientError as exc:
             if str(exc.condition) == MISSING:
                 return Look(True)
-            log.warning("%s: cannot be looked at: %s", queue, exc.condition)
+            log.warning("%s: cannot be checked for locked messages: %s", queue, exc.condition)
             return None
 
     async def _look(self, queue: str, after: int, known: Collection[int]) -> Look:
@@ -200,7 +200,7 @@ class BacklogQueues:
                     raise
                 await self._connections.drop()
                 if self._runtime.monotonic() + delay > deadline:
-                    log.warning("secondary: %s", exc.condition)
+                    log.warning("the secondary cannot be reached: %s", exc.condition)
                     return None
                 await self._runtime.sleep(delay)
                 delay = min(2.0, delay * 2)

@@ -150,12 +150,12 @@ class Doorbell:
             if not failures and is_missing:
                 log.info("%s does not exist", queue)
             elif not failures:
-                log.warning("%s: %s", queue, exc.condition)
+                log.warning("%s: the long poll failed: %s", queue, exc.condition)
         except Exception as exc:  # noqa: BLE001 - the user's credential may raise anything
             # Only our own errors are known to contain no secret.
             text = str(exc) if isinstance(exc, OptionError) else type(exc).__name__
             self.problem = f"secondary: {text}"
             if not failures:
-                log.warning("%s: cannot be listened at: %s", queue, text)
+                log.warning("%s: the long poll failed: %s", queue, text)
         await self._connections.forget_receiver(queue)
         return None

@@ -130,7 +130,7 @@ class Coordinator:
             try:
                 self.tick()
             except OSError as exc:  # a share or store fails now and then
-                log.warning("state: %s", exc)
+                log.warning("the syphon's state cannot be read or written: %s", exc)
 
     def tick(self) -> None:
         """Read reports, return and renew what is held, check uncertain queues, write everything.

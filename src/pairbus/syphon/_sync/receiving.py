@@ -56,7 +56,7 @@ class QueueReceiver:
                     self.is_busy = self.has_failed = True
                     return []
                 if attempt or (asked and self._is_ordered):
-                    log.warning("%s: not read: %s", queue, exc.condition)
+                    log.warning("%s: cannot be received from: %s", queue, exc.condition)
                     self.has_failed = str(exc.condition) != "amqp:not-found"
                     self.broke_off = asked and self.has_failed
                     return []
