@@ -86,6 +86,10 @@ test-all: $(STAMP) $(SDK_STAMP) ## run the long tests too: crashes, clusters, wh
 test-fast: $(STAMP) ## run the tests that need no JVM and no browser
 	$(BIN)/pytest -n $(JOBS) --dist loadfile -m 'not spark and not browser and not crash and not slow'
 
+.PHONY: coverage
+coverage: $(STAMP) ## measure the branch coverage of the pure packages by their own tests: at least 95 % each
+	$(BIN)/python tools/coverage.py
+
 .PHONY: bench
 bench: $(STAMP) ## measure: one line `name value unit` per figure
 	$(BIN)/python -m benchmarks
@@ -107,7 +111,7 @@ docs: $(STAMP) ## build the documentation site into docs/_build/html
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 
 .PHONY: check
-check: lint type docs test ## everything a contributor runs before a change is offered
+check: lint type docs test coverage ## everything a contributor runs before a change is offered
 
 .PHONY: clean
 clean: ## remove what was built
