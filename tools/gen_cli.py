@@ -1,5 +1,7 @@
 """Write docs/reference/cli.md: the help of every command, as `pairbus … --help` prints it."""
 
+import inspect
+import re
 from pathlib import Path
 
 import click
@@ -46,7 +48,8 @@ def outputs() -> dict[Path, str]:
             parts.append(summary + "\n")
         parts.append(f"```text\n{command.get_help(ctx).rstrip()}\n```\n")
     codes = "\n".join(
-        f"| {code.value} | {code.name.lower().replace('_', ' ')} |" for code in ExitCode
+        f"| {value} | {meaning} |"
+        for value, meaning in re.findall(r"= (\d+)  # (.+)", inspect.getsource(ExitCode))
     )
-    parts.append(f"## Exit codes\n\n| code | name |\n|---|---|\n{codes}\n")
+    parts.append(f"## Exit codes\n\n| Code | Meaning |\n|---|---|\n{codes}\n")
     return {Path("docs/reference/cli.md"): "\n".join(parts)}

@@ -31,12 +31,17 @@ def needs(extra: str) -> Iterator[None]:
         module = missing_module(exc)
         if module is None or isinstance(exc, MissingExtraError):
             raise
-        raise MissingExtraError(module, extra) from exc
+        raise MissingExtraError(module, extra) from None  # its name says all that `exc` does
+
+
+def is_installed(module: str) -> bool:
+    """Return whether a library is installed; it is not imported."""
+    return importlib.util.find_spec(module) is not None
 
 
 def check_installed(module: str) -> None:
     """Raise ModuleNotFoundError if a library is not installed; it is not imported."""
-    if importlib.util.find_spec(module) is None:
+    if not is_installed(module):
         raise ModuleNotFoundError(f"No module named {module!r}", name=module)
 
 

@@ -59,6 +59,13 @@ def test_misspelt_noun_is_told_the_nearest():
     assert "Did you mean 'backlog'?" in result.stderr
 
 
+def test_option_without_its_value_names_the_help_of_its_command():
+    result = run("syphon", "run", "--max-messages")
+    assert result.exit_code == ExitCode.USAGE
+    assert "(see pairbus syphon run --help)" in result.stderr
+    assert "(see pairbus --help)" in run("--config").stderr
+
+
 def test_user_error_is_one_line_and_exit_code_three(break_with):
     break_with(UserError("queue orders does not exist", "pairbus backlog list"))
     result = run("completion")

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+import tomllib
 from pathlib import Path
 
 import click
@@ -88,6 +89,17 @@ def test_every_environment_variable_of_the_code_is_documented():
     documented = "".join(p.read_text() for p in DOCS.rglob("*.md"))
     named = set(re.findall(r"\bPAIRBUS_[A-Z][A-Z_]*[A-Z]\b", code))
     assert {name for name in named if name not in documented} == set()
+
+
+def test_readme_and_docs_start_with_the_install_line_and_the_size_of_every_extra():
+    readme = (ROOT / "README.md").read_text()
+    section = readme.split("\n## ")[1]
+    assert section.startswith("Install\n")
+    assert "pip install 'pairbus[all]'" in section
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    for extra in extras["optional-dependencies"]:
+        assert re.search(rf"^\| `{extra}` \| .+ \| \d+ MB \|$", section, re.MULTILINE), extra
+    assert '{include} ../README.md\n:start-after: "## Install"' in (DOCS / "index.md").read_text()
 
 
 def test_every_marker_is_documented():

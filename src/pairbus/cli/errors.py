@@ -21,9 +21,9 @@ from pairbus.monitoring.formatting import mask, one_line
 class ExitCode(enum.IntEnum):
     """How `pairbus` ends; the same for every command."""
 
-    OK = 0  # success; `check`: no finding
-    NEGATIVE = 1  # the command found a problem (`reconcile`: lost messages; `check`: a warning)
-    CRITICAL = 2  # `check`: critical
+    OK = 0  # success; `check`, `drill`: no finding
+    NEGATIVE = 1  # a problem was found: lost or dead-lettered messages; `check`, `drill`: a warning
+    CRITICAL = 2  # `check`, `drill`: critical
     ERROR = 3  # the command failed: the message gives the reason (`check`: unknown)
     USAGE = 64  # the command line or the configuration file is invalid
     MISSING_EXTRA = 69  # a package is not installed: the message names it

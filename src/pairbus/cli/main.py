@@ -156,7 +156,7 @@ class Root(click.Group):
             )
             code = result if isinstance(result, int) else ExitCode.OK
         except (Exception, KeyboardInterrupt) as exc:  # noqa: BLE001 - the boundary: every error becomes one line
-            code = report(exc, debug=debug)
+            code = report(exc, arguments, debug=debug)
         sys.exit(int(code))
 
 
@@ -166,7 +166,20 @@ def hoisted(arguments: list[str]) -> list[str]:
     return rest if len(rest) == len(arguments) else ["--debug", *rest]
 
 
-def report(exc: BaseException, *, debug: bool) -> int:
+def command_path(arguments: Sequence[str]) -> str:
+    """Return the command that the arguments name, as `pairbus NOUN VERB`."""
+    command: click.Command = cli
+    path = ["pairbus"]
+    for argument in arguments:
+        if not isinstance(command, click.Group):
+            break
+        if (found := command.get_command(click.Context(command), argument)) is not None:
+            command = found
+            path.append(argument)
+    return " ".join(path)
+
+
+def report(exc: BaseException, arguments: Sequence[str] = (), *, debug: bool) -> int:
     """Print an error in one line; return its exit code."""
     if debug and not isinstance(exc, click.exceptions.Exit | click.Abort | KeyboardInterrupt):
         click.echo(mask("".join(traceback.format_exception(exc))), err=True, nl=False)
@@ -186,7 +199,8 @@ def report(exc: BaseException, *, debug: bool) -> int:
             click.echo(exc.format_message(), err=True)
             return ExitCode.USAGE
         case click.UsageError():
-            where = exc.ctx.command_path if exc.ctx else "pairbus"
+            # click's parser reports an option without its value without a context.
+            where = exc.ctx.command_path if exc.ctx else command_path(arguments)
             click.echo(f"{where}: {mask(exc.format_message())} (see {where} --help)", err=True)
             return ExitCode.USAGE
         case ConfigurationError():
@@ -222,9 +236,10 @@ def cli(ctx: click.Context, config: str | None, debug: bool) -> None:
     \b
     Exit codes:
       0   success; `check`, `drill`: no finding
-      1   the command ran and found a problem (lost messages; `check`, `drill`: a warning)
+      1   the command ran and found a problem (lost or dead-lettered messages);
+          `check`, `drill`: a warning
       2   `check`, `drill`: critical
-      3   the command failed; the message gives the reason
+      3   the command failed; the message gives the reason (`check`: unknown)
       64  the command line or the configuration file is invalid
       69  a package is missing; the message has the command that installs it
       70  unexpected error, a bug; --debug shows the traceback

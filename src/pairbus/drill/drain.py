@@ -7,7 +7,6 @@ of its own, only when the backlog held nothing else before.
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import tempfile
 import threading
 import time
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pairbus.envelope.fields import NO_DESTINATION, WRONG_ALIAS_TYPE
 from pairbus.exceptions import SyphonError
+from pairbus.extras import is_installed
 from pairbus.monitoring.endpoints import Pair
 from pairbus.options import SyphonOptions
 from pairbus.spark.driver import open_coordinator
@@ -38,9 +38,9 @@ IDLE = 0.1  # seconds between plans without work
 
 def available() -> str | None:
     """Return the kind of syphon that can be started here: `spark`, `here` or None."""
-    if importlib.util.find_spec("pyspark") and importlib.util.find_spec("pyarrow"):
-        return "spark"
-    return "here" if importlib.util.find_spec("pyarrow") else None
+    if not is_installed("pyarrow"):
+        return None
+    return "spark" if is_installed("pyspark") else "here"
 
 
 @contextlib.contextmanager
@@ -98,7 +98,7 @@ class LocalSyphon:
         self._maker = RowMaker(
             select(self._source["columns"], aliases=True), aliases=self._source["aliases"]
         )
-        self._state = StateDirectory(setup.checkpoint).create()
+        self._state = StateDirectory(setup.state).create()
         self._state.begin_run()
         self._coordinator = open_coordinator(self._source)
         self._coordinator.start()

@@ -1,0 +1,254 @@
+"""`pairbus syphon run`: run the syphon on Spark and show its progress, or calculate its cost."""
+
+import contextlib
+import signal
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pairbus.cli.errors import ExitCode, fail, require
+from pairbus.cli.options import pair_options
+from pairbus.cli.output import emit, json_option, say
+from pairbus.cli.syphon_options import build_options, checkpoint_option
+from pairbus.cli.syphon_progress import RunProgress, shown, summary
+from pairbus.cli.tables import Column, Table
+from pairbus.monitoring.endpoints import Pair
+from pairbus.pricing import format_amount
+
+if TYPE_CHECKING:
+    from pairbus.options import SyphonOptions
+
+
+@click.command("run", short_help="Forward the backlog to its destinations.")
+@json_option
+@pair_options
+@checkpoint_option
+@click.option("--master", metavar="URL", help="Spark master; local[*] by default.")
+@click.option("--ca-file", metavar="FILE", help="PEM file of the certificate authorities to trust.")
+@click.option("--queues", "count", type=click.IntRange(1), help="Number of backlog queues.")
+@click.option("--until-empty", is_flag=True, help="End when the backlog is empty.")
+@click.option("--max-messages", type=click.IntRange(1), metavar="N", help="End after N messages.")
+@click.option("--snapshot", is_flag=True, help="End when all messages present at start are done.")
+@click.option("--max-duration", type=float, metavar="SECONDS", help="End after this time.")
+@click.option("--max-messages-per-second", type=float, metavar="N", help="Limit of the rate.")
+@click.option("--max-bytes-per-second", type=float, metavar="N", help="Limit of the rate.")
+@click.option(
+    "--credits-per-second",
+    type=click.FloatRange(0),
+    default=1000.0,
+    show_default=True,
+    metavar="N",
+    help="Operations per second that each namespace allows; 0: no limit (Premium).",
+)
+@click.option(
+    "--live-traffic-share",
+    type=click.FloatRange(0, 1, max_open=True),
+    default=1 / 3,
+    show_default="a third",
+    metavar="SHARE",
+    help="Share of these operations that is reserved for live traffic.",
+)
+@click.option(
+    "--missing-destination",
+    type=click.Choice(["wait", "dead-letter"]),
+    default="wait",
+    show_default=True,
+    help="What to do with messages whose destination does not exist.",
+)
+@click.option(
+    "--missing-destination-timeout",
+    type=float,
+    default=86400.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to wait for such a destination before its messages are dead-lettered.",
+)
+@click.option(
+    "--max-messages-per-trigger",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Maximum number of messages of one queue in a micro-batch.",
+)
+@click.option(
+    "--ttl-policy",
+    type=click.Choice(["full", "deduct"]),
+    default="full",
+    show_default=True,
+    help="Restore the time to live in full, or minus the time in the backlog.",
+)
+@click.option(
+    "--long-poll",
+    type=float,
+    default=900.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long one receive waits on an empty queue.",
+)
+@click.option(
+    "--transform",
+    metavar="MODULE:FUNCTION",
+    help="A function that takes and returns a DataFrame, applied between restore and delivery.",
+)
+@click.option(
+    "--to",
+    "target",
+    metavar="CS|VAR|secondary",
+    help="Deliver to this namespace instead of a lost primary; requires a ledger.",
+)
+@click.option(
+    "--map",
+    "maps",
+    multiple=True,
+    metavar="OLD=NEW",
+    help="Deliver messages for the entity OLD to the entity NEW; repeatable.",
+)
+@click.option(
+    "--dry-run",
+    is_flag=True,
+    help="Forward nothing; show the messages per destination and the cost.",
+)
+@click.option(
+    "--prices",
+    metavar="FILE",
+    help="For --dry-run: price list (TOML); default: the newest list in pairbus.",
+)
+@click.option(
+    "--tier", default="standard", show_default=True, help="For --dry-run: tier of both namespaces."
+)
+@click.option(
+    "--one-region", is_flag=True, help="For --dry-run: both namespaces are in one region."
+)
+def command(
+    pair: Pair,
+    checkpoint: str | None,
+    count: int | None,
+    dry_run: bool,
+    **settings: Any,
+) -> int:
+    """Forward the backlog to its destinations, until stopped or until a given limit is reached.
+
+    With --to, messages go to entities of the same name in another namespace, which may be the
+    secondary. A message that has a receipt in the ledger is not sent again. `pairbus ledger
+    in-doubt` lists messages that the former target may have received, too.
+
+    Give connection strings in PAIRBUS_PRIMARY and PAIRBUS_SECONDARY, because other users can see a
+    command line. After Ctrl-C or SIGTERM the syphon delivers and settles the messages in flight,
+    and ends. The exit code is 1 if messages were dead-lettered in this run.
+
+    \b
+    Example:
+      pairbus syphon run --pair orders --until-empty
+    """
+    require("pyarrow", "spark")
+    require("pyspark", "spark")
+    from pairbus.exceptions import SyphonError
+    from pairbus.spark.session import SparkUnavailableError
+
+    try:
+        options = build_options(pair, checkpoint, count, settings)
+        return _dry_run(options, settings) if dry_run else _run(options, settings)
+    except (SyphonError, SparkUnavailableError) as exc:
+        fail(str(exc).splitlines()[0])
+    except ValueError as exc:
+        fail(str(exc).splitlines()[0], code=ExitCode.USAGE)
+
+
+def _run(options: "SyphonOptions", settings: dict[str, Any]) -> int:
+    from pairbus.spark.syphon import Bounds, start_syphon
+
+    bounds = Bounds(
+        until_empty=settings["until_empty"],
+        max_messages=settings["max_messages"],
+        snapshot=settings["snapshot"],
+        max_duration=settings["max_duration"],
+    )
+    asked = _Signals()
+    with asked.before_spark():
+        say("starting Spark …")
+        handle = start_syphon(options, bounds=bounds)
+    asked.install()  # after Spark, which installs a handler of its own
+    say(f"syphon runs; checkpoint {handle.checkpoint}")
+    progress = RunProgress(handle)
+    with shown(progress) as show:
+        while not handle.wait(0.25):
+            show()
+            if asked.signal:
+                say("finishing the messages in flight …")
+                handle.stop()
+    status = progress.status()
+    emit(status, summary(status))
+    handle.wait(0)
+    if options.target is not None and options.ledger is not None:
+        _say_in_doubt(options.ledger)
+    for reason, number in status["dead_lettered"].items():
+        say(f"dead-lettered: {number:,} ({reason}); pairbus backlog peek QUEUE --dead-letters")
+    return ExitCode.NEGATIVE if status["dead_lettered"] else ExitCode.OK
+
+
+def _say_in_doubt(ledger: str) -> None:
+    from pairbus.ledger.receipt_index import list_in_doubt
+
+    rows = list_in_doubt(ledger)
+    if rows:
+        ids = ", ".join(str(row["message_id"]) for row in rows[:5]) + (" …" if rows[5:] else "")
+        say(f"in doubt: {len(rows):,} ({ids}); pairbus ledger in-doubt lists them")
+
+
+class _Signals:
+    """Notes SIGTERM and Ctrl-C, so that the run ends between two batches."""
+
+    def __init__(self) -> None:
+        self.signal = 0
+
+    def _note(self, number: int, _frame: Any) -> None:
+        if self.signal == signal.SIGINT and number == signal.SIGINT:
+            raise KeyboardInterrupt  # the second Ctrl-C ends it immediately
+        self.signal = number
+
+    def install(self) -> None:
+        signal.signal(signal.SIGTERM, self._note)
+        signal.signal(signal.SIGINT, self._note)
+
+    @contextlib.contextmanager
+    def before_spark(self) -> Iterator[None]:
+        """End the process on SIGTERM while Spark starts: there is nothing to finish."""
+        old = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGTERM, old)
+
+
+def _dry_run(options: "SyphonOptions", settings: dict[str, Any]) -> int:
+    from pairbus.pricing import Rules
+    from pairbus.reports.dry_run import dry_run
+    from pairbus.reports.price_lists import load_prices
+
+    rules = Rules(tier=settings["tier"].lower(), one_region=settings["one_region"])
+    prices = load_prices(settings["prices"])
+    result = dry_run(options, prices=prices, rules=rules)
+    table = Table(
+        *("destination", "verdict", "reason"),
+        *(Column(name, right=True) for name in ("messages", "bytes")),
+        title="Messages per destination",
+        empty="the backlog is empty",
+    )
+    for row in result["rows"]:
+        table.add(row["destination"], row["verdict"], row["reason"], row["messages"], row["bytes"])
+    costs = result["operations"]
+    line = (
+        f"{result['messages']:,} messages; billable operations: "
+        f"{costs['receive_backlog']:,} to receive, {costs['send_primary']:,} to send, "
+        f"{costs['settle']:,} to settle, {costs['total']:,} in all"
+    )
+    cost = result["cost"]
+    price = (
+        f"{format_amount(cost['total'])} {cost['currency']}: "
+        f"{format_amount(cost['operations'])} for operations, "
+        f"{format_amount(cost['transfer'])} for transfer between regions "
+        f"(prices of {cost['prices_of']}, {cost['tier']} tier)"
+    )
+    emit(result, [table, line, price])
+    return ExitCode.OK
