@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Literal
 
@@ -79,10 +79,6 @@ class Rules:
     one_region: bool = False
     tier: str = "standard"
     month_operations: int = 13 * MILLION
-
-    def cheapest(self) -> Rules:
-        """Return the same rules with the uncertain ones read the cheaper way."""
-        return replace(self, empty_polls=False, failed_pings=False, batches="batch")
 
 
 @dataclass(frozen=True, slots=True)

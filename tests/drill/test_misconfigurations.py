@@ -7,13 +7,13 @@ from datetime import timedelta
 import pytest
 
 from pairbus import broker
-from pairbus.broker.auth.sas import make_token
 from pairbus.broker.entities.model import AccessRight, AuthorizationRule, QueueDescription
 from pairbus.broker.settings import DEFAULT_KEY_NAME, WELL_KNOWN_KEY
 from pairbus.monitoring.backlog_queues import create_missing
 from pairbus.monitoring.endpoints import Endpoint
 from pairbus.names import format_connection_string, join_host, replace_endpoint
 from tests.drill.conftest import BACKLOG, ORDERS, QUEUES, World, named
+from tests.sas import make_token
 
 pytestmark = [pytest.mark.sdk, pytest.mark.slow, pytest.mark.timeout(240)]
 

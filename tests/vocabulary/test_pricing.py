@@ -205,7 +205,7 @@ def test_pings_are_entities_times_clients_times_minutes():
 
 
 def test_rules_read_the_cheaper_way_and_one_region_make_it_cheaper():
-    rules = Rules(one_region=True).cheapest()
+    rules = Rules(one_region=True, empty_polls=False, failed_pings=False, batches="batch")
     result = estimate(Workload(rate=1, outage=10, batch=5), load_prices(), rules)
     assert result.idle["hour"].operations == 0
     assert result.total.transfer_money == 0

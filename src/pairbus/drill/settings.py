@@ -10,7 +10,6 @@ from pairbus.pricing import PriceList, Rules
 from pairbus.reports.estimate import Workload, estimate
 
 ROOM_FOR_ALIASES = 1024  # bytes that the envelope may add to a message
-SYPHONS = ("auto", "spark", "here", "running")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +45,8 @@ class Settings:
         user_ping_interval: The one that the applications use.
         expected: The outage to be ready for.
         clients: Processes of the applications, for the estimate.
-        syphon: One of `SYPHONS`: wait for one that runs, or start one, on Spark or in this process.
+        syphon: `running` waits for one that runs; `spark` and `here` start one, on Spark or in this
+            process; `auto` waits, and then starts one.
         notice: Seconds to wait for a running syphon before one is started.
         drain_timeout: Seconds for the drain.
         timeout: Seconds for each other step.

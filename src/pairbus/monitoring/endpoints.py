@@ -187,10 +187,6 @@ class Pair:
             )
         return self.ledger
 
-    def primary_client(self, **options: Any) -> "ServiceBusClient":
-        """Return an SDK client of the primary."""
-        return self.require_primary().client(**options)
-
     def secondary_client(self, **options: Any) -> "ServiceBusClient":
         """Return an SDK client of the secondary."""
         return self.require_secondary().client(**options)

@@ -1,12 +1,12 @@
 """The cost job: computes billable operations and cost from the operations of a ledger.
 
-Each function takes DataFrames and returns one. They stack: `billed` says what each row counts as
-under the chosen rules, `derived` adds what the application does on the primary by itself,
-`priced` puts money to every row, `totals` sums up by any columns, and `sources` lists the rows
-that a total came from. Money is `decimal(38,12)` and is not rounded here.
+Each function takes DataFrames and returns one; they are applied in this order: `billed` computes
+the billable operations of each row under the chosen rules, `derived` adds the application's own
+receives and settlements on the primary, `priced` adds the cost of every row, and `totals` sums up
+by any columns. Money is `decimal(38,12)` and is not rounded here.
 
-Price steps depend on how many operations the month has seen, so the price of an hour is what its
-operations cost after those of the hours before it, and every row of the hour has its share.
+Price steps depend on the number of operations in the month so far. So the cost of an hour is
+computed after the operations of the hours before it, and each row gets its share of that cost.
 """
 
 from __future__ import annotations
@@ -251,13 +251,6 @@ def overview(rows: DataFrame, *groups: Sequence[str], top: int) -> DataFrame:
         .where(F.col("rank") <= top)
         .drop("grouping", "rank")
     )
-
-
-def sources(rows: DataFrame, **values: object) -> DataFrame:
-    """Return the priced rows that a total came from: those with these values of its keys."""
-    for name, value in values.items():
-        rows = rows.where(F.col(name).eqNullSafe(F.lit(value)))
-    return rows.orderBy("minute", "writer", "sequence")
 
 
 def timeline(rows: DataFrame, seconds: int = 60) -> DataFrame:

@@ -16,7 +16,7 @@ from azure.servicebus.management import (
 )
 
 from pairbus.administration import admin_client
-from pairbus.broker.auth.sas import make_token
+from tests.sas import make_token
 
 SB = "{http://schemas.microsoft.com/netservices/2010/10/servicebus/connect}"
 ATOM = "{http://www.w3.org/2005/Atom}"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pairbus.broker.admin.api import AdminApi
 from pairbus.broker.admin.atom import parse_xml
-from pairbus.broker.auth.sas import ALL_RIGHTS, KeyRing, make_token
+from pairbus.broker.auth.sas import ALL_RIGHTS, KeyRing
 from pairbus.broker.entities.errors import ArgumentError
 from pairbus.broker.entities.model import (
     AuthorizationRule,
@@ -20,6 +20,7 @@ from pairbus.broker.entities.model import (
 from pairbus.broker.entities.model_properties import columns
 from pairbus.broker.namespace.namespace import Namespace
 from pairbus.broker.server.http import Request
+from tests.sas import make_token
 
 KEYS = KeyRing((AuthorizationRule("Root", ALL_RIGHTS, "key"),))
 TOKEN = make_token("sb://host", "Root", "key", expires_at=2000)

@@ -5,9 +5,10 @@ from azure.servicebus._pyamqp.utils import generate_sas_token
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairbus.broker.auth.sas import ALL_RIGHTS, KeyRing, make_token, verify_token
+from pairbus.broker.auth.sas import ALL_RIGHTS, KeyRing, verify_token
 from pairbus.broker.entities.errors import UnauthorizedError
 from pairbus.broker.entities.model import AccessRight, AuthorizationRule
+from tests.sas import make_token
 
 ROOT = AuthorizationRule("Root", ALL_RIGHTS, "first-key", "second-key")
 SENDER = AuthorizationRule("Sender of orders", (AccessRight.SEND,), "send-key", "other-send-key")

@@ -19,8 +19,8 @@ from azure.servicebus.exceptions import (
     ServiceBusServerBusyError,
 )
 
-from pairbus.broker.auth.sas import make_token
 from pairbus.broker.entities.model import AccessRight, AuthorizationRule, EntityStatus
+from tests.sas import make_token
 
 
 @pytest.fixture(scope="module")

@@ -9,9 +9,9 @@ import pytest
 from pairbus.amqp.message import Message
 from pairbus.amqp.types import Int, Long
 from pairbus.broker import Limits, run
-from pairbus.broker.auth.sas import make_token
 from pairbus.broker.server.incoming import read_message
 from pairbus.client import BulkConnection, ClientError, Mode
+from tests.sas import make_token
 
 COUNT = 20_000
 

@@ -227,7 +227,7 @@ def test_a_key_of_your_own_opens_any_address_and_its_control_api_wants_a_token()
     import urllib.error
     import urllib.request
 
-    from pairbus.broker.auth.sas import make_token
+    from tests.sas import make_token
 
     with run(host="0.0.0.0", key="my-own-key") as ns:
         assert "SharedAccessKey=my-own-key" in ns.connection_string

@@ -12,7 +12,7 @@ from pairbus.amqp.message import Message, Properties, join_batch
 from pairbus.amqp.performatives import Source, Target
 from pairbus.amqp.sasl import plain
 from pairbus.broker import Limits, run
-from pairbus.broker.auth.sas import ALL_RIGHTS, KeyRing, make_token
+from pairbus.broker.auth.sas import ALL_RIGHTS, KeyRing
 from pairbus.broker.entities.errors import UnauthorizedError
 from pairbus.broker.entities.model import AuthorizationRule
 from pairbus.broker.server.cbs import Tokens
@@ -20,6 +20,7 @@ from pairbus.broker.server.incoming import read_batch
 from pairbus.broker.settings import DEFAULT_KEY_NAME, WELL_KNOWN_KEY
 from pairbus.client import BulkConnection
 from tests.broker.server.test_hardening import RawClient, ends
+from tests.sas import make_token
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,9 @@ import pytest
 from pairbus.amqp.message import Message, Properties
 from pairbus.amqp.types import Int, Timestamp
 from pairbus.broker import run
-from pairbus.broker.auth.sas import make_token
 from pairbus.broker.server.incoming import read_message
 from pairbus.client import BulkConnection, RequestFailedError
+from tests.sas import make_token
 
 
 @pytest.fixture(scope="module")

@@ -180,18 +180,3 @@ async def test_receive_bounded_in_bytes_asks_ahead_of_what_arrives():
         assert len(received) == 500
         assert not receiver.broke_off
         assert credits == [64, 500 - 32]
-
-
-async def test_batches_are_kept_in_flight_in_a_window(ns, connection, queue):
-    sender = await connection.sender(queue)
-    with ns.faults.delay(0.02, entity=queue):
-        flying, done = [], []
-        for n in range(20):
-            flying.append(sender.post([message(n)]))
-            if len(flying) == 5:
-                await connection.wait_posted(flying)
-                done += [one for one in flying if one.is_done]
-                flying = [one for one in flying if not one.is_done]
-        done += flying
-        outcomes = [(await one.wait())[0].is_accepted for one in done]
-    assert outcomes == [True] * 20

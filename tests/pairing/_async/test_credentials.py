@@ -9,7 +9,7 @@ from azure.servicebus import ServiceBusMessage, TransportType
 from azure.servicebus.aio import ServiceBusClient
 
 from pairbus import events
-from pairbus.broker.auth.sas import make_token
+from tests.sas import make_token
 
 pytestmark = [pytest.mark.sdk, pytest.mark.slow]
 

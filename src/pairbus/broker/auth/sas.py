@@ -18,7 +18,7 @@ import hashlib
 import hmac
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from urllib.parse import quote_plus, unquote_plus, urlsplit
+from urllib.parse import unquote_plus, urlsplit
 
 from pairbus.broker.entities.errors import UnauthorizedError
 from pairbus.broker.entities.model import AccessRight, AuthorizationRule, entity_key
@@ -123,16 +123,6 @@ def split_resource(resource: str) -> tuple[str, str]:
         return (parts.hostname or "").lower(), entity_key(unquote_plus(parts.path))
     except ValueError:
         raise UnauthorizedError(_INVALID) from None
-
-
-def make_token(resource: str, key_name: str, key: str, *, expires_at: float) -> str:
-    """A token for *resource* (``sb://host/entity``), valid until *expires_at* (Unix seconds)."""
-    encoded = quote_plus(resource)
-    expiry = str(int(expires_at))
-    signature = base64.b64encode(_sign(key, encoded, expiry)).decode()
-    return (
-        f"{PREFIX}sr={encoded}&sig={quote_plus(signature)}&se={expiry}&skn={quote_plus(key_name)}"
-    )
 
 
 def verify_token(token: str, audience: str, keys: KeyRing, now: float) -> Claims:

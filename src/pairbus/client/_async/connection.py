@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import itertools
 import ssl
-from collections.abc import Sequence
 from typing import Any, Self
 
 from pairbus._version import __version__
@@ -21,7 +20,7 @@ from pairbus.amqp.link import EndState, Session
 from pairbus.client._async.management import BulkManagement
 from pairbus.client._async.multiplexer import Multiplexer
 from pairbus.client._async.receiver import BulkReceiver, LongPoll
-from pairbus.client._async.sender import BulkSender, Posted
+from pairbus.client._async.sender import BulkSender
 from pairbus.client._async.tokens import TokenKeeper
 from pairbus.client.auth import Signer, TokenCredential, provider_of
 from pairbus.client.endpoint import Endpoint, endpoint_of
@@ -244,16 +243,6 @@ class BulkConnection:
                         poll.cancel()
             await mux.wait_until(lambda: all(poll.is_quiet for poll in polls), self.deadline())
             return [poll.receiver for poll in polls if poll.finish()]
-
-    async def wait_posted(self, posted: Sequence[Posted], timeout: float | None = None) -> None:
-        """Wait until one of these is done: to keep a window of batches in flight."""
-        with self.mux.condition:
-            try:
-                await self.mux.wait_until(
-                    lambda: any(one.is_done for one in posted), self.deadline(timeout)
-                )
-            except ConnectionLostError:
-                pass  # `Posted.wait` says so
 
     # -- for the links
 

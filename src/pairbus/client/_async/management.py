@@ -221,24 +221,6 @@ class BulkManagement:
         body = {"sequence-numbers": Array(tuple(sequence_numbers), 0x81)}
         await self.request("cancel-scheduled-message", body, timeout)
 
-    async def renew_session(self, session_id: str, timeout: float | None = None) -> int:
-        """Renew a session's lock: until when, in milliseconds since 1970."""
-        _, answer = await self.request("renew-session-lock", {"session-id": session_id}, timeout)
-        return int(answer["expiration"])
-
-    async def session_state(self, session_id: str, timeout: float | None = None) -> bytes | None:
-        """A session's state."""
-        _, answer = await self.request("get-session-state", {"session-id": session_id}, timeout)
-        state: bytes | None = answer.get("session-state")
-        return state
-
-    async def set_session_state(
-        self, session_id: str, state: bytes | None, timeout: float | None = None
-    ) -> None:
-        """Set a session's state, or clear it."""
-        body = {"session-id": session_id, "session-state": state}
-        await self.request("set-session-state", body, timeout)
-
     async def sessions(
         self, skip: int = 0, top: int = 100, timeout: float | None = None
     ) -> list[str]:

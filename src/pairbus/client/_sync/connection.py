@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import itertools
 import ssl
-from collections.abc import Sequence
 from typing import Any, Self
 
 from pairbus._version import __version__
@@ -22,7 +21,7 @@ from pairbus.amqp.link import EndState, Session
 from pairbus.client._sync.management import BulkManagement
 from pairbus.client._sync.multiplexer import Multiplexer
 from pairbus.client._sync.receiver import BulkReceiver, LongPoll
-from pairbus.client._sync.sender import BulkSender, Posted
+from pairbus.client._sync.sender import BulkSender
 from pairbus.client._sync.tokens import TokenKeeper
 from pairbus.client.auth import Signer, TokenCredential, provider_of
 from pairbus.client.endpoint import Endpoint, endpoint_of
@@ -245,16 +244,6 @@ class BulkConnection:
                         poll.cancel()
             mux.wait_until(lambda: all(poll.is_quiet for poll in polls), self.deadline())
             return [poll.receiver for poll in polls if poll.finish()]
-
-    def wait_posted(self, posted: Sequence[Posted], timeout: float | None = None) -> None:
-        """Wait until one of these is done: to keep a window of batches in flight."""
-        with self.mux.condition:
-            try:
-                self.mux.wait_until(
-                    lambda: any(one.is_done for one in posted), self.deadline(timeout)
-                )
-            except ConnectionLostError:
-                pass  # `Posted.wait` says so
 
     # -- for the links
 
