@@ -147,6 +147,23 @@ def test_peek_shows_where_messages_go_and_takes_nothing(run, namespaces):
     assert "body" not in again.output.splitlines()[0]
 
 
+def test_peek_without_a_queue_shows_every_queue_that_holds_messages(run, namespaces):
+    run("backlog", "create", "--count", "3")
+    assert "has no messages" in run("backlog", "peek").output
+    put(namespaces[1], run.path(1), "a", "b")
+    put(namespaces[1], run.path(2), "c")
+    rows = json.loads(run("backlog", "peek", "--json").output)
+    assert [(r["queue"], r["message_id"]) for r in rows] == [
+        (run.path(1), "m-a"),
+        (run.path(1), "m-b"),
+        (run.path(2), "m-c"),
+    ]
+    assert len(json.loads(run("backlog", "peek", "--count", "2", "--json").output)) == 2
+    result = run("backlog", "peek", "--from", "7")
+    assert result.exit_code == ExitCode.USAGE
+    assert "needs the QUEUE" in result.stderr
+
+
 def test_dead_letters_are_peeked_with_their_reason_and_resubmitted_as_they_were(run, namespaces):
     secondary = namespaces[1]
     run("backlog", "create", "--count", "1")

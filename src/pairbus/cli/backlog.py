@@ -14,6 +14,7 @@ from pairbus.monitoring import backlog_queues
 from pairbus.monitoring.endpoints import Pair
 
 if TYPE_CHECKING:
+    from pairbus.monitoring.backlog_queues import PeekedMessage
     from pairbus.monitoring.dead_letters import DeadLetter
 
 
@@ -81,11 +82,11 @@ def create(pair: Pair, count: int | None) -> None:
     """
     with doing(f"creating the backlog queues in {pair.require_secondary().host}"):
         created, found = backlog_queues.create_missing(pair, count or pair.backlog_queue_count)
-    table = Table("queue", "was", title="Backlog queues")
+    table = Table("queue", "result", title="Backlog queues")
     for path in created:
         table.add(path, cell("created", "green"))
     for path in found:
-        table.add(path, "there")
+        table.add(path, "exists")
     emit({"created": created, "found": found}, table)
 
 
@@ -132,38 +133,65 @@ def delete(pair: Pair, names: tuple[str, ...], yes: bool, with_messages: bool) -
 @group.command("peek")
 @json_option
 @pair_options
-@click.argument("queue")
+@click.argument("queue", required=False)
 @click.option("--dead-letters", is_flag=True, help="Show the dead letters instead.")
 @click.option("--count", default=20, show_default=True, type=click.IntRange(1, 1000),
               help="Number of messages.")  # fmt: skip
-@click.option("--from", "start", default=0, help="First sequence number.")
+@click.option("--from", "start", default=0, help="First sequence number; needs the QUEUE.")
 @click.option("--body", is_flag=True, help="Also show the beginning of each body.")
-def peek(pair: Pair, queue: str, dead_letters: bool, count: int, start: int, body: bool) -> None:
-    """Show messages of a backlog QUEUE without receiving them.
+def peek(
+    pair: Pair, queue: str | None, dead_letters: bool, count: int, start: int, body: bool
+) -> None:
+    """Show messages of the backlog without receiving them.
+
+    QUEUE is the number or path of one backlog queue; without it, all backlog queues that hold
+    messages are shown.
 
     \b
     Examples:
-      pairbus backlog peek 0
-      pairbus backlog peek contoso/x-servicebus-transfer/3 --dead-letters --json
+      pairbus backlog peek --dead-letters
+      pairbus backlog peek 0 --body
+      pairbus backlog peek contoso/x-servicebus-transfer/3 --json
     """
-    path = backlog_queues.resolve(pair, queue)
-    with doing(f"peeking {path}"):
-        found = backlog_queues.peek(
-            pair, path, count=count, start=start, dead_letters=dead_letters, with_body=body
-        )
-    columns: list[str | Column] = [
+    if start and queue is None:
+        fail("--from needs the QUEUE", "pairbus backlog peek 0 --from 17", code=ExitCode.USAGE)
+    found: list[PeekedMessage] = []
+    for path in _holding(pair, queue, dead_letters=dead_letters):
+        with doing(f"peeking {path}"):
+            found += backlog_queues.peek(
+                pair, path, count=count - len(found), start=start, dead_letters=dead_letters,
+                with_body=body,
+            )  # fmt: skip
+        if len(found) == count:
+            break
+    kind = "dead letters" if dead_letters else "messages"
+    where = f"the backlog of {pair.primary_namespace}"
+    if queue is not None:
+        where = backlog_queues.resolve(pair, queue)
+    columns: list[str | Column] = ["queue"] if queue is None else []
+    columns += [
         Column("sequence", right=True), "destination", "message id", "session", "enqueued",
         Column("bytes", right=True),
     ]  # fmt: skip
     columns += ["reason", "description"] if dead_letters else []
     columns += ["body"] if body else []
-    table = Table(*columns, title=path, empty=f"{path} has none")
+    table = Table(*columns, title=where[0].upper() + where[1:], empty=f"{where} has no {kind}")
     for m in found:
         table.add(
+            *([m.queue] if queue is None else []),
             m.sequence_number, m.destination, m.message_id, m.session_id, m.enqueued_at, m.size,
             *([m.reason, m.description] if dead_letters else []), *([m.body] if body else []),
         )  # fmt: skip
     emit(found, table)
+
+
+def _holding(pair: Pair, queue: str | None, *, dead_letters: bool) -> list[str]:
+    """Return the path of the named queue; without a name, those of the queues with messages."""
+    if queue is not None:
+        return [backlog_queues.resolve(pair, queue)]
+    with _listing(pair):
+        found = backlog_queues.find(pair)
+    return [one.path for one in found if (one.dead_letters if dead_letters else one.messages)]
 
 
 @group.command("resubmit", short_help="Put dead letters back, to be forwarded again.")
@@ -200,7 +228,7 @@ def resubmit(
     """Put dead letters back into their backlog queue, so that the syphon forwards them.
 
     QUEUE is the number or path of one backlog queue; without it, all backlog queues of the pair are
-    searched. Remove the cause first: `pairbus backlog peek QUEUE --dead-letters` shows the reasons.
+    searched. Remove the cause first: `pairbus backlog peek --dead-letters` shows the reasons.
     A dead letter is removed only after the backlog queue has confirmed its copy. If the command is
     interrupted, no message is lost; run it again.
 
@@ -222,11 +250,7 @@ def resubmit(
     from pairbus.monitoring import dead_letters
 
     secondary = pair.require_secondary()
-    if queue is None:
-        with _listing(pair):
-            paths = [one.path for one in backlog_queues.find(pair) if one.dead_letters]
-    else:
-        paths = [backlog_queues.resolve(pair, queue)]
+    paths = _holding(pair, queue, dead_letters=True)
     with doing(f"reading dead letters of {secondary.host}"):
         letters = dead_letters.select(
             dead_letters.find(secondary, paths),

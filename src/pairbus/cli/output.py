@@ -70,6 +70,8 @@ def emit(data: Any, table: Table | str | Iterable[Table | str] = ()) -> None:
         return
     parts = [table] if isinstance(table, Table | str) else list(table)
     for number, part in enumerate(parts):
+        if number and not (isinstance(part, str) and isinstance(parts[number - 1], str)):
+            click.echo()  # around every table
         if isinstance(part, str):
             click.echo(wrap(mask(part)) if is_terminal() else mask(part))
         elif is_terminal() and part.rows:
@@ -77,11 +79,9 @@ def emit(data: Any, table: Table | str | Iterable[Table | str] = ()) -> None:
 
             console = Console(highlight=False)
             console.print(part.rich(console.width), soft_wrap=True)
-            if number < len(parts) - 1:
-                click.echo()
         else:
             if len(parts) > 1 and part.title:
-                click.echo(("" if number == 0 else "\n") + part.title)
+                click.echo(part.title)
             click.echo(part.plain())
 
 

@@ -73,11 +73,11 @@ def create(pair: Pair, count: int | None, drain_first: bool) -> None:
             pair, count or pair.backlog_queue_count, drain_first=drain_first
         )
         different = backlog_queues.differences(pair, found)
-    table = Table("queue", "was", "note", title=f"{pair.primary_namespace} → {secondary.host}")
+    table = Table("queue", "result", "note", title=f"{pair.primary_namespace} → {secondary.host}")
     for path in created:
         table.add(path, cell("created", "green"), "")
     for path in found:
-        table.add(path, "there", cell("; ".join(different.get(path, ())), "yellow"))
+        table.add(path, "exists", cell("; ".join(different.get(path, ())), "yellow"))
     emit({"created": created, "found": found, "differences": different}, table)
 
 
@@ -150,7 +150,7 @@ def status(pair: Pair) -> None:
             s["problem"] if s["state"] == "stalled" else None,
         )
     lines = [snapshot["headline"], *[f"! {problem}" for problem in snapshot["problems"]]]
-    emit(snapshot, ["\n".join(lines) + "\n", entities, backlog, syphons])
+    emit(snapshot, ["\n".join(lines), entities, backlog, syphons])
 
 
 def why(entity: dict[str, Any]) -> str | None:

@@ -183,7 +183,7 @@ def _run(options: "SyphonOptions", settings: dict[str, Any]) -> int:
     if options.target is not None and options.ledger is not None:
         _say_in_doubt(options.ledger)
     for reason, number in status["dead_lettered"].items():
-        say(f"dead-lettered: {number:,} ({reason}); pairbus backlog peek QUEUE --dead-letters")
+        say(f"dead-lettered: {number:,} ({reason}); pairbus backlog peek --dead-letters")
     return ExitCode.NEGATIVE if status["dead_lettered"] else ExitCode.OK
 
 

@@ -169,7 +169,7 @@ def _queue(path: str, found: Properties, expected: Expected) -> Iterator[Finding
             "backlog dead letters",
             f"{path} has {found.dead_letters:,} dead letters",
             "these messages were not delivered, and take up room",
-            "pairbus backlog peek QUEUE --dead-letters, then pairbus backlog resubmit",
+            "pairbus backlog peek --dead-letters, then pairbus backlog resubmit",
         )
 
 

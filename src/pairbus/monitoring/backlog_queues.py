@@ -36,6 +36,7 @@ class BacklogQueue:
 class PeekedMessage:
     """A message of a backlog queue or of its dead-letter queue."""
 
+    queue: str
     sequence_number: int | None
     destination: str | None
     message_id: str | None
@@ -189,15 +190,16 @@ def peek(
             )
             if not page:
                 break
-            found += [_peeked(message, with_body) for message in page]
+            found += [_peeked(path, message, with_body) for message in page]
             start = (page[-1].sequence_number or 0) + 1
     return found
 
 
-def _peeked(message: Any, with_body: bool) -> PeekedMessage:
+def _peeked(path: str, message: Any, with_body: bool) -> PeekedMessage:
     destination, session_id = peek_aliases(message.application_properties)
     body = b"".join(message.body) if message.body_type.name == "DATA" else b""
     return PeekedMessage(
+        queue=path,
         sequence_number=message.sequence_number,
         destination=destination,
         message_id=message.message_id,

@@ -176,7 +176,7 @@ def check_backlog(snapshot: Row, limits: Thresholds) -> list[Finding]:
     age_level = _compare(oldest or 0, limits.age_warning, limits.age_critical)
     dead_level = _compare(dead, limits.dead_warning, limits.dead_critical)
     found = "no message" if oldest is None else f"oldest message {duration(oldest)}"
-    drain, peek = "pairbus syphon status", "pairbus backlog peek QUEUE --dead-letters"
+    drain, peek = "pairbus syphon status", "pairbus backlog peek --dead-letters"
     return [
         Finding(
             "backlog", depth_level, f"{depth:,} messages", drain if depth_level != "ok" else ""
