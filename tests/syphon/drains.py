@@ -1,7 +1,10 @@
 """The whole syphon without Spark: coordinator, doorbell, reader and deliverer on one thread."""
 
+import sys
 import threading
 import traceback
+from pathlib import Path
+from types import SimpleNamespace
 
 from pairbus.runtime import ThreadRuntime
 from pairbus.syphon._sync.answers import FenceAnswers
@@ -79,6 +82,9 @@ class RunningDrain:
             connections.drop()
         assert self.failure is None, self.failure
 
+    def join(self):
+        self._thread.join()
+
     def _run(self):
         epoch = 0
         while not self._stop.is_set():
@@ -112,3 +118,14 @@ class RunningDrain:
             rows = maker.batch_of(batch.queue, batch.received_at, batch.messages, batch.opened)
             deliverer.deliver(restored(rows))
         deliverer.finish()
+
+
+def main(primary, secondary, folder, *queues):
+    """Run until the process is killed."""
+    places = [SimpleNamespace(connection_string=text) for text in (primary, secondary)]
+    with RunningDrain(*places, list(queues), Path(folder)) as running:
+        running.join()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -93,7 +93,7 @@ class World:
 
     def messages(self, namespace, path):
         """The messages in a queue, as AMQP."""
-        found = namespace.do(lambda ns: ns.peek(path, 0, 10_000))
+        found = namespace.do(lambda ns: ns.peek(path, 0, 1_000_000))
         return [Message.parse(delivery.message.bare) for delivery in found]
 
     def bodies(self, namespace, path):

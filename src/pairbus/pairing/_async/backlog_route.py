@@ -174,7 +174,7 @@ class BacklogRoute:
             path = link.path
             deadline = call.attempt_deadline(pair.rotation, path, monotonic())
             try:
-                is_counted = await link.send(chunk.what, deadline=deadline, size=chunk.size)
+                is_counted = await self._send(link, chunk, deadline)
             except ShutDownError:
                 self._lifecycle.closed_without_us(primary=False)
             except UnwantedError:
@@ -218,6 +218,21 @@ class BacklogRoute:
                 if link.batch_limit:
                     pair.batch_limit = link.batch_limit
                 return path, is_counted, is_uncertain
+
+    async def _send(self, link: Link, chunk: Chunk, deadline: float) -> bool:
+        """As `Link.send`; if it is not known whether the queue took it, the drain waits for it."""
+        try:
+            return await link.send(chunk.what, deadline=deadline, size=chunk.size)
+        except BaseException as error:
+            if not isinstance(error, Exception) or self._is_in_doubt(error):
+                with self._entity.guard:
+                    self._entity.drain.took(link.path)
+            raise
+
+    def _is_in_doubt(self, error: Exception) -> bool:
+        if isinstance(error, UnwantedError | ShutDownError) or is_opening_failure(error):
+            return False
+        return self._pair.verdict(error) in (Verdict.OUTAGE, Verdict.REOPEN)
 
     def _unavailable(self, cause: BaseException | None, failure: Exception | None) -> NoReturn:
         pair, entity = self._pair, self._entity

@@ -6,7 +6,7 @@ import logging
 import threading
 import uuid
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from datetime import timedelta
 from functools import partial
 from time import monotonic
@@ -178,9 +178,13 @@ class Entity:
         if pings is not None:
             pings.set()
 
-    def resume(self, health: Health) -> None:
-        """Go on from `health` in a forked process, which has nothing that ran in the background."""
+    def resume(self, health: Health, queues: Collection[str]) -> None:
+        """Go on from `health` in a forked process, which has nothing that ran in the background.
+
+        The sends of the child follow those of the parent, which are in `queues` of the backlog.
+        """
         self.health = health
+        self.drain.queues = set(queues)
         if health.is_failed_over:
             self.engaged.set()
         for command in core.resume(health, now=monotonic(), options=self.pair.timing):

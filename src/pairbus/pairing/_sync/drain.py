@@ -40,7 +40,7 @@ class EntityDrain:
         self._entity = entity
         self.round: Round | None = None  # None while not draining
         self.problem: str | None = None  # why a fence could not be sent
-        self.queues: set[str] = set()  # that took messages since the primary last took one
+        self.queues: set[str] = set()  # that may have messages since the primary last took one
         self._in_flight = 0  # calls that are putting messages into the backlog
         self._idle = Event()
         self._hold: Event | None = None  # set when held sends may go on
@@ -76,7 +76,7 @@ class EntityDrain:
             hold.wait(left)
 
     def took(self, path: str) -> None:
-        """A backlog queue took messages of such a call; the entity's guard is held."""
+        """A backlog queue took messages of such a call, or may have; the entity's guard is held."""
         self.queues.add(path)
         if self.round is not None:
             self.round = self.round.soil()

@@ -117,7 +117,7 @@ class Pair:
         pair = Pair(self._settings, client_id, self.ledger)
         pair.unprotected = self.unprotected
         for entity in list(self.entities.values()):
-            pair.entity(entity.name).resume(entity.health)
+            pair.entity(entity.name).resume(entity.health, entity.drain.queues)
         return pair
 
     def limit_messages(self, size: int) -> None:
