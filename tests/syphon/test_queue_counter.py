@@ -1,12 +1,17 @@
 """The backlog queues are discovered, whatever their number."""
 
 import pytest
+from azure.servicebus.management import AccessRights, AuthorizationRule
 
 from pairbus import broker
+from pairbus.client.errors import AuthenticationError
 from pairbus.exceptions import SyphonError
 from pairbus.options import SyphonOptions
+from pairbus.runtime import ThreadRuntime
+from pairbus.syphon._sync.connections import check_access
 from pairbus.syphon.queue_counter import QueueCounter
 from pairbus.syphon.setup import Setup
+from pairbus.syphon.target import Target
 
 PATHS = [f"contoso/x-servicebus-transfer/{number}" for number in (0, 2, 10, 11)]
 
@@ -19,12 +24,13 @@ def secondary():
         yield namespace
 
 
-def counter_of(secondary, tmp_path, name="contoso"):
+def counter_of(secondary, tmp_path, name="contoso", connection_string=None, **more):
     options = SyphonOptions(
         primary="Endpoint=sb://contoso.example/;SharedAccessKeyName=a;SharedAccessKey=b",
-        secondary=secondary.connection_string,
+        secondary=connection_string or secondary.connection_string,
         primary_namespace=name,
         checkpoint=str(tmp_path),
+        **more,
     )
     calls = []
     return QueueCounter(Setup.of(options), calls.append), calls
@@ -43,3 +49,42 @@ def test_a_pair_without_backlog_queues_is_an_error(secondary, tmp_path):
     with pytest.raises(SyphonError, match="there are no backlog queues adatum/"):
         counter.check()
     counter.close()
+
+
+def key_of_one_queue(namespace, path, *, entity_path=True):
+    """The connection string of a key that only this queue has."""
+    rule = AuthorizationRule(
+        type="SharedAccessAuthorizationRule",
+        claim_type="SharedAccessKey",
+        rights=[AccessRights.LISTEN, AccessRights.SEND],
+        key_name="own",
+        primary_key="b25seSB0aGlzIHF1ZXVl",
+    )
+    with namespace.admin_client() as admin:
+        admin.create_queue(path, authorization_rules=[rule])
+    parts = namespace.connection_string.rstrip(";").split(";")
+    kept = [part for part in parts if not part.startswith("SharedAccess")]
+    own = [*kept, "SharedAccessKeyName=own", "SharedAccessKey=b25seSB0aGlzIHF1ZXVl"]
+    return ";".join([*own, f"EntityPath={path}"] if entity_path else own)
+
+
+def test_a_key_of_one_queue_is_accepted_with_its_entity_path(secondary):
+    text = key_of_one_queue(secondary, "invoices")
+    assert check_access(ThreadRuntime(), Target(text), "$management") is None
+
+
+def test_a_key_of_one_queue_without_its_entity_path_is_refused(secondary):
+    text = key_of_one_queue(secondary, "shipments", entity_path=False)
+    refusal = check_access(ThreadRuntime(), Target(text), "$management")
+    assert isinstance(refusal, AuthenticationError)
+
+
+def test_a_key_of_one_backlog_queue_reads_that_queue_alone(secondary, tmp_path):
+    path = "adventure/x-servicebus-transfer/0"
+    text = key_of_one_queue(secondary, path)
+    counter, calls = counter_of(secondary, tmp_path, "adventure", text, backlog_queue_count=1)
+    assert counter.check() is None
+    assert calls == []
+    counter, _ = counter_of(secondary, tmp_path, "adventure", text)
+    with pytest.raises(SyphonError, match=rf"the key is of the queue {path} alone \(EntityPath\)"):
+        counter.check()

@@ -5,6 +5,7 @@ master, resources and files from it and adds only settings that the user did not
 """
 
 import io
+import os
 import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,12 +47,28 @@ def submitted_session() -> "SparkSession":
         raise SparkUnavailableError(
             "spark.speculation must be false: a second task for a queue receives other messages"
         )
+    _add_python_path(session)
     parallel = session.sparkContext.defaultParallelism
     defaults = {**_DEFAULTS, "spark.sql.shuffle.partitions": str(max(8, 2 * parallel))}
     for name, value in defaults.items():
         if not given.contains(name):
             session.conf.set(name, value)
     return session
+
+
+def _add_python_path(session: "SparkSession") -> None:
+    """Let the Python processes of the driver find the bundle.
+
+    Spark gives the files of `--py-files` to executors, but not to the process in which the driver
+    runs a streaming source. A path that does not exist, as on executors, is ignored.
+    """
+    context = session.sparkContext
+    files = context.getConf().get("spark.submit.pyFiles", "") or ""
+    paths = [path.removeprefix("file://") for path in files.split(",") if path]
+    known = context.environment.get("PYTHONPATH")
+    if paths:
+        every = [*([known] if known else []), *(str(Path(path).absolute()) for path in paths)]
+        context.environment["PYTHONPATH"] = os.pathsep.join(every)
 
 
 def write_bundle(target: Path) -> int:

@@ -26,7 +26,7 @@ from pairbus.syphon._sync.survey import record_change
 from pairbus.syphon.lease import Lease
 from pairbus.syphon.object_journal import open_journal
 from pairbus.syphon.object_lease import ObjectLease, open_lease
-from pairbus.syphon.queue_counter import NO_NAMESPACE, QueueCounter
+from pairbus.syphon.queue_counter import KEY_REFUSED, NO_NAMESPACE, QueueCounter
 from pairbus.syphon.retarget import TargetRecord
 from pairbus.syphon.setup import Bounds, Setup
 from pairbus.syphon.state import StateDirectory
@@ -150,7 +150,7 @@ def check_namespaces(setup: Setup, counter: QueueCounter) -> tuple[QueueCounts, 
     host = f"{'target' if setup.is_retargeted else 'primary'} {setup.target_host}"
     problem = check_access(ThreadRuntime(), setup.target, "$management")
     if isinstance(problem, AuthenticationError) and problem.status_code in (401, 403):
-        raise SyphonError(f"{host}: the key or token is refused")
+        raise SyphonError(f"{host}: {KEY_REFUSED}")
     if problem is not None and isinstance(problem.__cause__, socket.gaierror):
         raise SyphonError(f"{host}: {NO_NAMESPACE}")
     return counts

@@ -18,8 +18,12 @@ from pairbus.syphon.status_records import QueueCounts
 if TYPE_CHECKING:
     from azure.servicebus.management import ServiceBusAdministrationClient
 
-__all__ = ["NO_NAMESPACE", "QueueCounter"]
+__all__ = ["KEY_REFUSED", "NO_NAMESPACE", "QueueCounter"]
 
+KEY_REFUSED = (
+    "the key or token is refused (a key of one queue or topic needs EntityPath=<its name> in the "
+    "connection string)"
+)
 NO_NAMESPACE = "there is no such namespace (name not found)"
 
 
@@ -78,20 +82,27 @@ class QueueCounter:
         Raises:
             SyphonError: why the secondary cannot be used, in one line.
         """
+        host, only = self._setup.secondary_host, self._setup.secondary.entity_path
+        if only is not None:
+            if [path.lower() for path in self._queues] != [only.lower()]:
+                raise SyphonError(
+                    f"secondary {host}: the key is of the queue {only} alone (EntityPath), and "
+                    f"there are {len(self._queues)} backlog queues: use a key of the namespace"
+                )
+            return None  # a key of one queue cannot list or count queues
         from azure.core.exceptions import (
             AzureError,
             ClientAuthenticationError,
             HttpResponseError,
         )
 
-        host = self._setup.secondary_host
         try:
             self.discover()
             queues = self.count()
         except ClientAuthenticationError as exc:
             if "claim(s) are required" in str(exc):
                 return None  # the token is good, and gives no right to count
-            raise SyphonError(f"secondary {host}: the key or token is refused") from None
+            raise SyphonError(f"secondary {host}: {KEY_REFUSED}") from None
         except HttpResponseError as exc:
             if exc.status_code in (401, 403):
                 return None  # the syphon itself needs no counts

@@ -49,6 +49,12 @@ class Target:
         text = self.connection_string()
         return namespace_or_host(parse_connection_string(text).authority if text else self.host)
 
+    @property
+    def entity_path(self) -> str | None:
+        """The one queue or topic that the connection string is of; None for the namespace."""
+        text = self.connection_string()
+        return parse_connection_string(text).entity_path if text else None
+
     def token_credential(self) -> Any:
         """Call the credential factory.
 

@@ -41,10 +41,13 @@ def open_connection(runtime: AsyncRuntime, target: Target, timeout: float) -> Bu
 async def check_access(
     runtime: AsyncRuntime, target: Target, entity: str, timeout: float = 10.0
 ) -> ClientError | None:
-    """Connect and authorize: None, or what failed."""
+    """Connect and authorize: None, or what failed.
+
+    A connection string of one entity (`EntityPath`) is tried for that one.
+    """
     try:
         async with open_connection(runtime, target, timeout) as connection:
-            await connection.authorize(entity, connection.deadline())
+            await connection.authorize(connection.entity_path or entity, connection.deadline())
     except ClientError as exc:
         return exc
     return None

@@ -42,10 +42,13 @@ def open_connection(runtime: Runtime, target: Target, timeout: float) -> BulkCon
 def check_access(
     runtime: Runtime, target: Target, entity: str, timeout: float = 10.0
 ) -> ClientError | None:
-    """Connect and authorize: None, or what failed."""
+    """Connect and authorize: None, or what failed.
+
+    A connection string of one entity (`EntityPath`) is tried for that one.
+    """
     try:
         with open_connection(runtime, target, timeout) as connection:
-            connection.authorize(entity, connection.deadline())
+            connection.authorize(connection.entity_path or entity, connection.deadline())
     except ClientError as exc:
         return exc
     return None
