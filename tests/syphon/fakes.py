@@ -4,7 +4,7 @@ from pairbus.runtime import ThreadRuntime
 from pairbus.syphon._sync.coordinator import Coordinator
 from pairbus.syphon.backoff import Backoff
 from pairbus.syphon.held import HeldMessages
-from pairbus.syphon.orphaned_locks import Look
+from pairbus.syphon.orphaned_locks import Inspection
 from pairbus.syphon.planner import Planner
 from pairbus.syphon.records import HeldMessage, QueueRead, TaskReport
 from pairbus.syphon.state import StateDirectory
@@ -30,9 +30,9 @@ class FakeBacklog:
 
     def __init__(self):
         self.given_back, self.renewed, self.empty = [], [], True
-        self.looked, self.found = [], Look(False, lock_seconds=60.0, size=100, peeks=1)
+        self.looked, self.found = [], Inspection(False, lock_seconds=60.0, size=100, peeks=1)
 
-    def give_back(self, queue, tokens):
+    def abandon(self, queue, tokens):
         self.given_back += [(queue, token.hex()) for token in tokens]
         return True
 
@@ -43,7 +43,7 @@ class FakeBacklog:
     def is_empty(self, queue):
         return self.empty
 
-    def look(self, queue, after, known):
+    def inspect(self, queue, after, known):
         self.looked.append((queue, after, known))
         return self.found
 

@@ -284,11 +284,11 @@ def test_a_secondary_that_hangs_does_not_delay_planning(scene):
 def test_a_queue_is_not_read_while_its_messages_are_being_returned(scene):
     planned = []
 
-    def give_back(queue, tokens):
+    def abandon(queue, tokens):
         planned.append(scene.planned(0))
         return True
 
-    scene.queues.give_back = give_back
+    scene.queues.abandon = abandon
     scene.bell.ringing = {"b/0", "b/1"}
     scene.report(held=HELD, failed={"orders": "x"})
     scene.tick()

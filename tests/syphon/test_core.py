@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from pairbus.syphon.backoff import Backoff, LockBudget
 from pairbus.syphon.batches import cut_batches, split_batch
-from pairbus.syphon.held import EVERYTHING, HeldMessages
+from pairbus.syphon.held import WHOLE_PRIMARY, HeldMessages
 from pairbus.syphon.limits import Bucket, share
 from pairbus.syphon.progress import Progress, Remaining, state_of
 from pairbus.syphon.records import HeldMessage
@@ -177,7 +177,10 @@ def test_a_standstill_names_the_locks_that_are_waited_for():
 
 @pytest.mark.parametrize(
     ("last_progress", "reason"),
-    [(None, "nothing moved in the 100 s since it began"), (40.0, "nothing moved for 60 s")],
+    [
+        (None, "no message was settled in the 100 s since the start"),
+        (40.0, "no message was settled for 60 s"),
+    ],
 )
 def test_a_slow_start_is_not_told_as_a_standstill(last_progress, reason):
     state = state_of(
@@ -236,8 +239,8 @@ def test_everything_is_returned_in_order_behind_a_probe_that_nobody_heard_of():
 
 def test_messages_held_for_the_whole_primary_are_returned_together():
     room = HeldMessages(primary=Backoff(first=10))
-    room.fail(EVERYTHING, "amqp:connection:forced", 100)
-    room.hold([held(1, EVERYTHING), held(2, EVERYTHING)], 100)
+    room.fail(WHOLE_PRIMARY, "amqp:connection:forced", 100)
+    room.hold([held(1, WHOLE_PRIMARY), held(2, WHOLE_PRIMARY)], 100)
     assert room.paused_until() == 110
     assert room.due(109) == []
     assert [h.sequence for h in room.due(110)] == [2, 1]
@@ -264,16 +267,16 @@ def test_a_probe_that_reaches_the_primary_ends_its_wait_and_failed_probes_wait_l
     room = HeldMessages(primary=Backoff(first=2, most=60))
     now = 100.0
     for _ in range(8):  # a long outage: the wait has grown to a minute
-        room.fail(EVERYTHING, "amqp:connection:forced", now)
+        room.fail(WHOLE_PRIMARY, "amqp:connection:forced", now)
         now = room.paused_until()
-    room.fail(EVERYTHING, "amqp:connection:forced", now)
+    room.fail(WHOLE_PRIMARY, "amqp:connection:forced", now)
     assert room.paused_until() == now + 60
     room.reach_primary(now - 1, now + 5)  # reached before it failed: no news
     assert room.paused_until() == now + 60
     room.reach_primary(now + 5, now + 5)
     assert room.paused_until() == now + 5
     # It can be reached but accepts nothing: the next probe waits 2 s, then 4 s, and so on.
-    room.fail(EVERYTHING, "amqp:connection:forced", now + 6)
+    room.fail(WHOLE_PRIMARY, "amqp:connection:forced", now + 6)
     room.reach_primary(now + 7, now + 7)
     assert room.paused_until() == now + 66
     room.reach_primary(now + 8, now + 8)

@@ -66,7 +66,7 @@ def test_a_fence_waits_where_messages_for_its_destination_wait(pair, task):
     [held] = task.held()
     assert held.destination == "orders"
     assert answers(pair, 0) == []
-    task.backlog.give_back(QUEUE, [bytes.fromhex(held.token)])
+    task.backlog.abandon(QUEUE, [bytes.fromhex(held.token)])
 
 
 def test_a_fence_that_is_the_oldest_held_message_frees_the_others(pair, task):
@@ -90,7 +90,7 @@ def test_a_fence_does_not_pass_a_message_that_waits_in_its_queue(pair, task):
     assert len(task.held()) == 2
     assert answers(pair, 0) == []
     tokens = [bytes.fromhex(held.token) for held in reversed(task.held())]
-    task.backlog.give_back(QUEUE, tokens)
+    task.backlog.abandon(QUEUE, tokens)
 
 
 def test_a_fence_that_cannot_be_answered_is_dead_lettered_with_the_reason(pair, task, monkeypatch):

@@ -219,23 +219,23 @@ def test_a_look_finds_unknown_locks_only(syphon):
     queue = QUEUES[0]
     with BulkConnection(syphon.namespace.connection_string) as lean:
         receiver = lean.receiver(queue)
-        assert syphon.backlog.look(queue, 0, ()).is_clean
+        assert syphon.backlog.inspect(queue, 0, ()).is_clean
         held = receiver.receive_now(3)
         numbers = [one.sequence_number for one in held]
-        look = syphon.backlog.look(queue, 0, ())
-        assert not look.is_clean
-        assert look.lock_seconds == pytest.approx(60, abs=5)
-        assert syphon.backlog.look(queue, 0, numbers).is_clean
-        assert not syphon.backlog.look(queue, 0, numbers[1:]).is_clean
-        assert syphon.backlog.look(queue, numbers[-1], ()).is_clean
+        inspection = syphon.backlog.inspect(queue, 0, ())
+        assert not inspection.is_clean
+        assert inspection.lock_seconds == pytest.approx(60, abs=5)
+        assert syphon.backlog.inspect(queue, 0, numbers).is_clean
+        assert not syphon.backlog.inspect(queue, 0, numbers[1:]).is_clean
+        assert syphon.backlog.inspect(queue, numbers[-1], ()).is_clean
         receiver.settle(held[:1], "released")  # now this one is in the way
-        assert not syphon.backlog.look(queue, numbers[-1], ()).is_clean
+        assert not syphon.backlog.inspect(queue, numbers[-1], ()).is_clean
         rest = receiver.receive_now(EACH)
-        look = syphon.backlog.look(queue, 0, ())
-        assert (look.is_clean, look.size) == (False, None)
+        inspection = syphon.backlog.inspect(queue, 0, ())
+        assert (inspection.is_clean, inspection.size) == (False, None)
         receiver.complete(rest + held[1:])
-        assert syphon.backlog.look(queue, 0, ()).is_clean
-    assert syphon.backlog.look("no-such-queue", 0, ()).is_clean
+        assert syphon.backlog.inspect(queue, 0, ()).is_clean
+    assert syphon.backlog.inspect("no-such-queue", 0, ()).is_clean
 
 
 def test_a_look_does_not_trust_a_message_whose_lock_expired_before_the_others(syphon):
@@ -246,8 +246,8 @@ def test_a_look_does_not_trust_a_message_whose_lock_expired_before_the_others(sy
         syphon.clock.advance(40)
         newer = receiver.receive_now(3)
         syphon.clock.advance(25)  # the locks of the older ones end
-        assert not syphon.backlog.look(queue, 0, ()).is_clean
+        assert not syphon.backlog.inspect(queue, 0, ()).is_clean
         again = receiver.receive_now(3)
         assert [one.sequence_number for one in again] == [one.sequence_number for one in older]
         receiver.complete(again + newer)
-        assert syphon.backlog.look(queue, 0, ()).is_clean
+        assert syphon.backlog.inspect(queue, 0, ()).is_clean

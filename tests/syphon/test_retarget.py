@@ -52,8 +52,8 @@ class Drain:
         opened = [open_message(payload, aliases=True) for _, payload in got]
         return restored(maker.batch_of(QUEUE, int(time.time() * 1e6), got, opened))
 
-    def give_back(self, batch):
-        assert self.backlog.give_back(QUEUE, batch.column("lockToken").to_pylist()[::-1])
+    def abandon(self, batch):
+        assert self.backlog.abandon(QUEUE, batch.column("lockToken").to_pylist()[::-1])
 
     def deliver(self, namespace, batch, *, receipts=None, settling=None, route=None, index=None):
         deliverer = Deliverer(
@@ -116,8 +116,8 @@ def test_after_a_change_of_target_receipts_hold_and_the_rest_is_listed(drain):
     second = drain.receive(2)
     with pytest.raises(Crash):
         drain.deliver(pair.primary, second, receipts=no_receipt)
-    drain.give_back(second)
-    drain.give_back(first)
+    drain.abandon(second)
+    drain.abandon(first)
 
     # When: the target changes.
     record = drain.change()
@@ -151,7 +151,7 @@ def test_messages_that_wait_for_the_new_target_are_not_in_doubt(drain):
     drain.pair.fill([backlog_message("orders", n) for n in range(3)])
     record = drain.change()
     returned = drain.receive(3)  # under the new target, which could not take them
-    drain.give_back(returned)
+    drain.abandon(returned)
     again = drain.receive(3)
     assert again.column("deliveryCount").to_pylist() == [1, 1, 1]
     route = Route("contoso-dr", {}, record.former, record.handed_out)

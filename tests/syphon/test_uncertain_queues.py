@@ -5,7 +5,7 @@ import os
 import pytest
 
 from pairbus.syphon.journal import Journal
-from pairbus.syphon.orphaned_locks import Look
+from pairbus.syphon.orphaned_locks import Inspection
 from tests.syphon.fakes import HELD, Scene
 from tests.syphon.test_journal import TOKENS, write_page
 
@@ -60,7 +60,7 @@ def test_a_queue_is_read_again_when_a_look_finds_no_unknown_lock(scene, tmp_path
     scene.queues.found = None  # cannot be asked
     scene.runtime.now += 5
     assert scene.planned_after_tick(3) == []
-    scene.queues.found = Look(True)
+    scene.queues.found = Inspection(True)
     scene.runtime.now += 4
     assert scene.planned_after_tick(3) == []  # not yet time
     scene.runtime.now += 1
@@ -107,14 +107,14 @@ def test_an_event_that_may_leave_a_message_locked_makes_its_queue_uncertain(scen
     elif how == "report":
         scene.report(uncertain=("b/0",))
     else:
-        scene.queues.give_back = lambda queue, tokens: False
+        scene.queues.abandon = lambda queue, tokens: False
         scene.report(held=HELD, failed={"orders": "x"})
         scene.tick()
         scene.runtime.now += 10
     scene.tick()
     scene.bell.ringing = {"b/0"}
     assert scene.plan(0) == ()
-    scene.queues.found = Look(True)
+    scene.queues.found = Inspection(True)
     scene.runtime.now += 2
     assert scene.planned_after_tick(0) == ["b/0"]
     assert scene.queues.looked[0][:2] == ("b/0", 0)

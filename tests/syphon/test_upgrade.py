@@ -13,7 +13,7 @@ import pytest
 from pairbus.syphon._sync.coordinator import Coordinator
 from pairbus.syphon.held import HeldMessages
 from pairbus.syphon.journal import Journal
-from pairbus.syphon.orphaned_locks import Look
+from pairbus.syphon.orphaned_locks import Inspection
 from pairbus.syphon.planner import Planner
 from pairbus.syphon.records import Control
 from pairbus.syphon.state import StateDirectory
@@ -75,7 +75,7 @@ def test_a_new_coordinator_continues_where_the_old_one_was_killed(state):
     assert QUEUES[1] in [queue for queue, _, _ in backlog.looked]
     assert QUEUES[1] not in [grant.queue for grant in coordinator.plan(1)]
     # When a look finds no unknown lock, both queues are read, at the limit that was set.
-    backlog.found = Look(True)
+    backlog.found = Inspection(True)
     runtime.now += 6
     coordinator.tick()
     grants = coordinator.plan(1)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from pairbus.monitoring.formatting import brief, duration
 
-EVERYTHING = "*"
+WHOLE_PRIMARY = "*"
 """The destination under which a status reports that the whole primary cannot take messages."""
 
 _PRIMARY = {
@@ -51,7 +51,7 @@ def explain_waits(waiting_for: Mapping[str, str]) -> list[str]:
     return [
         explain_wait(destination, str(condition))
         for destination, condition in waiting_for.items()
-        if destination != EVERYTHING  # that is the stall
+        if destination != WHOLE_PRIMARY  # that is the stall
     ]
 
 

@@ -1,4 +1,4 @@
-"""The columns of received messages, as data: names, types, and what they hold.
+"""The columns of received messages, as data: names, types, and meanings.
 
 This list is the source of the Spark schema, of the Arrow schema that must equal it, and of the
 reference page.
@@ -22,11 +22,11 @@ class Column:
 
 COLUMNS = (
     Column("entity", "string", "path of the queue or subscription that it came from"),
-    Column("sequenceNumber", "bigint", "its number there"),
-    Column("enqueuedTime", "timestamp", "when the entity took it"),
+    Column("sequenceNumber", "bigint", "its sequence number there"),
+    Column("enqueuedTime", "timestamp", "when it was enqueued there"),
     Column("lockToken", "binary", "`peekLock`: the 16 bytes by which it is settled"),
-    Column("lockedUntil", "timestamp", "`peekLock`: when the lock ends"),
-    Column("receivedTime", "timestamp", "when the reader got it"),
+    Column("lockedUntil", "timestamp", "`peekLock`: when the lock expires"),
+    Column("receivedTime", "timestamp", "when the reader received it"),
     Column("deliveryCount", "int", "how often it was delivered before"),
     Column("state", "string", "`active`, `deferred` or `scheduled`"),
     Column("size", "bigint", "encoded bytes"),
@@ -46,7 +46,7 @@ COLUMNS = (
     Column("applicationProperties", "map<string,string>", "application properties, as text"),
     Column("annotations", "map<string,string>", "message annotations, as text"),
     Column("deadLetterReason", "string", "why it was dead-lettered"),
-    Column("deadLetterErrorDescription", "string", "more of why it was dead-lettered"),
+    Column("deadLetterErrorDescription", "string", "description of the dead-letter reason"),
     Column("deadLetterSource", "string", "the entity that dead-lettered it"),
     Column("message", "binary", "the encoded message: header, annotations, and the bare message "
            "byte for byte, so that nothing loses its AMQP type"),

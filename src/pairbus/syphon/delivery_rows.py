@@ -20,8 +20,8 @@ class DeliveryRows:
 
     Args:
         batch: the rows.
-        destination: where rows go that name none.
-        route: where they go instead; None for where they say.
+        destination: of rows that name none.
+        route: changes destinations; None to keep them.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class DeliveryRows:
         return self._column("deliveryCount", 0)
 
     def keys(self, rows: list[int]) -> list[tuple[str, int, str | None, int | None]]:
-        """Return what the receipts of some rows are known by."""
+        """Return the keys by which the receipts of some rows are found."""
         ids, enqueued = self._column("messageId"), self._times("enqueuedTime").to_pylist()
         return [(self.entity[i], self.sequence[i], ids[i], enqueued[i]) for i in rows]
 

@@ -4,13 +4,13 @@ They stay locked so that the next read reaches the messages behind them. While a
 newer messages for it are held too, so that none overtakes. When its back-off has passed, the oldest
 message is returned to the queue as a probe: the next micro-batch receives it, and it alone may be
 sent. If it is accepted, all held messages are returned, newest first, and the destination is open
-again; if not, the back-off doubles. If the probe is not heard of, its queue could not be read, or
+again; if not, the back-off doubles. If no task reports the probe, its queue could not be read, or
 another syphon has delivered it: then all are returned too, because a second probe could overtake
-the first. The primary as a whole is the destination `*`, with one difference: nothing is read while
-it waits, and then all its messages are returned together. Its wait ends early when a probe reaches
-it.
+the first. The whole primary is the destination `*`, with one difference: nothing is read while it
+waits, and then all its messages are returned together. Its wait ends early when a connection to it
+succeeds.
 
-A destination that does not exist is waited for like any other, but not for ever: after
+The syphon waits for a destination that does not exist as for any other, but not for ever: after
 `missing_timeout` it is *expired*, and its messages are returned so that tasks dead-letter them.
 """
 
@@ -21,10 +21,10 @@ from pairbus.syphon.backoff import Backoff
 from pairbus.syphon.records import BlockedRecord, HeldMessage, HeldRecord
 from pairbus.syphon.refusals import Cause, judge
 
-__all__ = ["EVERYTHING", "HeldMessages"]
+__all__ = ["WHOLE_PRIMARY", "HeldMessages"]
 
-#: The destination that stands for the primary as a whole.
-EVERYTHING = "*"
+#: The destination that stands for the whole primary.
+WHOLE_PRIMARY = "*"
 
 
 @dataclass(slots=True)
@@ -74,7 +74,7 @@ class HeldMessages:
         failures = found.failures + 1 if found else 1
         if found and now < found.until and found.probe is None:
             return  # several tasks report the same failure
-        backoff = self._primary if destination == EVERYTHING else self._backoff
+        backoff = self._primary if destination == WHOLE_PRIMARY else self._backoff
         until = now + backoff.delay(failures)
         if judge(condition).cause is Cause.MISSING and destination not in self._expired:
             self._missing_since.setdefault(destination, now)
@@ -93,7 +93,7 @@ class HeldMessages:
             found.held[message.token] = message
 
     def accept(self, destinations: Iterable[str]) -> list[HeldMessage]:
-        """Destinations accepted a message: return what was held for them, newest first."""
+        """Destinations accepted a message: return their held messages, newest first."""
         free: list[HeldMessage] = []
         for destination in destinations:
             self._missing_since.pop(destination, None)
@@ -106,9 +106,9 @@ class HeldMessages:
     def reach_primary(self, at: float, now: float) -> None:
         """A probe reached the primary: end its wait, if it failed before that.
 
-        A primary that can be reached but accepts nothing is left alone for longer each time.
+        If a primary can be reached but accepts nothing, the wait before a shortcut grows.
         """
-        found = self._destinations.get(EVERYTHING)
+        found = self._destinations.get(WHOLE_PRIMARY)
         if found is None or now >= found.until or at <= found.failed_at:
             return
         if found.shortcuts and now < found.failed_at + self._primary.delay(found.shortcuts):
@@ -132,7 +132,7 @@ class HeldMessages:
         for destination, found in list(self._destinations.items()):
             if now < found.until:
                 continue
-            if destination == EVERYTHING:
+            if destination == WHOLE_PRIMARY:
                 free.extend(found.held.values())
                 found.held.clear()
                 if now >= found.until + self._patience:  # the next failure is a first one again
@@ -144,7 +144,7 @@ class HeldMessages:
                 continue
             if found.probe is not None and now < found.probed_at + self._patience:
                 continue
-            if found.probe is not None:  # not heard of: return the others behind it
+            if found.probe is not None:  # nobody reported it: return the others behind it
                 free.extend(found.held.values())
                 del self._destinations[destination]
                 continue
@@ -188,19 +188,19 @@ class HeldMessages:
         return newest_first([h for d in self._destinations.values() for h in d.held.values()])
 
     def paused_until(self) -> float:
-        """Return until when the whole primary is waited for, and nothing read; 0 if it is not."""
-        found = self._destinations.get(EVERYTHING)
+        """Return until when reading waits for the whole primary; 0 if it does not wait."""
+        found = self._destinations.get(WHOLE_PRIMARY)
         return found.until if found else 0.0
 
     def succeed(self, now: float) -> None:
         """Something was delivered: the primary works again."""
-        found = self._destinations.get(EVERYTHING)
+        found = self._destinations.get(WHOLE_PRIMARY)
         if found and now >= found.until and not found.held:
-            del self._destinations[EVERYTHING]
+            del self._destinations[WHOLE_PRIMARY]
 
     def blocked(self) -> BlockedRecord:
         """Return the destinations that wait, each with the one message that may be sent."""
-        probes = {n: d.probe for n, d in self._destinations.items() if n != EVERYTHING}
+        probes = {n: d.probe for n, d in self._destinations.items() if n != WHOLE_PRIMARY}
         return BlockedRecord(probes, self.paused_until(), tuple(sorted(self._expired)))
 
     def reasons(self) -> Mapping[str, str]:
@@ -208,13 +208,13 @@ class HeldMessages:
         return {name: found.condition for name, found in self._destinations.items()}
 
     def record(self) -> HeldRecord:
-        """Return what the next coordinator must know."""
-        failed = {name: why for name, why in self.reasons().items() if name != EVERYTHING}
+        """Return the record from which the next coordinator continues."""
+        failed = {name: why for name, why in self.reasons().items() if name != WHOLE_PRIMARY}
         expired = tuple(sorted(self._expired))
         return HeldRecord(tuple(self.messages()), failed, dict(self._missing_since), expired)
 
     def restore(self, record: HeldRecord, now: float) -> None:
-        """Continue with what a former coordinator held."""
+        """Take over the held messages of a former coordinator."""
         self._missing_since |= record.missing_since
         self._expired |= set(record.expired)
         for destination, condition in record.failed.items():

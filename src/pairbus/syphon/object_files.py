@@ -20,7 +20,7 @@ __all__ = ["ObjectFiles", "StateFiles", "is_url", "open_files"]
 
 
 class StateFiles(Protocol):
-    """What a state directory needs of its files; see `pairbus.runtime.Files`."""
+    """The file operations that a state directory needs; see `pairbus.runtime.Files`."""
 
     def read(self, path: PurePath) -> bytes:
         """The content; raises FileNotFoundError."""

@@ -43,8 +43,8 @@ class ObjectPage(JournalPage):
             self.files.remove(self.marker)
 
 
-class Intent(PageWriter):
-    """The writer of a page that was written when it was opened."""
+class WrittenPage(PageWriter):
+    """The writer of a page that was complete when it was opened."""
 
     def __init__(self) -> None:
         """Write nothing more."""
@@ -81,7 +81,7 @@ class ObjectJournal:
         """Record that one attempt reads one queue in one epoch."""
         name = f"{quote(queue, safe='')}@{self._runtime.uuid4().hex}"
         self._files.write(self.root / str(epoch) / name, mark_requests())
-        return Intent()
+        return WrittenPage()
 
     def take_over(self, epoch: int, queue: str) -> list[JournalPage]:
         """Return the pages of earlier attempts at this epoch and queue, and mark them."""

@@ -1,15 +1,16 @@
 """Orphaned locks: messages that are locked with tokens that nobody has.
 
-A reader that dies while messages are on their way to it takes the knowledge of their locks with it:
-they stay locked until the locks expire, and a reader that continued meanwhile would get newer ones.
-The same may happen when a connection breaks, or when a message cannot be returned. To keep the
-order, such a queue is *uncertain* and is not read until all of its messages are back. The other
-queues go on.
+If a reader dies while messages are being delivered to it, nobody has their lock tokens: they stay
+locked until the locks expire, and a reader that continued meanwhile would get newer messages. The
+same may happen if a connection breaks, or if a message cannot be returned. To keep the order, such
+a queue is *uncertain* and is not read until all its messages are available again. The other queues
+are read as usual.
 
-Mostly nothing was handed out, and a look shows it: receive the first available message, release it
-again, and browse the messages before it. Those are locked; if the syphon does not hold them, their
-locks are waited out. A look cannot see past a message that was handed out before and is back, by
-return or because its lock expired: messages behind it may still be locked. Then time alone decides.
+In most cases no message was handed out, and an inspection shows it: receive the first available
+message, release it, and peek the messages before it. These are locked; if the syphon does not hold
+them, the queue waits until their locks expire. An inspection cannot see past a message that was
+handed out before and is available again (it was returned, or its lock expired): messages behind it
+may still be locked. Then the queue waits for the duration of a lock.
 
 This module decides; the coordinator acts between `begin_check` and `end_check`.
 """
@@ -21,24 +22,24 @@ from dataclasses import dataclass, field
 
 from pairbus.syphon.journal import JournalPage, LockJournal
 
-__all__ = ["Check", "Look", "OrphanedLocks"]
+__all__ = ["Check", "Inspection", "OrphanedLocks"]
 
 log = logging.getLogger("pairbus.syphon")
 
 GRACE = 1.0  # seconds: credit that a reader granted before it died may still be on its way
-AGAIN = 5.0  # seconds between two looks
+AGAIN = 5.0  # seconds between two inspections
 LONGEST = 300.0  # seconds: Service Bus has no longer locks
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """What a look at a queue found.
+class Inspection:
+    """The result of inspecting a queue for unknown locked messages.
 
     Args:
-        is_clean: everything that is locked is known.
+        is_clean: all locked messages are known.
         lock_seconds: how long a lock lasts, if a message was received.
         size: bytes of the message that was received and released, if there was one.
-        peeks: requests that were made to browse.
+        peeks: how many peek requests were made.
     """
 
     is_clean: bool
@@ -49,18 +50,18 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What to do about one uncertain queue: look, if asked to, and return tokens.
+    """What to do about one uncertain queue: inspect it, if asked to, and return tokens.
 
     Args:
         queue: the queue.
-        needs_look: whether to look at it.
+        needs_inspection: whether to inspect it.
         after: consider messages after this sequence number only.
         since: when the queue was last suspected.
         pages: its uncertain journal pages.
     """
 
     queue: str
-    needs_look: bool
+    needs_inspection: bool
     after: int
     since: float
     pages: tuple[JournalPage, ...] = field(repr=False)
@@ -85,7 +86,7 @@ class _Uncertain:
     due: float  # the next check
     from_journal: bool  # the journal is the only evidence
     lock_seconds: float | None = None
-    is_blind: bool = False  # messages were returned, and a look does not get past them
+    is_blind: bool = False  # messages were returned: an inspection cannot see past them
     until: float = math.inf  # it is over then, or when all locks have expired
 
 
@@ -102,7 +103,7 @@ class OrphanedLocks:
         self._uncertain: dict[str, _Uncertain] = {}
 
     def suspect(self, queue: str, now: float, *, from_journal: bool = False) -> None:
-        """Messages of this queue may be locked with tokens that nobody has."""
+        """Mark a queue as uncertain: messages may be locked with tokens that nobody has."""
         old = self._uncertain.get(queue)
         if old is None:
             self._uncertain[queue] = _Uncertain(now, now + GRACE, from_journal)
@@ -131,38 +132,38 @@ class OrphanedLocks:
         return [queue for queue, found in self._uncertain.items() if now >= found.due]
 
     def begin_check(self, queue: str, now: float) -> Check:
-        """Say what to do about an uncertain queue; `end_check` takes the answers."""
+        """Return what to do about an uncertain queue; `end_check` takes the results."""
         found = self._uncertain[queue]
         found.due = now + AGAIN
         pages = tuple(self._journal.uncertain(self._epoch).get(queue, ()))
         after = max([page.newest for page in pages], default=0) if found.from_journal else 0
-        needs_look = not found.is_blind or found.lock_seconds is None
-        return Check(queue, needs_look, after, found.since, pages)
+        needs_inspection = not found.is_blind or found.lock_seconds is None
+        return Check(queue, needs_inspection, after, found.since, pages)
 
     def end_check(
         self,
         check: Check,
         now: float,
         *,
-        look: Look | None,
+        inspection: Inspection | None,
         has_returned: bool,
         lock_seconds: float | None,
     ) -> bool:
         """Decide whether the queue may be read again.
 
         Args:
-            check: what was asked.
+            check: the check that has ended.
             now: the time of the check.
-            look: what a look found; None if there was none, or the queue could not be asked.
+            inspection: its result; None if there was none, or the queue could not be reached.
             has_returned: whether all tokens of `check.to_return` were returned.
             lock_seconds: how long locks last, if that is known.
         """
         found = self._uncertain[check.queue]
-        if check.needs_look:
-            if look is None:
+        if check.needs_inspection:
+            if inspection is None:
                 return False
-            found.lock_seconds = look.lock_seconds or found.lock_seconds
-            if look.is_clean and not found.is_blind and found.since == check.since:
+            found.lock_seconds = inspection.lock_seconds or found.lock_seconds
+            if inspection.is_clean and not found.is_blind and found.since == check.since:
                 found.until = now
         found.is_blind = found.is_blind or bool(check.to_return)
         if not has_returned or found.since != check.since:  # suspected again meanwhile

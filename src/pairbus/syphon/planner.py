@@ -1,4 +1,4 @@
-"""What the next micro-batch may read: which queues, and how many messages and bytes of each.
+"""Plan the next micro-batch: which queues it reads, and how many messages and bytes of each.
 
 The planner knows which queues have messages (the doorbell rang, or the last read found more), the
 operator's limits, and the bounds of the drain. Time and facts are arguments; nothing here acts.
@@ -31,8 +31,8 @@ class Plan:
     """What to do until the next plan.
 
     Args:
-        grants: what the micro-batch may read; empty if there is nothing to do now.
-        listen: queues to listen at.
+        grants: how much the micro-batch may read; empty if there is nothing to do now.
+        listen: queues to poll.
         is_listening: whether the doorbell is in use at all.
     """
 
@@ -118,7 +118,7 @@ class Planner:
         """The primary accepted a message."""
         self._slow_start = None
 
-    # -- what follows
+    # -- decisions
 
     @property
     def ready_queues(self) -> Collection[str]:
@@ -148,7 +148,7 @@ class Planner:
         return min((limit for limit in limits if limit is not None), default=None)
 
     def throttled_by(self, now: float) -> str | None:
-        """Return which namespace was busy a moment ago."""
+        """Return the namespace that answered server-busy in the last seconds."""
         if self._sending.is_throttled(now):
             return "primary"
         return "secondary" if self._reading.is_throttled(now) else None
@@ -160,7 +160,7 @@ class Planner:
         return Pace(self._rate / tasks, self._unused / tasks)
 
     def _adapt(self, now: float, control: Control) -> None:
-        """Learn from the micro-batch that has ended."""
+        """Adapt the rates to the results of the micro-batch that has ended."""
         granted = self.in_flight
         was_used = granted > 0 and self._read_since >= 0.5 * granted
         if self._is_reading_busy:

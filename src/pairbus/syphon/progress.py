@@ -1,9 +1,9 @@
-"""Status by progress, never by connection: rate, remaining time, and whether the syphon is stalled.
+"""The state of the syphon by its progress: rate, remaining time, and whether it is stalled.
 
-A tool that is connected and moves nothing must not look healthy. So `running` means that messages
-were settled a moment ago; `stalled` means that there are messages, the operator did not pause, and
-none was settled for a while, with the reason where one is known. `starting` is the time that Spark
-needs before anything can move.
+A syphon that is connected and forwards nothing must not look healthy. So `running` means that
+messages were settled in the last seconds; `stalled` means that there are messages, the operator did
+not pause, and none was settled for a while, with the reason if it is known. `starting` is the time
+that Spark needs before it runs the query.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ __all__ = ["Progress", "Remaining", "State", "state_of"]
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The state in one word, and why nothing moves if it is stalled."""
+    """The state in one word, and the reason if it is stalled."""
 
     word: str
     stalled: str | None = None
@@ -22,7 +22,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What was forwarded so far, and the rate of the last seconds."""
+    """The messages forwarded so far, and the rate of the last seconds."""
 
     forwarded: int = 0
     size: int = 0
@@ -60,7 +60,7 @@ class Progress:
         if gap <= 0:
             return new
         moved = new.settled - self.sampled_settled
-        # At first the rate is the mean since messages move; else it would take a whole window.
+        # At first the rate is the mean since the first message; else it would take a whole window.
         rated_for = min(window, gap + (self.rated_for if self.rate else 0.0))
         weight = min(1.0, gap / rated_for)
         rate = self.rate * (1 - weight) + (moved / gap) * weight
@@ -138,7 +138,7 @@ def state_of(
         now: the time.
         stopped: it was stopped.
         paused: the operator paused it.
-        problem: a known reason why nothing can move (`ledger`, `primary: …`).
+        problem: a known reason why nothing can be forwarded (`ledger`, `primary: …`).
         remaining: messages in the backlog, None if unknown.
         waiting: messages that are held for destinations that cannot accept them.
         active: a micro-batch runs or is due.
@@ -167,8 +167,8 @@ def state_of(
         return State("stalled", f"{queues} for locks of a lost reader to expire")
     if remaining and quiet > patience:
         since_start = last_progress is None or last_progress < since
-        when = f"in the {int(quiet)} s since it began" if since_start else f"for {int(quiet)} s"
-        return State("stalled", f"nothing moved {when}")
+        when = f"in the {int(quiet)} s since the start" if since_start else f"for {int(quiet)} s"
+        return State("stalled", f"no message was settled {when}")
     if remaining or active:
         return State("running")
     return State("idle")

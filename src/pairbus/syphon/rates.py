@@ -1,11 +1,11 @@
-"""How fast the syphon may read and send: it adapts to what the namespaces allow.
+"""How fast the syphon may read and send: it adapts to the rate that the namespaces allow.
 
 A Standard namespace grants credits at the start of each second, and shares them between the syphon
 and the live traffic. When they are used up it answers server-busy. So the syphon starts slowly,
 doubles its rate until the first server-busy answer (slow start), and from then on adds a little
 every second and takes off 15 % at each server-busy answer, as TCP does. The rate stays below a
 ceiling that leaves a share of the credits free for live traffic. Reading (the secondary) and
-sending (the primary) have a rate each; the slower one rules, so that no more is read than can be
+sending (the primary) have a rate each; the lower one applies, so that no more is read than can be
 sent.
 
 Nothing here acts; time is an argument.
@@ -38,9 +38,9 @@ class AdaptiveRate:
 
     Args:
         ceiling: never more than this; None for no ceiling.
-        rate: what is allowed now.
+        rate: the rate allowed now.
         is_slow_start: the namespace has not been busy yet.
-        step: what is added every second after the slow start.
+        step: added every second after the slow start.
         grown_at: when the rate last grew.
         busy_at: when the namespace was last busy.
     """
@@ -81,7 +81,7 @@ class AdaptiveRate:
         return replace(self, rate=rate, is_slow_start=False, step=step, grown_at=now, busy_at=now)
 
     def is_throttled(self, now: float) -> bool:
-        """Whether the namespace was busy a moment ago."""
+        """Whether the namespace answered server-busy in the last seconds."""
         return now - self.busy_at < THROTTLED_FOR
 
     def _bounded(self, rate: float) -> float:

@@ -1,7 +1,7 @@
-"""What a refusal by a destination means: which messages it concerns, and whether to retry.
+"""Classify the refusals of destinations: which messages are concerned, and whether to retry.
 
 A destination answers a whole batch with one AMQP condition. `judge` maps the condition to the
-cause: one message (split the batch until it stands alone), a destination that does not exist, a
+cause: one message (split the batch until it is isolated), a destination that does not exist, a
 destination that cannot accept messages now (back off from it alone), or the primary as a whole
 (back off from everything). An unknown condition counts as temporary for that destination, because
 waiting loses nothing.

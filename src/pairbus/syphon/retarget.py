@@ -1,9 +1,9 @@
 """A change of target: the backlog goes to another namespace because the primary is gone for good.
 
 When the target changes, the messages that were handed out before may have reached the former
-target: they were sent, and their receipt is missing. Two facts of that moment tell them apart from
-the others: the lowest sequence number that was still in each backlog queue, and the highest that
-may have been handed out. A message up to the highest whose delivery count is not 0 and that has no
+target: they were sent, and their receipt is missing. Two numbers are recorded at the change for
+each backlog queue: the lowest sequence number in it, and the highest that may have been handed out.
+ A message up to the highest whose delivery count is not 0 and that has no
 receipt is *in doubt*. It is delivered, because at least once is promised, and its receipt says so.
 """
 
@@ -15,7 +15,7 @@ from pairbus.syphon.journal import JournalPage
 
 __all__ = ["ALL", "QueueSurvey", "Route", "TargetRecord", "highest_handed_out"]
 
-#: Higher than any sequence number: nothing is known about what was handed out.
+#: Higher than any sequence number: it is not known which messages were handed out.
 ALL = 1 << 62
 
 #: Most messages that a reader may have been handed out beyond those that it recorded.
@@ -64,7 +64,7 @@ class TargetRecord:
 
 @dataclass(frozen=True, slots=True)
 class QueueSurvey:
-    """What browsing a queue from its head found: sequence numbers, 0 where there is none."""
+    """The result of peeking a queue from its head: sequence numbers, 0 where there is none."""
 
     lowest: int = 0
     redelivered: int = 0  # the highest with a delivery count above 0
@@ -74,7 +74,7 @@ def highest_handed_out(survey: QueueSurvey, pages: Iterable[JournalPage], *, is_
     """Return the highest sequence number of a queue that may have been handed out.
 
     Args:
-        survey: what browsing found.
+        survey: of the queue.
         pages: the queue's journal pages.
         is_known: whether the state directory is that of the syphon before; a new one knows nothing.
     """

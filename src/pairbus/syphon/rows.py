@@ -54,7 +54,7 @@ class RowMaker:
         messages: Sequence[tuple[bytes | None, bytes]],
         opened: Sequence[Opened],
     ) -> "pa.RecordBatch":
-        """The same for messages that are taken apart already."""
+        """The same for messages that are parsed already."""
         import pyarrow as pa
 
         count = len(messages)
@@ -138,7 +138,7 @@ def message_id(payload: bytes, place: tuple[int, int] | None) -> str | None:
 
 
 def as_text(value: Any) -> str | None:
-    """A value of any AMQP type as text that people read."""
+    """A value of any AMQP type as readable text."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bytes):

@@ -21,8 +21,8 @@ class Settlement:
         indices: which of its rows.
         how: `completed`, `abandoned` or `suspended` (dead-lettered).
         event: the event of the receipt; None for rows that get none.
-        reason: why.
-        description: more of why.
+        reason: the reason of a dead letter or receipt.
+        description: the description of a dead letter.
     """
 
     rows: DeliveryRows

@@ -7,7 +7,7 @@
     waiting.json    destinations that must not be sent to, and the probe of each
     held.json       messages that stay locked, for a restart
     progress.json   totals, written by the coordinator when they change
-    target.json     the namespace that the backlog goes to, and what a former one may have
+    target.json     the namespace to deliver to, and messages that a former one may have
     primary.json    when the primary could be reached again after a failure
     status.json     what `syphon status` shows
     journal/        see `pairbus.syphon.journal`
@@ -91,7 +91,7 @@ class StateDirectory:
     def is_halted(self) -> bool:
         """Whether nothing more may be read: the syphon is asked to end, or paused.
 
-        Readers ask often: of an object store it is asked once in a second.
+        Readers call this often; an object store is asked once per second.
         """
         now = self._runtime.monotonic()
         if not self.is_remote or self._halted is None or now - self._halted[0] > 1:
@@ -99,7 +99,7 @@ class StateDirectory:
         return self._halted[1]
 
     def ask_to_stop(self) -> None:
-        """Ask readers, sinks and the coordinator to finish what they have in hand."""
+        """Ask readers, sinks and the coordinator to finish their current work and stop."""
         self._files.write(self.path / "stop", b"")
 
     def begin_run(self) -> None:

@@ -30,7 +30,7 @@ class Totals:
         self.listening: tuple[str, ...] = ()
 
     def add(self, report: TaskReport) -> None:
-        """Add what a task did."""
+        """Add the report of a task."""
         self._forwarded += report.forwarded
         self._size += report.size
         for reason, number in report.dead_lettered.items():
@@ -53,7 +53,7 @@ class Totals:
         allowed_rate: float | None,
         throttled_by: str | None,
     ) -> ProgressRecord:
-        """Return the totals together with what the other parts know."""
+        """Return the totals together with the state of the other parts."""
         return ProgressRecord(
             forwarded=self._forwarded,
             size=self._size,

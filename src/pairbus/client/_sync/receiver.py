@@ -47,7 +47,7 @@ class BulkReceiver(LinkUser):
         super().__init__(connection, entity)
         self.mode = mode
         self.session_id = session_id
-        self.rung_bytes = 0
+        self.arrived_bytes = 0
         """The size of the message that ended the last long poll: receiving it was charged."""
         self.broke_off = False
         """The last receive failed half-way: more messages may be locked than it gave."""
@@ -323,7 +323,7 @@ class LongPoll:
         receiver = self.receiver
         for event in events:
             self._has_arrived = True
-            receiver.rung_bytes = len(event.payload)
+            receiver.arrived_bytes = len(event.payload)
             if event.link.credit == 0:
                 receiver.is_draining = False
             if not event.settled:

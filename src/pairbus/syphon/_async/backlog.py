@@ -1,4 +1,4 @@
-"""The secondary: settle, return and renew by lock token, browse, and look for orphaned locks.
+"""The secondary: settle, return and renew by lock token, peek, and find orphaned locks.
 
 Idempotent requests are retried on a new connection for some seconds. What remains unknown after
 that is returned to the caller as unknown, never as an answer.
@@ -18,7 +18,7 @@ from pairbus.client.errors import (
 from pairbus.client.received import Received
 from pairbus.runtime import AsyncRuntime
 from pairbus.syphon._async.connections import NamespaceConnections
-from pairbus.syphon.orphaned_locks import Look
+from pairbus.syphon.orphaned_locks import Inspection
 
 __all__ = ["BROKEN", "BacklogQueues"]
 
@@ -26,7 +26,7 @@ log = logging.getLogger("pairbus.syphon")
 T = TypeVar("T")
 
 TOKENS = 1000  # in one request
-PEEKS = 100  # at most, in one look
+PEEKS = 100  # at most, in one inspection
 BROKEN = (ConnectionLostError, LinkDetachedError, OperationTimeoutError)
 MISSING = "amqp:not-found"
 
@@ -101,8 +101,8 @@ class BacklogQueues:
             lost += sum(one is not None for one in alone)
         return lost
 
-    async def give_back(self, queue: str, tokens: Sequence[bytes]) -> bool:
-        """Abandon locks, in this order; False if the queue could not be asked to."""
+    async def abandon(self, queue: str, tokens: Sequence[bytes]) -> bool:
+        """Abandon messages, in this order; False if the queue could not be reached."""
         try:
             for i in range(0, len(tokens), TOKENS):
                 some = tokens[i : i + TOKENS]
@@ -133,7 +133,7 @@ class BacklogQueues:
         return until
 
     async def is_empty(self, queue: str) -> bool | None:
-        """Whether there is no message at all, locked ones included; None if that is not known."""
+        """Whether there is no message, locked ones included; None if that is not known."""
         try:
             found = await self._retry(lambda: self._peek(queue, 0, 1), self._patience)
         except ClientError as exc:
@@ -143,8 +143,8 @@ class BacklogQueues:
             return None
         return None if found is None else not found
 
-    async def look(self, queue: str, after: int, known: Collection[int]) -> Look | None:
-        """Look for unknown locked messages; None if the queue could not be asked.
+    async def inspect(self, queue: str, after: int, known: Collection[int]) -> Inspection | None:
+        """Check for unknown locked messages; None if the queue could not be reached.
 
         Args:
             queue: the queue.
@@ -152,14 +152,14 @@ class BacklogQueues:
             known: sequence numbers of messages that the syphon itself holds.
         """
         try:
-            return await self._retry(lambda: self._look(queue, after, known), self._patience)
+            return await self._retry(lambda: self._inspect(queue, after, known), self._patience)
         except ClientError as exc:
             if str(exc.condition) == MISSING:
-                return Look(True)
+                return Inspection(True)
             log.warning("%s: cannot be checked for locked messages: %s", queue, exc.condition)
             return None
 
-    async def _look(self, queue: str, after: int, known: Collection[int]) -> Look:
+    async def _inspect(self, queue: str, after: int, known: Collection[int]) -> Inspection:
         receiver = await self._connections.receiver(queue)
         first, size, lock = None, None, None
         got = await receiver.receive_now(1)
@@ -170,20 +170,20 @@ class BacklogQueues:
             await receiver.settle(got, "released")  # waits: the next reader must find it
             if first <= after or got[0].delivery_count:
                 # It was handed out before and is back; others behind it may still be locked.
-                return Look(False, lock, size)
+                return Inspection(False, lock, size)
         number, count = after + 1, 1
         for peeks in range(1, PEEKS + 1):
             found = await self._peek(queue, number, count)
             for one in found:
                 if first is not None and one.sequence_number >= first:
-                    return Look(True, lock, size, peeks)
+                    return Inspection(True, lock, size, peeks)
                 if one.sequence_number not in known and not one.facts.get("state"):
-                    return Look(False, lock, size, peeks)
+                    return Inspection(False, lock, size, peeks)
                 number = one.sequence_number + 1
             if not found:
-                return Look(True, lock, size, peeks)
+                return Inspection(True, lock, size, peeks)
             count = 250
-        return Look(False, lock, size, PEEKS)
+        return Inspection(False, lock, size, PEEKS)
 
     async def _peek(self, queue: str, first: int, count: int) -> list[Received]:
         return await self._connections.management(queue).peek(first, count)

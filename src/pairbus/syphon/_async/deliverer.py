@@ -1,10 +1,10 @@
 """Deliver rows: send them in order, wait for confirmation, write receipts, then settle.
 
 Order: rows of one destination are sent in the order in which they come, one batch in flight per
-destination (many destinations at once). So a batch that is refused half-way never lets a later one
-overtake. A refused batch is split until the refused message stands alone. A fence is answered when
-all rows that came with it or before it are answered, and held where a message for its destination
-would be. One instance serves one task.
+destination (many destinations concurrently). So no later batch overtakes one that is refused. A
+refused batch is split until the refused message is isolated. A fence is answered when all rows that
+came with it or before it are settled; it is held if a message for its destination would be held.
+One instance serves one task.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -21,7 +21,7 @@ from pairbus.syphon._async.settler import Settler
 from pairbus.syphon.backoff import LockBudget
 from pairbus.syphon.batches import cut_batches, split_batch
 from pairbus.syphon.delivery_rows import DeliveryRows
-from pairbus.syphon.held import EVERYTHING
+from pairbus.syphon.held import WHOLE_PRIMARY
 from pairbus.syphon.records import HeldMessage, TaskReport
 from pairbus.syphon.refusals import Cause, Outcome, judge
 from pairbus.syphon.retarget import Route
@@ -44,7 +44,7 @@ class DeliverySettings:
     """How a task delivers.
 
     Args:
-        destination: where rows go that name none.
+        destination: of rows that name none.
         blocked: destinations that wait, each with the one message (queue, sequence number) that may
             be sent.
         waits_for_missing: wait for a destination that does not exist, instead of dead-lettering.
@@ -53,7 +53,7 @@ class DeliverySettings:
         primary: name of the namespace that is sent to, in the ledger.
         secondary: name of the namespace that is settled in.
         budget: until when a locked message may be sent.
-        route: where messages go instead of to their destination, and what a former target may have.
+        route: the target, if it is not the primary, and the messages that a former one may have.
     """
 
     destination: str | None = None
@@ -93,11 +93,11 @@ class Deliverer:
         sending: the primary.
         settling: the secondary; None where nothing is to be settled (then a refusal raises).
         receipts: writes an Arrow table of receipts, durable when it returns; None without ledger.
-        report: called with what was done, after each flush.
+        report: called with the report of each flush.
         settings: how to deliver.
-        probe: None, or in one line why no receipt could be written now: then nothing is sent.
+        probe: returns why no receipt can be written now, in one line, or None; called once.
         is_stopping: whether the syphon is asked to end; messages that were not sent are returned.
-        find_receipts: which messages, by their keys, have a receipt; None where none is looked for.
+        find_receipts: returns the keys that have a receipt; None if receipts need not be checked.
         answering: the reply queue; None where fences are not answered.
 
     Raises:
@@ -130,13 +130,13 @@ class Deliverer:
             runtime, settling, receipts, report, self._settings.secondary, answering
         )
         self._is_primary_down = False
-        self._is_giving_back = False
+        self._is_abandoning = False
         self._kept: set[tuple[str, str]] = set()  # queues and destinations of messages that wait
         self._busy_wait = FIRST_BUSY_WAIT
         problem = probe()
         if problem and self._settles:
             report(TaskReport(stalled=f"ledger: {problem}"))
-            self._is_giving_back = True
+            self._is_abandoning = True
         elif problem:
             raise RuntimeError(f"servicebus: ledger: {problem}")
 
@@ -145,25 +145,25 @@ class Deliverer:
         if not batch.num_rows:
             return
         rows = DeliveryRows(batch, self._settings.destination, self._settings.route)
-        if self._settles and (self._is_giving_back or self._is_stopping()):
-            # Nothing may overtake what was returned, so everything that follows is returned, too.
-            self._is_giving_back = True
+        if self._settles and (self._is_abandoning or self._is_stopping()):
+            # No message may overtake one that was returned, so all that follow are returned, too.
+            self._is_abandoning = True
             self._settler.add(Settlement(rows, list(range(rows.count)), "abandoned", None))
             return
         done = await self._complete_done(rows)
         groups, fences = self._group(rows, done)
         await self._send(rows, groups)
         for row, fence in fences:
-            self._pass_fence(rows, row, fence)
+            self._handle_fence(rows, row, fence)
         if self._settler.is_due:
             await self._settler.flush()
 
     async def finish(self) -> None:
-        """The last row came: write receipts, settle, report."""
+        """Write the receipts of the last rows, settle and report them."""
         await self._settler.flush()
 
     async def _complete_done(self, rows: DeliveryRows) -> set[int]:
-        """Settle the rows that have a receipt already; return which these are."""
+        """Settle the rows that have a receipt already; return their numbers."""
         if self._find_receipts is None:
             return set()
         again = [i for i, count in enumerate(rows.delivery_count) if count]
@@ -211,27 +211,27 @@ class Deliverer:
         is_locked = self._answers and self._settles and rows.token[row] is not None
         return read_fence(rows.message[row]) if is_locked else None
 
-    def _pass_fence(self, rows: DeliveryRows, row: int, fence: Fence) -> None:
+    def _handle_fence(self, rows: DeliveryRows, row: int, fence: Fence) -> None:
         """Answer a fence, unless messages for its destination wait: then it waits behind them."""
         destination = fence.destination.lower()
         queue, token = rows.entity[row], rows.token[row]
-        if self._is_giving_back:
+        if self._is_abandoning:
             self._settler.add(Settlement(rows, [row], "abandoned", None))
         elif self._is_primary_down:
-            self._hold(rows, [row], EVERYTHING)
+            self._hold(rows, [row], WHOLE_PRIMARY)
         elif destination in self._settler.failed or (queue, destination) in self._kept:
             self._hold(rows, [row], destination)
         elif destination not in self._blocked:
-            self._settler.pass_fence(queue, fence, token)
+            self._settler.add_fence(queue, fence, token)
         elif self._blocked[destination] == (queue, rows.sequence[row]):
-            # It is the oldest of the held messages, and no probe: try the next one.
-            self._settler.pass_fence(queue, fence, token)
+            # The oldest held message is a fence, not a probe: the next message is the probe.
+            self._settler.add_fence(queue, fence, token)
             self._settler.delivered(destination)
         else:
             self._hold(rows, [row], destination)
 
     async def _send(self, rows: DeliveryRows, groups: dict[str, list[int]]) -> None:
-        """Send group by group: one batch in flight for each destination, all at once."""
+        """Send the groups concurrently, with one batch in flight for each destination."""
         work = {d: await self._cut(rows, d, indices) for d, indices in groups.items()}
         work = {destination: jobs for destination, jobs in work.items() if jobs}
         while work:
@@ -255,7 +255,7 @@ class Deliverer:
                 else:
                     self._answered(rows, destination, job, outcome, work)
             if is_busy:
-                self._is_giving_back = self._is_giving_back or self._is_stopping()
+                self._is_abandoning = self._is_abandoning or self._is_stopping()
                 await self._runtime.sleep(self._busy_wait)
                 self._busy_wait = min(2 * self._busy_wait, MOST_BUSY_WAIT)
             else:
@@ -269,7 +269,7 @@ class Deliverer:
             self._hold(rows, sorted(set(indices) - set(allowed)), destination)
             indices = allowed
         if destination.lower() in self._settler.failed or self._is_primary_down:
-            self._hold(rows, indices, EVERYTHING if self._is_primary_down else destination)
+            self._hold(rows, indices, WHOLE_PRIMARY if self._is_primary_down else destination)
             return []
         if not indices:
             return []
@@ -287,7 +287,7 @@ class Deliverer:
             return None
         rest = [i for one in queue for i in one.rows()]
         if self._is_primary_down:
-            self._hold(rows, rest, EVERYTHING)
+            self._hold(rows, rest, WHOLE_PRIMARY)
             return None
         if destination.lower() in self._settler.failed:
             self._hold(rows, rest, destination)
@@ -296,9 +296,9 @@ class Deliverer:
         if locked_until is not None:
             received = rows.received_at(rest[0]) or 0.0
             allows = self._settings.budget.allows(self._runtime.time(), received, locked_until)
-            if self._is_giving_back or not allows:
-                # Too little is left of the lock: settle what was sent, return the rest.
-                self._is_giving_back = True
+            if self._is_abandoning or not allows:
+                # Too little is left of the lock: settle the messages sent, return the rest.
+                self._is_abandoning = True
                 self._settler.add(Settlement(rows, rest, "abandoned", None))
                 return None
         return queue.pop(0)
@@ -333,11 +333,11 @@ class Deliverer:
                 self._hold(rows, job.rows(), destination)
             case Cause.PRIMARY | Cause.BUSY:
                 self._is_primary_down = True
-                self._settler.failed[EVERYTHING] = condition
-                self._hold(rows, job.rows(), EVERYTHING)
+                self._settler.failed[WHOLE_PRIMARY] = condition
+                self._hold(rows, job.rows(), WHOLE_PRIMARY)
 
     def _waits_for(self, destination: str) -> bool:
-        """Whether a destination that does not exist is waited for."""
+        """Whether to wait for a destination that does not exist."""
         settings = self._settings
         return settings.waits_for_missing and destination.lower() not in settings.expired
 
@@ -372,7 +372,7 @@ class Deliverer:
         )
 
     def _hold(self, rows: DeliveryRows, indices: Sequence[int], destination: str) -> None:
-        key = destination if destination == EVERYTHING else destination.lower()
+        key = destination if destination == WHOLE_PRIMARY else destination.lower()
         self._kept |= {(rows.entity[i], (rows.destination[i] or "").lower()) for i in indices}
         self._settler.hold(
             [

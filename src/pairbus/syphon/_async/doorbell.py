@@ -21,7 +21,7 @@ MISSING = "amqp:not-found"
 
 
 class Doorbell:
-    """Listens at queues.
+    """Keeps a long poll open on each quiet queue.
 
     Args:
         runtime: tasks and conditions.
@@ -47,7 +47,7 @@ class Doorbell:
         self.problem: str | None = None
 
     def listen(self, queues: Sequence[str]) -> None:
-        """Listen at these queues from now on; a poll under way at another queue just ends."""
+        """Poll these queues from now on; polls of other queues end and are not repeated."""
         with self._changed:
             self._wanted = set(queues)
             for queue in queues:
@@ -96,7 +96,7 @@ class Doorbell:
             return broken
 
     async def close(self) -> None:
-        """Stop listening."""
+        """End the polls."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
@@ -137,9 +137,9 @@ class Doorbell:
                 # Counted when it begins: a poll that is cut off by our own end is charged, too.
                 self._polls[queue] = self._polls.get(queue, 0) + 1
             asked = True
-            has_rung = await receiver.wait(self._long_poll)
+            has_arrived = await receiver.wait(self._long_poll)
             self.problem = None
-            return max(1, int(receiver.rung_bytes)) if has_rung else 0
+            return max(1, int(receiver.arrived_bytes)) if has_arrived else 0
         except ClientError as exc:
             if asked:
                 with self._changed:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from pairbus.envelope.fence import Fence
-from pairbus.syphon.orphaned_locks import Look
+from pairbus.syphon.orphaned_locks import Inspection
 from pairbus.syphon.records import OperationCount
 from pairbus.syphon.refusals import Outcome
 
@@ -25,7 +25,7 @@ class Sending(Protocol):
         """Most bytes of one batch."""
 
     async def send(self, jobs: Sequence[tuple[str, Sequence[bytes]]]) -> list[Outcome]:
-        """Send one batch to each of several destinations at once; the answer of each."""
+        """Send one batch to each of several destinations concurrently; the answer of each."""
 
 
 class Settling(Protocol):
@@ -52,17 +52,17 @@ class Answering(Protocol):
 class Backlog(Protocol):
     """The secondary, as the coordinator sees it."""
 
-    async def give_back(self, queue: str, tokens: Sequence[bytes]) -> bool:
-        """Abandon locks, in this order; False if the queue could not be asked to."""
+    async def abandon(self, queue: str, tokens: Sequence[bytes]) -> bool:
+        """Abandon messages, in this order; False if the queue could not be reached."""
 
     async def renew(self, queue: str, tokens: Sequence[bytes]) -> dict[bytes, float]:
         """Renew locks: when each expires now; a lock that was lost is left out."""
 
     async def is_empty(self, queue: str) -> bool | None:
-        """Whether there is no message at all, locked ones included; None if that is not known."""
+        """Whether there is no message, locked ones included; None if that is not known."""
 
-    async def look(self, queue: str, after: int, known: Collection[int]) -> Look | None:
-        """Whether unknown messages are locked; None if the queue could not be asked."""
+    async def inspect(self, queue: str, after: int, known: Collection[int]) -> Inspection | None:
+        """Check for unknown locked messages; None if the queue could not be reached."""
 
 
 class Bell(Protocol):
@@ -82,7 +82,7 @@ class Bell(Protocol):
         """Queues where a poll is under way: it may hold a message for a moment."""
 
     def freeze(self) -> set[str]:
-        """Start no poll until `listen`; the queues where one is under way."""
+        """Start no poll until `listen`; the queues where one is in progress."""
 
     def polls(self) -> dict[str, int]:
         """Receives that began since the last call, by queue."""

@@ -1,4 +1,4 @@
-"""Find out when an unreachable primary is back: connect to it, which costs no operation.
+"""Detect that an unreachable primary is available again: connect to it, which costs no operation.
 
 Without the probe the coordinator would learn of it only when its back-off ends, up to a minute
 later, by reading a message and sending it.
@@ -49,7 +49,7 @@ class PrimaryProbe:
             await self._task.join(timeout=5)
 
     async def probe(self) -> None:
-        """If the primary is waited for, find out whether it can be reached, and write it down."""
+        """If the syphon waits for the primary, check whether it can be reached, and record it."""
         if self._state.blocked().primary_until <= self._runtime.time():
             return
         try:

@@ -1,4 +1,4 @@
-"""Read backlog queues within one task: receive what is there now, up to each queue's grant.
+"""Read backlog queues within one task: receive the available messages, up to each queue's grant.
 
 The reader records in the journal that it requests messages, and then the tokens that it received,
 before their rows go downstream. A retry of the same epoch returns the recorded tokens, newest
@@ -35,7 +35,7 @@ class ReceivedBatch:
 
 @dataclass(slots=True)
 class _Tally:
-    """What was read of one queue so far."""
+    """The messages read from one queue so far."""
 
     messages: int = 0
     size: int = 0
@@ -112,7 +112,7 @@ class BacklogReader:
     async def read(
         self, epoch: int, grants: Sequence[Grant], pace: Pace | None = None
     ) -> AsyncIterator[ReceivedBatch]:
-        """Yield what the queues have now, queue by queue, and leave a report at the end.
+        """Yield the available messages, queue by queue, and write a report at the end.
 
         Args:
             epoch: the micro-batch.
@@ -191,19 +191,19 @@ class BacklogReader:
             keep = sum((one.enqueued_time or 0) <= latest for one in opened)
             if keep < len(got):
                 later = [token for token, _ in reversed(got[keep:]) if token is not None]
-                if not await self._backlog.give_back(queue, later) and page is not None:
+                if not await self._backlog.abandon(queue, later) and page is not None:
                     page.request()  # they stay locked for a while: the queue is uncertain
                 got, opened, tally.is_finished = got[:keep], opened[:keep], True
         return ReceivedBatch(queue, now, got, opened)
 
     async def _take_over(self, journal: LockJournal, epoch: int, queue: str) -> bool:
-        """Return what earlier attempts recorded; False if they may have received more."""
+        """Return the locks that earlier attempts recorded; False if they may have more."""
         pages = journal.take_over(epoch, queue)
         if any(page.is_open for page in pages):
             return False
         for page in pages:
             tokens = page.tokens[::-1]
-            if tokens and not await self._backlog.give_back(queue, tokens):
+            if tokens and not await self._backlog.abandon(queue, tokens):
                 return False
             page.mark_returned()
         return True

@@ -20,7 +20,7 @@ SERVER_BUSY = "com.microsoft:server-busy"
 
 
 class QueueReceiver:
-    """Receives what a queue has now.
+    """Receives the messages that are available in a queue.
 
     Args:
         connections: the connection to the namespace.
@@ -35,12 +35,12 @@ class QueueReceiver:
         self._connections = connections
         self._mode = Mode.RECEIVE_AND_DELETE if deletes else Mode.PEEK_LOCK
         self._is_ordered = is_ordered
-        self.has_failed = False  # the last receive found out nothing about the queue
+        self.has_failed = False  # the last receive failed: whether the queue is empty is unknown
         self.broke_off = False  # more may have been handed out than the last receive returned
         self.is_busy = False  # the namespace answered server-busy
 
     async def receive(self, queue: str, count: int, size: int) -> list[tuple[bytes | None, bytes]]:
-        """Return lock tokens and payloads of what is there now; nothing if it cannot be read."""
+        """Return lock tokens and payloads of the available messages; none if the receive failed."""
         self.has_failed = self.broke_off = self.is_busy = False
         for attempt in (0, 1):
             asked = False

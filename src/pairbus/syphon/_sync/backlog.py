@@ -1,5 +1,5 @@
 # generated from src/pairbus/syphon/_async/backlog.py by tools/gen_unasync.py; edit that one
-"""The secondary: settle, return and renew by lock token, browse, and look for orphaned locks.
+"""The secondary: settle, return and renew by lock token, peek, and find orphaned locks.
 
 Idempotent requests are retried on a new connection for some seconds. What remains unknown after
 that is returned to the caller as unknown, never as an answer.
@@ -19,7 +19,7 @@ from pairbus.client.errors import (
 from pairbus.client.received import Received
 from pairbus.runtime import Runtime
 from pairbus.syphon._sync.connections import NamespaceConnections
-from pairbus.syphon.orphaned_locks import Look
+from pairbus.syphon.orphaned_locks import Inspection
 
 __all__ = ["BROKEN", "BacklogQueues"]
 
@@ -27,7 +27,7 @@ log = logging.getLogger("pairbus.syphon")
 T = TypeVar("T")
 
 TOKENS = 1000  # in one request
-PEEKS = 100  # at most, in one look
+PEEKS = 100  # at most, in one inspection
 BROKEN = (ConnectionLostError, LinkDetachedError, OperationTimeoutError)
 MISSING = "amqp:not-found"
 
@@ -102,8 +102,8 @@ class BacklogQueues:
             lost += sum(one is not None for one in alone)
         return lost
 
-    def give_back(self, queue: str, tokens: Sequence[bytes]) -> bool:
-        """Abandon locks, in this order; False if the queue could not be asked to."""
+    def abandon(self, queue: str, tokens: Sequence[bytes]) -> bool:
+        """Abandon messages, in this order; False if the queue could not be reached."""
         try:
             for i in range(0, len(tokens), TOKENS):
                 some = tokens[i : i + TOKENS]
@@ -134,7 +134,7 @@ class BacklogQueues:
         return until
 
     def is_empty(self, queue: str) -> bool | None:
-        """Whether there is no message at all, locked ones included; None if that is not known."""
+        """Whether there is no message, locked ones included; None if that is not known."""
         try:
             found = self._retry(lambda: self._peek(queue, 0, 1), self._patience)
         except ClientError as exc:
@@ -144,8 +144,8 @@ class BacklogQueues:
             return None
         return None if found is None else not found
 
-    def look(self, queue: str, after: int, known: Collection[int]) -> Look | None:
-        """Look for unknown locked messages; None if the queue could not be asked.
+    def inspect(self, queue: str, after: int, known: Collection[int]) -> Inspection | None:
+        """Check for unknown locked messages; None if the queue could not be reached.
 
         Args:
             queue: the queue.
@@ -153,14 +153,14 @@ class BacklogQueues:
             known: sequence numbers of messages that the syphon itself holds.
         """
         try:
-            return self._retry(lambda: self._look(queue, after, known), self._patience)
+            return self._retry(lambda: self._inspect(queue, after, known), self._patience)
         except ClientError as exc:
             if str(exc.condition) == MISSING:
-                return Look(True)
+                return Inspection(True)
             log.warning("%s: cannot be checked for locked messages: %s", queue, exc.condition)
             return None
 
-    def _look(self, queue: str, after: int, known: Collection[int]) -> Look:
+    def _inspect(self, queue: str, after: int, known: Collection[int]) -> Inspection:
         receiver = self._connections.receiver(queue)
         first, size, lock = None, None, None
         got = receiver.receive_now(1)
@@ -171,20 +171,20 @@ class BacklogQueues:
             receiver.settle(got, "released")  # waits: the next reader must find it
             if first <= after or got[0].delivery_count:
                 # It was handed out before and is back; others behind it may still be locked.
-                return Look(False, lock, size)
+                return Inspection(False, lock, size)
         number, count = after + 1, 1
         for peeks in range(1, PEEKS + 1):
             found = self._peek(queue, number, count)
             for one in found:
                 if first is not None and one.sequence_number >= first:
-                    return Look(True, lock, size, peeks)
+                    return Inspection(True, lock, size, peeks)
                 if one.sequence_number not in known and not one.facts.get("state"):
-                    return Look(False, lock, size, peeks)
+                    return Inspection(False, lock, size, peeks)
                 number = one.sequence_number + 1
             if not found:
-                return Look(True, lock, size, peeks)
+                return Inspection(True, lock, size, peeks)
             count = 250
-        return Look(False, lock, size, PEEKS)
+        return Inspection(False, lock, size, PEEKS)
 
     def _peek(self, queue: str, first: int, count: int) -> list[Received]:
         return self._connections.management(queue).peek(first, count)

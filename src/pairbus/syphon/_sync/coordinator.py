@@ -2,13 +2,13 @@
 """The coordinator: the part of the syphon that lives as long as the query, beside Spark's driver.
 
 It reads the reports of tasks, adds up totals, renews the locks of held messages, returns them when
-they are due, checks uncertain queues, and plans the next micro-batch. Tasks learn from it through
-the state directory; when it dies, the next coordinator continues from there.
+they are due, checks uncertain queues, and plans the next micro-batch. It passes its decisions to
+tasks through the state directory; if it dies, the next coordinator continues from there.
 
-Two callers work at the same time: Spark plans, and a background task calls `tick`. `_guard`
-protects what both of them decide upon, and is never held while a namespace or the ledger is asked.
-`_files` keeps the state directory's files in the order of the decisions; code that needs both takes
-`_files` first.
+Two callers work at the same time: Spark calls `plan`, and a background task calls `tick`. `_guard`
+protects the state that both use, and is never held during a request to a namespace or the ledger.
+`_files` keeps writes to the state directory in the order of the decisions; code that needs both
+takes `_files` first.
 """
 
 import logging
@@ -19,7 +19,7 @@ from pairbus.names import billable
 from pairbus.runtime import Runtime, Task
 from pairbus.syphon._sync.lock_maintenance import LockMaintenance
 from pairbus.syphon._sync.ports import Backlog, Bell, Operations
-from pairbus.syphon.held import EVERYTHING, HeldMessages
+from pairbus.syphon.held import WHOLE_PRIMARY, HeldMessages
 from pairbus.syphon.limits import Grant
 from pairbus.syphon.object_journal import open_journal
 from pairbus.syphon.orphaned_locks import OrphanedLocks
@@ -34,7 +34,7 @@ __all__ = ["Coordinator"]
 log = logging.getLogger("pairbus.syphon")
 
 TICK = 0.5  # seconds
-REMOTE_TICK = 2.0  # where each look at the state is a request
+REMOTE_TICK = 2.0  # in an object store, where each read of the state is a request
 SAVE_EVERY = 5.0
 FLUSH_EVERY = 10.0
 PROBE_EVERY = 2.0
@@ -47,7 +47,7 @@ class Coordinator:
         runtime: clock, background task, guards.
         state: the state directory.
         backlog: the secondary.
-        doorbell: listens at quiet queues.
+        doorbell: waits for messages in quiet queues.
         operations: the ledger.
         planner: plans micro-batches.
         held: the messages that stay locked.
@@ -103,7 +103,7 @@ class Coordinator:
     # -- life
 
     def start(self) -> None:
-        """Continue with what a former coordinator held, and work in the background."""
+        """Take over the held messages of a former coordinator, and work in the background."""
         now = self._runtime.time()
         self._held.restore(self._state.held(), now)
         for queue in self._state.progress().suspect:
@@ -113,12 +113,12 @@ class Coordinator:
         self._task = self._runtime.spawn(self._run, name="pairbus-coordinator")
 
     def empty_once(self) -> None:
-        """Read every queue until it is found empty, and do not listen for more."""
+        """Read every queue until it is found empty, and do not wait for more."""
         with self._guard:
             self._planner.empty_once()
 
     def close(self) -> None:
-        """Stop working, and listen at no queue any more."""
+        """Stop working, and end the long polls."""
         self._stop.set()
         self._doorbell.close()
         if self._task is not None:
@@ -133,7 +133,7 @@ class Coordinator:
                 log.warning("the syphon's state cannot be read or written: %s", exc)
 
     def tick(self) -> None:
-        """Read reports, return and renew what is held, check uncertain queues, write everything.
+        """Read reports, return or renew held messages, check uncertain queues, write the state.
 
         Each step is tried on its own, and a failure names the step: the coordinator survives it.
         """
@@ -172,7 +172,7 @@ class Coordinator:
         self._collect()
         is_stopping = self._state.is_stopping
         if not is_stopping:
-            # Not only at the next tick: what is read now must not overtake what is due.
+            # Not only at the next tick: newly read messages must not overtake those that are due.
             self._try("secondary: returning held messages", self._return_due)
         control = self._state.control()
         with self._guard:
@@ -230,7 +230,7 @@ class Coordinator:
         for queue, polls in self._doorbell.polls().items():
             self._count("idle_poll", queue, "receive", polls, 0, 0, polls)
         for queue, size in self._doorbell.rings():
-            # The poll that rang is counted already; what its message has beyond 64 KB is not.
+            # The poll itself is counted already; the bytes of its message beyond 64 KB are not.
             self._count("receive_backlog", queue, "doorbell", 1, 0, size, billable(size) - 1)
             self._count("settle", queue, "released", 1, 1, 0, 1)
         with self._guard:
@@ -246,7 +246,7 @@ class Coordinator:
             self._locks.lock_seconds = read.lock_seconds or self._locks.lock_seconds
         if report.busy:
             self._planner.primary_was_busy()
-        if EVERYTHING in report.failed:
+        if WHOLE_PRIMARY in report.failed:
             self._planner.primary_failed()
         elif report.forwarded:
             self._planner.delivered()
@@ -268,7 +268,7 @@ class Coordinator:
         self._locks.return_due(self._state.reachable_at())
 
     def _return_all(self) -> None:
-        """The syphon is asked to end: return everything, so that the next one has it."""
+        """Return all held messages, because the syphon is asked to end."""
         self._locks.return_all()
         with self._guard:
             self._totals.is_released = True
@@ -303,7 +303,7 @@ class Coordinator:
     # -- a drain until empty
 
     def _check_empty(self) -> None:
-        """Find out whether nothing is left at all, locked messages included."""
+        """Check whether no message is left, locked ones included."""
         now = self._runtime.time()
         with self._guard:
             is_busy = self._planner.ready_queues or len(self._held) or self._locks.returning
@@ -359,5 +359,5 @@ class Coordinator:
     def _current_problem(self) -> str | None:
         found = self._ledger_problem or self._problem or self._doorbell.problem
         if not found and self._held.paused_until() > self._runtime.time():
-            found = f"primary: {self._held.reasons()[EVERYTHING]}"
+            found = f"primary: {self._held.reasons()[WHOLE_PRIMARY]}"
         return found

@@ -37,7 +37,7 @@ class Destinations:
         return sender.max_batch_bytes - ENVELOPE
 
     def send(self, jobs: Sequence[tuple[str, Sequence[bytes]]]) -> list[Outcome]:
-        """Send one batch to each of several destinations, all in flight at once."""
+        """Send one batch to each of several destinations concurrently; the answer of each."""
         answers: list[Outcome | Posted] = []
         for destination, messages in jobs:
             refused = self._refused.pop(destination, None)

@@ -1,5 +1,5 @@
 # generated from src/pairbus/syphon/_async/lock_maintenance.py by tools/gen_unasync.py; edit that one
-"""Look after locks: return held messages that are due, renew the others, check uncertain queues.
+"""Maintain locks: return held messages that are due, renew the others, check uncertain queues.
 
 The guard is the coordinator's; it is never held while the secondary is asked. While a queue's
 messages are being returned it is in `returning`, and must not be read.
@@ -12,17 +12,17 @@ from pairbus.names import billable
 from pairbus.runtime import Condition, Runtime
 from pairbus.syphon._sync.ports import Backlog
 from pairbus.syphon.held import HeldMessages, newest_first
-from pairbus.syphon.orphaned_locks import Check, Look, OrphanedLocks, tokens_to_return
+from pairbus.syphon.orphaned_locks import Check, Inspection, OrphanedLocks, tokens_to_return
 from pairbus.syphon.planner import Planner
 from pairbus.syphon.records import HeldMessage
 
 __all__ = ["LockMaintenance"]
 
-LOCK_SECONDS = 60.0  # until a lock was seen
+LOCK_SECONDS = 60.0  # assumed until the lock duration is known
 
 
 class LockMaintenance:
-    """Acts on the locks that the syphon holds or lost.
+    """Returns, renews and checks the locks of the syphon.
 
     Args:
         runtime: the clock.
@@ -82,12 +82,12 @@ class LockMaintenance:
         self._return(queues)
 
     def return_all(self) -> None:
-        """The syphon is asked to end: return everything, so that the next one has it."""
+        """Return all held messages and recorded locks, because the syphon is asked to end."""
         with self._guard:
             pages = self._orphans.pages()
         for queue, found in pages.items():
             for page, tokens in tokens_to_return(found):
-                if self._give_back(queue, tokens):
+                if self._abandon(queue, tokens):
                     page.mark_returned()
         with self._guard:
             queues = self._start_returning(self._held.take_all())
@@ -108,7 +108,7 @@ class LockMaintenance:
         left = dict(queues)
         try:
             for queue, tokens in queues.items():
-                is_returned = self._give_back(queue, tokens)
+                is_returned = self._abandon(queue, tokens)
                 del left[queue]
                 self._end_returning(queue, is_returned)
         finally:
@@ -123,8 +123,8 @@ class LockMaintenance:
             if not is_returned:
                 self._orphans.suspect(queue, self._runtime.time())
 
-    def _give_back(self, queue: str, tokens: list[bytes]) -> bool:
-        if not self._backlog.give_back(queue, tokens):
+    def _abandon(self, queue: str, tokens: list[bytes]) -> bool:
+        if not self._backlog.abandon(queue, tokens):
             return False
         self._count("settle", queue, "abandoned", 1, len(tokens), 0, len(tokens))
         return True
@@ -151,11 +151,11 @@ class LockMaintenance:
         """Check the uncertain queues that are due.
 
         Args:
-            busy: queues that a task or a poll reads: a look takes a message for a moment.
+            busy: queues that a task or a poll reads: an inspection locks a message for a moment.
         """
         with self._guard:
             now = self._runtime.time()
-            # A queue without messages is not looked at: that would cost an operation.
+            # A queue without messages is not inspected: that would cost an operation.
             wanted = set(self._planner.ready_queues) - busy
             due = [queue for queue in self._orphans.due(now) if queue in wanted]
             checks = [self._orphans.begin_check(queue, now) for queue in due]
@@ -167,28 +167,36 @@ class LockMaintenance:
         with self._guard:
             known = {held.sequence for held in self._held.messages() if held.queue == queue}
             lock = self.lock_seconds
-        look: Look | None = None
+        inspection: Inspection | None = None
         has_returned = True
-        if check.needs_look:
-            look = self._backlog.look(queue, check.after, known)
-            if look is not None:
-                self._count_look(queue, look)
-        if look is not None or not check.needs_look:
+        if check.needs_inspection:
+            inspection = self._backlog.inspect(queue, check.after, known)
+            if inspection is not None:
+                self._count_inspection(queue, inspection)
+        if inspection is not None or not check.needs_inspection:
             for page, tokens in check.to_return:
-                if not self._give_back(queue, tokens):
+                if not self._abandon(queue, tokens):
                     has_returned = False
                     break
                 page.mark_returned()
         with self._guard:
             self._orphans.end_check(
-                check, now, look=look, has_returned=has_returned, lock_seconds=lock
+                check, now, inspection=inspection, has_returned=has_returned, lock_seconds=lock
             )
 
-    def _count_look(self, queue: str, look: Look) -> None:
-        if look.size is None:
+    def _count_inspection(self, queue: str, inspection: Inspection) -> None:
+        if inspection.size is None:
             self._count("idle_poll", queue, "receive", 1, 0, 0, 1)
         else:
-            self._count("receive_backlog", queue, "doorbell", 1, 0, look.size, billable(look.size))
+            self._count(
+                "receive_backlog",
+                queue,
+                "doorbell",
+                1,
+                0,
+                inspection.size,
+                billable(inspection.size),
+            )
             self._count("settle", queue, "released", 1, 1, 0, 1)
-        if look.peeks:
-            self._count("management", queue, "peek", look.peeks, 0, 0, look.peeks)
+        if inspection.peeks:
+            self._count("management", queue, "peek", inspection.peeks, 0, 0, inspection.peeks)

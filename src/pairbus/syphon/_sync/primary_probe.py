@@ -1,5 +1,5 @@
 # generated from src/pairbus/syphon/_async/primary_probe.py by tools/gen_unasync.py; edit that one
-"""Find out when an unreachable primary is back: connect to it, which costs no operation.
+"""Detect that an unreachable primary is available again: connect to it, which costs no operation.
 
 Without the probe the coordinator would learn of it only when its back-off ends, up to a minute
 later, by reading a message and sending it.
@@ -50,7 +50,7 @@ class PrimaryProbe:
             self._task.join(timeout=5)
 
     def probe(self) -> None:
-        """If the primary is waited for, find out whether it can be reached, and write it down."""
+        """If the syphon waits for the primary, check whether it can be reached, and record it."""
         if self._state.blocked().primary_until <= self._runtime.time():
             return
         try:

@@ -1,7 +1,7 @@
 # generated from src/pairbus/syphon/_async/settler.py by tools/gen_unasync.py; edit that one
-"""Write receipts of what was confirmed, then settle it, then report: in this order.
+"""Write receipts of confirmed messages, then settle the messages, then report: in this order.
 
-A crash between any two of these steps can double a message, but never lose it or its receipt.
+A crash between two of these steps can duplicate a message, but never lose it or its receipt.
 """
 
 from collections.abc import Callable
@@ -24,13 +24,13 @@ FLUSH_SECONDS = 2.0
 
 
 class Settler:
-    """Settles the rows of one task, and reports what the task did.
+    """Settles the rows of one task, and writes the task's reports.
 
     Args:
         runtime: clock and sleep.
         settling: the secondary; None where nothing is to be settled.
         receipts: writes an Arrow table of receipts, durable when it returns; None without ledger.
-        report: called with what was done, after each flush.
+        report: called with the report of each flush.
         namespace: the secondary's name in the ledger.
         answering: the reply queue; None where fences are not answered.
     """
@@ -68,7 +68,7 @@ class Settler:
         self._pending.append(settlement)
         self._pending_rows += len(settlement.indices)
 
-    def pass_fence(self, queue: str, fence: Fence, token: bytes) -> None:
+    def add_fence(self, queue: str, fence: Fence, token: bytes) -> None:
         """Answer a fence with the next flush, when everything before it is settled."""
         self._fences.setdefault(queue, []).append((fence, token))
 
@@ -103,7 +103,7 @@ class Settler:
 
     @property
     def is_due(self) -> bool:
-        """Whether enough has come together, or enough time has passed, for a flush."""
+        """Whether enough rows have been added, or enough time has passed, for a flush."""
         waited = self._runtime.time() - self._flushed_at
         return self._pending_rows >= FLUSH_ROWS or waited > FLUSH_SECONDS or bool(self._fences)
 
@@ -137,7 +137,7 @@ class Settler:
                 self._runtime.run_blocking(self._receipts, table)
             except Exception as exc:
                 # Sent, but not recorded: wait for the ledger while the lock lasts. When the lock
-                # expires the message is delivered again: doubled, and not lost.
+                # expires the message is delivered again: duplicated, not lost.
                 self._report(TaskReport(stalled=f"ledger: {exc}"))
                 if self._runtime.time() >= deadline - 1:
                     raise
@@ -170,7 +170,7 @@ class Settler:
                 self._count_settled(queue, settlement.how, len(tokens))
 
     def _answer_fences(self, settling: Settling, answering: Answering) -> None:
-        """Answer fences, then complete them: a crash in between answers one twice."""
+        """Answer fences, then complete them; after a crash in between, one is answered twice."""
         fences, self._fences = self._fences, {}
         for queue, passed in fences.items():
             outcomes = answering.answer(queue, [fence for fence, _ in passed])
@@ -188,7 +188,7 @@ class Settler:
     def _refuse_fence(
         self, settling: Settling, queue: str, token: bytes, outcome: Outcome
     ) -> None:
-        """A fence could not be answered: it comes again, or is dead-lettered if that is final."""
+        """Abandon a fence that could not be answered, or dead-letter it if the refusal is final."""
         if judge(outcome.condition or "").cause in (Cause.MISSING, Cause.MESSAGE):
             text = f"{outcome.condition}: {outcome.description}"[:1024]
             settling.settle(queue, [token], "suspended", "FenceNotAnswered", text)
