@@ -15,7 +15,8 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
 import simulation
-from simulation.pair import Report, run_pair
+from simulation.judgement import Report
+from simulation.pair import run_pair
 from simulation.shrink import Choice, shrink
 
 PHASES = ("healthy", "failed over", "draining")

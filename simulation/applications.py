@@ -1,7 +1,8 @@
 """Applications that send through a paired client, one message or list after the other.
 
 An application is a process: it may be killed in the middle of a send, and is then started again
-with a new client. Some sends are cancelled. Every message is in the history before it is sent.
+with a new client. Some sends are cancelled, and some messages are scheduled. Every message is in
+the history before it is sent.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any
 
@@ -18,7 +20,9 @@ from azure.servicebus.aio import ServiceBusClient
 from azure.servicebus.exceptions import ServiceBusError
 
 from pairbus.aio import PairedClient, SendAvailabilityPairedNamespaceOptions, pair_namespace
-from pairbus.events import Event
+from pairbus.events import Draining, Event, FailedOver, OrderNotKept, Restored
+from pairbus.options import Recovery
+from simulation.destinations import SESSIONS, Destination
 from simulation.history import Call, History
 from simulation.http import admin_client
 from simulation.loop import SimulatedLoop
@@ -27,29 +31,35 @@ from simulation.process import Process, settle
 BACKLOG_QUEUES = 3
 SEND_TIMEOUT = 10.0
 HEALED_WITHIN = 300.0  # seconds after the last fault until sends must go to the primary
+TIME_TO_LIVE = 86_400_000  # milliseconds, of some messages
+_PHASES = {FailedOver: "failed_over", Draining: "draining", Restored: "healthy"}
 
 
 @dataclass(frozen=True)
 class Habits:
     """How an application sends."""
 
-    entity: str
+    entity: Destination
+    recovery: Recovery
     failover_interval: float
     ping_interval: float
     pause: float  # seconds between two sends, at most
     cancels: float  # how likely a send is cancelled
     dies: float  # how likely the process is killed during a send
+    schedules: float  # how likely messages are scheduled
 
     @classmethod
-    def draw(cls, chance: random.Random, entity: str) -> Habits:
+    def draw(cls, chance: random.Random, entity: Destination, recovery: Recovery) -> Habits:
         """As the seed decides."""
         return cls(
             entity,
+            recovery,
             failover_interval=chance.choice([0.0, 0.0, 3.0, 10.0]),
             ping_interval=chance.choice([1.0, 5.0, 15.0]),
             pause=chance.choice([2.0, 4.0]),
             cancels=chance.choice([0.0, 0.0, 0.1]),
             dies=chance.choice([0.0, 0.0, 0.02]),
+            schedules=chance.choice([0.0, 0.0, 0.1]),
         )
 
 
@@ -88,18 +98,13 @@ class Application:
         self._note = note
         self._strike = strike
         self._random = random.Random(f"{name} {loop.seed}")
-        self._client: PairedClient | None = None
         self._next = 0
         self._has_faults = True
         self._lives = 0
-
-    @property
-    def phase(self) -> str:
-        """The health of its entity."""
-        if self._client is None:
-            return "healthy"
-        entities = self._client.status().entities
-        return next((e.phase for e in entities if e.entity == self.habits.entity), "healthy")
+        self.phase = "healthy"
+        """The health of its entity, by its events: the whole status takes a while."""
+        self.unordered: set[int] = set()
+        """The lives in which the paired client reported that it cannot promise an order."""
 
     def heal(self) -> None:
         """No faults from now on."""
@@ -116,12 +121,12 @@ class Application:
             if await ended:
                 return
             self._note(f"{self.name} was killed")
-            self._client = None
+            self.phase = "healthy"
             await asyncio.sleep(self._random.uniform(0.1, 3.0))
 
     async def _live(self, process: Process, messages: int, ended: asyncio.Future[bool]) -> None:
-        client = self._client = await self._pair()
-        async with client.get_queue_sender(self.habits.entity) as sender:
+        client = await self._pair()
+        async with self.habits.entity.sender(client) as sender:
             while self._next < messages or self._has_faults:
                 if self._has_faults and self._random.random() < self.habits.dies:
                     self._strike("lose_application")
@@ -143,30 +148,49 @@ class Application:
             primary_namespace="contoso",
             send_timeout=SEND_TIMEOUT,
             backlog_cooldown=10.0,
-            observers=[lambda event: self._observe(self.name, event)],
+            recovery=self.habits.recovery,
+            observers=[self._on_event],
         )
         return await pair_namespace(ServiceBusClient.from_connection_string(primary), options)
+
+    def _on_event(self, event: Event) -> None:
+        self.phase = _PHASES.get(type(event), self.phase)
+        if isinstance(event, OrderNotKept):
+            self.unordered.add(self._lives)
+        self._observe(self.name, event)
 
     async def _send(self, sender: Any, count: int | None = None) -> bool:
         count = count or self._random.choice([1, 1, 1, self._random.randint(2, 5)])
         names = [f"{self.name}-{self._next + n}" for n in range(count)]
         self._next += count
-        is_before = self.phase == "failed_over"
+        is_before = self.phase != "healthy"
         calls = [self._history.begin(name, self.name, self._loop.time()) for name in names]
         has_id = self._random.random() < 0.7
+        is_scheduled = self._has_faults and self._random.random() < self.habits.schedules
+        due = self._loop.wall_time() + self._random.uniform(1.0, 40.0) if is_scheduled else None
         for call in calls:
-            call.session = self._random.choice(["s0", "s1", None])
+            call.life, call.due = self._lives, due
+            if self.habits.entity.has_sessions:  # the messages of a list have one session
+                call.session = calls[0].session or self._random.choice(SESSIONS)
+            else:
+                call.session = self._random.choice((*SESSIONS, None))
+            call.time_to_live = self._random.choice([None, TIME_TO_LIVE])
         messages = [
             ServiceBusMessage(
                 call.message,
                 message_id=call.message if has_id else None,
                 session_id=call.session,
+                time_to_live=_seconds(call.time_to_live),
             )
             for call in calls
         ]
-        task = self._loop.create_task(
-            sender.send_messages(messages if count > 1 else messages[0]), name=f"send {names[0]}"
+        what = messages if count > 1 else messages[0]
+        sending = (
+            sender.send_messages(what)
+            if due is None
+            else sender.schedule_messages(what, datetime.fromtimestamp(due, UTC))
         )
+        task = self._loop.create_task(sending, name=f"send {names[0]}")
         if self._has_faults and self._random.random() < self.habits.cancels:
             self._strike("cancel_send")
             self._loop.call_later(self._random.uniform(0.0, 1.0), task.cancel)
@@ -181,7 +205,7 @@ class Application:
                 raise  # the run ends
             outcome = "unknown"
             self._note(f"{names[0]} was cancelled")
-        self._end(calls, outcome, is_redirected=is_before and self.phase == "failed_over")
+        self._end(calls, outcome, is_redirected=is_before and self.phase != "healthy")
         return outcome == "ok"
 
     def _end(self, calls: list[Call], outcome: str, *, is_redirected: bool) -> None:
@@ -191,13 +215,17 @@ class Application:
 
     async def _heal(self, client: PairedClient, sender: Any) -> None:
         """Wait until sends go to the primary again; that takes a ping, or a send."""
-        entity, end = self.habits.entity, self._loop.time() + HEALED_WITHIN
+        entity, end = self.habits.entity.name, self._loop.time() + HEALED_WITHIN
         while self._loop.time() < end:
             before = _sent_to_primary(client, entity)
             if await self._send(sender, 1) and _sent_to_primary(client, entity) > before:
                 return
             await asyncio.sleep(5.0)
         self.problems.append(f"{self.name}: sends to {entity} do not go to the primary again")
+
+
+def _seconds(milliseconds: int | None) -> timedelta | None:
+    return None if milliseconds is None else timedelta(milliseconds=milliseconds)
 
 
 def _sent_to_primary(client: PairedClient, entity: str) -> int:

@@ -83,10 +83,9 @@ class SimulatedBroker(Broker):
     def _open_namespace(self) -> None:
         super()._open_namespace()
         namespace, loop = self.namespace, _loop()
-        send = type(namespace).send
+        send, schedule = type(namespace).send, type(namespace).schedule
 
-        def record(path: str, messages: Sequence[IncomingMessage]) -> None:
-            send(namespace, path, messages)
+        def note(path: str, messages: Sequence[IncomingMessage]) -> None:
             self._arrival.set()
             self._arrival = asyncio.Event()
 
@@ -97,7 +96,17 @@ class SimulatedBroker(Broker):
 
             namespace.committer.after_commit(keep)
 
+        def record(path: str, messages: Sequence[IncomingMessage]) -> None:
+            send(namespace, path, messages)
+            note(path, messages)
+
+        def record_scheduled(path: str, messages: Sequence[IncomingMessage]) -> list[int]:
+            numbers = schedule(namespace, path, messages)
+            note(path, messages)
+            return numbers
+
         namespace.send = record  # type: ignore[method-assign]
+        namespace.schedule = record_scheduled  # type: ignore[method-assign]
 
     @property
     def store(self) -> SimulatedStore | None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from pairbus.broker.entities.errors import BrokerError
-from pairbus.broker.entities.model import QueueDescription
 from pairbus.broker.entities.model_properties import EntityStatus
+from pairbus.broker.namespace.administration import Administration
 from pairbus.broker.namespace.namespace import Namespace
 from simulation.broker import SimulatedBroker, body_of
+from simulation.destinations import Destination
 from simulation.loop import SimulatedLoop
 from simulation.network import Conditions, Network
 from simulation.spark import MicroBatchDriver
@@ -27,7 +28,7 @@ class Side:
     network: Network
     host: str
     port: int
-    entities: tuple[str, ...]
+    entities: tuple[Destination, ...]
     receipts: Receipts
     syphons: list[MicroBatchDriver]
     rescued: list[str] = field(default_factory=list)
@@ -179,52 +180,50 @@ async def full_disk(side: Side, seconds: float, chance: random.Random) -> None:
 async def full_entity(side: Side, seconds: float, chance: random.Random) -> None:
     """One queue has reached its quota."""
     entity = chance.choice(side.entities)
-    with side.broker.faults.reject("amqp:resource-limit-exceeded", entity):
+    with side.broker.faults.reject("amqp:resource-limit-exceeded", entity.name):
         await asyncio.sleep(seconds)
 
 
 async def disabled(side: Side, seconds: float, chance: random.Random) -> None:
-    """One queue is disabled for a while."""
+    """One entity is disabled for a while."""
     entity = chance.choice(side.entities)
 
     def change(namespace: Namespace, status: EntityStatus) -> None:
-        namespace.admin.update_queue(replace(namespace.admin.get_queue(entity), status=status))
+        if entity.exists(namespace.admin):
+            entity.change_status(namespace.admin, status)
 
-    if not _exists(side, entity):
-        return
     await side.administer(lambda namespace: change(namespace, EntityStatus.DISABLED))
     await asyncio.sleep(seconds)
-    await side.administer(
-        lambda ns: _exists(side, entity) and change(ns, EntityStatus.ACTIVE)  # type: ignore[func-returns-value]
-    )
+    await side.administer(lambda namespace: change(namespace, EntityStatus.ACTIVE))
 
 
 async def recreated(side: Side, seconds: float, chance: random.Random) -> None:
-    """One queue is deleted, and made again later. A backlog queue is deleted only when empty."""
+    """One entity is deleted, and made again later. A backlog queue is deleted only when empty."""
     entity = chance.choice(side.entities)
-    made: list[QueueDescription] = []
+    again: list[Callable[[Administration], object]] = []
+    rescued: list[str] = []
 
-    def delete(namespace: Namespace) -> None:
+    def delete(namespace: Namespace) -> None:  # once more if it could not be stored
+        again.clear()
+        if not entity.exists(namespace.admin):
+            return
         namespace.committer.flush()
-        found = [body_of(one.message.bare or b"") for one in namespace.peek(entity, 0, 10_000)]
-        if not found or side.name == "primary":
-            side.rescued += found
-            made.append(replace(namespace.admin.get_queue(entity), status=EntityStatus.ACTIVE))
-            namespace.admin.delete_queue(entity)
+        held = namespace.peek(entity.receiving_path, 0, 10_000)
+        if not held or side.name == "primary":
+            rescued[:] = [body_of(one.message.bare or b"") for one in held]
+            again.append(entity.delete(namespace.admin))
 
-    if not side.broker.is_running or not _exists(side, entity):
-        return
-    await side.administer(lambda ns: _exists(side, entity) and delete(ns))  # type: ignore[func-returns-value]
-    await asyncio.sleep(seconds)
-    if made:
-        await side.administer(lambda ns: _exists(side, entity) or ns.admin.create_queue(made[0]))
+    def create(namespace: Namespace) -> None:
+        if not entity.exists(namespace.admin):
+            again[0](namespace.admin)
 
-
-def _exists(side: Side, entity: str) -> bool:
     if not side.broker.is_running:
-        return False
-    queues = side.broker.namespace.admin.list_queues()
-    return any(queue.name.lower() == entity.lower() for queue in queues)
+        return
+    await side.administer(delete)
+    side.rescued += rescued
+    await asyncio.sleep(seconds)
+    if again:
+        await side.administer(create)
 
 
 async def clock_jump(side: Side, seconds: float, chance: random.Random) -> None:

@@ -24,6 +24,12 @@ class Call:
     ended: float | None = None
     outcome: str = "unknown"
     session: str | None = None
+    life: int = 1
+    """Which process of the application sent it: each has its own sender."""
+    time_to_live: int | None = None
+    """Milliseconds."""
+    due: float | None = None
+    """When a scheduled message is due, in seconds since 1970."""
     is_redirected: bool = False
     """The entity was failed over before and after the call."""
 
@@ -156,7 +162,7 @@ def overtaken(
     newest: dict[tuple[str, str], tuple[int, str]] = {}
     for _, queue, name in backlog:
         call = history.calls.get(name)
-        if call is None or entered[name] != 1 or name not in first:
+        if call is None or call.due is not None or entered[name] != 1 or name not in first:
             continue
         if not call.is_redirected and arrived[name] != 1:
             continue
@@ -166,4 +172,31 @@ def overtaken(
             found.append(f"{name} before {before}")
         else:
             newest[queue, entity] = place, name
+    return found
+
+
+def out_of_order(history: History, primary: Sequence[tuple[float, str, str]]) -> list[str]:
+    """Messages that arrived before an older one of the same sender and session.
+
+    This is the order that `recovery="drain_first"` promises. Only sends that were ok count, and
+    only the first arrival of each message.
+
+    Args:
+        history: the sends, in order.
+        primary: what the primary took: when, which entity, which message, in this order.
+    """
+    first: dict[str, int] = {}
+    for place, (_, _, name) in enumerate(primary):
+        first.setdefault(name, place)
+    newest: dict[tuple[str, int, str | None], tuple[int, str]] = {}
+    found: list[str] = []
+    for name, call in history.calls.items():
+        if call.outcome != "ok" or call.due is not None or name not in first:
+            continue
+        key = call.application, call.life, call.session
+        latest, before = newest.get(key, (-1, ""))
+        if first[name] < latest:
+            found.append(f"{name} before {before}")
+        else:
+            newest[key] = first[name], name
     return found

@@ -13,69 +13,38 @@ import random
 import shutil
 import tempfile
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
-from pairbus.broker.entities.model import QueueDescription
 from pairbus.broker.settings import BrokerSettings, Limits, Tier
 from pairbus.client import Received
 from pairbus.client.aio import BulkConnection
 from pairbus.events import Event, FailedOver, PingSent, Restored
-from pairbus.names import backlog_paths
+from pairbus.names import backlog_paths, reply_queue_path
+from pairbus.options import Recovery
 from pairbus.syphon.target import Target
-from simulation.applications import BACKLOG_QUEUES, SEND_TIMEOUT, Application, Habits
+from simulation.applications import (
+    BACKLOG_QUEUES,
+    SEND_TIMEOUT,
+    Application,
+    Habits,
+)
 from simulation.broker import SimulatedBroker, body_of
-from simulation.faults import KINDS, OUTAGES, Planned, Side, draw_plan
+from simulation.destinations import PRIMARY, SESSIONS, Destination
+from simulation.faults import KINDS, Planned, Side, draw_plan
 from simulation.files import SimulatedFiles
-from simulation.history import NEVER, History, Verdict, Window, judge, overtaken
+from simulation.history import NEVER, History, Window
+from simulation.judgement import Evidence, Report
 from simulation.loop import SimulatedLoop
 from simulation.runtime import SimulatedRuntime
 from simulation.shrink import Choice
 from simulation.spark import MicroBatchDriver, SparkFaults
 from simulation.syphon import Receipts, SyphonParts
 
-ENTITIES = ("orders", "invoices")
-DETECTS = "invoices"  # detects duplicates
 BACKLOG = tuple(backlog_paths("contoso", BACKLOG_QUEUES))
 FAULTS_UNTIL = 60.0  # seconds in which faults may begin
 DRAINED_WITHIN = 900.0  # seconds after the last fault until the backlog must be empty
-AFTERMATH = (
-    90.0  # seconds after a fault in which it may still duplicate a message: a lock, and more
-)
-DEADLINE = 2 * SEND_TIMEOUT + 5.0
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # a disk in memory is faster
-
-
-@dataclass
-class Report:
-    """The result of one run."""
-
-    seed: int
-    digest: str
-    seconds: float
-    plan: list[Planned]
-    verdict: Verdict
-    messages: int
-    applications: int
-    failovers: int
-    redirected: int
-    forwarded: int
-    strikes: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """How often each kind of fault struck in each phase."""
-    timeline: list[str] = field(default_factory=list)
-    others: list[str] = field(default_factory=list)
-    """What else must not be: no healing, wrong order, a failover without reason."""
-
-    @property
-    def problems(self) -> list[str]:
-        """What must not be."""
-        return [*self.verdict.problems, *self.others]
-
-    @property
-    def counts(self) -> bool:
-        """Whether the run was hard enough to mean something."""
-        faults = sum(self.strikes.values())
-        return self.applications >= 2 and self.messages >= 100 and faults >= 5
 
 
 class PairRun:
@@ -97,6 +66,7 @@ class PairRun:
         self._sides: dict[str, Side] = {}
         self._syphons: list[MicroBatchDriver] = []
         self._applications: list[Application] = []
+        self._recovery: Recovery = self._random.choice(["direct", "direct", "drain_first"])
 
     async def run(self) -> Report:
         """Do everything, and judge it."""
@@ -146,16 +116,22 @@ class PairRun:
             )
         )
         port = await broker.start(0)
-        for entity in ENTITIES if name == "primary" else ():
-            made = QueueDescription(entity, requires_duplicate_detection=entity == DETECTS)
-            await broker.do(lambda ns, made=made: ns.admin.create_queue(made))  # type: ignore[misc]
+        entities: tuple[Destination, ...] = PRIMARY
+        if name == "primary":
+            for entity in PRIMARY:
+                await broker.do(lambda ns, entity=entity: entity.create(ns.admin))  # type: ignore[misc]
+        else:
+            paths = [*BACKLOG]
+            if self._recovery == "drain_first":
+                paths.append(reply_queue_path("contoso"))
+            entities = tuple(map(Destination, paths))
         return Side(
             name,
             broker,
             self._loop.network,
             "127.0.0.1",
             port,
-            ENTITIES if name == "primary" else BACKLOG,
+            entities,
             self._receipts,
             self._syphons,
         )
@@ -167,7 +143,7 @@ class PairRun:
     def _make_applications(self, count: int) -> None:
         texts = self._text("primary"), self._text("secondary")
         for number in range(count):
-            habits = Habits.draw(self._random, ENTITIES[number % len(ENTITIES)])
+            habits = Habits.draw(self._random, self._random.choice(PRIMARY), self._recovery)
             if not self._choice.applications:
                 habits = replace(habits, cancels=0.0, dies=0.0)
             self._applications.append(
@@ -212,7 +188,9 @@ class PairRun:
     def _phase(self) -> str:
         if any(one.phase == "failed_over" for one in self._applications):
             return "failed over"
-        return "healthy" if self._is_drained() else "draining"
+        if self._is_drained() and all(one.phase == "healthy" for one in self._applications):
+            return "healthy"
+        return "draining"
 
     def _is_drained(self) -> bool:
         broker = self._sides["secondary"].broker
@@ -266,86 +244,60 @@ class PairRun:
 
     async def _collect(self) -> list[str]:
         """Receive what arrived, as an application does."""
+        last = max((call.due or 0.0 for call in self._history.calls.values()), default=0.0)
+        await asyncio.sleep(max(0.0, last - self._loop.wall_time()) + 1.0)  # all are due then
         found: list[str] = []
         runtime = SimulatedRuntime(self._loop, "collector")
         async with BulkConnection(self._text("primary"), runtime=runtime) as connection:
-            for entity in ENTITIES:
-                receiver = await connection.receiver(entity)
-                while received := await receiver.receive_now(500):
-                    for one in received:
-                        self._check_session(name := body_of(one.payload), one)
-                        found.append(name)
+            for entity in PRIMARY:
+                for session in SESSIONS if entity.has_sessions else (None,):
+                    receiver = await connection.receiver(entity.receiving_path, session_id=session)
+                    while received := await receiver.receive_now(500):
+                        for one in received:
+                            self._compare(name := body_of(one.payload), one)
+                            found.append(name)
         return [body for body in found if body]  # pings have no body
 
-    def _check_session(self, name: str, received: Received) -> None:
-        call, properties = self._history.calls.get(name), received.message.properties
-        if call is not None and call.session != (properties.group_id if properties else None):
+    def _compare(self, name: str, received: Received) -> None:
+        """See whether a message has arrived as it was sent."""
+        call, message = self._history.calls.get(name), received.message
+        if call is None:
+            return
+        session = message.properties.group_id if message.properties else None
+        time_to_live = message.header.ttl if message.header else None
+        if call.session != session:
             self._problems.append(f"changed: {name} lost its session")
-
-    def _missing_receipts(self) -> list[str]:
-        """Messages that left the backlog without a receipt."""
-        backlog = self._sides["secondary"].broker.taken
-        taken = Counter(queue for _, queue, name in backlog if name)  # a probe is empty
-        recorded = Counter(queue for queue, _ in self._receipts.forwarded)
-        return [
-            f"{taken[queue] - recorded[queue]} messages left {queue} without a receipt"
-            for queue in sorted(taken)
-            if taken[queue] > recorded[queue]
-        ]
+        if call.time_to_live != time_to_live:
+            self._problems.append(f"changed: {name} has another time to live: {time_to_live}")
 
     def _judge(self, plan: list[Planned], arrived: list[str]) -> Report:
-        taken = self._sides["primary"].broker.taken
         backlog = self._sides["secondary"].broker.taken
-        has_jumped = any(window.kind == "clock_jump" for window in self._windows)
-        verdict = judge(
+        evidence = Evidence(
             self._history,
-            arrived,
             self._windows,
-            deadline=DEADLINE,
-            aftermath=AFTERMATH,
-            detected=() if has_jumped else self._detected(),
-            settled_at={name: at for at, _, name in taken},
+            arrived,
+            self._sides["primary"].broker.taken,
+            backlog,
+            self._failovers,
+            self._applications,
+            len(self._syphons),
+            self._receipts,
         )
-        others = [*self._problems]
-        for application in self._applications:
-            others += application.problems
-        others += self._needless_failovers()
-        if not others and not any(window.kind == "recreated" for window in self._windows):
-            others += self._missing_receipts()  # a queue that is made again counts from 1 again
-        if len(self._syphons) == 1 and (found := overtaken(self._history, backlog, taken)):
-            others.append(f"overtaken: {', '.join(found)}")
         return Report(
             seed=self._loop.seed,
             digest=self._loop.trace.digest,
             seconds=self._loop.time(),
             plan=plan,
-            verdict=verdict,
+            verdict=evidence.verdict(),
             messages=len(self._history.calls),
             applications=len(self._applications),
             failovers=len(self._failovers),
-            redirected=len({name for *_, name in backlog}),
+            redirected=len({name for *_, name in backlog if name}),
             forwarded=sum(self._receipts.forwarded.values()),
             strikes=self._strikes,
             timeline=self._timeline,
-            others=others,
+            others=[*self._problems, *evidence.problems()],
         )
-
-    def _detected(self) -> set[str]:
-        """The messages for the entity that detects duplicates, unless it was deleted."""
-        if any(window.kind == "recreated" for window in self._windows):
-            return set()
-        users = {one.name for one in self._applications if one.habits.entity == DETECTS}
-        return {name for name, call in self._history.calls.items() if call.application in users}
-
-    def _needless_failovers(self) -> list[str]:
-        """Failovers although nothing was wrong with the primary."""
-        patience = max(one.habits.failover_interval for one in self._applications) + DEADLINE
-        outages = [one for one in self._windows if one.kind in OUTAGES and one.side == "primary"]
-        return [
-            f"{name} failed over at {at:.1f} although the primary was healthy"
-            for at, name in self._failovers
-            if not any(window.is_near(at, at, patience) for window in outages)
-        ]
 
 
 async def run_pair(loop: SimulatedLoop, choice: Choice | None = None) -> Report:

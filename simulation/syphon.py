@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute  # its C code must see the real datetime
 
+from pairbus.syphon._async.answers import FenceAnswers
 from pairbus.syphon._async.backlog import BacklogQueues
 from pairbus.syphon._async.connections import NamespaceConnections, check_access
 from pairbus.syphon._async.coordinator import Coordinator
@@ -175,6 +176,7 @@ class SyphonParts:
             ),
             probe=self.receipts.probe,
             is_stopping=lambda: state.is_stopping,
+            answering=FenceAnswers(process.runtime, settler, self.path.name),
         )
 
 

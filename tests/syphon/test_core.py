@@ -219,6 +219,19 @@ def test_a_probe_that_fails_doubles_the_wait_and_one_that_succeeds_frees_all():
     assert len(room) == 0
 
 
+def test_messages_held_while_their_destination_recovered_are_returned_without_a_probe():
+    # Given a probe that one task delivered, while another task held a newer message
+    room = HeldMessages(destination=Backoff(first=10))
+    room.fail("orders", "com.microsoft:entity-disabled", 0)
+    room.hold([held(1), held(2)], 0)
+    room.due(10)
+    assert [h.sequence for h in room.accept(["orders"])] == [2]
+    # When the other task reports, the newer message must not be sent alone before the older one
+    room.hold([held(4), held(3)], 11)
+    assert [h.sequence for h in room.due(11)] == [4, 3]
+    assert not room.blocked().blocked
+
+
 def test_the_same_failure_told_by_several_tasks_counts_once():
     room = HeldMessages(destination=Backoff(first=10))
     room.fail("orders", "amqp:internal-error", 0)

@@ -138,6 +138,10 @@ class HeldMessages:
                 if now >= found.until + self._patience:  # the next failure is a first one again
                     del self._destinations[destination]
                 continue
+            if not found.failures:  # it recovered while the task ran: there is nothing to probe
+                free.extend(found.held.values())
+                del self._destinations[destination]
+                continue
             if not found.held:
                 if found.probe is None or now >= found.probed_at + self._patience:
                     del self._destinations[destination]

@@ -8,6 +8,7 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus import ServiceBusClient
 
 from pairbus import events
+from pairbus.envelope.fence import FENCE_CONTENT_TYPE
 from pairbus.pairing._sync import drain
 from pairbus.pairing.core import draining
 from pairbus.pairing.fences import release_message
@@ -91,6 +92,20 @@ def test_a_fence_that_is_not_answered_is_reported_once(world, monkeypatch):
     assert f"no answer to the fence in {status.backlog_queue}" in str(client.status())
     sleep(0.5)
     assert len(world.seen.of(events.FenceOverdue)) == 1
+
+
+def test_a_fence_that_is_not_answered_is_sent_again(world, monkeypatch):
+    monkeypatch.setattr(draining, "OVERDUE", 0.2)
+    monkeypatch.setattr(drain, "OVERDUE", 0.2)
+    drained_first(world)
+
+    fences = []
+    while len(fences) < 2:
+        sleep(0.05)
+        found = [message.properties for message in world.backlog()]
+        fences = [one.message_id for one in found if one.content_type == FENCE_CONTENT_TYPE]
+
+    assert len(set(fences)) == 1  # either copy may be answered
 
 
 def test_a_client_that_is_closed_while_draining_says_that_the_order_is_lost(world):

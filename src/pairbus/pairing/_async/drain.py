@@ -8,6 +8,7 @@ each other, so that no message is left behind when the sends go to the primary a
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -45,6 +46,7 @@ class EntityDrain:
         self._hold: AEvent | None = None  # set when held sends may go on
         self._stopped: AEvent | None = None
         self._changed = AEvent()  # a fence was answered
+        self._sending: set[str] = set()  # fences on their way into a backlog queue
         self._syphon = ""
         self._is_reported_overdue = False
         self._reported: set[str] = set()  # reasons of OrderNotKept since the failover
@@ -113,6 +115,7 @@ class EntityDrain:
         """Begin to send fences."""
         self._stopped = AEvent()
         self.round, self.problem, self._syphon = Round(monotonic(), is_dirty=True), None, ""
+        self._sending = set()
         self._is_reported_overdue = False
         self._entity.pair.replies.listen(self, self._heard)
         name = f"pairbus drain {self._entity.name}"
@@ -180,10 +183,9 @@ class EntityDrain:
             started = await self._begin_round(stopped, last)
             if started is None:
                 return
-            for fence, path in started.fences.items():
-                link = links.get(path) or links.setdefault(path, self._link(path))
-                aspawn(self._send, fence, link, stopped, name=f"pairbus fence {entity.name}")
-            await self._wait_for_answers(stopped, held_until)
+            self._send_fences(started, links, stopped)
+            send_again = partial(self._send_fences, links=links, stopped=stopped)
+            await self._wait_for_answers(stopped, held_until, send_again)
             # If it is clean, this stops the drain; else another round follows.
             entity.apply(core.BacklogDrained(), by="fence", only_if=self._is_clean)
             with entity.guard:
@@ -234,6 +236,15 @@ class EntityDrain:
         name, timeout = f"fence in {pair.backlog_name(path)}", pair.timing.open_timeout
         return Link(make, name, path, open_timeout=timeout)
 
+    def _send_fences(self, current: Round, links: dict[str, Link], stopped: AEvent) -> None:
+        """Send the fences that are not answered, unless they are being sent."""
+        for fence, path in current.fences.items():
+            if fence not in self._sending:
+                self._sending.add(fence)
+                link = links.get(path) or links.setdefault(path, self._link(path))
+                name = f"pairbus fence {self._entity.name}"
+                aspawn(self._send, fence, link, stopped, name=name)
+
     async def _send(self, fence: str, link: Link, stopped: AEvent) -> None:
         """Put a fence into a backlog queue, again and again until that has it."""
         entity, pair = self._entity, self._entity.pair
@@ -246,25 +257,36 @@ class EntityDrain:
                 self.problem = f"{link.path}: {describe(error, '')}"
             else:
                 self.problem = None
+                self._sending.discard(fence)
                 pair.accounts.fenced(link.path)
                 return
             self._report_overdue()
             await stopped.wait(retry)
             retry = min(2 * retry, MAX_RETRY)
 
-    async def _wait_for_answers(self, stopped: AEvent, held_until: float) -> None:
-        """Wait until all fences were answered; sends are held until `held_until` at most."""
+    async def _wait_for_answers(
+        self, stopped: AEvent, held_until: float, send_again: Callable[[Round], None]
+    ) -> None:
+        """Wait until all fences were answered; sends are held until `held_until` at most.
+
+        A fence can be lost: dead-lettered while the reply queue was missing, or purged with its
+        queue. So an overdue one is sent again; two answers to it do no harm.
+        """
+        overdue_at = monotonic() + OVERDUE
         while not stopped.is_set():
             with self._entity.guard:
                 if self.round is None or self.round.is_answered:
                     return
-                changed, began_at = self._changed, self.round.began_at
+                changed, current = self._changed, self.round
                 left = held_until - monotonic()
                 if left <= 0:
                     self._release()
-                    left = max(1.0, began_at + OVERDUE - monotonic())
+                    left = max(1.0, overdue_at - monotonic())
             if not await changed.wait(left):
                 self._report_overdue()
+                if monotonic() >= overdue_at and not stopped.is_set():
+                    overdue_at = monotonic() + OVERDUE
+                    send_again(current)
 
     def _report_overdue(self) -> None:
         entity = self._entity

@@ -1,0 +1,151 @@
+"""Whether a simulated pair kept its promises: the history of calls against what arrived."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from simulation.applications import SEND_TIMEOUT, Application
+from simulation.faults import OUTAGES, Planned
+from simulation.history import History, Verdict, Window, judge, out_of_order, overtaken
+from simulation.syphon import Receipts
+
+AFTERMATH = 90.0
+"""Seconds after a fault in which it may still duplicate a message: a lock, and more."""
+DEADLINE = 2 * SEND_TIMEOUT + 5.0
+
+Taken = Sequence[tuple[float, str, str]]
+"""What a broker took: when, for which entity, which message, in this order."""
+
+
+@dataclass
+class Report:
+    """The result of one run."""
+
+    seed: int
+    digest: str
+    seconds: float
+    plan: list[Planned]
+    verdict: Verdict
+    messages: int
+    applications: int
+    failovers: int
+    redirected: int
+    forwarded: int
+    strikes: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """How often each kind of fault struck in each phase."""
+    timeline: list[str] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+    """What else must not be: no healing, wrong order, a failover without reason."""
+
+    @property
+    def problems(self) -> list[str]:
+        """What must not be."""
+        return [*self.verdict.problems, *self.others]
+
+    @property
+    def counts(self) -> bool:
+        """Whether the run was hard enough to mean something."""
+        faults = sum(self.strikes.values())
+        return self.applications >= 2 and self.messages >= 100 and faults >= 5
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is known of a run at its end.
+
+    Attributes:
+        history: the sends.
+        windows: when faults were in force.
+        arrived: the messages that receivers got, one entry for each time.
+        primary: what the primary took.
+        backlog: what the secondary took.
+        failovers: when an application failed over, and which.
+        applications: the applications.
+        syphons: how many syphons there were.
+        receipts: the ledger of the syphons.
+    """
+
+    history: History
+    windows: Sequence[Window]
+    arrived: Sequence[str]
+    primary: Taken
+    backlog: Taken
+    failovers: Sequence[tuple[float, str]]
+    applications: Sequence[Application]
+    syphons: int
+    receipts: Receipts
+
+    def verdict(self) -> Verdict:
+        """What became of the messages."""
+        return judge(
+            self.history,
+            self.arrived,
+            self.windows,
+            deadline=DEADLINE,
+            aftermath=AFTERMATH,
+            detected=self._detected(),
+            settled_at={name: at for at, _, name in self.primary},
+        )
+
+    def problems(self) -> list[str]:
+        """What must not be, apart from the verdict on the messages."""
+        found = [problem for one in self.applications for problem in one.problems]
+        found += self._needless_failovers()
+        found += self._missing_receipts()
+        if self.syphons == 1:
+            found += _named("overtaken", overtaken(self.history, self.backlog, self.primary))
+            found += _named("out of order", out_of_order(self._ordered(), self.primary))
+        return found
+
+    def _has(self, kind: str) -> bool:
+        return any(window.kind == kind for window in self.windows)
+
+    def _detected(self) -> set[str]:
+        """The messages whose destination detects duplicates within its window."""
+        if self._has("recreated") or self._has("clock_jump"):
+            return set()  # the entity forgets its window, or the clock leaves it
+        users = {one.name for one in self.applications if one.habits.entity.detects}
+        return {name for name, call in self.history.calls.items() if call.application in users}
+
+    def _ordered(self) -> History:
+        """The sends whose order is promised: see `recovery="drain_first"`."""
+        promised = {
+            one.name: one.unordered
+            for one in self.applications
+            if one.habits.recovery == "drain_first"
+        }
+        return History(
+            {
+                name: call
+                for name, call in self.history.calls.items()
+                if call.life not in promised.get(call.application, {call.life})
+            }
+        )
+
+    def _needless_failovers(self) -> list[str]:
+        """Failovers although nothing was wrong with the primary."""
+        patience = max(one.habits.failover_interval for one in self.applications) + DEADLINE
+        outages = [one for one in self.windows if one.kind in OUTAGES and one.side == "primary"]
+        return [
+            f"{name} failed over at {at:.1f} although the primary was healthy"
+            for at, name in self.failovers
+            if not any(window.is_near(at, at, patience) for window in outages)
+        ]
+
+    def _missing_receipts(self) -> list[str]:
+        """Messages that left the backlog without a receipt."""
+        if self._has("recreated"):
+            return []  # a queue that is made again counts from 1 again
+        taken = Counter(queue for _, queue, name in self.backlog if name)  # a probe is empty
+        recorded = Counter(queue for queue, _ in self.receipts.forwarded)
+        return [
+            f"{taken[queue] - recorded[queue]} messages left {queue} without a receipt"
+            for queue in sorted(taken)
+            if taken[queue] > recorded[queue]
+        ]
+
+
+def _named(kind: str, found: Sequence[str]) -> list[str]:
+    return [f"{kind}: {', '.join(found)}"] if found else []
