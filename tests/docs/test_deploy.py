@@ -95,3 +95,6 @@ def test_image_runs_pairbus_as_a_user_of_its_own():
     copied = [rest.split()[:-1] for name, rest in steps if name == "COPY" and "--from" not in rest]
     for name in [name for names in copied for name in names]:
         assert (ROOT / name).exists(), f"the image copies {name}"
+    ignored = (ROOT / ".dockerignore").read_text().splitlines()
+    kept = {line[1:] for line in ignored if line.startswith("!")}
+    assert kept == {name for names in copied for name in names}

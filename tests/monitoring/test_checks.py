@@ -10,6 +10,7 @@ from pairbus.monitoring.checks import (
     Thresholds,
     check_duplicate_windows,
     check_snapshot,
+    summarise,
     worst,
 )
 from pairbus.monitoring.endpoints import Pair
@@ -160,3 +161,13 @@ def test_a_fence_that_nobody_answers_is_found_and_the_remedy_names_the_command()
     )
     assert "pairbus pair end-draining orders" in drain.remedy
     assert draining_clients([draining, client()], "Orders") == ["c"]
+
+
+def test_headline_of_a_check_never_says_well_beside_a_warning():
+    statuses = [client(), syphon("stopped")]
+    snapshot = assemble(Facts(now=NOW, statuses=statuses, backlog=[]))
+    assert snapshot["headline"] == "All is well"
+    found = check_snapshot(snapshot, LIMITS)
+    assert summarise(snapshot, found) == "syphon: no syphon reports"
+    quiet = check_snapshot(snapshot, LIMITS, Grades(no_syphon="ok"))
+    assert summarise(snapshot, quiet) == "All is well"

@@ -78,3 +78,17 @@ def test_rates_come_from_each_clients_own_counts(scene):
     monitor.refresh()
     _, _, to_primary, to_backlog, _ = monitor.history()[-1]
     assert (to_primary, to_backlog) == (pytest.approx(10, rel=0.1), pytest.approx(2, rel=0.1))
+
+
+def test_depth_is_a_sample_only_when_the_secondary_was_asked(scene):
+    with broker.run("contoso-dr") as secondary:
+        secondary.create_queue(QUEUE)
+        pair = Pair(secondary=Endpoint(secondary.connection_string), explicit_namespace="contoso")
+        monitor = PairMonitor(pair, refresh=600)
+        assert monitor.snapshot["primary_namespace"] == "contoso"  # before the first reading
+        try:
+            for _ in range(3):
+                monitor.refresh()
+        finally:
+            monitor.close()
+    assert [sample[1] for sample in monitor.history()] == [0, None, None]

@@ -39,8 +39,12 @@ def test_nothing_reported_is_said_plainly():
 
 
 def test_healthy_pair_is_well():
-    snapshot = see(client(entity("orders")), backlog=[])
+    idle = {"kind": "syphon", "id": "s", "state": "idle", "updated_at": at(0)}
+    snapshot = see(client(entity("orders")), idle, backlog=[])
     assert (snapshot["level"], snapshot["headline"]) == ("ok", "All is well")
+    # A syphon that ended has done its work; it may run once a night.
+    ended = see(client(entity("orders")), {**idle, "state": "stopped"}, backlog=[])
+    assert ended["level"] == "ok"
 
 
 def test_failed_over_entity_is_critical_and_tells_since_why_and_next_ping():
@@ -181,6 +185,28 @@ def test_pings_without_an_answer_are_one_row_until_something_else_happens():
         ("PingSent", at(-90), 1),
     ]
     assert rows[1]["first_at"] == at(-40)
+
+
+def test_event_that_several_clients_report_together_is_one_row_with_their_number():
+    def events(shift):
+        return [
+            {"event": "FailedOver", "at": at(-50 + shift), "entity": "q"},
+            {"event": "PingSent", "at": at(-40 + shift), "entity": "q", "succeeded": False},
+            {"event": "PingSent", "at": at(-30 + shift), "entity": "q", "succeeded": False},
+        ]
+
+    rows = see(client(client_id="a", events=events(0)), client(client_id="b", events=events(2)))
+    assert [(r["event"], r["clients"], r["times"], r["at"]) for r in rows["events"]] == [
+        ("PingSent", 2, 2, at(-28)),
+        ("FailedOver", 2, 1, at(-48)),
+    ]
+    apart = see(client(client_id="a", events=events(0)), client(client_id="b", events=events(20)))
+    assert [r["clients"] for r in apart["events"]] == [1, 1, 1, 1]
+
+
+def test_pair_without_any_syphon_is_not_well():
+    snapshot = see(client(entity("orders")))
+    assert (snapshot["level"], snapshot["headline"]) == ("warning", "No syphon has reported")
 
 
 def test_problem_of_a_source_is_shown_and_hides_nothing():

@@ -17,6 +17,7 @@ from pairbus.monitoring.checks import (
     check_duplicate_windows,
     check_snapshot,
     duplicate_windows,
+    summarise,
     worst,
 )
 from pairbus.monitoring.endpoints import Pair
@@ -131,7 +132,7 @@ def command(pair: Pair, outage: float, no_windows: bool, **settings: Any) -> Non
         )
     emit(
         {"level": level, "findings": findings},
-        [f"pairbus {level.upper()}: {snapshot['headline']}", table],
+        [f"pairbus {level.upper()}: {summarise(snapshot, findings)}", table],
     )
     if CODES[level]:
         raise click.exceptions.Exit(CODES[level])

@@ -27,7 +27,7 @@ from pairbus.dashboard.guard import AccessControl, Guard
 from pairbus.monitoring import metrics
 from pairbus.monitoring.formatting import brief, duration, one_line, to_plain
 from pairbus.monitoring.monitor import PairMonitor
-from pairbus.monitoring.snapshot import age, parse_time
+from pairbus.monitoring.timeline import age, parse_time
 from pairbus.pricing import format_amount
 
 STATIC = Path(__file__).parent / "static"

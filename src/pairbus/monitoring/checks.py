@@ -14,7 +14,8 @@ from typing import Any
 
 from pairbus.monitoring.endpoints import Pair
 from pairbus.monitoring.formatting import brief, duration, one_line
-from pairbus.monitoring.snapshot import Row, age, count, parse_time
+from pairbus.monitoring.snapshot import Row, count
+from pairbus.monitoring.timeline import age, parse_time
 
 LEVELS = ("ok", "unknown", "warning", "critical")
 """From best to worst; a check that could not be done is worse than one that passed."""
@@ -78,6 +79,14 @@ class Thresholds:
 def worst(findings: Sequence[Finding]) -> str:
     """Return the worst level among the findings."""
     return max((finding.level for finding in findings), key=LEVELS.index, default="ok")
+
+
+def summarise(snapshot: Row, findings: Sequence[Finding]) -> str:
+    """Return the headline; where it sees no problem but a check does, what that check found."""
+    level = worst(findings)
+    if level == "ok" or snapshot["level"] != "ok":
+        return str(snapshot["headline"])
+    return "; ".join(f"{f.check}: {f.detail}" for f in findings if f.level == level)
 
 
 def check_snapshot(

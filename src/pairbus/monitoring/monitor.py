@@ -80,7 +80,9 @@ class PairMonitor:
         self._past: dict[str, Row] = {}  # events by client: they outlive it here
         self._slow: dict[str, Any] = {}
         self._slow_due: dt.datetime | None = None
-        self.snapshot: Row = assemble(Facts(now=clock(), pair=pair.name))
+        self.snapshot: Row = assemble(
+            Facts(now=clock(), pair=pair.name, primary_namespace=self._namespace)
+        )
         self.number = 0  # of the snapshot
 
     def _primary_namespace(self) -> str | None:
@@ -100,7 +102,8 @@ class PairMonitor:
             ledger = self.pair.ledger
             found, problem = guarded(lambda: read_statuses(ledger))
             statuses = found or []
-        if self._slow_due is None or now >= self._slow_due:
+        is_counted = self._slow_due is None or now >= self._slow_due
+        if is_counted:
             self._read_slow(now)
         snapshot = assemble(
             Facts(
@@ -113,7 +116,7 @@ class PairMonitor:
             )
         )
         self._past_syphons = self._syphon_events.update(snapshot["syphons"], snapshot["at"])
-        self._sample(now, snapshot)
+        self._sample(now, snapshot, is_counted=is_counted)
         with self._lock:
             self.snapshot = snapshot
             self.number += 1
@@ -160,13 +163,15 @@ class PairMonitor:
         pause = self._refresh * (4 if is_quiet else 1)
         self._slow, self._slow_due = slow, now + dt.timedelta(seconds=pause)
 
-    def _sample(self, now: dt.datetime, snapshot: Row) -> None:
+    def _sample(self, now: dt.datetime, snapshot: Row, *, is_counted: bool) -> None:
         rates = self._rates.update(snapshot["clients"])
+        backlog = snapshot["backlog"]
         drained = [s["rate"] or 0.0 for s in snapshot["syphons"] if s["state"] == "running"]
         self._history.append(
             [
                 round(now.timestamp(), 3),
-                snapshot["backlog"]["active"],
+                # Between two counts the chart draws a line, not a step.
+                backlog["active"] if is_counted or backlog["source"] != "secondary" else None,
                 rates["sent_primary"],
                 rates["sent_backlog"],
                 sum(drained) if snapshot["syphons"] else None,

@@ -10,11 +10,11 @@ from typing import Any
 
 from pairbus.monitoring.formatting import brief
 from pairbus.monitoring.syphon_problems import explain_stall, explain_waits, waits_for_primary
+from pairbus.monitoring.timeline import age, merge_events
 
 Row = dict[str, Any]
 
 PHASES = ("healthy", "draining", "suspect", "failed_over")
-REPEATED = {("PingSent", False), ("MessageBacklogged", None)}
 SYPHON_KEYS = (
     "id", "host", "pid", "updated_at", "stalled", "forwarded", "remaining", "in_flight",
     "dead_lettered", "oldest_age", "rate", "eta", "last_progress", "checkpoint",
@@ -233,39 +233,6 @@ def read_backlog(facts: Facts, clients: Sequence[Row], syphons: Sequence[Row]) -
     }
 
 
-def merge_events(statuses: Iterable[Mapping[str, Any]], limit: int = 200) -> list[Row]:
-    """Return the events of all clients, newest first, each with its client.
-
-    Repeated events (pings without an answer, messages sent to the backlog) are one row with a count
-    and the first time, so that an hour of outage does not push its beginning off the page.
-    """
-    events = [
-        {**event, "client_id": status.get("client_id") or status.get("id")}
-        for status in statuses
-        for event in status.get("events") or ()
-        if isinstance(event, dict)
-    ]
-    events.sort(key=lambda e: str(e.get("at", "")), reverse=True)
-    folded: list[Row] = []
-    open_rows: dict[tuple[Any, ...], Row] = {}
-    for event in events:
-        owner = (event["client_id"], event.get("entity"))
-        kind = (event.get("event"), event.get("succeeded"))
-        row = open_rows.get((*owner, *kind))
-        if kind in REPEATED and row is not None:
-            row["times"] += 1
-            row["first_at"] = event.get("at")
-            if "messages" in event:
-                row["messages"] = (row.get("messages") or 0) + (event["messages"] or 0)
-            continue
-        if kind not in REPEATED:  # repeats before another event are counted separately
-            open_rows = {key: row for key, row in open_rows.items() if key[:2] != owner}
-        row = {**event, "times": 1, "first_at": event.get("at")}
-        open_rows[*owner, *kind] = row
-        folded.append(row)
-    return folded[:limit]
-
-
 def judge(
     entities: Sequence[Row],
     backlog: Row,
@@ -316,6 +283,8 @@ def judge(
         parts.append("syphon silent")
     if any(s["state"] == "paused" for s in syphons):
         parts.append("syphon paused")
+    if not parts and entities and not syphons:
+        parts.append("no syphon has reported")
     if failed or backlog["dead_letters"] or stalled:
         level = "critical"
     elif parts:
@@ -332,22 +301,3 @@ def judge(
 def count(items: Sequence[Any], one: str, many: str) -> str:
     """Return a number with its noun: 1 entity, 2 entities."""
     return f"{len(items)} {one if len(items) == 1 else many}"
-
-
-def parse_time(value: Any) -> dt.datetime | None:
-    """Return a time from a status file; None if it is not one."""
-    if isinstance(value, dt.datetime):
-        return value if value.tzinfo else value.replace(tzinfo=dt.UTC)
-    if not isinstance(value, str):
-        return None
-    try:
-        parsed = dt.datetime.fromisoformat(value)
-    except ValueError:
-        return None
-    return parsed if parsed.tzinfo else parsed.replace(tzinfo=dt.UTC)
-
-
-def age(value: Any, now: dt.datetime) -> float | None:
-    """Return the seconds from a time until now; None if there is no time."""
-    parsed = parse_time(value)
-    return None if parsed is None else (now - parsed).total_seconds()

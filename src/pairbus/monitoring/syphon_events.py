@@ -4,7 +4,7 @@ import dataclasses
 from collections import deque
 from collections.abc import Iterable
 
-from pairbus.monitoring.snapshot import Row, age, parse_time
+from pairbus.monitoring.timeline import Row, age, parse_time
 
 KEPT = 100  # events per syphon
 

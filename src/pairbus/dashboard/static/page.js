@@ -21,7 +21,7 @@ function makeChart(id, series) {
     legend: { live: true }, cursor: { y: false }, scales: { y: { range: (_u, _min, max) => [0, Math.max(1, (max || 0) * 1.1)] } },
     axes: [{ ...axis(), space: 80, size: 28, values: (_u, ticks) => ticks.map(time) }, { ...axis(), size: 44, values: (_u, ticks) => ticks.map((v) => v >= 1e6 ? v / 1e6 + "M" : v >= 1e4 ? v / 1e3 + "k" : v) }],
     series: [{ label: "", value: (_u, v) => v == null ? "" : time(v) },
-      ...series.map((s) => ({ label: s.label, stroke: css(s.colour), fill: s.fill && css(s.fill), width: 2, points: { show: false },
+      ...series.map((s) => ({ label: s.label, stroke: css(s.colour), fill: s.fill && css(s.fill), width: 2, points: { show: false }, spanGaps: !!s.fill,
         value: (_u, v) => v == null ? "" : v.toLocaleString("en", { maximumFractionDigits: 1 }) }))],
   }, [[]], element);
   charts.push({ plot, columns: series.map((s) => s.column), width });
