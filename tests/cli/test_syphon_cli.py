@@ -84,11 +84,22 @@ def test_outage_is_told_plainly_with_the_next_attempt(state):
 
     soon = (dt.datetime.now(dt.UTC) + dt.timedelta(seconds=8.9)).isoformat()
     stalled = {"state": "stalled", "stalled": "primary: amqp:connection:forced"}
-    disabled = {"orders": "com.microsoft:entity-disabled"}
-    state.write("status.json", {**STATUS, **stalled, "next_attempt": soon, "waiting_for": disabled})
+    waits = {"orders": "com.microsoft:entity-disabled", "bills": "amqp:not-found"}
+    state.write(
+        "status.json",
+        {
+            **STATUS,
+            **stalled,
+            "next_attempt": soon,
+            "waiting_for": waits,
+            "last_progress": "2026-11-15T11:59:58.629718+00:00",
+        },
+    )
     text = run(state, "status").output
     assert "stalled: the primary cannot be reached; next try in 8s" in text
     assert "orders: waiting for it to be enabled" in text
+    assert "bills: does not exist; waiting for it to be created" in text
+    assert "2026-11-15 11:59:58Z" in text
     assert "rate" not in text, "nothing moves: there is no rate"
 
 

@@ -221,11 +221,10 @@ def _show(report: "Report", settings: "Settings") -> None:
             level = cell(found.level, COLOURS[found.level])
             table.add(found.check, level, found.what, found.why, found.remedy)
     passed = [f"  ok  {f.check}: {f.what}" for f in report.findings if f.level == "ok"]
-    parts: list[Table | str] = ["", *passed, ""]
+    parts: list[Table | str] = ["", *passed]
     if table.rows:
         parts.append(table)
-    if report.messages.sent:
-        parts.append(_messages(report))
+    parts.append(_messages(report) if report.messages.sent else "")
     parts += [f"Your intervals: {line}." for line in report.with_your_intervals]
     if report.cost and report.outage_cost:
         parts.append(f"This drill cost about {_money(report.cost)}.")

@@ -16,6 +16,7 @@ as JSON::
 
 import json
 import os
+import re
 import shutil
 import sys
 import textwrap
@@ -28,6 +29,7 @@ from pairbus.cli.tables import Table
 from pairbus.monitoring.formatting import mask, to_plain
 
 F = TypeVar("F", bound=Callable[..., Any])
+BULLET = re.compile(r" *(?:(?:-|ok|\d+\.) +)?")  # matches every line
 
 
 def json_option(command: F) -> F:
@@ -92,7 +94,7 @@ def wrap(text: str) -> str:
         textwrap.fill(
             line,
             width,
-            subsequent_indent=" " * (len(line) - len(line.lstrip(" -"))),
+            subsequent_indent=" " * len(BULLET.match(line)[0]),  # type: ignore[index]
             break_long_words=False,
             break_on_hyphens=False,
         )

@@ -14,6 +14,7 @@ from pairbus.cli.syphon_options import checkpoint_option, find_state
 from pairbus.cli.tables import Column, Table, cell
 from pairbus.monitoring.endpoints import Pair
 from pairbus.monitoring.formatting import duration
+from pairbus.monitoring.timeline import parse_time
 
 
 @click.command("status")
@@ -57,7 +58,7 @@ def command(pair: Pair, checkpoint: str | None, state: str | None) -> int:
         table.add("allowed per second", status["allowed_rate"])
     if status.get("throttled_by"):
         table.add("throttled by", cell(f"the {status['throttled_by']}", "yellow"))
-    table.add("last progress", status["last_progress"])
+    table.add("last progress", parse_time(status["last_progress"]))
     for reason, number in status["dead_lettered"].items():
         table.add("dead-lettered", cell(f"{number:,}: {reason}", "red"))
     for wait in seen["waits"]:

@@ -190,7 +190,10 @@ class Rehearsal:
                 problem = Problem(Kind.OTHER, f"{names}: no ping was accepted")
                 raise DrillStoppedError("failback", problem)
         self.outage.until_failback = _since(began)
-        self._note("fail back", self.outage.until_failback, f"{self.outage.pings} pings")
+        pings = self.outage.pings
+        self._note(
+            "fail back", self.outage.until_failback, f"{pings} ping{'' if pings == 1 else 's'}"
+        )
 
     def _send_all(self, senders: dict[str, Any], phase: str) -> None:
         names = list(senders)

@@ -42,7 +42,7 @@ class RunningCost:
             "stages": self.grouped(operations["all"], "stage"),
             "entities": self.grouped(operations["all"], "entity"),
             "note": f"Prices of {prices.date}, tier {self._rules.tier}; uncertain rules are read "
-            "as charged. `pairbus cost report` gives exact figures by hour.",
+            "as charged. The command pairbus cost report gives exact figures by hour.",
         }
 
     def amount(self, rows: Iterable[Row]) -> Decimal:

@@ -15,6 +15,7 @@ _PRIMARY = {
 }
 _DESTINATION = {
     "com.microsoft:entity-disabled": "waiting for it to be enabled",
+    "amqp:not-found": "does not exist; waiting for it to be created",
     "amqp:resource-limit-exceeded": "full; waiting for room",
     "amqp:unauthorized-access": "access denied; waiting for the right Send",
     "com.microsoft:auth-failed": "access denied; waiting for the right Send",
