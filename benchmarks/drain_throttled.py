@@ -19,7 +19,6 @@ import socket
 import tempfile
 import threading
 import time
-from pathlib import Path
 
 from pairbus import broker
 from pairbus.client import BulkConnection
@@ -126,7 +125,7 @@ def measure(drain, secondary, traffic):
         drain.state,
         SyphonIdentity(
             id="s", host=socket.gethostname(), pid=0, primary="p", secondary="s",
-            checkpoint=Path(drain.state.path),
+            checkpoint=str(drain.state.path),
         ),
         lambda: tuple(QueueCounts(path, count, 0) for path, count in depths(secondary)),
     )  # fmt: skip

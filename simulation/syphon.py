@@ -172,7 +172,10 @@ class SyphonParts:
             self.receipts.write,
             state.report,
             DeliverySettings(
-                blocked=blocked.blocked, waits_for_missing=True, expired=blocked.expired
+                blocked=blocked.blocked,
+                waits_for_missing=True,
+                expired=blocked.expired,
+                sending=blocked.sending,
             ),
             probe=self.receipts.probe,
             is_stopping=lambda: state.is_stopping,

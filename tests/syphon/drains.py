@@ -109,7 +109,8 @@ class RunningDrain:
             self.runtime, Destinations(self._writing, 5),
             BacklogQueues(self.runtime, self._settling), lambda _table: None, self.state.report,
             DeliverySettings(
-                blocked=blocked.blocked, expired=blocked.expired, waits_for_missing=True
+                blocked=blocked.blocked, expired=blocked.expired, waits_for_missing=True,
+                sending=blocked.sending,
             ),
             answering=FenceAnswers(self.runtime, self._settling, self._syphon),
         )  # fmt: skip

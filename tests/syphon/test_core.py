@@ -106,12 +106,15 @@ def test_rate_and_time_to_go_come_from_what_was_settled():
     assert progress.last_progress is None
     progress = progress.sample(10, forwarded=900, size=9, dead_lettered={"Rejected": 100})
     assert progress.rate == 100
-    assert progress.eta(500) == 5
-    assert progress.eta(0) == 0
-    assert progress.eta(None) is None
+    assert progress.eta(500, 10) == 5
+    assert progress.eta(500, 11) == 4  # messages went on moving, and are not reported yet
+    assert progress.eta(500, 10, allowed=125.0) == 4
+    assert progress.eta(500, 10, allowed=1000.0) == 5  # far from that: something else is the limit
+    assert progress.eta(0, 10) == 0
+    assert progress.eta(None, 10) is None
     stuck = progress.sample(100, forwarded=900, size=9, dead_lettered={"Rejected": 100})
     assert stuck.rate == 0
-    assert stuck.eta(500) is None
+    assert stuck.eta(500, 100) is None
     assert stuck.last_progress == 10
 
 

@@ -15,6 +15,7 @@ from pairbus.syphon._sync.receiving import QueueReceiver
 from pairbus.syphon.columns import select
 from pairbus.syphon.journal import Journal
 from pairbus.syphon.limits import Grant
+from pairbus.syphon.rates import AdaptiveRate
 from pairbus.syphon.records import TaskReport
 from pairbus.syphon.rows import RowMaker
 from pairbus.syphon.state import StateDirectory
@@ -217,6 +218,28 @@ def test_a_busy_primary_gets_the_same_batch_again_and_nothing_is_received_twice(
     assert pair.numbers("other", 50) == list(range(0, 100, 2))
 
 
+def test_at_a_limited_rate_small_batches_go_out_in_order_and_the_task_reports_its_rate(pair, task):
+    pair.fill([backlog_message("orders" if n % 2 else "other", n) for n in range(100)])
+    waits = []
+
+    def sleep(seconds):
+        waits.append(seconds)
+        task.runtime.ahead += seconds
+
+    task.runtime.sleep = sleep
+    with pair.primary.faults.throttle(entity="orders", nth=3, times=1):
+        task.run(sending=AdaptiveRate(600.0, 300.0))
+    assert len(waits) >= 5
+    assert 0.25 in waits  # after the server-busy answer
+    assert task.total("busy") == 1
+    assert pair.numbers("orders", 50) == list(range(1, 100, 2))
+    assert pair.numbers("other", 50) == list(range(0, 100, 2))
+    last = task.reports[-1]
+    assert last.has_ended
+    assert last.sending.peak < 400
+    assert last.sending.rate < last.sending.peak
+
+
 def test_messages_that_a_busy_primary_refuses_too_long_are_returned(pair, task):
     pair.fill([backlog_message("orders", n) for n in range(10)])
     waits = []
@@ -228,7 +251,7 @@ def test_messages_that_a_busy_primary_refuses_too_long_are_returned(pair, task):
     task.runtime.sleep = sleep
     with pair.primary.faults.throttle(entity="orders"):
         task.run()
-    assert waits == [0.5, 1.0, 2.0, 4.0]  # then less than a third of the lock is left
+    assert waits == [0.25, 0.5, 1.0, 2.0]  # then less than a third of the lock is left
     assert task.remaining() == 10
     assert task.total("forwarded") == 0
 

@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from pairbus.syphon.rates import AdaptiveRate
 from pairbus.syphon.records import (
     BlockedRecord,
     Control,
@@ -32,9 +33,11 @@ RECORDS = [
         uncertain=("b/1",),
         stalled="ledger: disk full",
         busy=2,
+        sending=AdaptiveRate(300.0, 120.0, 130.0, 1234.5),
+        has_ended=True,
     ),
     HeldRecord((HELD,), {"orders": "amqp:internal-error"}, {"gone": 1000.5}, ("old",)),
-    BlockedRecord({"orders": ("b/0", 7), "other": None}, 1234.5, ("old",)),
+    BlockedRecord({"orders": ("b/0", 7), "other": None}, 1234.5, ("old",), AdaptiveRate(None, 9.0)),
     ProgressRecord(
         1, 2, {"Rejected": 3}, 4, 5, {"orders": "x"}, 6, "why", True, True, True, True, True,
         ("b/0",), ("b/1",), 7, 667.0, "primary",

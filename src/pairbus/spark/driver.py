@@ -86,6 +86,7 @@ def open_coordinator(options: ConnectorOptions) -> Coordinator:
             max_messages=options["maxMessages"],
             ready=queues if is_snapshot else (options["readyQueues"] or ()),
             ceiling=ceiling_of(options["creditsPerSecond"], options["liveTrafficShare"]),
+            max_tasks=options["maxPartitions"],
         ),
         HeldMessages(
             destination=Backoff(first=options["retryAfter"]),

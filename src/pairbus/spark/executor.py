@@ -108,6 +108,7 @@ def open_deliverer(options: ConnectorOptions) -> Deliverer:
             primary=options["namespaceName"] or options.target.namespace,
             secondary=options["settleNamespaceName"] or (settle_target or options.target).namespace,
             route=route,
+            sending=blocked.sending,
         ),
         probe=probe,
         is_stopping=(lambda: state.is_stopping) if state else bool,

@@ -1,8 +1,30 @@
 """Cut messages into batches, and a refused batch into halves; the order stays."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-__all__ = ["cut_batches", "split_batch"]
+__all__ = ["Job", "cut_batches", "split_batch"]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One batch for one destination: which of its rows."""
+
+    indices: list[int]
+    messages: list[bytes]
+    batch: range
+
+    def rows(self) -> list[int]:
+        """Return the rows."""
+        return self.indices[self.batch.start : self.batch.stop]
+
+    def payloads(self) -> list[bytes]:
+        """Return their messages."""
+        return self.messages[self.batch.start : self.batch.stop]
+
+    def part(self, batch: range) -> "Job":
+        """Return a part of the batch."""
+        return Job(self.indices, self.messages, batch)
 
 
 def cut_batches(sizes: Sequence[int], *, max_bytes: int, max_messages: int = 4500) -> list[range]:

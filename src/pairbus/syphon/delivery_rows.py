@@ -7,6 +7,7 @@ session or sequence number is never needed.
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from pairbus.envelope.encoded import restore
 from pairbus.syphon.retarget import Route
 
 if TYPE_CHECKING:
@@ -147,6 +148,22 @@ class DeliveryRows:
             name not in self._names or self.batch.column(name).null_count == self.count
             for name in ("sessionId", "timeToLive", "scheduledEnqueueTime")
         )
+
+    def restored(self, indices: list[int], now: int) -> list[Any]:
+        """Return the messages of these rows as they are to be sent, `now` in milliseconds."""
+        if self.is_composed:
+            return [self.message[i] for i in indices]
+        return [
+            restore(
+                self.message[i],
+                session_id=self.session[i],
+                time_to_live=self.ttl[i],
+                scheduled=self.scheduled[i],
+                now=now,
+                expires_at=self.expires_at[i],
+            )
+            for i in indices
+        ]
 
     def reason(self, row: int, default: str = "Rejected") -> tuple[str, str]:
         """Return why a row is dead-lettered or completed: reason and description."""

@@ -4,7 +4,8 @@ The planner knows which queues have messages (the doorbell rang, or the last rea
 operator's limits, and the bounds of the drain. Time and facts are arguments; nothing here acts.
 
 The namespaces' own limits are found by `pairbus.syphon.rates`; while there is one, a micro-batch is
-short, and its tasks read at an even pace, so that sending keeps up with reading.
+short, and its tasks read and send at an even pace. They read somewhat faster than they send, so
+that sending never waits for reading, but no more than they can send and settle within the locks.
 
 After the primary failed, each message that is read for a primary that is still down costs a receive
 and a settlement. So reading resumes with one message and doubles with every micro-batch (slow
@@ -20,9 +21,9 @@ from pairbus.syphon.records import Control, QueueRead
 
 __all__ = ["Plan", "Planner"]
 
-BATCH_SECONDS = 5.0  # of reading, at most, in one micro-batch at a limited rate
+BATCH_SECONDS = 10.0  # of sending, at most, in one micro-batch at a limited rate
 SLOW_START_SECONDS = 1.0
-BURST_SECONDS = 0.05  # of unused time that a micro-batch may make up for: more would be throttled
+READ_AHEAD = 1.5  # times as fast as sending
 LOCK_SHARE = 1 / 3  # of a lock that reading and sending may take
 
 
@@ -51,6 +52,7 @@ class Planner:
         max_messages: read this many in all.
         ready: queues to read before the doorbell rings.
         ceiling: most messages a second in each namespace; None for no ceiling.
+        max_tasks: most tasks of a micro-batch.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class Planner:
         max_messages: int | None = None,
         ready: Iterable[str] = (),
         ceiling: float | None = None,
+        max_tasks: int = 1,
     ) -> None:
         self.queues = tuple(queues)
         self._per_queue = per_queue
@@ -75,11 +78,13 @@ class Planner:
         self._read_total = 0
         self._planned: tuple[int, tuple[Grant, ...]] = (-1, ())
         self._planned_at: float | None = None
+        self._max_tasks = max_tasks
         self._reading = self._sending = AdaptiveRate.begin(ceiling)
         self._is_reading_busy = self._is_sending_busy = False
+        self._observed = self._sending  # as the last report of a task suggests
+        self._shares: list[AdaptiveRate] = []  # as the tasks of the micro-batch adapted them
         self._read_since = 0  # messages, since the last plan
-        self._rate: float | None = None  # of the running micro-batch
-        self._unused = 0.0  # messages that could have been read since the last plan
+        self._rate: float | None = None  # of reading, in the running micro-batch
         self._lock_seconds: float | None = None
 
     # -- facts
@@ -109,6 +114,12 @@ class Planner:
     def primary_was_busy(self) -> None:
         """The primary answered server-busy."""
         self._is_sending_busy = True
+
+    def task_sent(self, share: AdaptiveRate, *, has_ended: bool) -> None:
+        """A task adapted its share of the rate of sending to this."""
+        self._observed = self._sending.joined([share], self.tasks)
+        if has_ended:
+            self._shares.append(share)
 
     def primary_failed(self) -> None:
         """Nothing could be sent to the primary."""
@@ -143,43 +154,53 @@ class Planner:
         return sum(grant.messages for grant in self._planned[1])
 
     def allowed_rate(self, control: Control) -> float | None:
-        """Return the messages a second that may be read now; None for no limit."""
-        limits = [self._reading.limit, self._sending.limit, control.max_messages_per_second]
-        return min((limit for limit in limits if limit is not None), default=None)
+        """Return the messages a second that can be expected to move; None for no limit."""
+        return _least(
+            self._reading.lasting, self._observed.lasting, control.max_messages_per_second
+        )
 
     def throttled_by(self, now: float) -> str | None:
-        """Return the namespace that answered server-busy in the last seconds."""
-        if self._sending.is_throttled(now):
+        """Return which namespace allows less than the ceiling."""
+        if self._observed.is_throttled(now):
             return "primary"
         return "secondary" if self._reading.is_throttled(now) else None
 
+    @property
+    def tasks(self) -> int:
+        """How many tasks the planned micro-batch has."""
+        return max(1, min(len(self._planned[1]), self._max_tasks))
+
     def pace(self, tasks: int) -> Pace | None:
         """Return how fast each of the tasks of the planned micro-batch may read."""
-        if self._rate is None:
-            return None
-        return Pace(self._rate / tasks, self._unused / tasks)
+        return None if self._rate is None else Pace(self._rate / tasks)
+
+    def sending(self) -> AdaptiveRate | None:
+        """Return how fast each task of the planned micro-batch may send; None for no limit."""
+        is_limited = self._sending.ceiling is not None or self._sending.peak is not None
+        return self._sending.share(self.tasks) if is_limited else None
 
     def _adapt(self, now: float, control: Control) -> None:
         """Adapt the rates to the results of the micro-batch that has ended."""
         granted = self.in_flight
-        was_used = granted > 0 and self._read_since >= 0.5 * granted
-        if self._is_reading_busy:
-            self._reading = self._reading.busy(now)
-        elif was_used:
-            self._reading = self._reading.used(now)
-        if self._is_sending_busy:
-            self._sending = self._sending.busy(now)
-        elif was_used:
-            self._sending = self._sending.used(now)
+        seconds = 0.0 if self._planned_at is None else max(0.1, now - self._planned_at)
+        if granted and seconds:
+            was_used = self._read_since >= 0.5 * granted
+            measured = self._read_since / seconds
+            if self._is_reading_busy:
+                self._reading = self._reading.busy(now, measured)
+            elif was_used:
+                self._reading = self._reading.used(seconds)
+            if self._shares:
+                self._sending = self._sending.joined(self._shares, self.tasks)
+            elif self._is_sending_busy:
+                self._sending = self._sending.busy(now, measured)
+            elif was_used:
+                self._sending = self._sending.used(seconds)
         self._is_reading_busy = self._is_sending_busy = False
-        if self._rate is not None and self._planned_at is not None:
-            gained = self._rate * (now - self._planned_at) - self._read_since
-            most = self._rate * BURST_SECONDS
-            self._unused = max(-most, min(most, self._unused + gained))
-        else:
-            self._unused = 0.0
-        self._planned_at, self._read_since = now, 0
-        self._rate = self.allowed_rate(control)
+        self._observed = self._sending
+        self._shares, self._planned_at, self._read_since = [], now, 0
+        ahead = self._sending.limit and self._sending.limit * READ_AHEAD
+        self._rate = _least(self._reading.limit, ahead, control.max_messages_per_second)
 
     def plan(
         self,
@@ -235,13 +256,14 @@ class Planner:
 
     def _batch_size(self) -> int | None:
         """Return how many messages can be read and sent in one micro-batch, within their locks."""
-        if self._rate is None:
+        rate = _least(self._rate, self._sending.limit)
+        if rate is None:
             return None
-        is_slow_start = self._reading.is_slow_start and self._sending.is_slow_start
+        is_slow_start = self._reading.peak is None and self._sending.peak is None
         seconds = SLOW_START_SECONDS if is_slow_start else BATCH_SECONDS
         if self._lock_seconds is not None:
             seconds = min(seconds, self._lock_seconds * LOCK_SHARE)
-        return max(1, int(self._rate * seconds + self._unused))
+        return max(1, int(rate * seconds))
 
     def grants(self, epoch: int) -> tuple[Grant, ...]:
         """Return the grants of an epoch; for one that another coordinator planned, all queues.
@@ -256,3 +278,7 @@ class Planner:
             )
             self._planned = (epoch, grants)
         return grants
+
+
+def _least(*limits: float | None) -> float | None:
+    return min((limit for limit in limits if limit is not None), default=None)

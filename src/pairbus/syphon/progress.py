@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 
 __all__ = ["Progress", "Remaining", "State", "state_of"]
 
+REPORTED_EVERY = 2.0  # seconds between two reports of a task
+
 
 @dataclass(frozen=True, slots=True)
 class State:
@@ -73,11 +75,12 @@ class Progress:
             last_progress=now if moved > 0 else self.last_progress,
         )
 
-    def eta(self, remaining: int | None, allowed: float | None = None) -> float | None:
+    def eta(self, remaining: int | None, now: float, allowed: float | None = None) -> float | None:
         """Return the seconds until the backlog is empty; None if unknown.
 
         Args:
-            remaining: messages that are left; None if unknown.
+            remaining: messages that were left when the totals last changed; None if unknown.
+            now: the time.
             allowed: messages a second that the namespaces allow; None for no limit. The drain goes
                 at this rate once it has come near it.
         """
@@ -87,7 +90,11 @@ class Progress:
             return 0.0
         is_limited = allowed is not None and self.rate >= 0.5 * allowed
         rate = allowed if is_limited and allowed is not None else self.rate
-        return remaining / rate if rate > 0 else None
+        if rate <= 0:
+            return None
+        # Messages went on moving since then; tasks report them every few seconds.
+        since = 0.0 if self.last_progress is None else now - self.last_progress
+        return max(0.0, remaining / rate - min(max(0.0, since), REPORTED_EVERY))
 
 
 @dataclass(frozen=True, slots=True)

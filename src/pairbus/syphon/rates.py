@@ -1,30 +1,46 @@
 """How fast the syphon may read and send: it adapts to the rate that the namespaces allow.
 
 A Standard namespace grants credits at the start of each second, and shares them between the syphon
-and the live traffic. When they are used up it answers server-busy. So the syphon starts slowly,
-doubles its rate until the first server-busy answer (slow start), and from then on adds a little
-every second and takes off 15 % at each server-busy answer, as TCP does. The rate stays below a
-ceiling that leaves a share of the credits free for live traffic. Reading (the secondary) and
-sending (the primary) have a rate each; the lower one applies, so that no more is read than can be
-sent.
+and the live traffic. When they are used up it answers server-busy, to everybody. So the syphon must
+find the rate that is left, stay close below it, and seldom try for more.
+
+It starts slowly and grows by 30 % every second until the first server-busy answer (slow start),
+which takes 20 % off the rate; each later one takes 12 %. The rate at which the answer came is
+remembered as the *peak*. After that the rate grows by addition, as CUBIC does for TCP (RFC 9438):
+quickly at first, more and more slowly towards the peak, where it stays for most of the time, and
+faster again beyond it, because then the namespace has more to give than before. It never exceeds a
+ceiling that leaves a share of the credits free for live traffic.
+
+Reading (the secondary) and sending (the primary) have a rate each, and no more is read than can be
+sent. The rate of sending is shared among the tasks of a micro-batch; each adapts its share while
+it sends, and the planner adds the shares up again. Sends are spread evenly within the second: a
+namespace serves an operation that finds any credit as a whole, and a large one at the end of a
+second leaves nothing for others.
 
 Nothing here acts; time is an argument.
 """
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-__all__ = ["AdaptiveRate", "Pace", "Pacer", "ceiling_of"]
+__all__ = ["AdaptiveRate", "Pace", "Pacer", "SendingPace", "ceiling_of"]
 
 FIRST = 100.0  # messages a second, to begin with
 FIRST_UNLIMITED = 2000.0  # where there is no ceiling
 UNLIMITED = 50_000.0  # from here on a rate without a ceiling is no limit at all
-FLOOR = 5.0
-SLOW_START = 2.0  # times as fast after each micro-batch
+FLOOR = 1.0
+SLOW_START = 1.3  # times as fast after each second
 SLOW_START_UNLIMITED = 4.0
-DECREASE = 0.85
-INCREASE = 0.01  # of the rate at the last decrease, every second
-THROTTLED_FOR = 10.0  # seconds after a server-busy answer
+DECREASE = 0.12  # of the rate, at a server-busy answer
+FIRST_DECREASE = 0.2  # at the first one: slow start goes well beyond what is allowed
+RECOVERY = 30.0  # seconds from a decrease back to the peak
+PROBING = 15.0  # seconds from the peak to as far above it as the decrease was below
+LASTING = 0.92  # of the peak: the mean of a rate that falls and recovers
+THROTTLED_FOR = 60.0  # seconds after a server-busy answer
+CHUNK = 0.01  # seconds between two sends, at least
+BURST = 0.25  # seconds of unused rate that may be made up for
 
 
 def ceiling_of(credits_per_second: float | None, share_left_free: float) -> float | None:
@@ -38,18 +54,14 @@ class AdaptiveRate:
 
     Args:
         ceiling: never more than this; None for no ceiling.
-        rate: the rate allowed now.
-        is_slow_start: the namespace has not been busy yet.
-        step: added every second after the slow start.
-        grown_at: when the rate last grew.
-        busy_at: when the namespace was last busy.
+        rate: what is allowed now.
+        peak: the rate at the last server-busy answer; None before the first (slow start).
+        busy_at: when that was.
     """
 
     ceiling: float | None
     rate: float
-    is_slow_start: bool = True
-    step: float = 0.0
-    grown_at: float | None = None
+    peak: float | None = None
     busy_at: float = -math.inf
 
     @classmethod
@@ -63,42 +75,98 @@ class AdaptiveRate:
         is_unlimited = self.ceiling is None and self.rate >= UNLIMITED
         return None if is_unlimited else self.rate
 
-    def used(self, now: float) -> "AdaptiveRate":
-        """A micro-batch at this rate had no server-busy answer: grow."""
-        elapsed = 0.0 if self.grown_at is None else min(max(0.0, now - self.grown_at), 10.0)
-        if self.is_slow_start:
-            rate = self.rate * (SLOW_START if self.ceiling is not None else SLOW_START_UNLIMITED)
-        else:
-            rate = self.rate + self.step * elapsed
-        return replace(self, rate=self._bounded(rate), grown_at=now)
+    @property
+    def lasting(self) -> float | None:
+        """Messages a second that can be expected in the long run; None for no limit."""
+        return self.limit if self.peak is None else self._bounded(self.peak * LASTING)
 
-    def busy(self, now: float) -> "AdaptiveRate":
-        """The namespace answered server-busy; several answers within a second count as one."""
+    def used(self, seconds: float) -> "AdaptiveRate":
+        """The rate was used for so long without a server-busy answer: grow."""
+        if self.peak is None:
+            growth = SLOW_START if self.ceiling is not None else SLOW_START_UNLIMITED
+            return replace(self, rate=self._bounded(self.rate * growth ** min(seconds, 10.0)))
+        since = _seconds_since_decrease(self.rate / self.peak) + seconds
+        distance = since - RECOVERY
+        scale = RECOVERY if distance < 0 else PROBING
+        rate = self.peak * (1 + DECREASE * (distance / scale) ** 3)
+        return replace(self, rate=self._bounded(rate))
+
+    def busy(self, now: float, measured: float | None = None) -> "AdaptiveRate":
+        """The namespace answered server-busy; several answers within a second count as one.
+
+        Args:
+            now: the time.
+            measured: messages a second that were really moved, where that may be less.
+        """
         if now - self.busy_at < 1.0:
             return self
-        rate = self._bounded(self.rate * DECREASE)
-        step = INCREASE * self.rate
-        return replace(self, rate=rate, is_slow_start=False, step=step, grown_at=now, busy_at=now)
+        peak = self.rate if measured is None else max(FLOOR, min(self.rate, measured))
+        decrease = FIRST_DECREASE if self.peak is None else DECREASE
+        return AdaptiveRate(self.ceiling, self._bounded(peak * (1 - decrease)), peak, now)
 
     def is_throttled(self, now: float) -> bool:
-        """Whether the namespace answered server-busy in the last seconds."""
-        return now - self.busy_at < THROTTLED_FOR
+        """Whether the namespace allows less than the ceiling: it was busy a moment ago."""
+        is_below = self.ceiling is None or self.rate < self.ceiling
+        return is_below and now - self.busy_at < THROTTLED_FOR
 
     def _bounded(self, rate: float) -> float:
-        return max(FLOOR, rate if self.ceiling is None else min(rate, self.ceiling))
+        return max(FLOOR, rate) if self.ceiling is None else min(max(FLOOR, rate), self.ceiling)
+
+    # -- shares of tasks
+
+    def share(self, tasks: int) -> "AdaptiveRate":
+        """Return the share of each of these tasks."""
+        return AdaptiveRate(
+            None if self.ceiling is None else self.ceiling / tasks,
+            self.rate / tasks,
+            None if self.peak is None else self.peak / tasks,
+            self.busy_at,
+        )
+
+    def joined(self, shares: Sequence["AdaptiveRate"], tasks: int) -> "AdaptiveRate":
+        """Return the rate after tasks adapted their shares; some may not have reported theirs."""
+        scale = tasks / len(shares)
+        rate = scale * sum(share.rate for share in shares)
+        peaks = [share.rate if share.peak is None else share.peak for share in shares]
+        is_slow_start = all(share.peak is None for share in shares)
+        return AdaptiveRate(
+            self.ceiling,
+            self._bounded(rate),
+            None if is_slow_start else scale * sum(peaks),
+            max(share.busy_at for share in shares),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        busy_at = None if self.peak is None else self.busy_at
+        return {"ceiling": self.ceiling, "rate": self.rate, "peak": self.peak, "busy_at": busy_at}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "AdaptiveRate":
+        """Read the JSON form."""
+        busy_at = data.get("busy_at")
+        return cls(
+            data.get("ceiling"),
+            data["rate"],
+            data.get("peak"),
+            -math.inf if busy_at is None else busy_at,
+        )
+
+
+def _seconds_since_decrease(ratio: float) -> float:
+    """Return for how long a rate has grown that is now at this ratio of its peak.
+
+    It is negative for a rate that is further below than one decrease takes it.
+    """
+    part = math.cbrt((ratio - 1) / DECREASE)
+    return RECOVERY + (RECOVERY if part < 0 else PROBING) * part
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How fast one task may read.
-
-    Args:
-        rate: messages a second.
-        burst: messages that it may read without waiting: the time since the last micro-batch.
-    """
+    """How fast one task may read, in messages a second."""
 
     rate: float
-    burst: float = 0.0
 
     @property
     def chunk(self) -> int:
@@ -111,7 +179,7 @@ class Pacer:
 
     def __init__(self, pace: Pace, now: float) -> None:
         self._rate = pace.rate
-        self._level = pace.burst
+        self._level = 0.0
         self._at = now
 
     def wait(self, now: float) -> float:
@@ -124,4 +192,50 @@ class Pacer:
         self._at = now
 
     def _refilled(self, now: float) -> float:
-        return self._level + max(0.0, now - self._at) * self._rate
+        gained = max(0.0, now - self._at) * self._rate
+        return min(self._level + gained, self._rate * BURST)
+
+
+class SendingPace:
+    """Spreads the sends of one task evenly over time, and adapts the rate while it sends."""
+
+    def __init__(self, rate: AdaptiveRate, now: float) -> None:
+        self.rate = rate
+        self._level = 0.0
+        self._at = now
+        self._used_at = now
+
+    def wait(self, now: float) -> float:
+        """Return the seconds to wait before the next send."""
+        self._refill(now)
+        chunk = max(1.0, self.rate.rate * CHUNK)
+        return max(0.0, (chunk - self._level) / self.rate.rate)
+
+    def allowance(self, now: float) -> int:
+        """Return how many messages may be sent now, after the wait."""
+        self._refill(now)
+        return max(1, int(self._level + 1e-6))
+
+    def sent(self, now: float, messages: int) -> None:
+        """So many messages were accepted; the rate grows, if it was the limit."""
+        self._refill(now)
+        if self._level < self.rate.rate * BURST:
+            self.rate = self.rate.used(max(0.0, now - self._used_at))
+        self._used_at = now
+        self._level -= messages
+
+    def busy(self, now: float, busy_at: float, wait: float) -> None:
+        """The namespace answered server-busy, and nothing is sent for `wait` seconds.
+
+        Args:
+            now: the time, as for the other methods.
+            busy_at: the time in seconds since 1970.
+            wait: seconds.
+        """
+        self.rate = self.rate.busy(busy_at)
+        self._level, self._at, self._used_at = 0.0, now + wait, now + wait
+
+    def _refill(self, now: float) -> None:
+        gained = max(0.0, now - self._at) * self.rate.rate
+        self._level = min(self._level + gained, self.rate.rate * BURST)
+        self._at = max(self._at, now)

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pairbus.syphon.rates import AdaptiveRate
+
 __all__ = [
     "BlockedRecord",
     "Control",
@@ -153,6 +155,8 @@ class TaskReport:
         uncertain: queues where messages may be locked that could not be returned.
         stalled: why nothing can be delivered.
         busy: how often the primary answered server-busy.
+        sending: the task's share of the rate of sending, as it has adapted it.
+        has_ended: the task sends nothing more.
     """
 
     forwarded: int = 0
@@ -166,6 +170,8 @@ class TaskReport:
     uncertain: tuple[str, ...] = ()
     stalled: str | None = None
     busy: int = 0
+    sending: AdaptiveRate | None = None
+    has_ended: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -181,6 +187,8 @@ class TaskReport:
             "doubtful": list(self.uncertain),
             "stalled": self.stalled,
             "busy": self.busy,
+            "sending": self.sending and self.sending.to_json(),
+            "ended": self.has_ended,
         }
 
     @classmethod
@@ -198,6 +206,8 @@ class TaskReport:
             uncertain=tuple(data.get("doubtful", [])),
             stalled=data.get("stalled"),
             busy=data.get("busy", 0),
+            sending=_adaptive_rate(data),
+            has_ended=data.get("ended", False),
         )
 
 
@@ -240,18 +250,20 @@ class HeldRecord:
 
 @dataclass(frozen=True, slots=True)
 class BlockedRecord:
-    """`waiting.json`: destinations that tasks must not send to.
+    """`waiting.json`: destinations that tasks must not send to, and how fast they may send.
 
     Args:
         blocked: destinations, each with the one message (queue, sequence number) that may be sent
             as a probe.
         primary_until: until when nothing is sent, in seconds since 1970.
         expired: destinations that do not exist and are waited for no longer.
+        sending: how fast each task may send; None for no limit.
     """
 
     blocked: Mapping[str, tuple[str, int] | None] = field(default_factory=dict)
     primary_until: float = 0.0
     expired: tuple[str, ...] = ()
+    sending: AdaptiveRate | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -260,6 +272,7 @@ class BlockedRecord:
             "blocked": probes,
             "primary_until": self.primary_until,
             "expired": list(self.expired),
+            "sending": self.sending and self.sending.to_json(),
         }
 
     @classmethod
@@ -269,4 +282,10 @@ class BlockedRecord:
             name: (str(probe[0]), int(probe[1])) if probe else None
             for name, probe in data.get("blocked", {}).items()
         }
-        return cls(blocked, data.get("primary_until", 0.0), tuple(data.get("expired", ())))
+        until, expired = data.get("primary_until", 0.0), tuple(data.get("expired", ()))
+        return cls(blocked, until, expired, _adaptive_rate(data))
+
+
+def _adaptive_rate(data: Json) -> AdaptiveRate | None:
+    rate = data.get("sending")
+    return AdaptiveRate.from_json(rate) if rate else None

@@ -129,7 +129,7 @@ class StatusMonitor:
             rate=round(progress.rate, 1),
             allowed_rate=totals.allowed_rate and round(totals.allowed_rate, 1),
             throttled_by=totals.throttled_by,
-            eta=progress.eta(remaining, totals.allowed_rate),
+            eta=progress.eta(remaining, now, totals.allowed_rate),
             last_progress=_iso(progress.last_progress) if progress.last_progress else None,
             next_attempt=_iso(resumes_at) if resumes_at > now else None,
             control=control,

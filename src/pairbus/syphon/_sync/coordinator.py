@@ -13,6 +13,7 @@ takes `_files` first.
 
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import PurePath
 
 from pairbus.names import billable
@@ -246,6 +247,8 @@ class Coordinator:
             self._locks.lock_seconds = read.lock_seconds or self._locks.lock_seconds
         if report.busy:
             self._planner.primary_was_busy()
+        if report.sending is not None:
+            self._planner.task_sent(report.sending, has_ended=report.has_ended)
         if WHOLE_PRIMARY in report.failed:
             self._planner.primary_failed()
         elif report.forwarded:
@@ -341,7 +344,7 @@ class Coordinator:
         with self._files:
             control = self._state.control()
             with self._guard:
-                blocked = self._held.blocked()
+                blocked = replace(self._held.blocked(), sending=self._planner.sending())
                 progress = self._totals.record(
                     waiting=len(self._held),
                     waiting_for=self._held.reasons(),

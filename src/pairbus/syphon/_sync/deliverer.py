@@ -10,19 +10,20 @@ One instance serves one task.
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pairbus.envelope.encoded import restore
 from pairbus.envelope.fence import Fence, read_fence
 from pairbus.ledger.receipt_index import MAY_HAVE
 from pairbus.names import BILLING_STEP, billable
 from pairbus.runtime import Runtime
+from pairbus.syphon._sync.paced_sending import PacedSending
 from pairbus.syphon._sync.ports import Answering, Sending, Settling
 from pairbus.syphon._sync.settler import Settler
 from pairbus.syphon.backoff import LockBudget
-from pairbus.syphon.batches import cut_batches, split_batch
+from pairbus.syphon.batches import Job, cut_batches, split_batch
 from pairbus.syphon.delivery_rows import DeliveryRows
 from pairbus.syphon.held import WHOLE_PRIMARY
+from pairbus.syphon.rates import AdaptiveRate
 from pairbus.syphon.records import HeldMessage, TaskReport
 from pairbus.syphon.refusals import Cause, Outcome, judge
 from pairbus.syphon.retarget import Route
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Deliverer", "DeliverySettings"]
 
-FIRST_BUSY_WAIT, MOST_BUSY_WAIT = 0.5, 4.0  # seconds, after a server-busy answer
 BY_TRANSFORM = "CompletedByTransform"  # the reason if the transform gives none
 
 
@@ -55,6 +55,7 @@ class DeliverySettings:
         secondary: name of the namespace that is settled in.
         budget: until when a locked message may be sent.
         route: the target, if it is not the primary, and the messages that a former one may have.
+        sending: how fast to send; None for no limit.
     """
 
     destination: str | None = None
@@ -66,24 +67,7 @@ class DeliverySettings:
     secondary: str = "secondary"
     budget: LockBudget = field(default_factory=LockBudget)
     route: Route = field(default_factory=Route)
-
-
-@dataclass(frozen=True, slots=True)
-class _Job:
-    """One batch for one destination: which of its rows."""
-
-    indices: list[int]
-    messages: list[bytes]
-    batch: range
-
-    def rows(self) -> list[int]:
-        return self.indices[self.batch.start : self.batch.stop]
-
-    def payloads(self) -> list[bytes]:
-        return self.messages[self.batch.start : self.batch.stop]
-
-    def part(self, batch: range) -> "_Job":
-        return _Job(self.indices, self.messages, batch)
+    sending: AdaptiveRate | None = None
 
 
 class Deliverer:
@@ -133,7 +117,7 @@ class Deliverer:
         self._is_primary_down = False
         self._is_abandoning = False
         self._kept: set[tuple[str, str]] = set()  # queues and destinations of messages that wait
-        self._busy_wait = FIRST_BUSY_WAIT
+        self._pace = PacedSending(runtime, self._settings.sending)
         problem = probe()
         if problem and self._settles:
             report(TaskReport(stalled=f"ledger: {problem}"))
@@ -157,11 +141,14 @@ class Deliverer:
         for row, fence in fences:
             self._handle_fence(rows, row, fence)
         if self._settler.is_due:
-            self._settler.flush()
+            self._flush()
 
     def finish(self) -> None:
         """Write the receipts of the last rows, settle and report them."""
-        self._settler.flush()
+        self._flush(is_last=True)
+
+    def _flush(self, *, is_last: bool = False) -> None:
+        self._settler.flush(self._pace.rate, is_last=is_last)
 
     def _complete_done(self, rows: DeliveryRows) -> set[int]:
         """Settle the rows that have a receipt already; return their numbers."""
@@ -236,13 +223,7 @@ class Deliverer:
         work = {d: self._cut(rows, d, indices) for d, indices in groups.items()}
         work = {destination: jobs for destination, jobs in work.items() if jobs}
         while work:
-            jobs: list[tuple[str, _Job]] = []
-            for destination, queue in list(work.items()):
-                job = self._next(rows, destination, queue)
-                if job is None:
-                    del work[destination]
-                else:
-                    jobs.append((destination, job))
+            jobs = self._take(rows, work, self._pace.allowance())
             if not jobs:
                 return
             outcomes = self._sending.send([(d, job.payloads()) for d, job in jobs])
@@ -257,12 +238,32 @@ class Deliverer:
                     self._answered(rows, destination, job, outcome, work)
             if is_busy:
                 self._is_abandoning = self._is_abandoning or self._is_stopping()
-                self._runtime.sleep(self._busy_wait)
-                self._busy_wait = min(2 * self._busy_wait, MOST_BUSY_WAIT)
+                self._pace.busy()
             else:
-                self._busy_wait = FIRST_BUSY_WAIT
+                self._pace.sent(sum(len(job.batch) for _, job in jobs))
 
-    def _cut(self, rows: DeliveryRows, destination: str, indices: list[int]) -> list[_Job]:
+    def _take(
+        self, rows: DeliveryRows, work: dict[str, list[Job]], most: int | None
+    ) -> list[tuple[str, Job]]:
+        """Take the next batch of each destination, `most` messages in all."""
+        jobs: list[tuple[str, Job]] = []
+        for destination, queue in list(work.items()):
+            if most == 0:
+                break
+            job = self._next(rows, destination, queue)
+            if job is None:
+                del work[destination]
+                continue
+            if most is not None:
+                first, rest = job.batch[:most], job.batch[most:]
+                if rest:
+                    queue.insert(0, job.part(rest))
+                    job = job.part(first)
+                most -= len(first)
+            jobs.append((destination, job))
+        return jobs
+
+    def _cut(self, rows: DeliveryRows, destination: str, indices: list[int]) -> list[Job]:
         """Cut the rows of one destination into batches; hold those that may not be sent."""
         if destination.lower() in self._blocked:
             probe = self._blocked[destination.lower()]
@@ -277,12 +278,12 @@ class Deliverer:
         if not destination:
             self._dead_letter(rows, indices, "NoDestination", "")
             return []
-        messages = _restore(rows, indices, int(self._runtime.time() * 1000))
+        messages = rows.restored(indices, int(self._runtime.time() * 1000))
         limit = min(self._settings.max_bytes, self._sending.limit(destination))
         batches = cut_batches([len(message) for message in messages], max_bytes=limit)
-        return [_Job(indices, messages, batch) for batch in batches]
+        return [Job(indices, messages, batch) for batch in batches]
 
-    def _next(self, rows: DeliveryRows, destination: str, queue: list[_Job]) -> _Job | None:
+    def _next(self, rows: DeliveryRows, destination: str, queue: list[Job]) -> Job | None:
         """Return the next batch for a destination, if it may be sent now; else hold its rows."""
         if not queue:
             return None
@@ -308,9 +309,9 @@ class Deliverer:
         self,
         rows: DeliveryRows,
         destination: str,
-        job: _Job,
+        job: Job,
         outcome: Outcome,
-        work: dict[str, list[_Job]],
+        work: dict[str, list[Job]],
     ) -> None:
         if outcome.is_accepted:
             self._accepted(rows, destination, job)
@@ -342,7 +343,7 @@ class Deliverer:
         settings = self._settings
         return settings.waits_for_missing and destination.lower() not in settings.expired
 
-    def _accepted(self, rows: DeliveryRows, destination: str, job: _Job) -> None:
+    def _accepted(self, rows: DeliveryRows, destination: str, job: Job) -> None:
         self._settler.delivered(destination.lower())
         sizes = [len(message) for message in job.payloads()]
         steps = len(sizes) if max(sizes) <= BILLING_STEP else sum(map(billable, sizes))
@@ -388,20 +389,3 @@ class Deliverer:
                 if rows.token[i] is not None
             ]
         )
-
-
-def _restore(rows: DeliveryRows, indices: list[int], now: int) -> list[Any]:
-    """Return the messages as they are to be sent."""
-    if rows.is_composed:
-        return [rows.message[i] for i in indices]
-    return [
-        restore(
-            rows.message[i],
-            session_id=rows.session[i],
-            time_to_live=rows.ttl[i],
-            scheduled=rows.scheduled[i],
-            now=now,
-            expires_at=rows.expires_at[i],
-        )
-        for i in indices
-    ]

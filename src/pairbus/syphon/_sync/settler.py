@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from pairbus.envelope.fence import Fence
 from pairbus.runtime import Runtime
 from pairbus.syphon._sync.ports import Answering, Settling
+from pairbus.syphon.rates import AdaptiveRate
 from pairbus.syphon.records import HeldMessage, OperationCount, TaskReport
 from pairbus.syphon.refusals import Cause, Outcome, judge
 from pairbus.syphon.settlement import Settlement, receipts_of
@@ -107,8 +108,13 @@ class Settler:
         waited = self._runtime.time() - self._flushed_at
         return self._pending_rows >= FLUSH_ROWS or waited > FLUSH_SECONDS or bool(self._fences)
 
-    def flush(self) -> None:
-        """Write the receipts, settle, and report."""
+    def flush(self, sending: AdaptiveRate | None = None, *, is_last: bool = False) -> None:
+        """Write the receipts, settle, and report.
+
+        Args:
+            sending: the task's share of the rate of sending.
+            is_last: the task ends.
+        """
         self._flushed_at = self._runtime.time()
         pending, self._pending, self._pending_rows = self._pending, [], 0
         if pending:
@@ -119,7 +125,7 @@ class Settler:
                 self._add_up(settlement)
         if self._fences and self._settling is not None and self._answering is not None:
             self._answer_fences(self._settling, self._answering)
-        self._send_report()
+        self._send_report(sending, is_last)
 
     def _write_receipts(self, pending: list[Settlement]) -> None:
         if self._receipts is None:
@@ -212,7 +218,7 @@ class Settler:
             reason = settlement.reason
             self._dead_lettered[reason] = self._dead_lettered.get(reason, 0) + number
 
-    def _send_report(self) -> None:
+    def _send_report(self, sending: AdaptiveRate | None, is_last: bool) -> None:
         report = TaskReport(
             forwarded=self._forwarded,
             size=self._size,
@@ -223,6 +229,8 @@ class Settler:
             delivered=tuple(sorted(self._delivered)),
             uncertain=tuple(sorted(self._uncertain)),
             busy=self._busy,
+            sending=sending,
+            has_ended=is_last,
         )
         self._forwarded, self._size, self._dead_lettered, self._busy = 0, 0, {}, 0
         self._operations, self._held = {}, []
