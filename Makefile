@@ -84,7 +84,7 @@ test-all: $(STAMP) $(SDK_STAMP) ## run the long tests too: crashes, clusters, wh
 
 .PHONY: test-fast
 test-fast: $(STAMP) ## run the tests that need no JVM and no browser
-	$(BIN)/pytest -n $(JOBS) --dist loadfile -m 'not spark and not browser and not crash and not slow'
+	$(BIN)/pytest -n $(JOBS) --dist loadfile -m 'not spark and not browser and not crash and not slow and not long'
 
 .PHONY: coverage
 coverage: $(STAMP) ## measure the branch coverage of the pure packages by their own tests: at least 95 % each
