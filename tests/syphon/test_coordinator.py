@@ -287,6 +287,33 @@ def test_a_secondary_that_hangs_does_not_delay_planning(scene):
         background.join()
 
 
+@pytest.mark.parametrize(("answer", "given_back"), [({}, HELD), (None, ())])
+def test_messages_stay_held_unless_the_queue_says_that_their_locks_are_lost(
+    scene, answer, given_back
+):
+    scene.queues.renew = lambda queue, tokens: dict.fromkeys(tokens) if answer is None else answer
+    scene.report(held=HELD, failed={"orders": "x"})
+    scene.runtime.now += 35
+    scene.tick()  # the oldest message is returned as a probe
+    scene.report(delivered=("orders",))
+    scene.tick()
+    assert {token for _, token in scene.queues.given_back} == {held.token for held in given_back}
+
+
+def test_messages_that_could_not_be_returned_are_recorded_and_returned_later(scene):
+    abandon, scene.queues.abandon = scene.queues.abandon, lambda queue, tokens: False
+    scene.report(held=HELD, failed={"orders": "x"})
+    scene.tick()
+    scene.report(delivered=("orders",))
+    scene.tick()
+    scene.runtime.now += 10
+    scene.tick()
+    assert {one.token for one in scene.state.held().held} == {one.token for one in HELD}
+    scene.queues.abandon = abandon
+    scene.tick()
+    assert {token for _, token in scene.queues.given_back} == {one.token for one in HELD}
+
+
 def test_a_queue_is_not_read_while_its_messages_are_being_returned(scene):
     planned = []
 

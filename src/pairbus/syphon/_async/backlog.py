@@ -113,9 +113,12 @@ class BacklogQueues:
                 raise
         return True
 
-    async def renew(self, queue: str, tokens: Sequence[bytes]) -> dict[bytes, float]:
-        """Renew locks: when each expires now; a lock that was lost is left out."""
-        until: dict[bytes, float] = {}
+    async def renew(self, queue: str, tokens: Sequence[bytes]) -> dict[bytes, float | None]:
+        """Renew locks: when each expires now; None for a lock that was lost.
+
+        A lock is left out if the queue could not be asked to renew it: it may still be locked.
+        """
+        until: dict[bytes, float | None] = {}
 
         async def ask(some: Sequence[bytes]) -> None:
             ends = await self._connections.management(queue).renew(some)
@@ -130,6 +133,8 @@ class BacklogQueues:
                 if len(some) > 1:  # one lost lock fails the request for all
                     half = len(some) // 2
                     pending += [some[:half], some[half:]]
+                else:
+                    until[some[0]] = None
         return until
 
     async def is_empty(self, queue: str) -> bool | None:

@@ -336,6 +336,7 @@ class Coordinator:
     def _save_held(self) -> None:
         with self._guard:
             record = self._held.record()
+            record = replace(record, held=(*record.held, *self._locks.unreturned))
             self._locks.has_changed, self._saved_at = False, self._runtime.time()
         self._state.write_held(record)
 

@@ -56,6 +56,8 @@ class LockMaintenance:
         self._count = count
         self._publish = publish
         self._freed: list[HeldMessage] = []  # to be returned
+        self._on_the_way: list[HeldMessage] = []  # being returned
+        self._stuck: set[str] = set()  # tokens that could not be returned, and are tried again
         self._returning: Counter[str] = Counter()
         self.lock_seconds: float | None = None
         self.has_changed = False
@@ -64,6 +66,11 @@ class LockMaintenance:
     def returning(self) -> set[str]:
         """Queues whose messages are being returned now."""
         return set(+self._returning)
+
+    @property
+    def unreturned(self) -> list[HeldMessage]:
+        """Messages that are no longer held, but still locked: the next coordinator returns them."""
+        return [*self._freed, *self._on_the_way]
 
     def free(self, messages: Iterable[HeldMessage]) -> None:
         """Return these messages with the next `return_due`; the guard is held."""
@@ -93,34 +100,43 @@ class LockMaintenance:
             queues = self._start_returning(self._held.take_all())
         self._return(queues)
 
-    def _start_returning(self, messages: Iterable[HeldMessage]) -> dict[str, list[bytes]]:
+    def _start_returning(self, messages: Iterable[HeldMessage]) -> dict[str, list[HeldMessage]]:
         freed, self._freed = self._freed, []
-        queues: dict[str, list[bytes]] = {}
+        queues: dict[str, list[HeldMessage]] = {}
         for message in newest_first([*freed, *messages]):
-            queues.setdefault(message.queue, []).append(bytes.fromhex(message.token))
+            queues.setdefault(message.queue, []).append(message)
+            self._on_the_way.append(message)
         self._returning.update(queues.keys())
         return queues
 
-    def _return(self, queues: dict[str, list[bytes]]) -> None:
+    def _return(self, queues: dict[str, list[HeldMessage]]) -> None:
         if not queues:
             return
         self._publish()  # tasks must know the probe before they can receive it
         left = dict(queues)
         try:
-            for queue, tokens in queues.items():
+            for queue, messages in queues.items():
+                tokens = [bytes.fromhex(message.token) for message in messages]
                 is_returned = self._abandon(queue, tokens)
                 del left[queue]
-                self._end_returning(queue, is_returned)
+                self._end_returning(queue, messages, is_returned)
         finally:
-            for queue in left:  # something failed: these may still be locked
-                self._end_returning(queue, False)
+            for queue, messages in left.items():  # something failed: these may still be locked
+                self._end_returning(queue, messages, False)
 
-    def _end_returning(self, queue: str, is_returned: bool) -> None:
+    def _end_returning(self, queue: str, messages: list[HeldMessage], is_returned: bool) -> None:
+        tokens = {message.token for message in messages}
         with self._guard:
             self._returning[queue] -= 1
+            self._on_the_way = [one for one in self._on_the_way if one.token not in tokens]
             self._planner.ready([queue])
             self.has_changed = True
-            if not is_returned:
+            if is_returned:
+                self._stuck -= tokens
+                return
+            self._freed += messages  # try again
+            if not tokens <= self._stuck:
+                self._stuck |= tokens
                 self._orphans.suspect(queue, self._runtime.time())
 
     def _abandon(self, queue: str, tokens: list[bytes]) -> bool:
@@ -138,13 +154,13 @@ class LockMaintenance:
             tokens = [bytes.fromhex(name) for name in names]
             until = self._backlog.renew(queue, tokens)
             self._count("management", queue, "renew", 1, len(tokens), 0, len(tokens))
-            ends: dict[float, list[str]] = {}
+            ends: dict[float | None, list[str]] = {}
             for token, end in until.items():
                 ends.setdefault(end, []).append(token.hex())
             with self._guard:
+                self._held.lost(ends.pop(None, []))
                 for end, renewed in ends.items():
-                    self._held.renewed(renewed, end)
-                self._held.lost(token.hex() for token in tokens if token not in until)
+                    self._held.renewed(renewed, end or 0.0)
                 self.has_changed = True
 
     def check_orphans(self, busy: set[str]) -> None:

@@ -56,8 +56,8 @@ class Backlog(Protocol):
     def abandon(self, queue: str, tokens: Sequence[bytes]) -> bool:
         """Abandon messages, in this order; False if the queue could not be reached."""
 
-    def renew(self, queue: str, tokens: Sequence[bytes]) -> dict[bytes, float]:
-        """Renew locks: when each expires now; a lock that was lost is left out."""
+    def renew(self, queue: str, tokens: Sequence[bytes]) -> dict[bytes, float | None]:
+        """Renew locks: when each expires now; None if it was lost, left out if that is unknown."""
 
     def is_empty(self, queue: str) -> bool | None:
         """Whether there is no message, locked ones included; None if that is not known."""
