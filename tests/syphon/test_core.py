@@ -235,6 +235,15 @@ def test_messages_held_while_their_destination_recovered_are_returned_without_a_
     assert not room.blocked().blocked
 
 
+def test_a_probe_that_was_not_tried_gives_way_to_an_older_message():
+    room = HeldMessages(destination=Backoff(first=10))
+    room.fail("orders", "com.microsoft:entity-disabled", 0)
+    room.hold([held(2), held(3)], 0)
+    (probe,) = room.due(10)
+    room.hold([held(1), probe], 11)
+    assert [h.sequence for h in room.due(11)] == [1]
+
+
 def test_the_same_failure_told_by_several_tasks_counts_once():
     room = HeldMessages(destination=Backoff(first=10))
     room.fail("orders", "amqp:internal-error", 0)

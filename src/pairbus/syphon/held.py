@@ -91,6 +91,8 @@ class HeldMessages:
             if found is None:  # it recovered while the task ran: the messages are due now
                 found = self._destinations[message.destination] = _Destination("", 0, now)
             found.held[message.token] = message
+            if found.probe == (message.queue, message.sequence):
+                found.probe = None  # not tried: an older message came with it
 
     def accept(self, destinations: Iterable[str]) -> list[HeldMessage]:
         """Destinations accepted a message: return their held messages, newest first."""

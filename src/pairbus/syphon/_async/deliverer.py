@@ -265,10 +265,7 @@ class Deliverer:
     async def _cut(self, rows: DeliveryRows, destination: str, indices: list[int]) -> list[Job]:
         """Cut the rows of one destination into batches; hold those that may not be sent."""
         if destination.lower() in self._blocked:
-            probe = self._blocked[destination.lower()]
-            allowed = [i for i in indices if (rows.entity[i], rows.sequence[i]) == probe]
-            self._hold(rows, sorted(set(indices) - set(allowed)), destination)
-            indices = allowed
+            indices = self._let_probe_through(rows, destination, indices)
         if destination.lower() in self._settler.failed or self._is_primary_down:
             self._hold(rows, indices, WHOLE_PRIMARY if self._is_primary_down else destination)
             return []
@@ -281,6 +278,25 @@ class Deliverer:
         limit = min(self._settings.max_bytes, await self._sending.limit(destination))
         batches = cut_batches([len(message) for message in messages], max_bytes=limit)
         return [Job(indices, messages, batch) for batch in batches]
+
+    def _let_probe_through(
+        self, rows: DeliveryRows, destination: str, indices: list[int]
+    ) -> list[int]:
+        """Hold the rows of a blocked destination, except its probe if nothing older waits.
+
+        A message older than the probe comes if the coordinator did not know of it: its lock was
+        lost with another process.
+        """
+        probe = self._blocked[destination.lower()]
+        names = [(rows.entity[i], rows.sequence[i]) for i in indices]
+        place = names.index(probe) if probe in names else len(names)
+        self._hold(rows, indices[:place], destination)
+        rest = indices[place:]
+        if probe is None or (probe[0], destination.lower()) in self._kept:
+            self._hold(rows, rest, destination)
+            return []
+        self._hold(rows, rest[1:], destination)
+        return rest[:1]
 
     def _next(self, rows: DeliveryRows, destination: str, queue: list[Job]) -> Job | None:
         """Return the next batch for a destination, if it may be sent now; else hold its rows."""
