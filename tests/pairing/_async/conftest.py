@@ -93,8 +93,11 @@ class World:
 
     def messages(self, namespace, path):
         """The messages in a queue, as AMQP."""
-        found = namespace.do(lambda ns: ns.peek(path, 0, 1_000_000))
-        return [Message.parse(delivery.message.bare) for delivery in found]
+        found, number = [], 0
+        while some := namespace.do(lambda ns, first=number: ns.peek(path, first, 10_000)):
+            found += [Message.parse(delivery.message.bare) for delivery in some]
+            number = some[-1].message.sequence_number + 1
+        return found
 
     def bodies(self, namespace, path):
         return [message.body for message in self.messages(namespace, path)]

@@ -24,8 +24,8 @@ from tests.syphon.drains import RunningDrain
 pytestmark = [pytest.mark.sdk, pytest.mark.slow]
 
 QUEUES = [f"{BACKLOG}/0", f"{BACKLOG}/1"]
-SEEDS = range(1, 7)
-OUTAGES = 20
+SEEDS = range(1, 5)
+OUTAGES = 15
 LOCK = timedelta(seconds=5)  # so that what a killed syphon held comes back soon
 
 
@@ -209,7 +209,7 @@ async def fail(world, proxy, syphon, chance):
     proxy.mode = "pass"
 
 
-async def started(world, proxy, seed, *, clients=2, pause=0.02):
+async def started(world, proxy, seed, *, clients=2, pause=0.05):
     """Clients, and their applications, which are running."""
     world.primary.create_queue("invoices")
     world.primary.create_queue("shipments", requires_session=True)

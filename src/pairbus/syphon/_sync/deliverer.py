@@ -280,9 +280,6 @@ class Deliverer:
         batches = cut_batches([len(message) for message in messages], max_bytes=limit)
         return [Job(indices, messages, batch) for batch in batches]
 
-<<<<<<< HEAD
-    def _next(self, rows: DeliveryRows, destination: str, queue: list[Job]) -> Job | None:
-=======
     def _let_probe_through(
         self, rows: DeliveryRows, destination: str, indices: list[int]
     ) -> list[int]:
@@ -302,8 +299,7 @@ class Deliverer:
         self._hold(rows, rest[1:], destination)
         return rest[:1]
 
-    def _next(self, rows: DeliveryRows, destination: str, queue: list[_Job]) -> _Job | None:
->>>>>>> ed44e56 (syphon: let no probe pass an older message that came with it)
+    def _next(self, rows: DeliveryRows, destination: str, queue: list[Job]) -> Job | None:
         """Return the next batch for a destination, if it may be sent now; else hold its rows."""
         if not queue:
             return None
