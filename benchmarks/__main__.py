@@ -1,11 +1,13 @@
 """Measure: `python -m benchmarks [names…]` prints one line `name value unit` per figure.
 
 A benchmark is a module of this folder with `run()`, which yields such lines (or prints them). Names
-choose modules, by their start: `python -m benchmarks amqp broker_sdk`.
+choose modules, by their start: `python -m benchmarks amqp broker_sdk`. `--against PATH` has those
+that can do so (broker_sdk) measure another checkout side by side.
 
 They measure raw speed: brokers run as Premium namespaces, which do not throttle.
 """
 
+import argparse
 import importlib
 import os
 import sys
@@ -22,9 +24,15 @@ def modules(wanted):
 
 
 def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks")
+    parser.add_argument("names", nargs="*", help="benchmarks, by the start of their names")
+    parser.add_argument("--against", metavar="PATH", help="another checkout with a .venv")
+    arguments = parser.parse_args()
     os.environ.setdefault("PAIRBUS_BROKER_TIER", "premium")
+    if arguments.against:
+        os.environ["PAIRBUS_BENCH_AGAINST"] = arguments.against
     failed = 0
-    for name in modules(sys.argv[1:]):
+    for name in modules(arguments.names):
         run = getattr(importlib.import_module(f"benchmarks.{name}"), "run", None)
         if run is None:
             continue

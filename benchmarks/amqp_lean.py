@@ -11,16 +11,17 @@ import sys
 import tempfile
 import time
 from contextlib import contextmanager
+from pathlib import Path
 
 from benchmarks.amqp_codec import sample
 from pairbus.client import BulkConnection
 
 COUNT = int(os.environ.get("PAIRBUS_BENCH_MESSAGES", "20000"))
-TICK = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 
 
 @contextmanager
-def broker(*options):
+def broker(*options, python=None):
+    """A broker process of this version, or of the one that *python* has; connection string, pid."""
     entities = {"UserConfig": {"Namespaces": [{"Name": "bench", "Queues": [
         {"Name": name, "Properties": {"LockDuration": "PT5M"}} for name in ("in", "out")
     ]}]}}  # fmt: skip
@@ -28,7 +29,7 @@ def broker(*options):
         json.dump(entities, file)
         file.flush()
         process = subprocess.Popen(
-            [sys.executable, "-m", "pairbus", "broker", "run", "--namespace", "bench",
+            [python or sys.executable, "-m", "pairbus", "broker", "run", "--namespace", "bench",
              "--port", "0", "--entities", file.name, "--json", *options],
             stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
@@ -42,9 +43,9 @@ def broker(*options):
 
 
 def cpu_of(pid):
-    with open(f"/proc/{pid}/stat") as file:
-        fields = file.read().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / TICK
+    """Seconds of CPU that the threads of a process have used."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
 
 
 class Meter:

@@ -1,75 +1,116 @@
-"""The unmodified SDK against the broker in a process of its own: rates, CPU µs per message of each.
+"""The unmodified SDK against the broker in a process of its own: rate, p50, p99, CPU per message.
 
-Messages of 1 KB over loopback, one connection; in memory and durable. And what a hundred idle
-connections cost.
+Messages of 1 KB over loopback, one connection; in memory and durable; the broker does not throttle.
+And what a hundred idle connections cost.
+
+With `--against PATH` another checkout's broker is measured too (the Python of its `.venv`, the same
+client), in turns with this one. Each figure is the median of the rounds and stands beside the other
+checkout's and their ratio.
 """
 
 import os
 import tempfile
 import time
+from collections import defaultdict
+from pathlib import Path
+from statistics import median, quantiles
 
 from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusReceiveMode
 
 from benchmarks.amqp_lean import broker, cpu_of
 
 COUNT = int(os.environ.get("PAIRBUS_BENCH_SDK_MESSAGES", "2000"))
+ROUNDS = int(os.environ.get("PAIRBUS_BENCH_ROUNDS", "3"))
+AGAINST = os.environ.get("PAIRBUS_BENCH_AGAINST", "")
 BODY = b"x" * 1024
+BATCH = 500  # messages of a send_messages call
+CHUNK = 100  # messages that are received together and then completed one by one
 
 
 def run():
-    yield from measure("sdk_memory", "--memory")
-    with tempfile.TemporaryDirectory() as folder:
-        yield from measure("sdk_durable", "--data", folder)
+    if AGAINST:
+        yield from compare(Path(AGAINST) / ".venv" / "bin" / "python")
+        return
+    for name, value, unit in measure():
+        yield f"{name} {value:.1f} {unit}"
     yield from idle()
 
 
-def measure(name, *options):
-    with broker(*options) as (text, pid), ServiceBusClient.from_connection_string(text) as client:
+def compare(python):
+    """This version and the other's, in turns: `name median unit, theirs, ratio`."""
+    ours, theirs = defaultdict(list), defaultdict(list)
+    for _ in range(ROUNDS):
+        for figures, interpreter in ((theirs, python), (ours, None)):
+            for name, value, unit in measure(interpreter):
+                figures[name, unit].append(value)
+    for (name, unit), values in ours.items():
+        mine, other = median(values), median(theirs[name, unit])
+        yield f"{name} {mine:.1f} {unit}, theirs {other:.1f}, ratio {mine / other:.2f}"
+
+
+def measure(python=None):
+    yield from measure_store("sdk_memory", python, "--memory")
+    with tempfile.TemporaryDirectory() as folder:
+        yield from measure_store("sdk_durable", python, "--data", folder)
+
+
+def measure_store(name, python, *options):
+    with (
+        broker(*options, python=python) as (text, pid),
+        ServiceBusClient.from_connection_string(text) as client,
+    ):
         with client.get_queue_sender("in") as sender:
-            yield from figures(f"{name}_send_single", pid, lambda: send_single(sender))
-            yield from figures(f"{name}_send_batched", pid, lambda: send_batched(sender, COUNT))
+            for _ in send_single(sender, 100):  # connect, and let both sides warm up
+                pass
+            yield from figures(f"{name}_send_single", pid, send_single(sender, COUNT))
+            yield from figures(f"{name}_send_batched", pid, send_batched(sender, COUNT))
         with client.get_queue_receiver("in") as receiver:
-            yield from figures(f"{name}_receive_complete", pid, lambda: receive_complete(receiver))
+            yield from figures(f"{name}_receive_complete", pid, receive_complete(receiver, COUNT))
         destructive = ServiceBusReceiveMode.RECEIVE_AND_DELETE
         with client.get_queue_receiver("in", receive_mode=destructive) as receiver:
-            yield from figures(f"{name}_receive_and_delete", pid, lambda: receive(receiver))
+            yield from figures(f"{name}_receive_and_delete", pid, receive(receiver, COUNT))
 
 
-def figures(name, pid, function):
+def figures(name, pid, calls):
+    """Figures of an iterator that makes one call to the SDK at each step."""
+    times = []
     theirs, own, start = cpu_of(pid), time.process_time(), time.perf_counter()
-    function()
-    elapsed = time.perf_counter() - start
+    last = start
+    for _ in calls:
+        now = time.perf_counter()
+        times.append(now - last)
+        last = now
+    elapsed = last - start
     own, theirs = time.process_time() - own, cpu_of(pid) - theirs
-    yield f"{name}_rate {COUNT / elapsed:.0f} msg/s"
-    yield f"{name}_client_cpu {own / COUNT * 1e6:.1f} us"
-    yield f"{name}_broker_cpu {theirs / COUNT * 1e6:.1f} us"
+    yield f"{name}_rate", COUNT / elapsed, "msg/s"
+    yield f"{name}_p50", median(times) * 1e6, "us"
+    yield f"{name}_p99", quantiles(times, n=100)[98] * 1e6, "us"
+    yield f"{name}_client_cpu", own / COUNT * 1e6, "us"
+    yield f"{name}_broker_cpu", theirs / COUNT * 1e6, "us"
 
 
-def send_single(sender):
-    for _ in range(COUNT):
-        sender.send_messages(ServiceBusMessage(BODY))
+def send_single(sender, count):
+    for _ in range(count):
+        yield sender.send_messages(ServiceBusMessage(BODY))
 
 
-def send_batched(sender, left, size=500):
+def send_batched(sender, count):
+    for _ in range(0, count, BATCH):
+        yield sender.send_messages([ServiceBusMessage(BODY) for _ in range(BATCH)])
+
+
+def receive_complete(receiver, left):
     while left > 0:
-        batch = [ServiceBusMessage(BODY) for _ in range(min(size, left))]
-        sender.send_messages(batch)
-        left -= len(batch)
-
-
-def receive_complete(receiver):
-    left = COUNT
-    while left > 0:
-        messages = receiver.receive_messages(max_message_count=min(100, left), max_wait_time=10)
+        messages = receiver.receive_messages(max_message_count=min(CHUNK, left), max_wait_time=10)
         for message in messages:
-            receiver.complete_message(message)
+            yield receiver.complete_message(message)
         left -= len(messages)
 
 
-def receive(receiver):
-    left = COUNT
+def receive(receiver, left):
     while left > 0:
-        messages = receiver.receive_messages(max_message_count=min(500, left), max_wait_time=10)
+        messages = receiver.receive_messages(max_message_count=min(BATCH, left), max_wait_time=10)
+        yield messages
         left -= len(messages)
 
 

@@ -16,6 +16,7 @@ from pairbus.amqp.performatives import ACCEPTED, RELEASED
 _u32 = struct.Struct(">I").unpack_from
 _pack_u32 = struct.Struct(">I").pack
 _pack_frame_header = FRAME_HEADER.pack
+_pack_usual = struct.Struct(">IBBH4sHcBIBIc4sB").pack
 
 _STATES: dict[bytes, Composite] = {
     b"\x00\x53\x24\x45": ACCEPTED,
@@ -108,6 +109,12 @@ def disposition_frame(
     channel: int, role: bool, first: int, last: int, settled: bool, state: Composite | None
 ) -> bytes:
     """Return a whole disposition frame."""
+    usual = _STATE_BYTES.get(id(state))
+    if usual is not None:
+        return _pack_usual(
+            31, 2, 0, channel, b"\x00\x53\x15\xc0", 0x1206, _SETTLED[role],
+            0x70, first, 0x70, last, _SETTLED[settled], usual, 0x42,
+        )  # fmt: skip
     raw = encode_state(state)
     if len(raw) > 200:
         body = (

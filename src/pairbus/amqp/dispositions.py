@@ -43,8 +43,11 @@ class Dispositions:
         session = link.session
         if link.is_sender and settled:
             unsettled = session.unsettled
-            for n in range(((last - first) & SERIAL_MASK) + 1):
-                unsettled.pop((first + n) & SERIAL_MASK, None)
+            if first == last:
+                unsettled.pop(first, None)
+            else:
+                for n in range(((last - first) & SERIAL_MASK) + 1):
+                    unsettled.pop((first + n) & SERIAL_MASK, None)
         role = ROLE_SENDER if link.is_sender else ROLE_RECEIVER
         self._output.write(disposition_frame(session.channel, role, first, last, settled, state))
 

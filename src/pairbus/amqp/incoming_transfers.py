@@ -16,6 +16,7 @@ from pairbus.amqp.transfer_runs import TransferTemplate
 # Looking up a member of an enum is slow in Python 3.11, and every transfer needs one.
 _ACTIVE, _CLOSING = EndState.ACTIVE, EndState.CLOSING
 
+_MAX_SHORT_NUMBER = 0xFF  # delivery numbers up to this one have other encodings than the rest
 _MAX_USELESS_TEMPLATES = 100
 """Templates in a row that matched nothing: this peer encodes each transfer differently."""
 
@@ -77,8 +78,16 @@ class IncomingTransfers:
                         Delivery(link, delivery_id, tag, message_format or 0,
                                  b"" if oversize else payload, settled, mode, state, oversize)
                     )  # fmt: skip
-                    is_plain = not message_format and state is None and mode is None
-                    self._learn(link, channel, body, tag, settled, start if is_plain else 0)
+                    if link is not self._last_link:
+                        self._last_link, self.template = link, None
+                    elif (
+                        delivery_id > _MAX_SHORT_NUMBER
+                        and self._useless_templates < _MAX_USELESS_TEMPLATES
+                        and not message_format
+                        and state is None
+                        and mode is None
+                    ):
+                        self._learn(link, channel, body, tag, settled, start)
                 return
             partial = link.partial = PartialDelivery(
                 delivery_id, tag, message_format or 0, settled, mode, state
@@ -128,12 +137,9 @@ class IncomingTransfers:
     def _learn(
         self, link: Link, channel: int, body: bytes, tag: bytes, settled: bool, start: int
     ) -> None:
-        """Make a template when a link sends one message after the other."""
-        if link is not self._last_link:
-            self._last_link, self.template = link, None
-        elif start and self._useless_templates < _MAX_USELESS_TEMPLATES:
-            self._useless_templates += 1
-            try:
-                self.template = TransferTemplate(link, channel, body, tag, settled, start)
-            except (ValueError, IndexError):
-                self.template = None
+        """Make a template: this link sends one message after the other."""
+        self._useless_templates += 1
+        try:
+            self.template = TransferTemplate(link, channel, body, tag, settled, start)
+        except (ValueError, IndexError):
+            self.template = None

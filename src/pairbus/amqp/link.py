@@ -11,6 +11,9 @@ from pairbus.amqp.transfer_codec import TransferWriter
 __all__ = ["EndState", "Link", "Outgoing", "PartialDelivery", "Session"]
 
 
+_ACTIVE = EndState.ACTIVE  # looking up a member of an enum is slow in Python 3.11
+
+
 class Outgoing:
     """A delivery that we sent and that is not settled yet."""
 
@@ -67,7 +70,7 @@ class Link:
     @property
     def is_active(self) -> bool:
         """Both ends are attached."""
-        return self.state is EndState.ACTIVE
+        return self.state is _ACTIVE
 
     @property
     def can_send(self) -> bool:
@@ -75,7 +78,7 @@ class Link:
         session = self.session
         return (
             self.credit > 0
-            and self.state is EndState.ACTIVE
+            and self.state is _ACTIVE
             and session.remote_incoming_window > 0
             and not session.pending
         )

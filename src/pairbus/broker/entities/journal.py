@@ -51,12 +51,15 @@ class Journal:
         "inserts",
         "numbers",
         "purges",
+        "size",
         "updates",
     )
 
     def __init__(self) -> None:
         self.entities: list[tuple[str, tuple[Any, ...]]] = []
         self.inserts: list[MessageRow] = []
+        self.size = 0
+        """Bytes of the messages in ``inserts``."""
         self.updates: list[tuple[int, int, int, int]] = []
         """``(state, due, delivery_count, id)``"""
         self.deletes: list[int] = []

@@ -84,11 +84,15 @@ class MessageStore:
         """
         default_ttl = self.settings.default_ttl
         base = self.base
-        insert = self.context.journal.inserts.append
+        journal = self.context.journal
+        insert = journal.inserts.append
         staged: list[StoredMessage] = []
         size = 0
         for message in incoming:
-            number = self.next_number()
+            if self.last_number < self.reserved:
+                number = self.last_number = self.last_number + 1
+            else:
+                number = self.next_number()
             stored = StoredMessage()
             ttl = message.ttl
             if default_ttl != NEVER and (ttl is None or ttl > default_ttl):
@@ -136,7 +140,8 @@ class MessageStore:
             staged.append(stored)
         self.size += size
         if staged:
-            self.context.journal.arrivals.append((self, staged))
+            journal.size += size
+            journal.arrivals.append((self, staged))
         return staged
 
     def adopt(self, stored: StoredMessage) -> None:
@@ -144,6 +149,7 @@ class MessageStore:
         self.last_number = max(self.last_number, stored.sequence_number)
         self.size += stored.size
         journal = self.context.journal
+        journal.size += stored.size
         journal.inserts.append(
             (
                 self.base + stored.sequence_number,

@@ -134,9 +134,9 @@ class Receiver:
         """Complete one message; acknowledge it in ``after_commit``. False: its lock is lost."""
         queue = self.queue
         queue.context.operations.add(queue.path, "settle", 1, 1, 0, 1)
-        is_held = queue.settle(token, Outcome.COMPLETE, self._clock())
+        lost = queue.complete((token,), self._clock())
         queue.context.changed()
-        return is_held
+        return not lost
 
     def settle_many(self, tokens: Iterable[bytes], outcome: Outcome) -> list[bytes]:
         """Settle many messages alike; returns the tokens whose lock is lost."""

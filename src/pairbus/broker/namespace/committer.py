@@ -112,7 +112,8 @@ class Committer:
             callback(None)
         else:
             journal.callbacks.append(callback)
-            self.changed()
+            if not self._in_turn:
+                self.changed()
 
     def begin_turn(self) -> None:
         """Commit nothing before :meth:`end_turn`: the changes in between are one group."""
@@ -127,12 +128,10 @@ class Committer:
         self._in_turn = False
         if self._group is not None:
             return
-        if not self._context.journal:
-            self._on_committed()  # nothing to store, but a lock may have a new deadline
-        elif self._loop is None:
+        if self._loop is None:
             self.flush()
-        else:
-            self._commit()
+        elif not self._commit():
+            self._on_committed()  # nothing to store, but a lock may have a new deadline
 
     def changed(self) -> None:
         """Something may be staged: commit it at the end of this turn of the loop."""
@@ -157,19 +156,20 @@ class Committer:
         self._commit()
         self._on_committed()
 
-    def _commit(self) -> None:
-        """Hand the staged changes to the store, unless it has a group already."""
+    def _commit(self) -> bool:
+        """Hand the staged changes to the store; False if it has a group, or nothing is staged."""
         if self._group is not None or not self._context.journal:
-            return
+            return False
         if self._resume_at and self._loop is not None:
             wait = self._resume_at - self._now()
             if wait > 0:
                 self._is_scheduled = True
                 self._loop.call_later(wait / 1000, self._run_scheduled)
-                return
+                return False
             self._resume_at = 0
         self._group = group = self._context.take_journal()
         self._store.commit(group, self._stored)
+        return True
 
     def _stored(self, problem: Exception | None) -> None:
         group = self._group

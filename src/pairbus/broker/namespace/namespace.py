@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from pairbus.broker.entities.context import Budget, Context, Ticking
-from pairbus.broker.entities.counters import Kind, OperationCounter
+from pairbus.broker.entities.counters import OperationCounter
 from pairbus.broker.entities.errors import (
     MessageLockLostError,
     StoreError,
@@ -93,14 +93,13 @@ class Namespace:
             token_prefix=token_prefix or os.urandom(8),
             load=None if store is None else self._load,
             budget=Budget(NEVER if store is None else BODIES_IN_MEMORY),
-            changed=self._changed,
         )
         self.catalog = Catalog(self.context)
         self.admin = Administration(name, self.catalog, self.context, self.now, tier)
         self._router = Router(self.context, self.catalog.find)
         self.receivers = Receivers(self.catalog, self.context, self.now)
         self.sessions = Sessions(self.catalog, self.context, self.now)
-        self._timer = DeadlineTimer(self.next_deadline, self.now, self.tick)
+        self._timer = DeadlineTimer(self.context.next_deadline, self.now, self.tick)
         self.committer = Committer(
             self.context,
             store or NoStore(),
@@ -109,6 +108,7 @@ class Namespace:
             undo=self._undo,
             committed=self._timer.update,
         )
+        self.context.changed = self.committer.changed
         if store is not None:
             restore(self.admin, store)
             self.committer.flush()
@@ -162,9 +162,6 @@ class Namespace:
     def tick(self, now: int | None = None) -> None:
         """Do what is due: end locks, expire messages, enqueue scheduled ones, delete idle ones."""
         self.context.tick(self.now() if now is None else now)
-        self._changed()
-
-    def _changed(self) -> None:
         self.committer.changed()
 
     def _load(self, queue: MessageStore, messages: list[StoredMessage]) -> None:
@@ -211,28 +208,24 @@ class Namespace:
 
         Pings are checked and counted like any message, and then dropped.
         """
-        self._accept(path, messages, "send")
+        self._router.accept(self.catalog.target(path), messages, self.now())
+        self.committer.changed()
 
     def schedule(self, path: str, messages: Sequence[IncomingMessage]) -> list[int]:
         """Take messages to be enqueued later; returns their numbers, by which to cancel them.
 
         The times are the messages' ``scheduled``; one without, or in the past, is enqueued now.
         """
-        return [message.sequence_number for message in self._accept(path, messages, "schedule")]
-
-    def _accept(
-        self, path: str, messages: Sequence[IncomingMessage], kind: Kind
-    ) -> list[StoredMessage]:
-        kept = self._router.accept(self.catalog.target(path), messages, self.now(), kind)
-        self._changed()
-        return kept
+        kept = self._router.accept(self.catalog.target(path), messages, self.now(), "schedule")
+        self.committer.changed()
+        return [message.sequence_number for message in kept]
 
     def cancel_scheduled(self, path: str, sequence_numbers: Iterable[int]) -> None:
         """Remove scheduled messages, all or none (MessageNotFoundError)."""
         queue = self.catalog.entity(path).main
         self.operations.call(queue.path, "cancel")
         queue.cancel(sequence_numbers)
-        self._changed()
+        self.committer.changed()
 
     def delete_messages(
         self, path: str, count: int, before: int, *, session_id: str | None = None
@@ -242,7 +235,7 @@ class Namespace:
         queue.accessed = self.now()
         deleted = queue.delete_active(count, before, session_id)
         self.operations.add(queue.path, "receive", 1, deleted, 0, max(1, deleted))
-        self._changed()
+        self.committer.changed()
         return deleted
 
     # --- receiving --------------------------------------------------------------------------------
@@ -301,7 +294,7 @@ class Namespace:
                 )
             ]
         self.operations.add(queue.path, "settle", 1, len(tokens), 0, len(tokens))
-        self._changed()
+        self.committer.changed()
         return lost
 
     def renew_lock(self, path: str, lock_tokens: Iterable[bytes]) -> list[int]:

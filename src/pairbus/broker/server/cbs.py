@@ -21,15 +21,18 @@ class Tokens:
     Args:
         keys: The namespace's keys.
         now: The time in seconds since the epoch.
+
+    Attributes:
+        claims: By the audience of the token; empty until one was accepted.
     """
 
     def __init__(self, keys: KeyRing, now: Callable[[], float]) -> None:
         self._keys = keys
         self._now = now
-        self._claims: dict[str, Claims] = {}
+        self.claims: dict[str, Claims] = {}
 
     def __repr__(self) -> str:
-        return f"<Tokens {len(self._claims)}>"
+        return f"<Tokens {len(self.claims)}>"
 
     def put(self, audience: str, token: str) -> Claims:
         """Verify a token and store its claims.
@@ -38,9 +41,9 @@ class Tokens:
             UnauthorizedError: The token is not good for the audience.
         """
         claims = verify_token(token, audience, self._keys, self._now())
-        if audience not in self._claims and len(self._claims) >= MAX_TOKENS:
+        if audience not in self.claims and len(self.claims) >= MAX_TOKENS:
             raise UnauthorizedError("The connection has put too many tokens.")
-        self._claims[audience] = claims
+        self.claims[audience] = claims
         return claims
 
     def put_key(self, key_name: str, key: str) -> None:
@@ -49,7 +52,7 @@ class Tokens:
         Raises:
             UnauthorizedError: Neither the namespace nor an entity has such a key.
         """
-        self._claims.update(
+        self.claims.update(
             {claims.scope: claims for claims in verify_key(key_name, key, self._keys)}
         )
 
@@ -58,7 +61,7 @@ class Tokens:
         now = self._now()
         return any(
             claims.expires_at > now and claims.allows(right, path)
-            for claims in self._claims.values()
+            for claims in self.claims.values()
         )
 
     def require(self, right: AccessRight, path: str) -> None:
@@ -69,20 +72,15 @@ class Tokens:
                 f"operation. Resource: '{path}'."
             )
 
-    @property
-    def any(self) -> bool:
-        """Whether a token was accepted."""
-        return bool(self._claims)
-
     def next_expiry(self) -> float:
         """Return when the first token expires; in the far future if there is none."""
-        return min((claims.expires_at for claims in self._claims.values()), default=1e12)
+        return min((claims.expires_at for claims in self.claims.values()), default=1e12)
 
     def prune(self) -> bool:
         """Forget expired tokens; return whether any are left."""
         now = self._now()
-        self._claims = {a: c for a, c in self._claims.items() if c.expires_at > now}
-        return bool(self._claims)
+        self.claims = {a: c for a, c in self.claims.items() if c.expires_at > now}
+        return bool(self.claims)
 
 
 class CbsNode:

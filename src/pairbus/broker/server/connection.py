@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pairbus.amqp import sasl
-from pairbus.amqp.connection import Connection, Role
+from pairbus.amqp.connection import Connection, Phase, Role
 from pairbus.amqp.errors import INTERNAL_ERROR, ProtocolError
 from pairbus.amqp.events import (
     Attached,
@@ -41,11 +41,13 @@ if TYPE_CHECKING:
     from pairbus.broker.server.server import Broker
 
 _log = logging.getLogger("pairbus.broker.amqp")
+_CLOSED = Phase.CLOSED  # looking up a member of an enum is slow in Python 3.11
 UNAUTHORIZED_FRAME = 64 * 1024  # the largest frame before a token was accepted
 MECHANISMS = ("MSSBCBS", "PLAIN", "ANONYMOUS", "EXTERNAL")  # in the order of the service
 MAX_CHANNELS = 5000  # as the service; links and memory bound what a client can do with them
 UNAUTHORIZED_CHANNELS = 16  # before a token was accepted
 UNAUTHORIZED_BYTES = 128 * 1024  # that a client may send in all before a token was accepted
+LEAST_SHARE = 4096  # bytes that are always served in one turn
 LONGEST_TURN = 0.02  # seconds that one connection may take of the loop before others have a turn
 UNREAD = 16  # times `write_buffer`: unread bytes, with answers, at which a client is disconnected
 CLOSE_TIMEOUT = 5.0  # seconds that a client which does not read has to take the last frames
@@ -138,6 +140,9 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
         if self._unserved:
             self._unserved += data
             return
+        if len(data) <= LEAST_SHARE:
+            self._serve(data)
+            return
         share = self._share
         if len(data) > share:
             data, self._unserved = data[:share], data[share:]
@@ -145,7 +150,7 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
         self._serve(data)
         elapsed = self._loop.time() - started
         if elapsed > LONGEST_TURN:
-            self._share = max(4096, int(len(data) * LONGEST_TURN / elapsed))
+            self._share = max(LEAST_SHARE, int(len(data) * LONGEST_TURN / elapsed))
         elif share < READ_SIZE:
             self._share = min(READ_SIZE, 2 * share)
         if self._unserved and self.transport is not None:
@@ -164,7 +169,7 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
         """Feed the engine and act on its events."""
         if self.is_silent:
             return
-        if not self.tokens.any:
+        if not self.tokens.claims:
             self._unauthorized_bytes += len(data)
             if self._unauthorized_bytes > UNAUTHORIZED_BYTES:
                 self.close("amqp:resource-limit-exceeded", "Too much was sent without a token.")
@@ -223,7 +228,7 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
             self.transport.write(data)
             if self.is_paused:
                 self._check_share()
-        if self.engine.is_closed:
+        if self.engine.phase is _CLOSED:
             self.end()
 
     def _check_share(self) -> None:
@@ -309,7 +314,7 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
         elif isinstance(event, SaslInitReceived):
             self._on_sasl_init(event.init)
         elif isinstance(event, Begun):
-            if len(self.engine.sessions) > UNAUTHORIZED_CHANNELS and not self.tokens.any:
+            if len(self.engine.sessions) > UNAUTHORIZED_CHANNELS and not self.tokens.claims:
                 self.close("amqp:resource-limit-exceeded", "Too many channels without a token.")
                 return
             self.engine.begin(event.session)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 from pairbus.amqp.composite import Composite
 from pairbus.amqp.errors import INTERNAL_ERROR
 from pairbus.amqp.events import Delivery
-from pairbus.amqp.link import Link, Outgoing
+from pairbus.amqp.link import EndState, Link, Outgoing
 from pairbus.amqp.performatives import Error, Rejected
 from pairbus.broker.entities.errors import BrokerError
 from pairbus.broker.entities.messages import NEVER
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("pairbus.broker.amqp")
 
+_ACTIVE = EndState.ACTIVE  # looking up a member of an enum is slow in Python 3.11
 CREDIT = 1000  # messages that a client may have on the way; topped up when half of it is used
 
 
@@ -61,7 +62,7 @@ class LinkEnd:
         return self.link.is_active
 
     def use(self) -> None:
-        """Note that the link is in use."""
+        """Note that the link is in use. What has read the clock already sets `used_at` itself."""
         self.used_at = self.namespace.now()
 
     def accept(self, **changes: Any) -> None:
@@ -81,7 +82,7 @@ class LinkEnd:
 
     def settle(self, number: int, state: Composite, *, last: int | None = None) -> None:
         """Send the outcome of a delivery, or of a range of them."""
-        if self.link.is_active:
+        if self.link.state is _ACTIVE:
             self.engine.settle(self.link, number, last, state=state)
             self.connection.flush_soon()
 

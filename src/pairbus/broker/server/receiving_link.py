@@ -196,7 +196,7 @@ class ReceivingLink:
         if not self.link.is_active:
             return
         link = self.link
-        self.end.use()
+        self.end.used_at = self.end.namespace.latest
         self.end.throttle.charge(MESSAGE * len(deliveries))
         if link.credit < len(deliveries):
             # They were granted when they were taken; the client has lowered its credit since.
@@ -264,11 +264,13 @@ class ReceivingLink:
         self, deliveries: list[Outgoing], state: Composite | None, settled: bool
     ) -> None:
         """Settle messages with the client's outcome, and answer once that is durable."""
-        self.end.use()
+        end = self.end
+        faults = end.faults
+        if faults.any or type(state) is not Accepted:
+            end.use()
         if isinstance(state, Received) or (state is None and not settled):
             return
-        faults = self.end.faults
-        fault = faults.strike("settle", self.end.path) if faults.any else None
+        fault = faults.strike("settle", end.path) if faults.any else None
         if fault is not None and fault.kind in {"reject", "throttle"}:
             error = BrokerError(fault.description, condition=fault.condition)
             self._answer([d.id for d in deliveries], rejected(error), settled)
@@ -279,6 +281,7 @@ class ReceivingLink:
         echo: Composite = ACCEPTED
         if isinstance(state, Accepted) and self.receiver is not None:
             good = self._complete(self.receiver, deliveries, settled)
+            end.used_at = end.namespace.latest
             deliveries = []
         for delivery in deliveries:
             try:
@@ -289,7 +292,7 @@ class ReceivingLink:
         if not good or settled or (fault is not None and fault.kind == "hang"):
             return
         delay = fault.delay if fault is not None and fault.kind == "delay" else 0.0
-        self.end.committer.after_commit(partial(self._committed, good, echo, delay))
+        end.committer.after_commit(partial(self._committed, good, echo, delay))
 
     def _complete(self, receiver: Receiver, deliveries: list[Outgoing], settled: bool) -> list[int]:
         """Complete many at once, answer those whose lock is lost, return the others' numbers."""
@@ -362,7 +365,9 @@ class ReceivingLink:
         if settled:
             return
         first = numbers[0]
-        if len(numbers) > 1 and numbers[-1] - first == len(numbers) - 1:
+        if len(numbers) == 1:
+            self.end.settle(first, echo)
+        elif numbers[-1] - first == len(numbers) - 1:
             # The client gave one outcome for a range: it gets one answer for the range.
             self.end.settle(first, echo, last=numbers[-1])
         else:

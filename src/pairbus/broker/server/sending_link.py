@@ -54,7 +54,6 @@ class SendingLink:
 
     def on_deliveries(self, deliveries: Sequence[Delivery]) -> None:
         """Hand messages that arrived together to the namespace in one call if all are plain."""
-        self.end.use()
         if len(deliveries) == 1 or self.end.faults.any or not self._send_together(deliveries):
             for delivery in deliveries:
                 self._on_delivery(delivery)
@@ -76,6 +75,7 @@ class SendingLink:
             namespace.send(self.end.path, messages)
         except (BrokerError, AmqpError):
             return False  # nothing was taken: send them one by one, each with its own answer
+        self.end.used_at = namespace.latest
         namespace.operations.add(self._entity.path, "send", len(deliveries) - 1, 0, 0, 0)
         throttle.charge(self._entity.send_credits * len(deliveries))
         self.end.allow_more()
@@ -89,20 +89,23 @@ class SendingLink:
 
     def _on_delivery(self, delivery: Delivery) -> None:
         """Hand a message, or a batch of them, to the namespace."""
-        self.end.allow_more()
-        faults = self.end.faults
-        fault = faults.strike("send", self.end.path) if faults.any else None
+        end = self.end
+        end.allow_more()
+        faults = end.faults
+        fault = faults.strike("send", end.path) if faults.any else None
         if fault is not None and not self._is_taken(fault, delivery):
+            end.use()
             return
-        throttle = self.end.throttle
+        throttle = end.throttle
         try:
-            throttle.check(self.end.path, "send")
+            if throttle.is_on:
+                throttle.check(end.path, "send")
             if delivery.oversize:
                 raise MessageSizeExceededError(
                     f"The message is larger than the limit of {self._size} bytes."
                 )
             if delivery.state is not None:
-                self.end.broker.unsupported("transactions")
+                end.broker.unsupported("transactions")
                 raise BrokerError(
                     "Transactions are not supported.", condition="amqp:not-implemented"
                 )
@@ -110,12 +113,16 @@ class SendingLink:
                 messages = read_batch(delivery.payload)
             else:
                 messages = [read_message(delivery.payload)]
-            self._namespace.send(self.end.path, messages)
-            throttle.charge(self._entity.send_credits * len(messages))
+            self._namespace.send(end.path, messages)
+            end.used_at = self._namespace.latest
+            if throttle.is_on:
+                throttle.charge(self._entity.send_credits * len(messages))
         except BrokerError as error:
+            end.use()
             self._answer(delivery, rejected(error), fault)
             return
         except AmqpError as error:
+            end.use()
             bad = ArgumentError(f"The message cannot be read: {error.description}.")
             bad.condition = error.condition
             self._answer(delivery, rejected(bad), fault)
@@ -123,10 +130,13 @@ class SendingLink:
         if fault is not None and fault.kind == "hang":
             return
         if not delivery.settled:
-            self.end.committer.after_commit(partial(self._committed, delivery, fault))
+            end.committer.after_commit(partial(self._committed, delivery, fault))
 
     @guarded
     def _committed(self, delivery: Delivery, fault: Fault | None, error: Exception | None) -> None:
+        if error is None and fault is None and not delivery.settled:
+            self.end.settle(delivery.delivery_id, ACCEPTED)
+            return
         outcome: Composite = ACCEPTED
         if error is not None:
             outcome = rejected(

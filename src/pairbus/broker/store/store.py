@@ -168,7 +168,7 @@ class Store:
         if self._is_closed:
             done(StoreError("The store is closed."))
             return
-        if not (self._is_light(group) and self._writer.is_idle):
+        if self._writer.outstanding or not self._is_light(group):
             self._writer.run(lambda: self._write_group(group), done)
         else:
             error: Exception | None = None
@@ -182,12 +182,12 @@ class Store:
             self._writer.run(self._checkpoint, lambda error: None)
 
     def _is_light(self, group: Journal) -> bool:
-        inserts = group.inserts
+        rows = len(group.inserts) + len(group.deletes) + len(group.updates)
         return (
             self._is_normal
             and not group.purges
-            and len(inserts) + len(group.deletes) + len(group.updates) <= LIGHT_ROWS
-            and (len(inserts) < 2 or sum([row[5] for row in inserts]) <= LIGHT_BYTES)
+            and rows <= LIGHT_ROWS
+            and (rows == 1 or group.size <= LIGHT_BYTES)
         )
 
     def _write_group(self, group: Journal) -> None:
@@ -208,8 +208,7 @@ class Store:
                 if self._write.in_transaction:
                     execute("ROLLBACK")
                 raise
-        size = sum([row[5] for row in group.inserts])
-        self._pages += 2 + size // PAGE + len(todo) // 8
+        self._pages += 2 + group.size // PAGE + len(todo) // 8
 
     def _checkpoint(self) -> None:
         """Move SQLite's write-ahead log into the database file."""

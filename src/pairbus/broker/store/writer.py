@@ -23,27 +23,23 @@ class Writer:
     Attributes:
         notify: schedules a call on the owner's thread (an event loop's ``call_soon_threadsafe``);
             without it results are reported in `wait` only.
+        outstanding: how much work has not run, or was not reported yet.
     """
 
     def __init__(self, worker: Worker) -> None:
         self.notify: Callable[[Callable[[], None]], object] | None = None
         self._worker = worker
         self._results: deque[tuple[Done, Exception | None]] = deque()
-        self._outstanding = 0
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether all work has run and its results were reported."""
-        return self._outstanding == 0
+        self.outstanding = 0
 
     def run(self, work: Work, done: Done) -> None:
         """Run *work* on the worker, then call *done* with None or its exception."""
-        self._outstanding += 1
+        self.outstanding += 1
         self._worker.submit(self._work, work, done)
 
     def wait(self) -> None:
         """Block until all work has run, and report the results."""
-        if self._outstanding:
+        if self.outstanding:
             self._worker.call(lambda: None)
             self._report()
 
@@ -69,5 +65,5 @@ class Writer:
     def _report(self) -> None:
         while self._results:
             done, error = self._results.popleft()
-            self._outstanding -= 1
+            self.outstanding -= 1
             done(error)
