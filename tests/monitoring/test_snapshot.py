@@ -123,6 +123,12 @@ def test_outage_of_the_primary_is_one_alarm_with_its_name():
     down = {"role": "primary", "namespace": "contoso", "host": "h", "is_up": False}
     during = see(client(entity("orders", "failed_over", at(-9))), waits, brokers=[down])
     assert during["headline"] == "Primary contoso is down, 1 entity failed over"
+    # A syphon that has not tried to deliver yet does not know the reason.
+    still = {**waits, "stalled": "no message was settled for 31 s", "next_attempt": None}
+    during = see(client(entity("orders", "failed_over", at(-9))), still, brokers=[down])
+    assert during["headline"] == "Primary contoso is down, 1 entity failed over"
+    assert during["syphons"][0]["problem"] == "waits for the primary"
+    assert "no message was settled" in see(client(entity("orders")), still)["headline"]
     after = see(client(entity("orders")), waits, brokers=[{**down, "is_up": True}])
     assert after["level"] == "warning"
     assert after["headline"] == "Syphon waits: the primary cannot be reached; next try in 8s"

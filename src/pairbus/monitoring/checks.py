@@ -14,7 +14,7 @@ from typing import Any
 
 from pairbus.monitoring.endpoints import Pair
 from pairbus.monitoring.formatting import brief, duration, one_line
-from pairbus.monitoring.snapshot import Row, count
+from pairbus.monitoring.snapshot import Row, count, is_outage
 from pairbus.monitoring.timeline import age, parse_time
 
 LEVELS = ("ok", "unknown", "warning", "critical")
@@ -197,20 +197,20 @@ def check_backlog(snapshot: Row, limits: Thresholds) -> list[Finding]:
 
 def check_syphons(snapshot: Row, grade: Grades) -> list[Finding]:
     """Check that a syphon reports and makes progress."""
-    is_outage = any(e["phase"] in ("suspect", "failed_over") for e in snapshot["entities"])
+    is_out = is_outage(snapshot["entities"], snapshot["brokers"])
     living = [s for s in snapshot["syphons"] if s["state"] != "stopped"]
     if not living:
         return [Finding("syphon", grade.no_syphon, "no syphon reports", "pairbus syphon run")]
-    return [_check_syphon(syphon, grade, is_outage=is_outage) for syphon in living]
+    return [_check_syphon(syphon, grade, is_out=is_out) for syphon in living]
 
 
-def _check_syphon(syphon: Row, grade: Grades, *, is_outage: bool) -> Finding:
+def _check_syphon(syphon: Row, grade: Grades, *, is_out: bool) -> Finding:
     name, state = syphon["id"], syphon["state"]
     if state == "silent":
         return Finding("syphon", grade.stale, f"{name} stopped reporting", "see whether it runs")
     if state == "paused":
         return Finding("syphon", grade.paused, f"{name} is paused", "pairbus syphon resume")
-    if state == "stalled" and syphon["waits_for_primary"] and is_outage:
+    if state == "stalled" and syphon["waits_for_primary"] and is_out:
         return Finding("syphon", "ok", f"{name} waits for the primary")
     if state == "stalled":
         detail = f"{name} makes no progress: {syphon['problem']}"

@@ -9,7 +9,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pairbus.monitoring.formatting import brief
-from pairbus.monitoring.syphon_problems import explain_stall, explain_waits, waits_for_primary
+from pairbus.monitoring.syphon_problems import (
+    explain_stall,
+    explain_waits,
+    stands_still,
+    waits_for_primary,
+)
 from pairbus.monitoring.timeline import age, merge_events
 
 Row = dict[str, Any]
@@ -55,6 +60,11 @@ def assemble(facts: Facts) -> Row:
         for client in clients
         if client["ledger_dropped_rows"] and not client["is_stale"]
     ]
+    if is_outage(entities, facts.brokers):
+        for syphon in syphons:  # one cause is one alarm
+            if syphon["state"] == "stalled" and stands_still(syphon["stalled"]):
+                syphon["waits_for_primary"] = True
+                syphon["problem"] = "waits for the primary"
     silent = [c for c in clients if c["is_stale"]]
     exposed = [c for c in clients if c["unprotected"] and c["state"] == "open" and c not in silent]
     level, headline = judge(entities, backlog, syphons, facts.brokers, silent, exposed)
@@ -251,7 +261,6 @@ def judge(
     draining = [e for e in entities if e["phase"] == "draining"]
     overdue = [e for e in draining if e["overdue_fences"]]
     down = [b for b in brokers if not b.get("is_up")]
-    is_outage = bool(failed or suspect or any(b.get("role") == "primary" for b in down))
     stalled = [s for s in syphons if s["state"] == "stalled" and not s["waits_for_primary"]]
     waiting = [s for s in syphons if s["waits_for_primary"]]
     silent = [s for s in syphons if s["is_stale"]]
@@ -272,7 +281,7 @@ def judge(
         parts.append(f"{backlog['dead_letters']:,} dead letters")
     if stalled:
         parts.append(f"syphon stalled: {stalled[0]['problem']}")
-    elif waiting and not is_outage:
+    elif waiting and not is_outage(entities, brokers):
         parts.append(f"syphon waits: {waiting[0]['problem']}")
     if unprotected_clients:
         number = count(unprotected_clients, "client", "clients")
@@ -296,6 +305,13 @@ def judge(
         parts = ["All is well" if entities else nobody]
     text = ", ".join(parts)
     return level, text[0].upper() + text[1:]
+
+
+def is_outage(entities: Sequence[Row], brokers: Sequence[Row]) -> bool:
+    """Return whether the primary does not take messages now."""
+    return any(e["phase"] in ("suspect", "failed_over") for e in entities) or any(
+        b.get("role") == "primary" and not b.get("is_up") for b in brokers
+    )
 
 
 def count(items: Sequence[Any], one: str, many: str) -> str:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 
 from pairbus.monitoring.formatting import brief, duration
+from pairbus.syphon.progress import STANDSTILL
 
 WHOLE_PRIMARY = "*"
 """The destination under which a status reports that the whole primary cannot take messages."""
@@ -27,6 +28,11 @@ _DESTINATION = {
 def waits_for_primary(stalled: str | None) -> bool:
     """Return whether a syphon is stalled because the primary takes no message."""
     return bool(stalled) and str(stalled).startswith("primary")
+
+
+def stands_still(stalled: str | None) -> bool:
+    """Return whether a syphon forwards nothing without knowing the reason."""
+    return str(stalled).startswith(STANDSTILL)
 
 
 def explain_stall(stalled: str | None, next_attempt_in: float | None = None) -> str:

@@ -9,8 +9,9 @@ that Spark needs before it runs the query.
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-__all__ = ["Progress", "Remaining", "State", "state_of"]
+__all__ = ["STANDSTILL", "Progress", "Remaining", "State", "state_of"]
 
+STANDSTILL = "no message was settled"  # begins the reason if no other is known
 REPORTED_EVERY = 2.0  # seconds between two reports of a task
 
 
@@ -150,7 +151,7 @@ def state_of(
         waiting: messages that are held for destinations that cannot accept them.
         active: a micro-batch runs or is due.
         uncertain: queues that wait until the locks of a lost reader have expired.
-        since: when it started, or was resumed.
+        since: when it started, was resumed, or last had nothing to do.
         last_progress: when a message was last settled.
         is_started: Spark runs the query.
         patience: seconds without progress after which it counts as stalled.
@@ -173,9 +174,7 @@ def state_of(
         queues = "1 backlog queue waits" if uncertain == 1 else f"{uncertain} backlog queues wait"
         return State("stalled", f"{queues} for locks of a lost reader to expire")
     if remaining and quiet > patience:
-        since_start = last_progress is None or last_progress < since
-        when = f"in the {int(quiet)} s since the start" if since_start else f"for {int(quiet)} s"
-        return State("stalled", f"no message was settled {when}")
+        return State("stalled", f"{STANDSTILL} for {int(quiet)} s")
     if remaining or active:
         return State("running")
     return State("idle")

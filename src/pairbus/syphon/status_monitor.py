@@ -93,6 +93,8 @@ class StatusMonitor:
         progress, identity = self._progress, self._identity
         if totals.is_started and not self._is_started:
             self._is_started, self._since = True, now  # the start of Spark is no standstill
+        if self._is_started and not (self._remaining or totals.waiting or totals.uncertain):
+            self._since = now  # neither is a time without work
         state = state_of(
             now,
             stopped=is_stopped,

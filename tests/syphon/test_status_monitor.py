@@ -1,0 +1,35 @@
+"""The status of a syphon over time, with a clock of the test's."""
+
+from pairbus.syphon.state import StateDirectory
+from pairbus.syphon.status_monitor import StatusMonitor, SyphonIdentity
+from pairbus.syphon.status_records import ProgressRecord, QueueCounts
+
+from .fakes import FakeTimeRuntime
+
+IDENTITY = SyphonIdentity(
+    id="s", host="h", pid=1, primary="contoso", secondary="contoso-dr", checkpoint="c"
+)
+
+
+def test_syphon_without_work_for_an_hour_is_not_stalled_when_work_arrives(tmp_path):
+    runtime = FakeTimeRuntime()
+    state = StateDirectory(tmp_path).create()
+    waiting = [0]
+    monitor = StatusMonitor(runtime, state, IDENTITY, lambda: (QueueCounts("q", waiting[0], 0),))
+
+    def word() -> str:
+        return monitor.status(is_active=True, is_stopped=False).state
+
+    state.write_progress(ProgressRecord(is_started=True))
+    assert word() == "running"
+    runtime.now += 3600
+    assert word() == "running"
+    # When messages arrive, the syphon has its time to settle the first …
+    waiting[0] = 5
+    assert not monitor.is_empty()
+    assert word() == "running"
+    runtime.now += 29
+    assert word() == "running"
+    # … and then it stands still.
+    runtime.now += 2
+    assert word() == "stalled"
