@@ -11,7 +11,7 @@ from typing import Any
 
 from pairbus.broker.entities.messages import IncomingMessage
 from pairbus.broker.faults.faults import Faults
-from pairbus.broker.server.listener import FrontDoor
+from pairbus.broker.server.listener import Listener
 from pairbus.broker.server.server import Broker
 from pairbus.broker.settings import BrokerSettings
 from simulation.loop import SimulatedLoop
@@ -28,7 +28,7 @@ def _loop() -> SimulatedLoop:
     return loop
 
 
-class SimulatedDoor(FrontDoor):
+class SimulatedListener(Listener):
     """Accepts connections of the simulated network: plain AMQP and HTTP."""
 
     def __init__(self, **options: Any) -> None:
@@ -71,8 +71,8 @@ class SimulatedBroker(Broker):
         self.taken: list[tuple[float, str, str]] = []
         """What was sent: when, to which entity, with which body. For the judge of order."""
 
-    def _make_door(self, **options: Any) -> FrontDoor:
-        return SimulatedDoor(tls=None, **options)
+    def _make_listener(self, **options: Any) -> Listener:
+        return SimulatedListener(tls=None, **options)
 
     def _make_store(self, directory: Path) -> SimulatedStore:
         loop, name = _loop(), f"store {self.settings.namespace}"

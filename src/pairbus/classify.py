@@ -49,7 +49,7 @@ logger = logging.getLogger("pairbus.classify")
 
 
 class Verdict(enum.Enum):
-    """What a failed attempt says about the entity that it was made on."""
+    """The meaning of a failed attempt for its entity."""
 
     OUTAGE = "outage"  # the namespace cannot be reached or does not work
     REOPEN = "reopen"  # a link was detached: open it once more, then decide
@@ -313,5 +313,5 @@ def classify(
             if verdict is not None:
                 return Verdict(verdict)
         except Exception:
-            logger.exception("the rule %r failed; the table decides", rule)
+            logger.exception("the option classify=%r failed; the built-in table is used", rule)
     return next(row.verdict for row in TABLE if row.applies(error))

@@ -2,8 +2,8 @@
 
 Each event has `at` (UTC), `pair` (primary and secondary namespace, as `primary>secondary`) and
 `entity` (the queue or topic, or the backlog queue, that it is about; empty where it is about the
-client). An observer is any `Callable[[Event], None]`, the same in both worlds. Observers are called
-in order, after the fact; one that raises is logged and costs nothing.
+client). An observer is any `Callable[[Event], None]`, for sync and async clients. Observers are
+called in order, after the fact; the exception of one that raises is logged and affects nothing.
 
 Events carry reasons as text: exceptions of the SDK do not survive pickling, and text never holds
 a key or a body.
@@ -101,9 +101,10 @@ class Draining(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FenceOverdue(Event):
-    """A fence in `backlog_queue` was not answered for `seconds`: see whether a syphon runs.
+    """A fence in `backlog_queue` was not answered for `seconds`: check whether a syphon runs.
 
-    Sends to the entity go on to the backlog until it is answered, or an operator ends the wait.
+    Sends to the entity continue to go to the backlog until the fence is answered, or an operator
+    ends the wait.
     """
 
     backlog_queue: str
@@ -112,7 +113,7 @@ class FenceOverdue(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OrderNotKept(Event):
-    """With `drain_first`, the order of sends to the entity is not promised, for `reason`."""
+    """With `drain_first`, the order of sends to the entity is not kept, for `reason`."""
 
     reason: str
 
@@ -126,7 +127,7 @@ class PrimaryRefused(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageBacklogged(Event):
-    """`messages` messages for the entity were taken by `backlog_queue`.
+    """`backlog_queue` accepted `messages` messages for the entity.
 
     `message_ids` are in the order of the send; `size` is their encoded size together, in bytes.
     `is_uncertain` says that an earlier attempt of the same call was sent and not answered: another
@@ -142,7 +143,7 @@ class MessageBacklogged(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PingSent(Event):
-    """The primary was pinged. `succeeded` says how it went, `reason` why it failed."""
+    """The primary was pinged. If not `succeeded`, `reason` says why."""
 
     succeeded: bool
     reason: str = ""
@@ -164,7 +165,7 @@ class BacklogQueueRestored(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairUnavailable(Event):
-    """Neither namespace took a send: the caller got `PairUnavailableError`."""
+    """Neither namespace accepted a send: the caller got `PairUnavailableError`."""
 
     primary: str
     secondary: str
@@ -187,7 +188,7 @@ class RoutingForced(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutingReleased(Event):
-    """An operator gave the decision about the entity back to pairbus."""
+    """An operator released the entity: pairbus chooses its route again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

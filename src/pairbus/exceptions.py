@@ -63,7 +63,7 @@ class PairUnavailableError(PairingError):
         self.primary = primary
         self.secondary = secondary
         super().__init__(
-            f"Neither namespace took the messages for {entity!r}. "
+            f"Neither namespace accepted the messages for {entity!r}. "
             f"Primary: {describe(primary, 'failed over')}. "
             f"Secondary: {describe(secondary, 'no backlog queue is in rotation')}."
         )
@@ -162,10 +162,10 @@ class SyphonError(PairingError):
 
 
 def bare(error: ErrorT) -> ErrorT:
-    """`error` once more, without its traceback and what it was caused by.
+    """A copy of `error` without its traceback and its cause.
 
-    An error that is kept would keep alive what was on the stack when it was raised, down to the
-    application's own variables; and it grows each time it is raised.
+    An error that is stored would keep alive the objects on the stack where it was raised, even the
+    application's variables, and it grows each time it is raised.
     """
     made = twin(error)
     if made is not error:
@@ -178,7 +178,7 @@ def bare(error: ErrorT) -> ErrorT:
 
 
 def twin(error: ErrorT) -> ErrorT:
-    """`error` once more, for another caller: each may add to its own. `error` if that fails."""
+    """A copy of `error` for another caller, who may add to it; `error` itself if that fails."""
     try:
         made = error.__class__.__new__(error.__class__, *error.args)
     except Exception:  # noqa: BLE001  # a class that wants more
@@ -193,7 +193,7 @@ def twin(error: ErrorT) -> ErrorT:
 
 
 def add_text(error: Exception, text: str) -> None:
-    """Append `text` to what `error` says."""
+    """Append `text` to the message of `error`."""
     said = str(error)
     error.args = (said.removesuffix(".") + text, *error.args[1:])
     if isinstance(error, ServiceBusError):

@@ -130,7 +130,7 @@ _BACKLOG_SEGMENT: Final = "x-servicebus-transfer"
 
 
 def backlog_prefix(primary_namespace: str) -> str:
-    """Return what the paths of all backlog queues of a primary begin with."""
+    """Return the common beginning of the paths of a primary's backlog queues."""
     return f"{primary_namespace}/{_BACKLOG_SEGMENT}/"
 
 

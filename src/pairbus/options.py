@@ -115,7 +115,7 @@ class SyphonOptions:
         target: Namespace to deliver to instead of the primary, which is gone for good: the three
             forms of `primary`. It may be the secondary. Needs a ledger.
         target_host: Fully qualified namespace of the target, if `target` is a factory.
-        destination_map: Entities to deliver to, by the name of the entity that they stand for.
+        destination_map: Entities to deliver to, by the name of the original destination.
     """
 
     primary: str = field(repr=False)
@@ -147,7 +147,7 @@ class SyphonOptions:
     def __post_init__(self) -> None:
         _count(self, "max_messages_per_trigger", 1)
         if self.target is not None and self.ledger is None:
-            raise ValueError("target needs a ledger: what has a receipt is not sent again")
+            raise ValueError("target needs a ledger: messages with a receipt are not sent again")
         for old, new in self.destination_map.items():
             if not old.strip() or not new.strip():
                 raise ValueError(f"destination_map must name two entities, got {old!r}={new!r}")
@@ -218,7 +218,7 @@ class SendAvailabilityPairedNamespaceOptions:
             `"warn"`, `"refuse"` or `"ignore"`.
         ttl_policy: `"full"` or `"deduct"`; see `SyphonOptions.ttl_policy`.
         recovery: `"direct"`: sends go to the primary as soon as it is back. `"drain_first"`: they
-            go to the backlog until the syphon has delivered what is in it, so that none overtakes;
+            go to the backlog until the syphon has delivered it, so that no message overtakes;
             needs the right Listen on the reply queue in the secondary.
         backlog_cooldown: How long a failing backlog queue stays out of the rotation, in seconds.
         ledger: Directory or URL of the ledger and the status files; none if left out.

@@ -60,7 +60,7 @@ class PriceError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """The switches of the cost model; the defaults are the dearer reading.
+    """The switches of the cost model; the defaults are the more expensive interpretation.
 
     Args:
         empty_polls: whether a receive that ends empty is an operation.
@@ -91,7 +91,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """What a tier of the service costs."""
+    """The prices of a tier of the service."""
 
     name: str
     base_per_month: Decimal
@@ -151,7 +151,7 @@ class PriceList:
             raise PriceError(f"{self.name}: no prices for tier {name!r}, only {known}") from None
 
     def transfer(self, size: int, rules: Rules) -> Decimal:
-        """Return what it costs that `size` bytes leave a region."""
+        """Return the cost of transferring `size` bytes out of a region."""
         return Decimal(0) if rules.one_region else size * self.transfer_per_gb / GB
 
 
@@ -159,7 +159,7 @@ def parse_prices(data: Mapping[str, Any], name: str) -> PriceList:
     """Check a price list and return it.
 
     Args:
-        data: what the file holds; prices are Decimals, integers or strings, never floats.
+        data: the content of the file; prices are Decimals, integers or strings, never floats.
         name: the file, for messages.
 
     Raises:
@@ -202,7 +202,7 @@ def _parse_tier(key: str, data: Any, name: str) -> Tier:
             raise PriceError(f"{where}: only the last step may leave out `to`")
         if start > reached:
             raise PriceError(
-                f"{where}: no price for operations from {reached} to {start} million (a hole)"
+                f"{where}: no price for operations from {reached} to {start} million (a gap)"
             )
         if start < reached:
             raise PriceError(
@@ -213,7 +213,7 @@ def _parse_tier(key: str, data: Any, name: str) -> Tier:
         if reached is not None and reached <= start:
             raise PriceError(f"{place}: `to` must be above `from`")
     if reached is not None:
-        raise PriceError(f"{where}: no price for operations above {reached} million (a hole)")
+        raise PriceError(f"{where}: no price for operations above {reached} million (a gap)")
     base_per = str(data.get("base_per", "subscription"))
     if base_per not in ("subscription", "namespace"):
         raise PriceError(f"{where}.base_per must be subscription or namespace, not {base_per!r}")

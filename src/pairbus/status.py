@@ -110,7 +110,7 @@ class PairStatus:
         raise KeyError(name)
 
     def __str__(self) -> str:
-        """A few lines for a person: each entity, and what is not as it should be."""
+        """A readable summary: each entity, and every problem."""
         reason = f" ({self.state_reason})" if self.state_reason else ""
         lines = [f"{self.primary} with {self.secondary}: {self.state}{reason}"]
         if self.unprotected:

@@ -107,7 +107,7 @@ def test_rule_that_fails_is_logged_and_leaves_it_to_the_table(answer, caplog):
         return answer
 
     assert classify(sdk.ServiceBusQuotaExceededError(), rule) is Verdict.FULL
-    assert "the table decides" in caplog.text
+    assert "the built-in table is used" in caplog.text
 
 
 def test_condition_is_text_whatever_the_sdk_made_of_it():

@@ -1,4 +1,4 @@
-"""An embedded Service Bus: namespaces that the unmodified azure-servicebus SDK talks to."""
+"""An embedded Service Bus broker for the unmodified azure-servicebus SDK."""
 
 from pairbus.broker.faults.faults import Fault, Faults
 from pairbus.broker.run import RunningNamespace, run

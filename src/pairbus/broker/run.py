@@ -1,7 +1,7 @@
 """Run a namespace inside this process: `with broker.run() as ns:`.
 
 The broker has an event loop on a thread of its own, so that it serves sync and async code alike.
-What is done through the handle (a fault, a stop, a new queue) is in force when the call returns.
+An action of the handle (a fault, a stop, a new queue) has taken effect when its call returns.
 """
 
 from __future__ import annotations
@@ -61,16 +61,16 @@ def run(
         port: The port it listens on; 0 picks a free one.
         host: The address it binds. Any but a loopback address needs a `key`.
         memory: Keep nothing on disk; the default unless `data` is given.
-        data: The folder that keeps the messages.
-        durability: "normal" survives the death of the process, "full" that of the machine.
+        data: The directory in which messages are stored.
+        durability: "normal" survives a crash of the process, "full" also a power loss.
         entities: Entities to create, in the form of the official emulator's `Config.json`: the
             path of such a file, or its content.
         key: The shared access key; on loopback addresses the well-known one by default.
         key_name: The name of the key's rule.
-        control_port: A second port with the control and administration APIs, out of the reach of
-            faults; 0 picks a free one.
-        clock: Gives the time in seconds since the epoch; a `pairbus.testing.FakeClock`, say.
-        limits: What one client may take.
+        control_port: A second port with the control and administration APIs, which faults do not
+            affect; 0 picks a free one.
+        clock: Returns the time in seconds since the epoch, such as a `pairbus.testing.FakeClock`.
+        limits: Limits of connections, links, sizes and times.
         allowed_origins: Web pages that may connect over WebSocket, such as `https://app.example`;
             `*` allows all. Clients that are not web pages need none.
         tier: "standard" (the default) or "premium": the tier whose limits and refusals apply. The
@@ -82,7 +82,7 @@ def run(
             0: never.
 
     Raises:
-        BrokerStartError: On entering: the port is in use, the folder is locked, a bad entity.
+        BrokerStartError: On entering: the port is in use, the directory is locked, a bad entity.
     """
     chosen: dict[str, Any] = {
         "credits_per_second": credits_per_second,
@@ -109,10 +109,10 @@ def run(
 
 
 class RunningNamespace:
-    """A namespace that this process runs, and the switches to make it fail.
+    """A namespace that runs in this process, with methods that make it fail.
 
     Attributes:
-        faults: What it shall do wrong; see `pairbus.broker.faults.faults`.
+        faults: Injects faults; see `pairbus.broker.faults.faults`.
         on_fatal: Called, on the broker's thread, after it has stopped by itself because its store
             cannot be read any more.
     """
@@ -212,7 +212,7 @@ class RunningNamespace:
         """Return a token credential for code that takes one from azure-identity.
 
         Args:
-            roles: What it allows: `pairbus.testing.OWNER` (the default), `SENDER`, `RECEIVER`.
+            roles: Of `pairbus.testing`: `OWNER` (the default), `SENDER`, `RECEIVER`.
             lifetime: Seconds that each of its tokens is valid.
         """
         from pairbus.broker.auth.credentials import BrokerCredential
@@ -267,10 +267,10 @@ class RunningNamespace:
         result: T = self._await(self._running().do(action))
         return result
 
-    # -- life and death --------------------------------------------------------------------------
+    # -- start and stop --------------------------------------------------------------------------
 
     def start(self) -> RunningNamespace:
-        """Begin to serve, on the same port as before where there was one."""
+        """Start to serve, on the same port as before if it was stopped."""
         if self.is_running:
             return self
         if self._thread is None:
@@ -293,15 +293,15 @@ class RunningNamespace:
         return self
 
     def stop(self) -> None:
-        """Stop serving in good order; `start` serves again, with everything still there."""
+        """Shut down cleanly; `start` serves again, with all entities and messages."""
         if self._broker is not None:
             self._await(self._broker.stop())
 
     def kill(self) -> None:
         """Stop like a killed process: connections are reset, nothing is answered or written.
 
-        With a data folder, what had not been committed is lost. In memory everything is still
-        there after a `start`: a death that keeps its memory.
+        With a data directory, uncommitted changes are lost. A namespace in memory keeps everything:
+        after `start` it continues where it was.
         """
         if self._broker is not None:
             self._await(self._broker.stop(abrupt=True))

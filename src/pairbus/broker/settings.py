@@ -40,11 +40,12 @@ class Limits:
         sniff_timeout: Seconds for the first byte of a connection and for a TLS handshake.
         open_timeout: Seconds until an AMQP connection is open and authorized, and for an HTTP
             request to arrive.
-        idle_timeout: Seconds without a frame after which an idle peer is given up.
+        idle_timeout: Seconds without a frame after which a silent peer is disconnected.
         credits_per_second: Credits that the namespace gets each second; an operation that finds
             none is refused with server-busy. 0: no throttling; None: 1,000 on Standard, 0 on
             Premium.
-        is_debt_owed: Whether the credits that an operation overdrew are taken from the next second.
+        is_debt_owed: Whether credits that an operation used beyond the limit are taken from the
+            next second.
         detach_throttled_receivers: Whether a receiver that grants link credit while the namespace
             has no credits is detached with server-busy; otherwise it waits for the next second.
         idle_link_timeout: Seconds until a link is detached on which nothing was sent or received.
@@ -157,7 +158,7 @@ class BrokerSettings:
         return IDLE_CONNECTION_TIMEOUT if chosen is None else chosen
 
     def with_declared(self, tier: str | None, limits: Mapping[str, float]) -> BrokerSettings:
-        """These settings, completed with those of a configuration file: an argument wins.
+        """These settings, completed with those of a configuration file; arguments take precedence.
 
         Raises:
             ValueError: There is no such tier or limit.

@@ -1,4 +1,4 @@
-"""Run a call that may never return, and go on without it after a deadline.
+"""Run a call that may never return, and continue without it after a deadline.
 
 In a pair, as in `pairbus.pairing.runtime`. A task is cancelled and left to its own clean-up. A
 thread cannot be cancelled, so it is abandoned, as a daemon, and its connection is cut so that it
@@ -70,14 +70,14 @@ async def aabandonable(
 def _leave(task: asyncio.Task[Any], late: Callable[[], Awaitable[object]] | None) -> None:
     task.cancel()
 
-    async def see_off() -> None:
+    async def clean_up() -> None:
         await asyncio.wait({task})
         if not task.cancelled() and task.exception() is not None:
             logger.debug("%s failed after its deadline: %r", task.get_name(), task.exception())
         if late is not None:
             await late()
 
-    aspawn(see_off, name=f"{task.get_name()}, abandoned")
+    aspawn(clean_up, name=f"{task.get_name()}, abandoned")
 
 
 def abandonable(

@@ -1,4 +1,4 @@
-"""Which operations of a paired client go into the ledger, and as what."""
+"""Records the operations of a paired client in the ledger."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Accounts:
-    """Notes the operations of one pair; does nothing without a ledger."""
+    """Records the operations of one pair; does nothing without a ledger."""
 
     def __init__(
         self, ledger: LedgerWriter | None, primary_namespace: str, secondary_host: str
@@ -24,7 +24,7 @@ class Accounts:
         self._secondary = secondary_host
 
     def sent(self, entity: str, outgoing: Outgoing, operation: str = "send") -> None:
-        """Note messages that the primary took, or scheduled."""
+        """Record messages that the primary accepted or scheduled."""
         if self.ledger is not None:
             self.ledger.count(
                 self._primary,
@@ -57,14 +57,14 @@ class Accounts:
             )
 
     def cancelled(self, entity: str) -> None:
-        """Note a call that cancelled scheduled messages; it carries none, and is one operation."""
+        """Record a call that cancelled scheduled messages: one operation without a message."""
         if self.ledger is not None:
             self.ledger.count(
                 self._primary, entity, "send_primary", "cancel", messages=0, billable=1
             )
 
     def pinged(self, namespace: str, entity: str, *, taken: bool) -> None:
-        """Note a ping. One that failed is noted separately, as a call with no message.
+        """Record a ping. One that failed is recorded separately, as a call without a message.
 
         Whether the service charges such a call is a switch of the cost model.
         """
@@ -76,12 +76,12 @@ class Accounts:
             self.ledger.count(namespace, entity, "ping", "send-failed", messages=0, billable=0)
 
     def fenced(self, path: str) -> None:
-        """Note a fence that a backlog queue took."""
+        """Record a fence that a backlog queue accepted."""
         if self.ledger is not None:
             self.ledger.count(self._secondary, path, "management", "fence", messages=0, billable=1)
 
     def answered(self, path: str, number: int) -> None:
-        """Note a receive from the reply queue: each answer is received and settled."""
+        """Record a receive from the reply queue: each answer is received and settled."""
         if self.ledger is not None:
             charged = max(1, 2 * number)
             self.ledger.count(
@@ -89,7 +89,7 @@ class Accounts:
             )
 
     def provided(self, calls: int) -> None:
-        """Note the management calls that found or created the backlog queues."""
+        """Record the management calls that found or created the backlog queues."""
         if self.ledger is not None:
             self.ledger.count(
                 self._secondary,

@@ -16,7 +16,7 @@ __all__ = ["Answer", "fence_message", "read_answer", "release_message"]
 
 
 class Answer(NamedTuple):
-    """What a client finds in its session of the reply queue.
+    """A message of the reply queue, in the session of one client.
 
     `fence` is the id of the fence that was answered; empty for an operator's release of `entity`.
     """
@@ -39,12 +39,12 @@ def fence_message(fence: str, destination: str, reply_queue: str, session: str) 
 
 
 def release_message(entity: str, session: str) -> Any:
-    """An operator's order to a client: stop waiting for the fences of this entity."""
+    """The message with which an operator ends a client's wait for the fences of this entity."""
     return ServiceBusMessage(b"", content_type=RELEASE_CONTENT_TYPE, to=entity, session_id=session)
 
 
 def read_answer(message: Any) -> Answer | None:
-    """The answer that a message of the reply queue is; None for any other message."""
+    """Read a message of the reply queue; None if it is no answer."""
     kind, entity = _text(message.content_type), _text(message.to)
     if kind == RELEASE_CONTENT_TYPE and entity:
         return Answer(entity, "", "")

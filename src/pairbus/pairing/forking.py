@@ -2,8 +2,8 @@
 
 A child process has copies of the parent's objects, but none of its threads, and its sockets are the
 parent's too. So in the child a sync client releases the parent's connections without closing them,
-and starts anew at its first use: with its own links, timers, pings, ledger rows and status file. An
-async client belongs to the parent's event loop and cannot be used in the child.
+and starts again at its first use, with its own links, timers, pings, ledger rows and status file.
+An async client belongs to the parent's event loop and cannot be used in the child.
 """
 
 from __future__ import annotations

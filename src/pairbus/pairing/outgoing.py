@@ -1,4 +1,4 @@
-"""The messages of one call, made ready to send: ids given, reserved names refused, sizes known.
+"""Prepare the messages of one call: set ids, refuse reserved names, compute sizes.
 
 The caller's objects are never changed. A message without an id gets one on a shallow copy, so that
 the copy that a silent primary may have taken and the copy in the backlog can be recognised as one.
@@ -27,11 +27,11 @@ from pairbus.pairing.sdk.batches import batch_of, cost, is_readable, messages_of
 
 __all__ = ["BACKLOG_LIMIT", "Chunk", "Outgoing", "PairedMessageBatch", "pack", "prepare"]
 
-BACKLOG_LIMIT: Final = 256 * 1024  # what a queue of the Standard tier takes in one send
+BACKLOG_LIMIT: Final = 256 * 1024  # largest send to a queue of the Standard tier
 _HEADERS: Final = 66 * 1024  # the service takes at most 64 KB of headers and properties
 _X_OPT_SCHEDULED: Final = b"x-opt-scheduled-enqueue-time"  # a key as the SDK writes it
-_FIXED: Final = 96  # about what the sections around the body take
-_ALIASES: Final = 64  # about what the aliases take
+_FIXED: Final = 96  # approximate size of the sections around the body
+_ALIASES: Final = 64  # approximate size of the aliases
 
 _NO_ID: Final[tuple[Any, ...]] = (None, "")
 _MESSAGES: Final = (ServiceBusMessage, AmqpAnnotatedMessage)  # quicker to ask than a union
@@ -66,7 +66,7 @@ class Outgoing:
 
 @dataclass(slots=True)
 class Chunk:
-    """What goes into a backlog queue in one send.
+    """The messages of one send to a backlog queue.
 
     `notes` has the id, the session and the size of each message, for events and the ledger.
     """
@@ -88,7 +88,7 @@ class Chunk:
         return tuple(_as_text(message_id) for message_id, _, _ in self.notes)
 
     def rows(self, backlog_queue: str) -> Iterator[dict[str, Any]]:
-        """What the ledger keeps of each message: never its body."""
+        """The ledger row of each message, without its body."""
         for message_id, session_id, size in self.notes:
             row: dict[str, Any] = {
                 "message_id": _as_text(message_id),
@@ -127,7 +127,7 @@ def with_id(message: SdkMessage) -> SdkMessage:
 
 
 def body_size(message: ServiceBusMessage) -> int:
-    """The size of the body, if the message can be sent as it is; 0 means to look closer."""
+    """The size of the body, if the message can be sent as it is; otherwise 0."""
     raw = message.raw_amqp_message
     properties = raw.properties
     if properties is None or properties.message_id in _NO_ID:
@@ -189,7 +189,7 @@ def exact_size(message: SdkMessage, path: str) -> int:
 
 
 def suspicious_size(limit: int) -> int:
-    """How large a message may be, about, before it needs a closer look."""
+    """The estimated size from which the exact size of a message must be computed."""
     return limit - _HEADERS
 
 

@@ -17,10 +17,10 @@ _secondaries: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 def enter(primary: Any, secondary: Any) -> None:
-    """Note that these two clients are a pair now.
+    """Register two clients as a pair.
 
     Raises:
-        PairingError: if they cannot be; nothing is noted then.
+        PairingError: if they cannot be paired; nothing is registered then.
     """
     if primary is secondary or _host(primary) == _host(secondary):
         raise PairingError(

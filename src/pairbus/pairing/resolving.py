@@ -1,4 +1,4 @@
-"""Look a host name up before the SDK does, where a resolver that hangs holds nobody else up."""
+"""Look up a host name before the SDK does, so that a resolver that hangs blocks nothing else."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ async def aresolve(host: str, deadline: float) -> None:
     """Wait until a lookup of `host` has ended, well or not, at most until `deadline`.
 
     The async SDK looks names up on the event loop's default executor. A resolver that hangs would
-    fill its threads, and no other name could be looked up, that of the secondary neither. So each
-    name is first looked up here, on one thread of its own for all that wait for it.
+    occupy its threads, and no other name, such as the secondary's, could be looked up. So each name
+    is first looked up here, on one thread for all callers that wait for it.
 
     Raises:
         AbandonedError: at the deadline.

@@ -1,4 +1,4 @@
-"""The names in which tasks and threads differ, in pairs: `aspawn` and `spawn`, and so on.
+"""Functions that differ between tasks and threads, in pairs such as `aspawn` and `spawn`.
 
 The shells in `_async` use the first of each pair; the generator puts the second into `_sync`. Pairs
 that need more than a few lines have modules of their own: `turns`, `deadlines`, `abandoning`,

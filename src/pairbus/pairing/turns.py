@@ -1,4 +1,4 @@
-"""Turns on a link: one user at a time, in the order in which they came, with a deadline.
+"""Turns on a link: one user at a time, in the order of arrival, with a deadline.
 
 In a pair, as in `pairbus.pairing.runtime`: `_async` uses `ALock`, `_sync` uses `Lock`. A user
 takes the lock with a `Turn` of its own. A waiting `Request` can also be taken out of the queue by
@@ -26,7 +26,7 @@ class TurnTimeoutError(OperationTimeoutError):
 
 
 class Turn:
-    """Stands for one user of a lock, for as long as its frame lives."""
+    """One user of a lock; it exists as long as the frame that created it."""
 
     __slots__ = ("__weakref__",)
 
@@ -40,7 +40,7 @@ class Request(Turn):
         deadline: When its caller stops waiting, in monotonic seconds.
         wanted: Whether it must still be sent.
         taken_at: When it was taken out of the queue to be sent with others; 0 if it was not.
-        answer: What became of it: True if it was sent, an error, None if it is not known.
+        answer: Its result: True if it was sent, an error, or None if that is not known.
         is_over: Whether its caller has stopped waiting.
     """
 
@@ -136,7 +136,7 @@ class ALock:
         return taken
 
     def answer(self, request: Request, answer: Exception | bool) -> None:
-        """Let a request that was taken know what became of it."""
+        """Give a request that was taken its result."""
         request.answer = answer
         _decide(self._taken.pop(request), False)
 
@@ -244,6 +244,6 @@ class Lock:
         return taken
 
     def answer(self, request: Request, answer: Exception | bool) -> None:
-        """Let a request that was taken know what became of it."""
+        """Give a request that was taken its result."""
         request.answer = answer
         self._taken.pop(request).set()

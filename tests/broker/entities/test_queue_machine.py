@@ -105,7 +105,7 @@ class QueueMachine(RuleBasedStateMachine):
             known.state = "deferred"
             known.count += 1
         else:
-            self.give_back(known, counted=outcome is Outcome.ABANDON, deferred=was_deferred)
+            self.requeue(known, counted=outcome is Outcome.ABANDON, deferred=was_deferred)
 
     @rule(data=st.data())
     def settle_what_is_lost(self, data):
@@ -138,12 +138,12 @@ class QueueMachine(RuleBasedStateMachine):
         self.bench.pass_time(milliseconds)
         for known in self.held():
             if known.until <= self.now:
-                self.give_back(known, counted=True, deferred=known.state == "locked-deferred")
+                self.requeue(known, counted=True, deferred=known.state == "locked-deferred")
         for known in self.known:
             if known.state in ("ready", "deferred") and known.expires <= self.now:
                 known.state = "dead"
 
-    def give_back(self, known, *, counted, deferred):
+    def requeue(self, known, *, counted, deferred):
         known.state = "deferred" if deferred else "ready"
         known.count += counted
         if known.expires <= self.now or (counted and known.count >= MAX_DELIVERIES):

@@ -58,7 +58,7 @@ class SessionMachine(RuleBasedStateMachine):
     def of(self, session: str, state: str) -> list[Known]:
         return [k for k in self.known if k.session == session and k.state == state]
 
-    def give_back(self, session: str, *, counted: bool) -> None:
+    def requeue(self, session: str, *, counted: bool) -> None:
         for known in self.of(session, "locked"):
             known.state = "ready"
             known.count += counted
@@ -138,7 +138,7 @@ class SessionMachine(RuleBasedStateMachine):
     def close(self, data):
         session = data.draw(st.sampled_from(sorted(self.holding)))
         self.holding.pop(session).receiver.close()
-        self.give_back(session, counted=False)
+        self.requeue(session, counted=False)
 
     @rule(session=st.sampled_from(NAMES))
     def renew(self, session):
@@ -157,7 +157,7 @@ class SessionMachine(RuleBasedStateMachine):
             if holding.until <= self.now:
                 assert isinstance(holding.host.error, SessionLockLostError)
                 del self.holding[session]
-                self.give_back(session, counted=True)
+                self.requeue(session, counted=True)
             else:
                 assert holding.host.error is None
 

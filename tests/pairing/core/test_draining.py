@@ -13,8 +13,8 @@ def test_a_drain_is_clean_when_all_fences_are_answered_and_nothing_came_behind_t
     both = one.answer("b", 12.0)
 
     assert [r.is_clean for r in (fences, one, both)] == [False, False, True]
-    assert not both.soil().is_clean
-    assert both.soil().is_answered
+    assert not both.mark_dirty().is_clean
+    assert both.mark_dirty().is_answered
 
 
 def test_an_answer_to_a_fence_of_another_round_changes_nothing():
@@ -39,14 +39,14 @@ def test_a_fence_that_is_not_answered_is_overdue_after_a_while():
     assert not fences.answer("a", 20.0).is_overdue(1e6)
 
 
-@given(st.lists(st.sampled_from(["a", "b", "soil", "next"]), max_size=30))
+@given(st.lists(st.sampled_from(["a", "b", "message", "next"]), max_size=30))
 def test_a_clean_round_has_seen_every_answer_since_the_last_message(history):
     current, waiting, is_dirty = Round(0.0, is_dirty=True), set(), True
     for at, what in enumerate(history):
         if what == "next":
             current, waiting, is_dirty = current.next({"a": "q", "b": "r"}, at), {"a", "b"}, False
-        elif what == "soil":
-            current, is_dirty = current.soil(), True
+        elif what == "message":
+            current, is_dirty = current.mark_dirty(), True
         else:
             current = current.answer(what, at)
             waiting.discard(what)

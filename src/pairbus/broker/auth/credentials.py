@@ -15,13 +15,13 @@ __all__ = ["OWNER", "RECEIVER", "SENDER", "AioBrokerCredential", "BrokerCredenti
 
 
 class BrokerCredential:
-    """A token credential that an embedded broker believes.
+    """A token credential that an embedded broker accepts.
 
     Pass it where the application would pass ``DefaultAzureCredential()``.
 
     Args:
         connection_string: of the broker; its key signs the tokens.
-        roles: what the tokens allow: `OWNER`, `SENDER`, `RECEIVER`.
+        roles: of the tokens: `OWNER`, `SENDER`, `RECEIVER`.
         lifetime: seconds that a token is valid.
     """
 

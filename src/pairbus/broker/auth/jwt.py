@@ -1,9 +1,9 @@
 """Bearer tokens, as Microsoft Entra ID would give them, signed by the broker's own key.
 
-Code that uses a token credential puts a JSON Web Token where others put a shared access signature.
-This broker has no identity provider behind it, and believes no token that it cannot check: it takes
-those that were signed (HS256) with a key of the namespace. So whoever may use the namespace's key
-may have such a token, and nobody else. A token is for the whole namespace, and its `roles` say what
+A client with a token credential presents a JSON Web Token instead of a shared access signature. The
+broker has no identity provider and accepts only tokens that it can verify: those signed (HS256)
+with a key of the namespace. So only a client that has the namespace's key can have such a token.
+ A token is for the whole namespace, and its `roles` say what
 it allows, by the names of the built-in roles of the service.
 """
 
@@ -38,7 +38,7 @@ def is_jwt(token: str) -> bool:
 
 
 def make_jwt(key: str, *, roles: Sequence[str] = (OWNER,), expires_at: float) -> str:
-    """A token that *key* vouches for, valid until *expires_at* (Unix seconds)."""
+    """A token signed with *key*, valid until *expires_at* (Unix seconds)."""
     payload = {
         "aud": AUDIENCE,
         "iss": "pairbus",
@@ -53,7 +53,7 @@ def make_jwt(key: str, *, roles: Sequence[str] = (OWNER,), expires_at: float) ->
 def verify_jwt(token: str, rules: Iterable[AuthorizationRule], now: float) -> Claims:
     """The claims of a token; UnauthorizedError says why there are none.
 
-    *rules* are the namespace's own: one that may manage it may vouch for tokens.
+    *rules* are the namespace's own: the key of a rule with the right Manage may sign tokens.
     """
     if len(token) > MAX_TOKEN_LENGTH:
         raise UnauthorizedError("MalformedToken: The token is too long.")
@@ -93,7 +93,7 @@ def _signer(
 
 
 def _sign(key: str, text: str) -> bytes:
-    # Another key than for shared access signatures: neither can be taken for the other.
+    # A different key from that of shared access signatures, so that the two cannot be mixed up.
     own = hmac.new(key.encode(), b"pairbus bearer token", hashlib.sha256).digest()
     return hmac.new(own, text.encode(), hashlib.sha256).digest()
 

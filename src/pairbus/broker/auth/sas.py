@@ -2,13 +2,13 @@
 
 A token is ``SharedAccessSignature sr=<resource>&sig=<signature>&se=<expiry>&skn=<key name>``. The
 signature is HMAC-SHA256 over the resource *as it is written in the token* and the expiry, so the
-text of ``sr`` is used undecoded: clients differ in how they escape it. A token is good for the
-resource it names and for everything below it; a token for the root of the namespace is good for
+text of ``sr`` is used undecoded: clients differ in how they escape it. A token is valid for the
+resource it names and for everything below it; a token for the root of the namespace is valid for
 all its entities. The scheme (``sb``, ``amqps``, ``https``, …), the port, the case and a trailing
 slash make no difference.
 
-A refusal says the same for a wrong key, an unknown key name and a changed token; that a token has
-expired, or is for something else, is said only to who could sign one.
+A wrong key, an unknown key name and a changed token get the same error. Only a client with a valid
+signature learns that its token has expired or is for another resource.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ class Claims:
 def verify_key(key_name: str, key: str, keys: KeyRing) -> list[Claims]:
     """The claims of a client that shows a key itself (SASL PLAIN); they do not expire.
 
-    A key of an entity is good for each entity that has a rule of this name and key: the client
-    does not say which one it wants.
+    A key of an entity is valid for each entity that has a rule of this name and key: the client
+    does not name the entity.
 
     Raises:
         UnauthorizedError: No rule has this name and key.
@@ -128,7 +128,7 @@ def split_resource(resource: str) -> tuple[str, str]:
 def verify_token(token: str, audience: str, keys: KeyRing, now: float) -> Claims:
     """The claims of a token presented for *audience*; UnauthorizedError says why there are none.
 
-    *audience* is what the client wants to use, as a URL or a path.
+    *audience* is the entity that the client wants to use, as a URL or a path.
     """
     fields = _parse(token)
     encoded, expiry = fields["sr"], fields["se"]
@@ -166,7 +166,7 @@ def _signer(
     if not candidates and unquote_plus(key_name) != key_name:
         # azure-servicebus escapes the key name twice.
         candidates = list(keys.find(unquote_plus(key_name), scope))
-    # An unknown name costs one signature as well, so that names cannot be told by the clock.
+    # An unknown name costs one signature as well, so that timing does not reveal names.
     for rule, _ in candidates or [(AuthorizationRule("", (), "unknown"), "")]:
         for key in (rule.primary_key, rule.secondary_key):
             matches = hmac.compare_digest(_sign(key, encoded, expiry), given)

@@ -32,7 +32,7 @@ _PARTITION_KEY = Symbol("x-opt-partition-key")
 def set_properties(bare: bytes, properties: Mapping[str, object]) -> bytes:
     """The bare message with these application properties set; the others keep their bytes.
 
-    What a sender wrote badly stays as it is: nobody could read the properties anyway.
+    A message that cannot be parsed stays as it is: nobody could read its properties.
     """
     try:
         message = Message.parse(bare)

@@ -27,14 +27,14 @@ class Ticking(Protocol):
     next_due: int
 
     def tick(self, now: int) -> None:
-        """Do what is due at this time."""
+        """Perform the actions that are due at this time."""
 
 
 class Budget:
-    """How many bytes of messages stay in memory while the store has them too.
+    """How many bytes of stored messages stay in memory.
 
-    Queues are read from the front, so what comes in when the budget is used up is dropped from
-    memory at once and read again, in batches, when its turn comes.
+    Queues are read from the front. So when the budget is used up, the bytes of new messages are
+    dropped from memory immediately, and read again in batches before their delivery.
     """
 
     __slots__ = ("limit", "used")

@@ -1,9 +1,9 @@
-"""Credits of a namespace: how much the Standard tier lets its clients do in one second.
+"""Credits of a namespace: the operations per second that the Standard tier allows.
 
-At the start of each second a namespace gets its credits; unused ones expire. An operation that
-finds the balance above zero is served whole, whatever it costs, so the balance can fall below zero.
-What it lacks is owed: the next seconds pay it back first. An operation that finds the balance at
-zero or below is refused.
+At the start of each second a namespace gets its credits; unused ones expire. If the balance is
+above zero, an operation is executed completely, whatever it costs, so the balance can fall below
+zero. The missing credits are taken from the next seconds. If the balance is zero or below, an
+operation is refused.
 
 The arithmetic is pure: time is an argument, in milliseconds.
 """
@@ -21,7 +21,7 @@ class CreditBalance:
 
     Args:
         per_second: credits given at the start of each second; 0 gives them without limit.
-        is_debt_owed: False forgives at the start of a second what the last one overdrew.
+        is_debt_owed: False resets a negative balance at the start of each second.
     """
 
     __slots__ = ("_balance", "_second", "is_debt_owed", "per_second")
@@ -49,7 +49,7 @@ class CreditBalance:
         return self._balance
 
     def charge(self, now: int, credits: int) -> None:
-        """Take credits for an operation that was served."""
+        """Take credits for an operation that was executed."""
         if self.per_second:
             self._balance = self.at(now) - credits
 

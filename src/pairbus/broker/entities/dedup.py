@@ -7,7 +7,7 @@ from pairbus.broker.entities.messages import NEVER, IncomingMessage
 
 
 class History:
-    """The message identifiers that an entity took lately.
+    """The message identifiers that an entity accepted within the window.
 
     A second message with the same identifier within the window is accepted and dropped, as the
     service does. Where the entity is partitioned, the partition key is part of the identity.

@@ -15,9 +15,9 @@ LOCK_LOST = (
 class Locks(dict[bytes, StoredMessage]):
     """Locked messages by token, in the order in which their locks end.
 
-    While all locks of a queue last equally long, a new or renewed lock ends last, so the soonest
-    end is that of the first entry. After the duration was shortened, all entries are looked at
-    until none is left of before.
+    While all locks of a queue have the same duration, a new or renewed lock ends last, so the first
+    entry ends first. After the duration was shortened, all entries are checked until no older lock
+    is left.
     """
 
     is_ordered = True

@@ -67,7 +67,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class _Description:
-    """What the three kinds of description share."""
+    """The base of the three kinds of description."""
 
     def check_names(self) -> None:
         """Raise ArgumentError for a name that the service does not accept."""

@@ -1,4 +1,4 @@
-"""What a property of an entity is: its type, default, limit, and its XML and JSON form.
+"""Properties of entities: type, default, limit, and the XML and JSON form.
 
 The rows themselves are in :mod:`~pairbus.broker.entities.model_table`.
 """

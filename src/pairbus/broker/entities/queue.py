@@ -93,7 +93,7 @@ class Queue(MessageStore):
             if not deliveries:
                 self.wants(receiver)
                 break
-            receiver.hand_over(deliveries, now)
+            receiver.deliver(deliveries, now)
             if receiver.credit > 0 and not receiver.is_closed:
                 self.wants(receiver)
 
@@ -131,13 +131,13 @@ class Queue(MessageStore):
                     self.expire(message, now)
                 else:
                     taken.append(message)
-        return self.lend(taken, receiver, now) if taken else []
+        return self.make_deliveries(taken, receiver, now) if taken else []
 
     def ready_for(self, receiver: Receiver) -> ReadyQueue:
         """The ready messages that a receiver may get."""
         return self.ready
 
-    def lend(
+    def make_deliveries(
         self, taken: list[StoredMessage], receiver: Receiver, now: int, state: int = LOCKED
     ) -> list[Delivery]:
         """Turn messages that were taken from the ready queue into deliveries of this receiver."""
@@ -182,20 +182,20 @@ class Queue(MessageStore):
         if message is None:
             return False
         if message.locked_until <= now:
-            self.lose(message, now)
+            self.lose_lock(message, now)
             return False
         del self.locks[token]
         if outcome is Outcome.COMPLETE:
             self.remove(message)
             return True
         if outcome is Outcome.RELEASE:
-            self.give_back(message, now, counted=False)
+            self.requeue(message, now, counted=False)
             self.dispatch(now)
             return True
         if properties:
             self.change(message, properties)
         if outcome is Outcome.ABANDON:
-            self.give_back(message, now, counted=True)
+            self.requeue(message, now, counted=True)
             self.dispatch(now)
         elif outcome is Outcome.DEFER:
             message.state = DEFERRED
@@ -217,7 +217,7 @@ class Queue(MessageStore):
             if message is None:
                 lost.append(token)
             elif message.locked_until <= now:
-                self.lose(message, now)
+                self.lose_lock(message, now)
                 lost.append(token)
             else:
                 remove(message)
@@ -229,12 +229,12 @@ class Queue(MessageStore):
             self.waiting.remove(receiver)
             receiver.is_waiting = False
 
-    def lose(self, message: StoredMessage, now: int) -> None:
+    def lose_lock(self, message: StoredMessage, now: int) -> None:
         """A lock expired: return the message to its position and count the delivery."""
         self.locks.pop(message.lock_token, None)
-        self.give_back(message, now, counted=True)
+        self.requeue(message, now, counted=True)
 
-    def give_back(self, message: StoredMessage, now: int, *, counted: bool) -> None:
+    def requeue(self, message: StoredMessage, now: int, *, counted: bool) -> None:
         """Return a message that is no longer locked to its position."""
         was_deferred = message.state == LOCKED_DEFERRED
         message.holder = None
@@ -297,7 +297,7 @@ class Queue(MessageStore):
             raise MessageNotFoundError(
                 "Failed to find one or more of the deferred messages, or they are locked."
             )
-        return self.lend(deferred, receiver, now, LOCKED_DEFERRED)
+        return self.make_deliveries(deferred, receiver, now, LOCKED_DEFERRED)
 
     def renew(self, tokens: Iterable[bytes], now: int) -> list[int]:
         """New ends of these locks; nothing is renewed if one of them is lost."""
@@ -348,10 +348,10 @@ class Queue(MessageStore):
             self.context.arm(due, self)
 
     def tick(self, now: int) -> None:
-        """Do what is due: end locks, begin schedules, expire messages."""
+        """Perform what is due: end locks, begin schedules, expire messages."""
         self.next_due = NEVER
         for message in self.locks.ended(now):
-            self.lose(message, now)
+            self.lose_lock(message, now)
         self._begin_scheduled(now)
         self._expire_due(now)
         self.arm()

@@ -23,7 +23,7 @@ class ReadyQueue:
         self.returned: list[tuple[int, StoredMessage]] = []
 
     def push(self, message: StoredMessage) -> None:
-        """Add a message; cheap at the end, a little dearer in the middle."""
+        """Add a message; cheapest at the end."""
         fresh = self.fresh
         if not fresh or fresh[-1].sequence_number < message.sequence_number:
             fresh.append(message)

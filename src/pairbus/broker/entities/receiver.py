@@ -62,8 +62,8 @@ class Receiver:
     def grant(self, credit: int, *, drain: bool = False) -> None:
         """Set the credit: this many messages may be delivered from now on.
 
-        With *drain*, what is there is delivered and the rest of the credit is used up;
-        ``host.drained()`` follows after the deliveries.
+        With *drain*, available messages are delivered and the rest of the credit expires;
+        ``host.drained()`` is called after the deliveries.
         """
         if self.is_closed:
             return
@@ -82,7 +82,7 @@ class Receiver:
             self._end_drain()
         self.queue.context.changed()
 
-    def hand_over(self, deliveries: list[Delivery], now: int) -> None:
+    def deliver(self, deliveries: list[Delivery], now: int) -> None:
         """Deliver messages: locked ones immediately, removed ones after the removal is durable."""
         self.credit -= len(deliveries)
         self._granted_unserved = False

@@ -161,14 +161,14 @@ class Router:
                 found = subscription.rules.copies(message, view)
             except (FilterError, ProtocolError) as error:
                 if subscription.settings.dead_letter_on_filter_error:
-                    self._dead_on_arrival(subscription, message, str(error), now)
+                    self._dead_letter_copy(subscription, message, str(error), now)
                 continue
             if subscription.settings.requires_session:
                 found = [copy for copy in found if copy.session_id is not None]
             if found:
                 copies.setdefault(subscription, []).extend(found)
 
-    def _dead_on_arrival(
+    def _dead_letter_copy(
         self,
         subscription: QueueEntity,
         message: IncomingMessage,

@@ -73,7 +73,7 @@ class RuleSet:
         """The copies of a message that the subscription gets; none if no rule matches.
 
         Raises:
-            FilterError: a filter or action has no sense for this message.
+            FilterError: a filter or action cannot be evaluated for this message.
         """
         if self.takes_all:
             return [message]

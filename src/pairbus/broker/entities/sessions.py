@@ -72,7 +72,7 @@ class SessionQueue(Queue):
     # --- coming in --------------------------------------------------------------------------------
 
     def session(self, session_id: str) -> Session:
-        """The session of this name; made on the spot if need be."""
+        """The session of this name; created if it does not exist."""
         session = self.sessions.get(session_id)
         if session is None:
             session = self.sessions[session_id] = Session(session_id)
@@ -183,7 +183,7 @@ class SessionQueue(Queue):
         self.held_sessions.pop(session, None)
         for message in [m for m in self.locks.values() if m.holder is holder]:
             del self.locks[message.lock_token]
-            self.give_back(message, now, counted=counted)
+            self.requeue(message, now, counted=counted)
         if session.ready.first() is not None:
             self._offer(session)
         self._forget_if_empty(session)
@@ -214,7 +214,7 @@ class SessionQueue(Queue):
                 deliveries = self.take(receiver, min(receiver.credit, SERVE), now)
                 if not deliveries:
                     break
-                receiver.hand_over(deliveries, now)
+                receiver.deliver(deliveries, now)
             if receiver.credit <= 0:
                 self._unqueue(receiver)
         self._serve_pending(now)
@@ -321,7 +321,7 @@ class SessionQueue(Queue):
         return min(super().due(), *(s.locked_until for s in self.held_sessions), NEVER)
 
     def tick(self, now: int) -> None:
-        """Do what is due: first end the locks of sessions."""
+        """Perform what is due; the locks of sessions end first."""
         for session in list(self.held_sessions):
             self._end_if_over(session, now)
         super().tick(now)

@@ -1,9 +1,9 @@
 """Faults on demand: which error, at which entity, how often and for how long.
 
 A fault is injected by a call (`faults.reject("amqp:internal-error", entity="orders", nth=3)`) or
-over the control API (the same names as JSON), stays until it is cleared, has used itself up
-(`times`) or has lasted long enough (`lasts`), and counts its hits. This module only
-records them; the listener and the links ask it where a fault can apply.
+over the control API (the same names as JSON). It stays active until it is cleared, was applied
+`times` times, or has lasted for `lasts` seconds, and counts its hits. This module only records
+faults; the listener and the links apply them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 #: What a fault does. The first three concern whole connections, the others single operations.
 KINDS = ("refuse", "reset", "silent", "hang", "delay", "reject", "throttle", "detach", "close")
 CONNECTION_KINDS = frozenset({"refuse", "reset", "silent"})
-#: Where an operation's fault strikes.
+#: The kinds of operation that a fault can apply to.
 POINTS = ("send", "settle", "management", "attach", "token")
 SERVER_BUSY = "com.microsoft:server-busy"
 
@@ -30,17 +30,17 @@ class Fault:
     Attributes:
         kind: One of `KINDS`.
         entity: The queue or topic it is for (any case), or None for the whole namespace.
-        on: The point where it strikes, one of `POINTS`; connection faults ignore it.
+        on: The kind of operation that it applies to, one of `POINTS`; connection faults ignore it.
         condition: The AMQP error condition of `reject`, `detach` and `close`.
         description: The text that goes with it.
         status: The HTTP-like status that a refused token is answered with.
         delay: Seconds that a `delay` holds the answer back.
-        take: Whether an operation that is never answered (`hang`) is carried out all the same.
-        nth: The first operation it strikes, counted from the injection.
-        times: How many it strikes from there on; None for all.
+        take: Whether an operation that is never answered (`hang`) is executed nevertheless.
+        nth: The first operation that it applies to, counted from the injection.
+        times: How many operations it applies to from there on; None for all.
         lasts: Seconds after which it ends by itself; None for until it is cleared.
-        seen: Operations that came by so far.
-        hits: Operations it has struck so far.
+        seen: Operations that matched so far.
+        hits: Operations that it was applied to so far.
     """
 
     kind: str
@@ -86,7 +86,7 @@ class Fault:
         self.clear()
 
     def clear(self) -> None:
-        """End this fault; once is enough, twice is fine."""
+        """End this fault; a second call does nothing."""
         if self.book is not None:
             self.book.clear(self.id)
 
@@ -133,7 +133,7 @@ class Faults:
     # -- for users ----------------------------------------------------------------------------
 
     def inject(self, kind: str, **settings: Any) -> Fault:
-        """Put a fault in force and return it; see `Fault` for the settings."""
+        """Activate a fault and return it; see `Fault` for the settings."""
         unknown = settings.keys() - SETTABLE
         if unknown:
             raise ValueError(f"unknown setting of a fault: {', '.join(sorted(unknown))}")
@@ -149,7 +149,7 @@ class Faults:
         return self.inject("refuse", lasts=lasts)
 
     def reset(self, *, lasts: float | None = None) -> Fault:
-        """Reset every open connection, and each new one as soon as it says something."""
+        """Reset every open connection, and each new one at its first byte."""
         return self.inject("reset", lasts=lasts)
 
     def silent(self, *, lasts: float | None = None) -> Fault:
@@ -157,7 +157,7 @@ class Faults:
         return self.inject("silent", lasts=lasts)
 
     def hang(self, entity: str | None = None, *, take: bool = True, **settings: Any) -> Fault:
-        """Never answer a send, whether the message is taken (default) or not."""
+        """Never answer a send; `take` decides whether the message is stored."""
         return self.inject("hang", entity=entity, take=take, **settings)
 
     def delay(self, seconds: float, entity: str | None = None, **settings: Any) -> Fault:
@@ -192,7 +192,7 @@ class Faults:
 
     @property
     def active(self) -> list[Fault]:
-        """The faults in force, oldest first."""
+        """The active faults, oldest first."""
         found: list[Fault] = self._call(lambda: list(self._faults.values()))
         return found
 
@@ -200,7 +200,7 @@ class Faults:
 
     @property
     def any(self) -> bool:
-        """Whether any fault is in force; a quick look before `strike`."""
+        """Whether any fault is active: a cheap check before `match`."""
         return bool(self._faults)
 
     def connection_fault(self) -> str | None:
@@ -208,8 +208,8 @@ class Faults:
         kinds = {fault.kind for fault in self._faults.values()}
         return next((kind for kind in ("refuse", "reset", "silent") if kind in kinds), None)
 
-    def strike(self, point: str, entity: str) -> Fault | None:
-        """Count an operation at `point` and return the fault that hits it, if any."""
+    def match(self, point: str, entity: str) -> Fault | None:
+        """Count an operation at `point` and return the fault that applies to it, if any."""
         if not self._faults:
             return None
         path = entity.lower()

@@ -1,4 +1,4 @@
-"""A TCP proxy that misbehaves on demand, between a client and any broker."""
+"""A TCP proxy between a client and any broker that injects faults."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MODES = ("pass", "refuse", "reset", "stall", "deaf", "slow", "cut")
 
 
 class FaultProxy:
-    """A TCP proxy before a broker (or the real service) that can be told to misbehave.
+    """A TCP proxy before a broker (or the real service) that injects faults.
 
     Args:
         target: A connection string, or "host:port".
@@ -32,8 +32,8 @@ class FaultProxy:
     * `pass`: forwards all bytes.
     * `refuse`: the listener is closed, connections are reset.
     * `reset`: connections are reset, new ones as soon as they are accepted.
-    * `stall`: nothing is forwarded in either direction, nor lost: `pass` goes on where it stopped.
-    * `deaf`: the client is heard by the broker, but its answers are swallowed.
+    * `stall`: nothing is forwarded in either direction, and nothing is lost: `pass` continues.
+    * `deaf`: bytes of the client are forwarded, answers of the broker are discarded.
     * `slow`: each piece of data waits for `latency` seconds.
     * `cut`: half of the next piece of data from a client is forwarded, then all is reset.
     """
@@ -94,12 +94,12 @@ class FaultProxy:
 
     @property
     def connection_string(self) -> str:
-        """The target's connection string, by way of the proxy."""
+        """The target's connection string, with the address of the proxy."""
         return replace_endpoint(self._target_string, self.address)
 
     @property
     def mode(self) -> str:
-        """What the proxy does with connections: one of `MODES`."""
+        """The mode of the proxy: one of `MODES`."""
         return self._mode
 
     @mode.setter
@@ -171,7 +171,7 @@ class FaultProxy:
 
 
 class _Pipe:
-    """One client's connection and ours to the target, with what waits in each direction."""
+    """A connection of a client, ours to the target, and the bytes queued in each direction."""
 
     def __init__(self, proxy: FaultProxy, client: asyncio.Transport) -> None:
         self.proxy = proxy

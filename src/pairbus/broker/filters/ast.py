@@ -137,4 +137,4 @@ Statement: TypeAlias = Set | Remove
 
 PREDICATES = (Compare, In, Like, IsNull, Exists, Not, Logic)
 CONDITIONS = (*PREDICATES, Property, PropertyCall, Parameter)
-"""What can stand where a condition is wanted; of a value it is known only when it is computed."""
+"""Nodes that can be conditions; whether a value is boolean is known when it is evaluated."""

@@ -1,10 +1,9 @@
 """Compiled rules of subscriptions: filters that accept or reject, actions that change.
 
-``compile_filter`` and ``compile_action`` do at once all that can be done once: they parse, bind the
-parameters and build one Python function from small ones. A text that does not parse raises
-ArgumentError with its place. Evaluation has three values of truth: what depends on a property that
-is not there is *unknown* (None), and a message passes only if the filter is true of it. What has no
-sense for the types at hand raises :class:`FilterError`.
+``compile_filter`` and ``compile_action`` parse an expression, bind its parameters and build one
+Python function. A syntax error raises ArgumentError with its position. Evaluation uses three-valued
+logic: a property that is absent or null makes an expression *unknown* (None), and a message matches
+only if the filter is true. Operations on incompatible types raise :class:`FilterError`.
 """
 
 from __future__ import annotations
@@ -85,7 +84,7 @@ def compile_filter(description: RuleFilter) -> Filter:
 
 
 def check_rule(rule: RuleDescription) -> RuleDescription:
-    """The rule, checked against the service's limits and seen to compile."""
+    """The rule, checked against the service's limits and compiled."""
     from pairbus.broker.filters.actions import compile_action  # it builds on this module
 
     rule = rule.validated()

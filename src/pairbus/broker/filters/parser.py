@@ -1,8 +1,8 @@
 """The grammar of the SQL filter language, one method per level of precedence.
 
-From the loosest: OR, AND, NOT, comparison (also IN, LIKE, IS NULL), ``+ -``, ``* / %``, sign,
-and what stands alone. One grammar serves predicates and values, so that a parenthesis can hold
-either; what must be the one and is the other is refused where it is used.
+From the lowest precedence: OR, AND, NOT, comparison (also IN, LIKE, IS NULL), ``+ -``, ``* / %``,
+sign, and single terms. One grammar serves predicates and values, so that parentheses can contain
+either; a value where a predicate is needed, or the reverse, is refused.
 """
 
 from __future__ import annotations

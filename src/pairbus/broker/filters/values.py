@@ -1,10 +1,10 @@
 """How values of the SQL filter language are read, compared and computed with.
 
 The domain is small: None (null, missing, unknown), bool, int, float, str, bytes, UUID, datetime
-and timedelta. AMQP's integers of all widths are one type, as are its floats, and an integer meets
-a float as a float: the promotions of C#, which the service follows. What C# cannot compare or add,
-a filter cannot either: :class:`FilterError`, and the message is dead-lettered or passed over as
-the subscription says. A string and a GUID may meet, since a GUID has no literal of its own.
+and timedelta. AMQP integers of all widths are one type, as are floats, and an integer is converted
+to a float where the two are combined: the promotions of C#, which the service follows. Types that
+C# cannot compare or add raise :class:`FilterError`, and the message is dead-lettered or dropped, as
+the subscription says. A string can be compared with a GUID, which has no literal of its own.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class FilterError(ArgumentError):
 
 
 def read(raw: Any) -> Value:
-    """The value of something that an AMQP message carries."""
+    """The value of an AMQP value."""
     kind = type(raw)
     if raw is None or kind is str or kind is int or kind is bool or kind is float:
         return raw  # type: ignore[no-any-return]
@@ -69,7 +69,7 @@ def _read_described(raw: Described) -> Value:
 
 
 def write(value: Value) -> Any:
-    """What to put into an AMQP message for a value that a rule computed."""
+    """The AMQP form of a value that a rule computed."""
     if isinstance(value, datetime):
         return Timestamp((value - _EPOCH) // timedelta(milliseconds=1))
     if isinstance(value, timedelta):

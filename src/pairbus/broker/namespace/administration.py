@@ -39,7 +39,7 @@ class Administration:
     Args:
         name: the namespace's name.
         catalog: the entities.
-        context: what the entities share.
+        context: shared by the entities.
         clock: the time in milliseconds.
         tier: the tier whose entities are accepted.
     """

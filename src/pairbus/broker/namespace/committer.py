@@ -1,9 +1,9 @@
 """Commits the staged changes of a namespace in groups, and acknowledges them afterwards.
 
-Everything runs on the event loop's thread. The changes that one turn of the loop staged, and those
-that were staged while an earlier group was being stored, are one group. Once it is durable its
-messages become visible to receivers and its callbacks run; if it could not be stored, the callbacks
-get the error. Without an event loop a group is committed within the call that staged it.
+Everything runs on the event loop's thread. The changes that one iteration of the loop staged, and
+those that were staged while an earlier group was being stored, are one group. Once it is durable,
+its messages become visible to receivers and its callbacks run; if it could not be stored, the
+callbacks get the error. Without an event loop a group is committed within the call that staged it.
 """
 
 from __future__ import annotations
@@ -202,8 +202,8 @@ class Committer:
         """Read everything from the store again: later decisions were based on the lost group.
 
         Receivers are closed, locks end, and entities are as they were. Returns the callbacks that
-        wait for what was staged on top of the group that failed. Nothing is written for a moment:
-        what is due now would fail in the same way, again and again.
+        wait for changes staged after the group that failed. Nothing is written for a second: the
+        next group would probably fail in the same way.
         """
         waiting = self._context.journal.callbacks
         self._resume_at = self._now() + PAUSE

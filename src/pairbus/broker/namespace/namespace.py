@@ -1,8 +1,8 @@
 """A namespace: the operations of the service on its entities, decided in memory, stored in groups.
 
-Everything here runs on one thread, the event loop's. A call decides in memory and stages what must
-be stored; `Namespace.committer` stores it and says when it is durable. A message that was sent
-becomes visible to receivers when its group is durable.
+Everything here runs on one thread, the event loop's. A call decides in memory and stages the
+changes; `Namespace.committer` stores them and reports when they are durable. A message that was
+sent becomes visible to receivers when its group is durable.
 
 Times are milliseconds since the Unix epoch. Lock tokens are the 16 bytes of the delivery tag.
 Every method may raise a :class:`~pairbus.broker.entities.errors.BrokerError`, and then has changed
@@ -136,10 +136,10 @@ class Namespace:
         self._timer.start(loop)
 
     def close(self, *, abrupt: bool = False) -> None:
-        """Commit what is staged and stop; the store stays open, it is the caller's.
+        """Commit the staged changes and stop; the store stays open, it is the caller's.
 
         Args:
-            abrupt: drop what is staged, as the death of the process would.
+            abrupt: drop the staged changes, as a crash of the process would.
         """
         self._timer.stop()
         self.committer.stop()
@@ -160,7 +160,7 @@ class Namespace:
         self._timer.update()
 
     def tick(self, now: int | None = None) -> None:
-        """Do what is due: end locks, expire messages, enqueue scheduled ones, delete idle ones."""
+        """Perform what is due: end locks, expire and enqueue messages, delete idle entities."""
         self.context.tick(self.now() if now is None else now)
         self.committer.changed()
 
@@ -204,7 +204,7 @@ class Namespace:
     # --- sending ----------------------------------------------------------------------------------
 
     def send(self, path: str, messages: Sequence[IncomingMessage]) -> None:
-        """Take messages for a queue or topic, all or none; acknowledge them after the commit.
+        """Accept messages for a queue or topic, all or none; acknowledge them after the commit.
 
         Pings are checked and counted like any message, and then dropped.
         """
@@ -212,7 +212,7 @@ class Namespace:
         self.committer.changed()
 
     def schedule(self, path: str, messages: Sequence[IncomingMessage]) -> list[int]:
-        """Take messages to be enqueued later; returns their numbers, by which to cancel them.
+        """Accept messages to be enqueued later; returns their numbers, by which to cancel them.
 
         The times are the messages' ``scheduled``; one without, or in the past, is enqueued now.
         """

@@ -20,7 +20,7 @@ class Receivers:
 
     Args:
         catalog: the entities by path.
-        context: what the entities of the namespace share.
+        context: shared by the entities of the namespace.
         now: the time in milliseconds.
     """
 

@@ -20,7 +20,7 @@ def for_tier(description: D, tier: Tier, current: D | None = None) -> D:
     """A description with the defaults of a tier.
 
     Args:
-        description: what a client wants.
+        description: as the client gave it.
         tier: the namespace's tier.
         current: the description that this one is to replace; its values are accepted.
 

@@ -16,7 +16,7 @@ class DeadlineTimer:
     Args:
         deadline: the soonest time at which something is due, in milliseconds.
         now: the time in milliseconds.
-        tick: does what is due.
+        tick: performs what is due.
     """
 
     def __init__(

@@ -38,7 +38,7 @@ class Tokens:
         """Verify a token and store its claims.
 
         Raises:
-            UnauthorizedError: The token is not good for the audience.
+            UnauthorizedError: The token is not valid for the audience.
         """
         claims = verify_token(token, audience, self._keys, self._now())
         if audience not in self.claims and len(self.claims) >= MAX_TOKENS:
@@ -100,7 +100,7 @@ class CbsNode:
         """Verify a token; answer 202, or why it was refused."""
         answer = Answer(request, status_name="status-code", description_name="status-description")
         name = str(request.properties.get("name", ""))
-        fault = self._faults.strike("token", name) if self._faults.any else None
+        fault = self._faults.match("token", name) if self._faults.any else None
         if fault is not None and fault.kind == "hang":
             return
         try:

@@ -8,7 +8,7 @@
   (all of them) and `DELETE /$control/faults/{id}`
 
 On a loopback address it is open to every process of the machine, as the well-known key is; on any
-other address it wants a token with the Manage claim, as the administration API does.
+other address it requires a token with the Manage claim, as the administration API does.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class ControlApi:
 
     Args:
         faults: The faults of the namespace.
-        health: Gives what `health` shows.
-        operations: Gives what `operations` shows.
-        limits: Gives what `limits` shows.
+        health: Returns the content of `health`.
+        operations: Returns the content of `operations`.
+        limits: Returns the content of `limits`.
         is_safe_to_refuse: Whether a fault that closes the port can be cleared by another way.
         authorize: Raises UnauthorizedError for a request that may not be made.
     """

@@ -253,7 +253,7 @@ class HttpProtocol(asyncio.Protocol):
         if self._transport is None:
             return
         if self._is_paused:
-            self._transport.abort()  # the client would not read what is still to be written
+            self._transport.abort()  # the client does not read the rest of the answer
         else:
             self._transport.close()
 

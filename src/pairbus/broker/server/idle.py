@@ -65,7 +65,7 @@ class IdleWatch:
         self.next_due = NEVER
 
     def tick(self, now: int) -> None:
-        """Detach the links, or close the connection, whose time is up."""
+        """Detach the links that are idle for too long, or close the connection."""
         self.next_due = NEVER
         connection = self._connection
         if self._ends and self._link_timeout:

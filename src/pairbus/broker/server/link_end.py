@@ -75,7 +75,7 @@ class LinkEnd:
         self.engine.refuse(self.link, Error(error.condition, error.description))
         self.connection.flush_soon()
 
-    def allow_more(self) -> None:
+    def top_up_credit(self) -> None:
         """Top up the client's credit to send."""
         if self.link.credit * 2 < CREDIT:
             self.engine.flow(self.link, CREDIT)
@@ -106,7 +106,7 @@ class LinkHandler(Protocol):
         """Take messages from the client that arrived together."""
 
     def on_flow(self) -> None:
-        """Obey the client's new credit."""
+        """Apply the client's new credit."""
 
     def on_disposition(
         self, deliveries: list[Outgoing], state: Composite | None, settled: bool

@@ -1,11 +1,11 @@
 """The broker's listener: one port that speaks AMQP, AMQP over TLS, HTTP, HTTPS and WebSocket.
 
-The first byte tells them apart: `A` begins the AMQP header, 0x16 a TLS handshake, anything else is
-a method of HTTP. The TLS handshake must see its first byte itself, so it is only peeked at while
-the socket is still ours; inside TLS the same choice is made again on the first bytes.
+The first byte selects the protocol: `A` begins the AMQP header, 0x16 a TLS handshake, anything else
+is a method of HTTP. The TLS handshake needs its first byte, so the byte is only peeked before the
+socket is handed over; inside TLS the choice is made again on the first bytes.
 
-The door also keeps out what could hurt: too many connections, clients that connect and say
-nothing or say it too slowly. And it is where the faults that concern whole connections happen.
+The listener also refuses too many connections and disconnects clients that send nothing or too
+slowly. Faults that concern whole connections are applied here.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from pairbus.broker.faults.faults import Faults
 _log = logging.getLogger("pairbus.broker")
 
 
-#: Makes a protocol, given what it shall call when its connection is lost.
+#: Makes a protocol; its argument is called when the connection is lost.
 MakeProtocol = Callable[[Callable[[], None]], asyncio.Protocol]
 
 
-class FrontDoor:
+class Listener:
     """Listens on one port and hands each connection to the protocol that it speaks.
 
     Args:
         amqp: Makes the protocol for an AMQP connection.
         http: Makes the protocol for an HTTP connection.
-        tls: Gives the context for TLS, when the first client asks for it; None: TLS is refused.
-        faults: What the door shall do wrong.
-        max_connections: More than these are closed at once.
+        tls: Returns the context for TLS, when the first client uses it; None: TLS is refused.
+        faults: The faults of the namespace.
+        max_connections: Further connections are closed immediately.
         sniff_timeout: Seconds for the first byte, and for a TLS handshake.
     """
 
@@ -103,7 +103,7 @@ class FrontDoor:
         return self._listener is not None
 
     def reset_all(self, *, but_http: bool = False) -> None:
-        """Reset every connection; or leave those that speak HTTP, and may have asked for it."""
+        """Reset every connection; with `but_http`, leave those that use HTTP (the control API)."""
         for sock in list(self._sniffing):
             self._forget(sock)
             _linger_zero(sock)
@@ -112,12 +112,12 @@ class FrontDoor:
             abort_with_reset(transport)
 
     def drop_silent(self) -> None:
-        """Reset the connections that were let in and never answered."""
+        """Reset the connections that were accepted and never answered."""
         for transport in list(self._silent):
             abort_with_reset(transport)
 
     async def close(self) -> None:
-        """Shut, and end what is still open."""
+        """Stop listening, and end the open connections."""
         self.shut()
         for sock in list(self._sniffing):
             self._forget(sock)
@@ -139,11 +139,11 @@ class FrontDoor:
         await asyncio.sleep(0)
 
     def opened(self, transport: asyncio.Transport) -> None:
-        """Take note of a connection that has found its protocol."""
+        """Register a connection whose protocol is known."""
         self._transports.add(transport)
 
     def lost(self, transport: asyncio.Transport | None) -> None:
-        """Take note that a connection is gone."""
+        """Forget a connection that is closed."""
         if transport is not None:
             self._transports.discard(transport)
             self._silent.discard(transport)
@@ -232,22 +232,22 @@ class FrontDoor:
             else:
                 await loop.connect_accepted_socket(self._choose, sock)
         except (OSError, ssl.SSLError) as exc:
-            _log.debug("a connection failed before it spoke: %s", exc)
+            _log.debug("a connection failed before its first byte: %s", exc)
             sock.close()
 
     def _choose(self) -> asyncio.Protocol:
-        return _Choice(self)
+        return _ProtocolChooser(self)
 
     def protocol_for(self, first: bytes, transport: asyncio.Transport) -> asyncio.Protocol:
-        """Return the protocol that the first bytes call for, or what a fault makes of it."""
+        """Return the protocol for the first bytes, or that of an active fault."""
         fault = self._faults.connection_fault()
         is_http = first[:1].isalpha() and first[:4] != b"AMQP"
         if fault is not None and not is_http:  # the control API must stay reachable
             if fault == "silent":
                 self._silent.add(transport)
-                return Silent(self)
+                return SilentProtocol(self)
             abort_with_reset(transport)
-            return Silent(self)
+            return SilentProtocol(self)
         lost = partial(self.lost, transport)
         if is_http:
             self._speaks_http.add(transport)
@@ -255,20 +255,20 @@ class FrontDoor:
         return self._amqp(lost)
 
 
-class _Choice(asyncio.Protocol):
-    """Waits for the first bytes, and gives way to the protocol that they call for."""
+class _ProtocolChooser(asyncio.Protocol):
+    """Waits for the first bytes, and switches to the protocol that they select."""
 
-    def __init__(self, door: FrontDoor) -> None:
-        self._door = door
+    def __init__(self, owner: Listener) -> None:
+        self._owner = owner
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        self._door.opened(transport)
+        self._owner.opened(transport)
         loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(self._door.sniff_timeout, transport.abort)
+        self._timer = loop.call_later(self._owner.sniff_timeout, transport.abort)
 
     def data_received(self, data: bytes) -> None:
         transport = self._transport
@@ -276,7 +276,7 @@ class _Choice(asyncio.Protocol):
             return
         if self._timer is not None:
             self._timer.cancel()
-        protocol = self._door.protocol_for(data[:8], transport)
+        protocol = self._owner.protocol_for(data[:8], transport)
         transport.set_protocol(protocol)
         protocol.connection_made(transport)
         protocol.data_received(data)
@@ -284,14 +284,14 @@ class _Choice(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._door.lost(self._transport)
+        self._owner.lost(self._transport)
 
 
-class Silent(asyncio.Protocol):
-    """Reads whatever comes and never says a word."""
+class SilentProtocol(asyncio.Protocol):
+    """Reads everything and never answers."""
 
-    def __init__(self, door: FrontDoor) -> None:
-        self._door = door
+    def __init__(self, owner: Listener) -> None:
+        self._owner = owner
         self._transport: asyncio.BaseTransport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -299,9 +299,9 @@ class Silent(asyncio.Protocol):
         self._transport = transport
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell the door."""
+        """Forget the connection."""
         assert isinstance(self._transport, asyncio.Transport)
-        self._door.lost(self._transport)
+        self._owner.lost(self._transport)
 
 
 def abort_with_reset(transport: asyncio.Transport) -> None:

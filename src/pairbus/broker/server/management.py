@@ -36,12 +36,12 @@ _MAX_PEEK = 250
 _MAX_DELETE = 4000
 _MAX_TIMESTAMP = dt.datetime.max.replace(tzinfo=dt.UTC).timestamp() * 1000 - 86_400_000
 
-#: What an operation answers: a status and a body.
+#: The answer of an operation: a status and a body.
 Result = tuple[int, Any]
 
 
 class ManagementNode:
-    """Carries out requests for one entity. Each needs the claim of what it does."""
+    """Executes the requests for one entity. Each needs the claim of its operation."""
 
     def __init__(self, end: LinkEnd, entity: str) -> None:
         self.end = end
@@ -68,7 +68,7 @@ class ManagementNode:
         """Carry out one request, and answer when it is durable."""
         answer = Answer(request)
         faults = self.end.faults
-        fault = faults.strike("management", self.entity) if faults.any else None
+        fault = faults.match("management", self.entity) if faults.any else None
         delay = fault.delay if fault is not None and fault.kind == "delay" else 0.0
         try:
             if fault is not None and fault.kind in {"reject", "throttle"}:
@@ -134,7 +134,7 @@ class ManagementNode:
         }
 
     def schedule(self, request: Request, body: dict[Any, Any]) -> Result:
-        """Take messages for later."""
+        """Schedule messages."""
         self.end.throttle.check(self.entity, "schedule")
         messages = [read_message(item["message"]) for item in body["messages"]]
         numbers = self.namespace.schedule(self.entity, messages)
@@ -143,7 +143,7 @@ class ManagementNode:
         return 200, {"sequence-numbers": Array(numbers, 0x81)}
 
     def cancel(self, request: Request, body: dict[Any, Any]) -> Result:
-        """Take scheduled messages back."""
+        """Cancel scheduled messages."""
         numbers = [int(number) for number in body["sequence-numbers"]]
         self.namespace.cancel_scheduled(self.entity, numbers)
         return 200, {}
@@ -207,12 +207,12 @@ class ManagementNode:
         return 200, {"expiration": Timestamp(end)}
 
     def get_session_state(self, request: Request, body: dict[Any, Any]) -> Result:
-        """Give the state of a session."""
+        """Return the state of a session."""
         session_id = self._session(request, body)
         return 200, {"session-state": self.namespace.sessions.get_state(self.entity, session_id)}
 
     def set_session_state(self, request: Request, body: dict[Any, Any]) -> Result:
-        """Keep the state of a session."""
+        """Set the state of a session."""
         state = body.get("session-state")
         if state is not None and not isinstance(state, bytes):
             state = str(state).encode()
@@ -220,7 +220,7 @@ class ManagementNode:
         return 200, {}
 
     def list_sessions(self, request: Request, body: dict[Any, Any]) -> Result:
-        """Name the sessions with messages, or with a state set since a time."""
+        """List the sessions with messages, or with a state set since a time."""
         since = body.get("last-updated-time")
         top = int(body.get("top", 100))
         skip = int(body.get("skip", 0))
@@ -264,7 +264,7 @@ class ManagementNode:
         return 200, {}
 
     def remove_rule(self, request: Request, body: dict[Any, Any]) -> Result:
-        """Take a rule from a subscription."""
+        """Remove a rule of a subscription."""
         self._manage()
         remove_rule(self.namespace, self.entity, body)
         return 200, {}

@@ -37,7 +37,7 @@ _fronts: dict[bytes, tuple[bytes, Callable[..., bytes]]] = {}
 def render_locked(delivery: Delivery) -> tuple[bytes, bytes]:
     """Return the bytes of a locked delivery in two parts, the second one as it is stored.
 
-    Most messages have nothing in front but what every message has: that is written in one step.
+    Most messages have only the common fields in front, which are written in one step.
     """
     token, locked_until, message = delivery
     bare = message.bare

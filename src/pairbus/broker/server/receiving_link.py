@@ -270,7 +270,7 @@ class ReceivingLink:
             end.use()
         if isinstance(state, Received) or (state is None and not settled):
             return
-        fault = faults.strike("settle", end.path) if faults.any else None
+        fault = faults.match("settle", end.path) if faults.any else None
         if fault is not None and fault.kind in {"reject", "throttle"}:
             error = BrokerError(fault.description, condition=fault.condition)
             self._answer([d.id for d in deliveries], rejected(error), settled)

@@ -60,7 +60,7 @@ class RequestLink:
         end = self.end
         end.use()
         for delivery in deliveries:
-            end.allow_more()
+            end.top_up_credit()
             if delivery.oversize:
                 error = MessageSizeExceededError("The request is too large.")
                 end.settle(delivery.delivery_id, rejected(error))

@@ -23,7 +23,7 @@ class Request:
 
 
 def read_request(payload: bytes) -> Request:
-    """Take a request apart.
+    """Parse a request.
 
     Raises:
         ProtocolError: It cannot be read.
@@ -44,7 +44,7 @@ class Answer:
     """Builds the answer to a request.
 
     Args:
-        request: What is answered.
+        request: The request.
         status_name: The name of the status: `$cbs` and `$management` differ.
         description_name: The name of its description.
     """

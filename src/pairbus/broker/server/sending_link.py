@@ -78,7 +78,7 @@ class SendingLink:
         self.end.used_at = namespace.latest
         namespace.operations.add(self._entity.path, "send", len(deliveries) - 1, 0, 0, 0)
         throttle.charge(self._entity.send_credits * len(deliveries))
-        self.end.allow_more()
+        self.end.top_up_credit()
         self.end.committer.after_commit(partial(self._all_committed, deliveries))
         return True
 
@@ -90,9 +90,9 @@ class SendingLink:
     def _on_delivery(self, delivery: Delivery) -> None:
         """Hand a message, or a batch of them, to the namespace."""
         end = self.end
-        end.allow_more()
+        end.top_up_credit()
         faults = end.faults
-        fault = faults.strike("send", end.path) if faults.any else None
+        fault = faults.match("send", end.path) if faults.any else None
         if fault is not None and not self._is_taken(fault, delivery):
             end.use()
             return

@@ -42,8 +42,8 @@ class ServedLinks:
         fault = None
         if self._connection.broker.faults.any and isinstance(terminus, Source | Target):
             path = path_of(terminus.address)
-            if path.lower() != CBS:  # that door has faults of its own, on tokens
-                fault = self._connection.broker.faults.strike("attach", path)
+            if path.lower() != CBS:  # faults of $cbs apply to its tokens instead
+                fault = self._connection.broker.faults.match("attach", path)
         if fault is None:
             self._attach(link, attach)
         elif fault.kind == "delay":

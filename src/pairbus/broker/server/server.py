@@ -28,7 +28,7 @@ from pairbus.broker.server import websocket
 from pairbus.broker.server.connection import READ_SIZE, AmqpConnection
 from pairbus.broker.server.control import PREFIX, ControlApi
 from pairbus.broker.server.http import HttpProtocol, Request, Response
-from pairbus.broker.server.listener import FrontDoor
+from pairbus.broker.server.listener import Listener
 from pairbus.broker.server.throttle import Throttle
 from pairbus.broker.server.tls import Certificate
 from pairbus.broker.settings import BrokerSettings, BrokerStartError
@@ -57,8 +57,8 @@ class Broker:
         )
         self._namespace: Namespace | None = None
         self._store: Store | None = None
-        self._door: FrontDoor | None = None
-        self._control_door: FrontDoor | None = None
+        self._listener: Listener | None = None
+        self._control_listener: Listener | None = None
         self._fault_news = asyncio.Event()
         self._fault_timer: asyncio.TimerHandle | None = None
         self._certificate = Certificate(settings.data, settings.host)
@@ -82,7 +82,7 @@ class Broker:
             health=self._health,
             operations=self.operations,
             limits=self.limits,
-            is_safe_to_refuse=lambda: self._control_door is not None,
+            is_safe_to_refuse=lambda: self._control_listener is not None,
             authorize=self._authorize_control,
         )
 
@@ -102,12 +102,12 @@ class Broker:
     @property
     def control_address(self) -> str | None:
         """The "host:port" of the second port, if there is one."""
-        if self._control_door is None:
+        if self._control_listener is None:
             return None
-        return f"{self.settings.reachable_host}:{self._control_door.address[1]}"
+        return f"{self.settings.reachable_host}:{self._control_listener.address[1]}"
 
     def now(self) -> float:
-        """Return the time by which tokens expire: the clients' own, never a test's clock."""
+        """Return the real time, by which tokens expire; never the time of a test's clock."""
         return time.time()
 
     def unsupported(self, what: str) -> None:
@@ -155,20 +155,20 @@ class Broker:
             "idle_connections_closed": self.idle_connections,
         }
 
-    # -- life ------------------------------------------------------------------------------------
+    # -- start and stop --------------------------------------------------------------------------
 
     async def start(self, port: int) -> int:
-        """Begin to serve on `port` (0 picks one) and return the port.
+        """Start to serve on `port` (0 picks one) and return the port.
 
         Raises:
-            BrokerStartError: With one line that says why not.
+            BrokerStartError: The text is one line with the reason.
         """
         settings = self.settings
         declared = (
             load(settings.entities, settings.namespace) if settings.entities is not None else None
         )
         limits = settings.limits
-        door = self._make_door(
+        listener = self._make_listener(
             amqp=lambda lost: AmqpConnection(self, lost),
             http=lambda lost: HttpProtocol(
                 self._handle,
@@ -180,18 +180,18 @@ class Broker:
             max_connections=limits.connections,
             sniff_timeout=limits.sniff_timeout,
         )
-        self._bind(door, port)
+        self._bind(listener, port)
         try:
             self._open_namespace()
             if declared is not None:
                 await self.do(lambda ns: declare(ns.admin, declared))
-            self._open_control_door()
+            self._open_control_port()
         except BaseException:
-            door.shut()
+            listener.shut()
             self._close_namespace(abrupt=False)
             raise
-        self._door = door
-        self._port = door.address[1]
+        self._listener = listener
+        self._port = listener.address[1]
         self._started_at = time.time()
         self.is_running = True
         self.faults.on_change = self._faults_changed
@@ -199,24 +199,24 @@ class Broker:
         return self._port
 
     async def stop(self, *, abrupt: bool = False) -> None:
-        """Stop serving; `abrupt` as if the process had died."""
+        """Stop serving; with `abrupt`, as if the process had crashed."""
         if not self.is_running:
             return
         self.is_running = False
         if self._fault_timer is not None:
             self._fault_timer.cancel()
-        door, self._door = self._door, None
-        assert door is not None
-        door.shut()
+        listener, self._listener = self._listener, None
+        assert listener is not None
+        listener.shut()
         if abrupt:
-            door.reset_all()
+            listener.reset_all()
         else:
             for connection in list(self.connections):
                 connection.close("amqp:connection:forced", "The broker is shutting down.")
-        await door.close()
-        if self._control_door is not None:
-            await self._control_door.close()
-            self._control_door = None
+        await listener.close()
+        if self._control_listener is not None:
+            await self._control_listener.close()
+            self._control_listener = None
         self._close_namespace(abrupt=abrupt)
 
     async def close(self) -> None:
@@ -226,17 +226,17 @@ class Broker:
         self._namespace = None
         self._certificate.close()
 
-    def _make_door(self, **options: Any) -> FrontDoor:
-        """A door with TLS; a simulation has another one."""
-        return FrontDoor(tls=self._certificate.context, **options)
+    def _make_listener(self, **options: Any) -> Listener:
+        """A listener with TLS; a simulation has another one."""
+        return Listener(tls=self._certificate.context, **options)
 
     def _make_store(self, directory: Path) -> Store:
         """The store in a directory; a simulation has another one."""
         return Store(directory, self.settings.durability)
 
-    def _bind(self, door: FrontDoor, port: int) -> None:
+    def _bind(self, listener: Listener, port: int) -> None:
         try:
-            door.bind(self.settings.host, port)
+            listener.bind(self.settings.host, port)
         except OSError as exc:
             why = (
                 "is in use" if exc.errno == errno.EADDRINUSE else f"cannot be used: {exc.strerror}"
@@ -264,7 +264,7 @@ class Broker:
             subscribe(lambda: loop.is_closed() or loop.call_soon_threadsafe(self._tick))
 
     def _fatal(self, problem: Exception) -> None:
-        """The store cannot be read any more: stop as if the process had died."""
+        """Stop as if the process had crashed, because the store cannot be read any more."""
         self.fatal = problem
         loop = asyncio.get_running_loop()
         self._end = loop.create_task(self.stop(abrupt=True))
@@ -284,17 +284,17 @@ class Broker:
         if self.is_running and self._namespace is not None:
             self._namespace.tick()
 
-    def _open_control_door(self) -> None:
+    def _open_control_port(self) -> None:
         if self.settings.control_port is None:
             return
-        door = FrontDoor(
+        listener = Listener(
             amqp=lambda lost: HttpProtocol(self._handle_always, closed=lost),
             http=lambda lost: HttpProtocol(self._handle_always, closed=lost),
             tls=None,
             faults=Faults(),
         )
-        self._bind(door, self.settings.control_port)
-        self._control_door = door
+        self._bind(listener, self.settings.control_port)
+        self._control_listener = listener
 
     def _entity_rules(self, path: str) -> Iterable[AuthorizationRule]:
         try:
@@ -324,7 +324,7 @@ class Broker:
         return await self.do(lambda namespace: self._admin().handle(request))
 
     def _authorize_control(self, request: Request) -> None:
-        """On loopback the control API is as open as the well-known key; elsewhere it is not."""
+        """Require the Manage claim, except on loopback addresses."""
         if self.settings.is_loopback:
             return
         token = request.headers.get("authorization", "")
@@ -343,7 +343,7 @@ class Broker:
     def _upgrade(
         self, request: Request, transport: asyncio.Transport, rest: bytes
     ) -> Response | bool:
-        if not websocket.is_upgrade(request) or self._door is None:
+        if not websocket.is_upgrade(request) or self._listener is None:
             return False
         if self.faults.connection_fault() is not None:
             transport.abort()
@@ -353,8 +353,8 @@ class Broker:
                 "a web page of %.200r may not connect (allowed_origins)", request.headers["origin"]
             )
             return Response(403, b"this origin is not allowed (allowed_origins of the broker)")
-        door = self._door
-        protocol = AmqpConnection(self, lambda: door.lost(transport))
+        listener = self._listener
+        protocol = AmqpConnection(self, lambda: listener.lost(transport))
         frame_size = self.settings.limits.frame_size
         return websocket.accept(request, transport, rest, protocol, frame_size) or True
 
@@ -371,27 +371,27 @@ class Broker:
     # -- faults ----------------------------------------------------------------------------------
 
     def _faults_changed(self) -> None:
-        """Put the faults that concern whole connections in force."""
-        if not self.is_running or self._door is None:
+        """Apply the faults that concern whole connections."""
+        if not self.is_running or self._listener is None:
             return
         self._fault_news.set()
         self._fault_news = asyncio.Event()
         fault = self.faults.connection_fault()
-        door = self._door
+        listener = self._listener
         if fault == "refuse":
-            door.shut()
-            door.reset_all(but_http=True)
-        elif not door.is_open:
-            self._bind(door, self._port)
+            listener.shut()
+            listener.reset_all(but_http=True)
+        elif not listener.is_open:
+            self._bind(listener, self._port)
         if fault == "reset":
-            door.reset_all(but_http=True)
+            listener.reset_all(but_http=True)
         for connection in list(self.connections):
             if fault == "silent":
                 connection.is_silent = True
             elif connection.is_silent:  # the bytes that it did not read are lost
                 connection.reset()
         if fault != "silent":
-            door.drop_silent()
+            listener.drop_silent()
         if self._fault_timer is not None:
             self._fault_timer.cancel()
         wait = self.faults.next_end()

@@ -4,7 +4,7 @@ Earlier versions appended small groups to ``namespace.groups`` and moved them in
 at a time. A broker of such a version that ended without closing its store leaves groups there.
 
 A record is its number, its length, the CRC of its bytes, and its bytes. A record that is cut short
-at the end of the file was being written when the process ended: nobody was told that it is stored.
+at the end of the file was being written when the process ended: it was never acknowledged.
 """
 
 from __future__ import annotations

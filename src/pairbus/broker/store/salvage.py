@@ -17,7 +17,7 @@ def salvage(directory: Path, runtime: Runtime | None = None) -> WalDamage | None
     The damaged file is kept beside it, with the suffix ``.damaged``.
 
     Returns:
-        What was cut off, or None if nothing is damaged.
+        The damage that was cut off, or None if nothing is damaged.
 
     Raises:
         StoreInUseError: a broker has the directory open.

@@ -1,8 +1,8 @@
 """The durable store of a namespace: SQLite tables, written in groups of changes.
 
-``durability="normal"``: what is committed is in the operating system's hands, so it survives the
-end of the process; a power failure may take the last moments. ``"full"``: it is on the disk. In
-both a group is stored whole or not at all.
+``durability="normal"``: a commit is in the operating system's cache, so it survives the end of the
+process; a power loss may lose the last commits. ``"full"``: a commit is on the disk. In both a
+group is stored completely or not at all.
 
 A group of a few rows is committed by the thread that asks, because handing it to another thread
 and back takes longer. A larger one, and one that waits for the disk, is committed by the writer.

@@ -37,7 +37,7 @@ class WalDamage:
         path: The log.
         offset: Where the damaged header or frame begins.
         intact: Bytes from the start of the file that hold only whole transactions.
-        lost: Commits behind the damage; None where the header is damaged and nobody can tell.
+        lost: Commits behind the damage; None if the header is damaged and that is not known.
     """
 
     path: Path

@@ -1,1 +1,1 @@
-"""The shells: they carry out the commands of the pure core."""
+"""The shells: they perform the commands of the pure core."""

@@ -176,7 +176,7 @@ class BacklogRoute:
             try:
                 is_counted = await self._send(link, chunk, deadline)
             except ShutDownError:
-                self._lifecycle.closed_without_us(primary=False)
+                self._lifecycle.closed_by_application(primary=False)
             except UnwantedError:
                 continue  # another thread has left this queue: follow it
             except TurnTimeoutError as error:

@@ -174,15 +174,15 @@ class PairedClient(ServiceBusClient):
         await self._lifecycle.pair.entity(entity).observe(core.PrimaryForced())
 
     async def release(self, entity: str) -> None:
-        """Let pairbus decide about `entity` again, beginning with a ping."""
+        """Let pairbus choose the route of `entity` again, beginning with a ping."""
         self._lifecycle.check()
         await self._lifecycle.pair.entity(entity).observe(core.Released())
 
     async def end_draining(self, entity: str) -> None:
         """Send to the primary although the backlog of `entity` is not delivered yet.
 
-        For an operator who does not want to wait for a fence that does not come. The order of the
-        messages is not kept then.
+        For an operator who does not want to wait for a fence that is not answered. The order of
+        the messages is not kept then.
         """
         self._lifecycle.check()
         self._lifecycle.pair.entity(entity).end_drain("an operator ended the drain")

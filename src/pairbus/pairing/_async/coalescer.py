@@ -2,7 +2,7 @@
 
 The decisions are in `pairbus.pairing.core.coalescing`. A list is sent by a task or thread of its
 own, not by one of the callers: so each caller keeps its own deadline, and one that is cancelled or
-interrupted takes nothing with it.
+interrupted does not affect the others.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def single_of(what: Any, size: int = 0) -> Single | None:
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """What the sends of one link need to know to be coalesced.
+    """The settings by which the sends of one link are coalesced.
 
     Args:
         state: Whether the entity's sends are coalesced, shared by all links to it.

@@ -1,9 +1,9 @@
-"""Whether a host that does not answer on an open link answers on a second connection.
+"""Checks whether a host that does not answer on an open link answers on a second connection.
 
-A link that was open and goes silent may mean a slow entity, a half-open connection, or a host that
-is gone. Waiting for the deadline of the send would tell, but takes half a minute. A second
-connection beside the silent one tells sooner: if the host does not answer that either, it is the
-host; if it answers, in whatever way, the send goes on waiting.
+If an open link goes silent, the cause may be a slow entity, a half-open connection, or a host that
+is unavailable. The deadline of the send would show it, but only after half a minute. A second
+connection shows it sooner: if the host does not answer that one either, the host is unavailable; if
+it answers in any way, the send continues to wait.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class HostProbe:
 
 
 class _Probe:
-    """A second connection that is being opened, and what came of it."""
+    """A second connection that is being opened, and its result."""
 
     def __init__(self) -> None:
         self.ended = AEvent()

@@ -1,2 +1,2 @@
 # generated from src/pairbus/pairing/_async/__init__.py by tools/gen_unasync.py; edit that one
-"""The shells: they carry out the commands of the pure core."""
+"""The shells: they perform the commands of the pure core."""

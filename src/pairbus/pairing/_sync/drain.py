@@ -1,7 +1,7 @@
 # generated from src/pairbus/pairing/_async/drain.py by tools/gen_unasync.py; edit that one
 """The drain of one entity: sends wait behind the backlog until the syphon has delivered it.
 
-`core.draining` decides; here fences are sent, answers awaited, and sends held and released. The
+`core.draining` decides; this module sends fences, awaits answers, and holds and releases sends. The
 entity's guard protects the state: a send that enters the backlog and the end of the drain exclude
 each other, so that no message is left behind when the sends go to the primary again.
 """
@@ -31,7 +31,7 @@ PAUSE = 0.1  # seconds between two rounds
 
 
 class EntityDrain:
-    """What the backlog holds of one entity, and how its sends come home behind it.
+    """The drain of one entity: fences, answers, and held sends.
 
     Args:
         entity: The entity.
@@ -81,7 +81,7 @@ class EntityDrain:
         """A backlog queue took messages of such a call, or may have; the entity's guard is held."""
         self.queues.add(path)
         if self.round is not None:
-            self.round = self.round.soil()
+            self.round = self.round.mark_dirty()
 
     def leave(self) -> None:
         """Such a call has ended."""
@@ -91,7 +91,7 @@ class EntityDrain:
                 self._idle.set()
 
     def order_lost(self, reason: str) -> None:
-        """Something happened after which the order is not promised; reported once an outage."""
+        """Report that the order is not kept, for `reason`; each reason once per outage."""
         entity = self._entity
         if entity.pair.timing.drains_first and reason not in self._reported:
             self._reported.add(reason)

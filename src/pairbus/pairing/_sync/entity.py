@@ -283,7 +283,7 @@ class Entity:
 
 
 def ping_message(new_id: Callable[[], object] = uuid.uuid4) -> ServiceBusMessage:
-    """A ping: empty, expires at once, and with a session so that any entity takes it."""
+    """A ping: empty, expires after a second, with a session so that any entity accepts it."""
     return ServiceBusMessage(
         b"",
         content_type=PING_CONTENT_TYPE,

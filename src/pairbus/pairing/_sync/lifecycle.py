@@ -142,7 +142,7 @@ class Lifecycle:
         """Close the secondary alone. Twice is fine."""
         if self.secondary_side.end("closed", "close() was called"):
             close_sdk(self.secondary)
-            self.one_is_down("secondary")
+            self.fault_other_soon("secondary")
 
     def _release_all(self) -> None:
         with self._guard:
@@ -174,18 +174,18 @@ class Lifecycle:
         if self.protection is not None:
             self.protection.stop()
 
-    def closed_without_us(self, *, primary: bool) -> NoReturn:
-        """A sender has just noticed that the application closed an SDK client of the pair."""
+    def closed_by_application(self, *, primary: bool) -> NoReturn:
+        """Close the paired client whose SDK client the application has closed, and raise."""
         side = self.paired_side if primary else self.secondary_side
         if side.end("closed", "the SDK client below it was closed"):
             if primary:
                 self._stop_background()
-            self.one_is_down(side.name)
+            self.fault_other_soon(side.name)
         side.check()
         raise AssertionError("a side that is not open raises")
 
-    def one_is_down(self, name: str) -> None:
-        """One of the two is closed or faulted. Where the syphon runs, the other has 5 seconds."""
+    def fault_other_soon(self, name: str) -> None:
+        """One of the two clients is closed or faulted: with a syphon, fault the other in 5 s."""
         if self.syphon is not None and not self._is_watching:
             self._is_watching = True
             spawn(self._fault_other, name, name="pairbus fault watch")
@@ -206,12 +206,12 @@ class Lifecycle:
         self.pair.bus.emit(events.ClientFaulted, side="paired", reason=reason)
         self._stop_background()
         close_sdk(self.primary)
-        self.one_is_down("paired")
+        self.fault_other_soon("paired")
 
     # -- in a forked process
 
     def restart_in_child(self) -> None:
-        """Release what is the parent's; the first use starts everything anew."""
+        """Release the parent's connections; the first use starts everything again."""
         if self.paired_side.state != "open":
             self.fault_in_child()
             return

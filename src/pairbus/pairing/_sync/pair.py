@@ -49,7 +49,7 @@ class Timing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairSettings:
-    """What a pair is made of."""
+    """The settings of a pair."""
 
     primary: ServiceBusClient
     secondary: ServiceBusClient
@@ -68,7 +68,7 @@ class Pair:
     """The state that all senders of a paired client share.
 
     Args:
-        settings: What the pair is made of.
+        settings: The settings of the pair.
         client_id: The name of the paired client in status and ledger.
         ledger: Where operations are noted, if anywhere.
     """
@@ -302,7 +302,7 @@ class Pair:
         self.bus.emit(events.OversizeMessage, entity, size=size, limit=self.message_limit)
 
     def verdict(self, error: BaseException) -> Any:
-        """What `error` means."""
+        """The verdict on `error`."""
         return classify(error, self.classify)
 
     def status(self, state: str, reason: str | None) -> PairStatus:

@@ -169,7 +169,7 @@ class PairedSender(ServiceBusSender):
             PairUnavailableError: neither namespace took it.
             PartlySentError: a redirected list or batch was taken in part.
             ReservedPropertyError: a message uses a reserved name; nothing was sent.
-            ServiceBusError: an outage before failover is engaged, or an answer that is none.
+            ServiceBusError: an outage before the failover, or an error that is no outage.
         """
         if kwargs:
             warnings.warn(f"Unsupported keyword args: {kwargs}", stacklevel=2)
@@ -268,7 +268,7 @@ class PairedSender(ServiceBusSender):
     def cancel_scheduled_messages(
         self, sequence_numbers: int | list[int], *, timeout: float | None = None, **kwargs: Any
     ) -> None:
-        """Cancel scheduled messages. Only the primary can: a failure is one of a send, too.
+        """Cancel scheduled messages, on the primary only; a failure counts like a failed send.
 
         Raises:
             NotCancellableError: one of them was scheduled while failed over; none is cancelled.
@@ -293,7 +293,7 @@ class PairedSender(ServiceBusSender):
         attempt = partial(self._primary.call, cancel, deadline=deadline)
         redirect = self._on_primary(attempt, deadline)
         if redirect is not None:
-            # Only the primary can do it: nothing to be put into the backlog.
+            # Only the primary can cancel: nothing goes to the backlog.
             raise redirect.cause or OperationTimeoutError(
                 message=f"{self.entity_name!r} is failed over: nothing was cancelled."
             )
@@ -382,7 +382,7 @@ class PairedSender(ServiceBusSender):
             if isinstance(error, UnwantedError):
                 return Redirect(entity.last_error)
             if isinstance(error, ShutDownError):
-                self._lifecycle.closed_without_us(primary=True)
+                self._lifecycle.closed_by_application(primary=True)
             if isinstance(error, TurnTimeoutError):
                 return self._after_turn_timeout(error, started)
             verdict = pair.verdict(error)
@@ -447,7 +447,7 @@ class PairedSender(ServiceBusSender):
         return None
 
     def _after_turn_timeout(self, error: TurnTimeoutError, started: float) -> Redirect:
-        """Other sends took until the deadline: that is no evidence; only the wire gives evidence.
+        """Handle a send that had no turn before its deadline, which is no evidence of an outage.
 
         If the send that has the turn began before this one, the wire was silent all the time, and
         that send is about to fail: its verdict counts for this one too.
@@ -460,7 +460,7 @@ class PairedSender(ServiceBusSender):
 
 
 class Redirect:
-    """A call must go to the backlog: `cause` is what the primary said."""
+    """A call must go to the backlog: `cause` is the primary's error."""
 
     __slots__ = ("cause",)
 

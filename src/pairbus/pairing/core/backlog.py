@@ -1,11 +1,11 @@
-"""One call's way through the backlog queues: which queue to try, how long, and what to remove.
+"""Decides for one call which backlog queue to try, for how long, and which queues to remove.
 
-A failure of one attempt can mean three things: this queue is bad, the whole secondary namespace is
-unreachable, or a single connection broke. They call for different answers. A broken connection says
-nothing about a queue, so the same queue is tried again, with back-off. A queue that answers with
-an error, or does not answer, may be bad alone, so another queue is tried; only if that one takes
-the message is the first removed from the rotation. If all fail alike, it is the namespace, no queue
-is removed, and the rounds go on until the call's deadline.
+A failed attempt can have three causes: this queue fails, the whole secondary namespace is
+unreachable, or a single connection broke. A broken connection is no evidence against a queue, so
+the same queue is tried again, with back-off. If a queue answers with an error, or does not answer,
+another queue is tried; if that one accepts the message, the first is removed from the rotation. If
+all queues fail in the same way, the namespace fails: no queue is removed, and the attempts continue
+until the call's deadline.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class BacklogCall:
     def note_failure(
         self, path: str, failure: Failure, rotation: Rotation, *, now: float, draw: float
     ) -> float:
-        """Note a failed attempt; returns how long to wait before the next one, in seconds."""
+        """Record a failed attempt; returns how long to wait before the next one, in seconds."""
         if failure is not Failure.BROKEN or now >= self._half:
             self.failed[path] = failure
         if failure in (Failure.SILENT, Failure.UNUSABLE):

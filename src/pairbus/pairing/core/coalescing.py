@@ -1,4 +1,4 @@
-"""Which sends that wait together go as one list, and what a refused list means.
+"""Decides which waiting sends go as one list, and how to handle a refused list.
 
 A sender has one send under way at a time, so a hundred tasks on one sender wait for a hundred round
 trips. Single messages that wait together are sent as one list instead. The service takes a list as
@@ -8,7 +8,7 @@ they are, and nothing overtakes them.
 
 A list can be refused because of one message in it, or because the entity takes no lists. Then its
 messages are sent one by one, in order, and each caller gets its own answer. The entity's sends are
-not coalesced again: a list that is refused costs a round trip more than none.
+not coalesced again, because each refused list costs an additional round trip.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 __all__ = ["Coalescing", "Single", "choose"]
 
-MAX_BYTES = 192 * 1024  # three quarters of what the Standard tier takes: sizes are estimates
+MAX_BYTES = 192 * 1024  # three quarters of the Standard tier's limit: sizes are estimates
 MAX_MESSAGES = 500
 
 

@@ -3,10 +3,10 @@
 A fence is put into each backlog queue that took messages for the entity since it failed over. An
 answer says that everything before the fence was delivered. If no message entered the backlog since
 the fences were sent, nothing is left, and the drain is finished. Otherwise another *round* of
-fences follows. An application that sends all the time would never leave a gap, so once a round trip
-is short the next round *holds* the sends: they wait, the fences go behind the last message, and the
-answers release the sends to the primary. A hold has an end: then the sends go on to the backlog,
-and a later round decides.
+fences follows. If the application sends without a pause, there is always a newer message. So, once
+a round was answered quickly, the next one *holds* the sends: they wait, the fences go behind the
+last message, and the answers release the sends to the primary. A hold is limited in time: then the
+sends continue to the backlog, and another round follows.
 
 Time is an argument, and nothing here acts.
 """
@@ -61,8 +61,8 @@ class Round:
         left = {name: queue for name, queue in self.fences.items() if name != fence}
         return replace(self, fences=left, answered_at=now)
 
-    def soil(self) -> Round:
-        """A message entered the backlog: it is behind the fences."""
+    def mark_dirty(self) -> Round:
+        """A message entered the backlog after the fences."""
         return self if self.is_dirty else replace(self, is_dirty=True)
 
     def is_overdue(self, now: float) -> bool:

@@ -1,17 +1,18 @@
 """The health of one primary entity: facts in, commands out, time as an argument.
 
 Sends to an entity go to the primary (`HEALTHY`). The first outage starts a timer (`SUSPECT`); when
-`failover_interval` passes with no successful send, failover is engaged (`FAILED_OVER`): sends go
-to a backlog queue and the primary is pinged. The first successful ping or send ends it at once. A
-ping that finds the entity missing or disabled leaves it failed over, but *refused*: sends raise
-that error until a ping succeeds, since the backlog could never be brought home.
+`failover_interval` passes without a successful send, the entity fails over (`FAILED_OVER`): sends
+go to a backlog queue and the primary is pinged. The first successful ping or send ends the failover
+immediately. If a ping finds the entity missing or disabled, the entity stays failed over, but is
+*refused*: sends raise that error until a ping succeeds, because the syphon could not deliver.
 
-With `recovery="drain_first"` the entity is `DRAINING` first: sends go on to the backlog until the
-syphon has delivered everything before them, so that nothing overtakes (`core.draining`). Pings go
-on as well: no send would notice a new outage. One that does makes the entity failed over again.
+With `recovery="drain_first"` the entity is `DRAINING` first: sends continue to the backlog until
+the syphon has delivered everything before them, so that nothing overtakes (`core.draining`). Pings
+continue, because no send would notice a new outage; a ping that fails makes the entity failed over
+again.
 
-An operator may force either route. While forced, nothing that happens to sends or pings changes
-the route, no timer runs and nothing is pinged (a ping costs money and could change nothing).
+An operator may force either route. While forced, no result of a send or ping changes the route, no
+timer runs and nothing is pinged (a ping would be charged and change nothing).
 """
 
 from __future__ import annotations
@@ -61,11 +62,11 @@ class Phase(enum.Enum):
 
 
 class Timing(Protocol):
-    """The options that the machine looks at, in seconds."""
+    """The options that the state machine uses; times in seconds."""
 
     @property
     def failover_interval(self) -> float:
-        """How long an entity may fail before failover is engaged."""
+        """How long an entity may fail before it fails over."""
 
     @property
     def ping_primary_interval(self) -> float:
@@ -78,7 +79,7 @@ class Timing(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """What is known of one entity.
+    """The health of one entity.
 
     `since` is when the phase began, `failing_since` the first outage, `refused` the error of a
     ping that found the entity missing or disabled, `forced` the operator's route.
@@ -240,8 +241,8 @@ def step(h: Health, fact: Fact, *, now: float, options: Timing) -> Decision:
                 *_stop_drain(h),
             ]
         case Phase.FAILED_OVER, Released() if h.forced:
-            # One ping at once decides: callers see neither an outage that goes on nor a needless
-            # interval in the backlog.
+            # Ping immediately: sends neither fail in an outage that continues nor stay in the
+            # backlog without need.
             return replace(h, reason="released by an operator", forced=""), [StartPings(now)]
         case _, Released() if h.forced:
             return Health(since=now), []
@@ -256,7 +257,7 @@ def step(h: Health, fact: Fact, *, now: float, options: Timing) -> Decision:
         case Phase.SUSPECT, SendSucceeded():
             return Health(since=now), [CancelTimer()]
         case Phase.SUSPECT, (TimerFired() | SendFailed()) if _is_due(h, now, options):
-            # A failure that arrives before its late timer is the same news.
+            # A failure that arrives before its late timer has the same effect.
             reason = fact.reason if isinstance(fact, SendFailed) else h.reason
             return _failed_over(now, h.failing_since, reason, options)
         case Phase.SUSPECT, SendFailed(reason):
@@ -277,12 +278,12 @@ def step(h: Health, fact: Fact, *, now: float, options: Timing) -> Decision:
             return replace(h, reason=reason), []
         case _:
             # A send in flight when we failed over, a stale timer, a ping that ended after the
-            # failover did, a fence of an earlier outage: news that changes nothing.
+            # failover did, a fence of an earlier outage: facts that change nothing.
             return h, []
 
 
 def resume(h: Health, *, now: float, options: Timing) -> Sequence[Command]:
-    """What must run for `h`: for a shell that has lost what ran, as in a forked process."""
+    """The commands that start the timers and pings of `h` again, as in a forked process."""
     if h.phase is Phase.SUSPECT:
         return [ArmTimer(h.failing_since + options.failover_interval)]
     if h.is_pinged:

@@ -1,7 +1,7 @@
-"""How long a call may take, at most: the table of the documentation, and the fault tests hold it.
+"""The maximum duration of a call, for the documentation and for the fault tests.
 
 Every call has one budget, `send_timeout`, which all attempts, waits, turns and reopens on the
-primary spend. A call that is redirected has another one for the backlog, with all changes of queue.
+primary share. A redirected call has another one for the backlog, for all queues that it tries.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Protocol
 
 __all__ = ["LIMITS", "TURN_GRACE", "Limit"]
 
-# How long a send that got no turn waits for the verdict of the send that had it, in seconds.
+# How long a send without a turn waits for the result of the send that has it, in seconds.
 TURN_GRACE = 1.0
 
 

@@ -34,7 +34,7 @@ class PingSchedule:
 def first_gap(*, failover_interval: float, ping_primary_interval: float) -> float:
     """How long after a failover the first ping is sent, in seconds.
 
-    An application that fails over quickly wants to be back quickly; one that waits a minute before
-    it fails over does not ping more often than that.
+    An application that fails over quickly should also return quickly; one that waits a minute
+    before it fails over does not ping more often than that.
     """
     return min(ping_primary_interval, max(failover_interval, 1.0))

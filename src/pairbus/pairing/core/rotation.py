@@ -1,8 +1,8 @@
 """Chooses the backlog queue of a sender; random number and time are arguments.
 
 Each sender picks a queue at random and stays with it. A queue that fails while others work leaves
-the rotation for every sender of the paired client. It comes back after a cool-down and a successful
-probe, or when it takes a message all the same, which happens when no other queue is left to try.
+the rotation for every sender of the paired client. It returns after a cool-down and a successful
+probe, or when it accepts a message, because it is also tried when no other queue is left.
 """
 
 from __future__ import annotations

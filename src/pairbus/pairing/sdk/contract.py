@@ -1,9 +1,9 @@
 """The private names of azure-servicebus that pairbus reads: all of them, each with a fallback.
 
 The public API of the SDK cannot bound how long a link takes to open, cut a connection whose peer is
-silent, or tell whether a send must first renew its token. For these pairbus looks inside. Nothing
-here decides whether a message is safe: if a name is missing, the code that wanted it takes a slower
-way through the public API, as `without` says. The names are probed when a client is paired and when
+silent, or show whether a send must first renew its token. For these pairbus reads private names. No
+guarantee depends on them: if a name is missing, the code that needs it uses a slower way through
+the public API, as `without` says. The names are probed when a client is paired and when
 its first link is open; if any is missing, one warning names them all.
 """
 
@@ -25,7 +25,7 @@ class PrivateName:
 
     Args:
         name: The attribute.
-        owner: What has it.
+        owner: The object that has it.
         purpose: What pairbus reads it for.
         without: What happens in a version of the SDK that does not have it.
     """

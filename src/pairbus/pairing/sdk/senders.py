@@ -40,7 +40,7 @@ logger = logging.getLogger("pairbus.sdk")
 
 _closing: set[asyncio.Task[None]] = set()  # sessions of web sockets
 
-# What the SDK says of a handler that was closed, word for word.
+# The SDK's error for a closed handler, word for word.
 SHUT_DOWN = (
     "The handler has already been shutdown. Please use ServiceBusClient to create a new instance."
 )
@@ -151,7 +151,7 @@ def is_shut_down(error: BaseException) -> bool:
 
 
 class Readiness:
-    """What an open sender looks like, to see cheaply whether it still does.
+    """The state of an open sender, for a cheap check whether it is still the same.
 
     A send on a ready sender does nothing but send: its link is attached, and its token is valid for
     a while. Otherwise the SDK would first open a link or renew the token, which may take any time.
