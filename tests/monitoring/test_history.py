@@ -65,7 +65,7 @@ def test_syphon_tells_its_story():
         syphon("stalled", forwarded=400, stalled="primary: amqp:connection:forced"),
         syphon("running", forwarded=400),
         syphon("paused", forwarded=500),
-        syphon("running", forwarded=500, dead_lettered={"Rejected": 2}),
+        syphon("running", forwarded=540, dead_lettered={"Rejected": 2}),  # 40 in the first second
         syphon("idle", forwarded=6915, dead_lettered={"Rejected": 2}),
         syphon("stopped", forwarded=6915),
     )

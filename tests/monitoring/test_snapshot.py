@@ -164,6 +164,8 @@ def test_backlog_that_nobody_drains_is_told_in_the_headline():
     running = see({**syphon, "state": "running"}, backlog=[queue])
     assert running["headline"] == "5 in the backlog"
     assert running["syphons"][0]["rate"] == 1.0
+    idle = see({**syphon, "state": "idle", "eta": 0.0}, backlog=[])
+    assert (idle["syphons"][0]["rate"], idle["syphons"][0]["eta"]) == (0, None)
 
 
 def test_events_of_all_clients_are_one_timeline_newest_first():

@@ -119,7 +119,7 @@ def read_syphon(status: Mapping[str, Any], now: dt.datetime) -> Row:
     dead = row["dead_lettered"]
     row["dead_lettered"] = dead if isinstance(dead, dict) else {}
     row["queues"] = list(status.get("queues") or ())
-    if is_stale or state not in ("running", "idle"):
+    if is_stale or state != "running":
         # Nothing moves, so there is no rate and no remaining time.
         row["rate"], row["eta"] = 0.0, None
     until = age(status.get("next_attempt"), now)

@@ -18,6 +18,7 @@ class _Seen:
     dead: dict[str, int]
     drain_began_at: str  # when the present drain began, and with how many forwarded
     drain_began_with: int
+    forwarded: int
     events: deque[Row] = dataclasses.field(default_factory=lambda: deque(maxlen=KEPT))
 
 
@@ -42,7 +43,9 @@ class SyphonEvents:
         seen = self._seen.get(name)
         if seen is None or (seen.pid != syphon["pid"] and state != "stopped"):
             events = seen.events if seen else deque(maxlen=KEPT)
-            self._seen[name] = seen = _Seen(syphon["pid"], state, dead, at, forwarded, events)
+            self._seen[name] = seen = _Seen(
+                syphon["pid"], state, dead, at, forwarded, forwarded, events
+            )
             if state not in ("stopped", "silent"):
                 self._add(seen, at, "SyphonStarted", reason=f"on {syphon['host']}")
             if state == "stalled":
@@ -54,7 +57,7 @@ class SyphonEvents:
                 self._add(seen, at, "SyphonDeadLettered", messages=added, reason=reason)
         if state != seen.state:
             self._change(seen, syphon, at, forwarded)
-        seen.state, seen.dead = state, dead
+        seen.state, seen.dead, seen.forwarded = state, dead, forwarded
 
     def _change(self, seen: _Seen, syphon: Row, at: str, forwarded: int) -> None:
         state = syphon["state"]
@@ -65,7 +68,7 @@ class SyphonEvents:
         elif seen.state in ("paused", "stalled", "silent"):
             self._add(seen, at, "SyphonResumed")
         if state == "running":
-            seen.drain_began_at, seen.drain_began_with = at, forwarded
+            seen.drain_began_at, seen.drain_began_with = at, seen.forwarded
         elif state == "idle" and forwarded > seen.drain_began_with:
             now = parse_time(at)
             seconds = age(seen.drain_began_at, now) if now else None
