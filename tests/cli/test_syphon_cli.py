@@ -2,8 +2,10 @@
 
 import io
 import json
+import logging
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -16,6 +18,7 @@ from pairbus import broker
 from pairbus.cli import syphon_progress
 from pairbus.cli.main import cli
 from pairbus.cli.syphon import group
+from pairbus.cli.syphon_signals import StopSignals, is_not_from_py4j
 from pairbus.syphon.state import StateDirectory
 
 STATUS = {
@@ -223,3 +226,21 @@ def test_a_bar_begins_where_its_run_does(monkeypatch):
     (first,), (second,) = [lines[:1] for lines in drawn(monkeypatch, 110, told)]
     assert "0 of 5" in first
     assert "3 of 5" in second
+
+
+def test_java_that_ends_with_the_same_signal_leaves_no_traceback():
+    root = logging.getLogger()
+    asked = StopSignals()
+
+    def py4j_logs() -> bool:
+        place = "/site-packages/py4j/java_gateway.py"
+        record = root.makeRecord("root", logging.ERROR, place, 1, "while sending", (), None)
+        return bool(root.filter(record))
+
+    try:
+        assert py4j_logs()
+        asked.note(signal.SIGTERM)
+        assert not py4j_logs()
+        assert asked.signal == signal.SIGTERM
+    finally:
+        root.removeFilter(is_not_from_py4j)

@@ -1,9 +1,5 @@
 """`pairbus syphon run`: run the syphon on Spark and show its progress, or calculate its cost."""
 
-import contextlib
-import signal
-import sys
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,6 +9,7 @@ from pairbus.cli.options import pair_options
 from pairbus.cli.output import emit, json_option, say
 from pairbus.cli.syphon_options import build_options, checkpoint_option
 from pairbus.cli.syphon_progress import RunProgress, shown, summary
+from pairbus.cli.syphon_signals import StopSignals
 from pairbus.cli.tables import Column, Table
 from pairbus.monitoring.endpoints import Pair
 from pairbus.pricing import format_amount
@@ -156,6 +153,7 @@ def command(
 
 
 def _run(options: "SyphonOptions", settings: dict[str, Any]) -> int:
+    from pairbus.exceptions import SyphonError
     from pairbus.spark.syphon import Bounds, start_syphon
 
     bounds = Bounds(
@@ -164,19 +162,26 @@ def _run(options: "SyphonOptions", settings: dict[str, Any]) -> int:
         snapshot=settings["snapshot"],
         max_duration=settings["max_duration"],
     )
-    asked = _Signals()
+    asked = StopSignals()
     with asked.before_spark():
         say("starting Spark …")
         handle = start_syphon(options, bounds=bounds)
     asked.install()  # after Spark, which installs a handler of its own
     say(f"syphon runs; checkpoint {handle.checkpoint}")
     progress = RunProgress(handle)
-    with shown(progress) as show:
-        while not handle.wait(0.25):
-            show()
-            if asked.signal:
-                say("finishing the messages in flight …")
-                handle.stop()
+    try:
+        with shown(progress) as show:
+            while not handle.wait(0.25):
+                show()
+                if asked.signal:
+                    say("finishing the messages in flight …")
+                    handle.stop()
+    except SyphonError:
+        if not asked.signal:
+            raise
+        # The signal went to the whole process group, and ended Spark before us.
+        text = "Spark was ended, too; messages in flight return to the backlog within a minute"
+        fail(text, code=ExitCode.INTERRUPTED)
     status = progress.status()
     emit(status, summary(status))
     handle.wait(0)
@@ -194,31 +199,6 @@ def _say_in_doubt(ledger: str) -> None:
     if rows:
         ids = ", ".join(str(row["message_id"]) for row in rows[:5]) + (" …" if rows[5:] else "")
         say(f"in doubt: {len(rows):,} ({ids}); pairbus ledger in-doubt lists them")
-
-
-class _Signals:
-    """Notes SIGTERM and Ctrl-C, so that the run ends between two batches."""
-
-    def __init__(self) -> None:
-        self.signal = 0
-
-    def _note(self, number: int, _frame: Any) -> None:
-        if self.signal == signal.SIGINT and number == signal.SIGINT:
-            raise KeyboardInterrupt  # the second Ctrl-C ends it immediately
-        self.signal = number
-
-    def install(self) -> None:
-        signal.signal(signal.SIGTERM, self._note)
-        signal.signal(signal.SIGINT, self._note)
-
-    @contextlib.contextmanager
-    def before_spark(self) -> Iterator[None]:
-        """End the process on SIGTERM while Spark starts: there is nothing to finish."""
-        old = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGTERM, old)
 
 
 def _dry_run(options: "SyphonOptions", settings: dict[str, Any]) -> int:
