@@ -102,7 +102,7 @@ def check_snapshot(
         *check_backlog(snapshot, limits),
         *check_syphons(snapshot, grade),
         *[
-            Finding("source", grade.unreachable, problem, "correct it; its data are not part of these checks")
+            Finding("source", grade.unreachable, problem, "correct it; its data are not checked")
             for problem in snapshot["problems"]
         ],
     ]
