@@ -89,7 +89,7 @@ def test_child_sends_on_links_of_its_own_and_leaves_the_parents_alone(namespaces
                     observers=[seen]))
         sender = client.get_queue_sender("orders")
         sender.send_messages(ServiceBusMessage("p1"))
-        link = sender._primary._sender
+        link = sender._primary._connection.sender
 
         def work():
             assert not link._handler._connection._transport.sock.fileno() >= 0
@@ -103,7 +103,7 @@ def test_child_sends_on_links_of_its_own_and_leaves_the_parents_alone(namespaces
 
         assert child(work) == 0
         sender.send_messages(ServiceBusMessage("p2"))
-        assert sender._primary._sender is link, "the parent's link was cut"
+        assert sender._primary._connection.sender is link, "the parent's link was cut"
         status = client.status()
         tell(who="parent", sent=status.entity("orders").counts.sent_primary, id=status.client_id,
              failures=status.entity("orders").counts.failures,
@@ -182,7 +182,7 @@ def test_async_client_says_in_the_child_that_it_stayed_behind(namespaces, tmp_pa
                         ping_primary_interval=1, ledger=ledger))
             sender = client.get_queue_sender("orders")
             await sender.send_messages(ServiceBusMessage("p1"))
-            link = sender._primary._sender
+            link = sender._primary._connection.sender
 
             async def close_all():
                 await sender.close()
@@ -199,7 +199,7 @@ def test_async_client_says_in_the_child_that_it_stayed_behind(namespaces, tmp_pa
             assert child(work) == 0
             status = os.listdir(ledger + "/status")
             await sender.send_messages(ServiceBusMessage("p2"))
-            assert sender._primary._sender is link, "the parent's link was closed"
+            assert sender._primary._connection.sender is link, "the parent's link was closed"
             tell(status=status, id=client.status().client_id)
             await client.close()
             await admin.close()

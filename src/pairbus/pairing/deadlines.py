@@ -16,7 +16,7 @@ from typing import Any
 
 from pairbus.pairing.forking import reset_in_child
 from pairbus.pairing.runtime import close_dropped
-from pairbus.pairing.sdk.senders import hang_up
+from pairbus.pairing.sdk.wire import hang_up
 
 logger = logging.getLogger("pairbus.tasks")
 

@@ -230,7 +230,9 @@ def test_sender_that_the_application_drops_is_closed(world):
     sender.send_messages(ServiceBusMessage("a"))
     client.force_failover("orders")
     sender.send_messages(ServiceBusMessage("b"))
-    closings = [closing(link._sender) for link in (sender._primary, sender._backlog.current)]  # noqa: SLF001 - the SDK object must be watched
+    links = (sender._primary, sender._backlog.current)  # noqa: SLF001 - the SDK object must be watched
+    closings = [closing(link._connection.sender) for link in links]  # noqa: SLF001 - the SDK object must be watched
+    del links
 
     del sender
     gc.collect()
@@ -258,11 +260,11 @@ def test_sender_that_is_closed_is_not_closed_again_when_it_is_dropped(world):
     client = world.pair()
     with client.get_queue_sender("orders") as sender:
         link = sender._primary  # noqa: SLF001 - the SDK object must be watched
-        assert link._cancel_drop is not None  # noqa: SLF001 - a second close has no effect outside
+        assert link._connection._cancel_drop is not None  # noqa: SLF001 - a second close has no effect outside
         sender.send_messages(ServiceBusMessage("a"))
 
-    assert link._cancel_drop is None  # noqa: SLF001 - a second close has no effect outside
-    assert link._sender is None  # noqa: SLF001 - the SDK object must be watched
+    assert link._connection._cancel_drop is None  # noqa: SLF001 - a second close has no effect outside
+    assert link._connection.sender is None  # noqa: SLF001 - the SDK object must be watched
 
 
 def test_client_that_is_dropped_during_an_outage_stops_its_pings(world):

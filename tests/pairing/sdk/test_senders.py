@@ -2,20 +2,32 @@
 
 import asyncio
 import ssl
+import time
+import types
 
 import pytest
 from aiohttp import WSMsgType
 from azure.core.credentials import AzureNamedKeyCredential
-from azure.servicebus import ServiceBusClient, TransportType, aio
+from azure.servicebus import (
+    ServiceBusClient,
+    ServiceBusMessage,
+    TransportType,
+    _servicebus_sender,
+    aio,
+)
+from azure.servicebus.aio import _servicebus_sender_async
+from azure.servicebus.exceptions import ServiceBusError
 
 from pairbus.pairing.sdk.contract import CONNECTION, HANDLER, TRANSPORT
-from pairbus.pairing.sdk.senders import cut, share_tls_context, wire_of
+from pairbus.pairing.sdk.senders import disable_retries, share_tls_context
+from pairbus.pairing.sdk.wire import Opening, cut, wire_of
 
 KEY = AzureNamedKeyCredential("name", "key")
 
 
+@pytest.mark.parametrize("use_tls", [True, False])  # the async SDK reads it without TLS too
 @pytest.mark.parametrize("client_class", [ServiceBusClient, aio.ServiceBusClient])
-def test_the_bundle_of_authorities_is_read_once_for_all_senders(client_class, monkeypatch):
+def test_the_bundle_of_authorities_is_read_once_for_all_senders(client_class, use_tls, monkeypatch):
     read = []
     load = ssl.SSLContext.load_verify_locations
     monkeypatch.setattr(
@@ -23,7 +35,7 @@ def test_the_bundle_of_authorities_is_read_once_for_all_senders(client_class, mo
         "load_verify_locations",
         lambda self, *args: (read.append(args), load(self, *args)),
     )
-    client = client_class("contoso.servicebus.windows.net", KEY)
+    client = client_class("contoso.servicebus.windows.net", KEY, use_tls=use_tls)
     share_tls_context(client)
     read.clear()
 
@@ -47,15 +59,6 @@ def test_the_applications_own_context_is_left_as_it_is():
     assert sender._config.ssl_context is own  # noqa: SLF001 - the SDK shows its context nowhere else
 
 
-def test_a_connection_without_tls_gets_no_context():
-    client = ServiceBusClient("127.0.0.1:5672", KEY, use_tls=False)
-    sender = client.get_queue_sender("orders")
-
-    share_tls_context(sender)
-
-    assert sender._config.ssl_context is None  # noqa: SLF001 - the SDK shows its context nowhere else
-
-
 async def test_web_socket_of_the_async_sdk_is_cut_without_a_word_to_the_peer(servicebus):
     servicebus.create_queue("orders")
     client = aio.ServiceBusClient.from_connection_string(
@@ -76,3 +79,74 @@ async def test_web_socket_of_the_async_sdk_is_cut_without_a_word_to_the_peer(ser
         async with asyncio.timeout(30):
             while not transport.session.closed:
                 await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("closer", ["sender", "client"])
+def test_failed_send_leaves_its_connection_to_be_closed_later(servicebus, closer):
+    servicebus.create_queue("orders")
+    client = ServiceBusClient.from_connection_string(servicebus.connection_string)
+    with client:
+        sender = client.get_queue_sender("orders")
+        disable_retries(sender)
+        sender.send_messages(ServiceBusMessage("a"))
+        handler = HANDLER.of(sender)
+        cut(wire_of(sender))
+
+        with pytest.raises(ServiceBusError):
+            sender.send_messages(ServiceBusMessage("b"))
+
+        assert CONNECTION.of(handler) is not None  # closing it takes the SDK up to a second
+        {"sender": sender, "client": client}[closer].close()
+        assert CONNECTION.of(handler) is None
+
+
+async def test_failed_send_of_the_async_sdk_leaves_its_connection_to_be_closed_later(servicebus):
+    servicebus.create_queue("orders")
+    async with aio.ServiceBusClient.from_connection_string(servicebus.connection_string) as client:
+        sender = client.get_queue_sender("orders")
+        disable_retries(sender)
+        await sender.send_messages(ServiceBusMessage("a"))
+        handler = HANDLER.of(sender)
+        cut(wire_of(sender))
+
+        with pytest.raises(ServiceBusError):
+            await sender.send_messages(ServiceBusMessage("b"))
+
+        assert CONNECTION.of(handler) is not None
+        await sender.close()
+        assert CONNECTION.of(handler) is None
+
+
+def test_a_link_opens_without_a_pause_after_each_frame(servicebus, monkeypatch):
+    servicebus.create_queue("orders")
+    slept = []
+    clock = types.SimpleNamespace(sleep=slept.append, monotonic=time.monotonic, time=time.time)
+    monkeypatch.setattr(_servicebus_sender, "time", clock)
+    with ServiceBusClient.from_connection_string(servicebus.connection_string) as client:
+        sender = client.get_queue_sender("orders")
+        opening = Opening(sender)
+        with sender:
+            opening.end()
+            sender.send_messages(ServiceBusMessage("a"))
+
+    assert slept == []
+
+
+async def test_a_link_of_the_async_sdk_opens_without_a_pause_after_each_frame(
+    servicebus, monkeypatch
+):
+    servicebus.create_queue("orders")
+    slept = []
+
+    async def sleep(seconds):
+        slept.append(seconds)
+
+    monkeypatch.setattr(_servicebus_sender_async, "asyncio", types.SimpleNamespace(sleep=sleep))
+    async with aio.ServiceBusClient.from_connection_string(servicebus.connection_string) as client:
+        sender = client.get_queue_sender("orders")
+        opening = Opening(sender)
+        async with sender:
+            opening.end()
+            await sender.send_messages(ServiceBusMessage("a"))
+
+    assert slept == []

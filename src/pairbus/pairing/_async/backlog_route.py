@@ -13,8 +13,9 @@ from azure.servicebus.exceptions import OperationTimeoutError
 from pairbus import events
 from pairbus.classify import Verdict, is_connection_failure
 from pairbus.exceptions import PairUnavailableError, PartlySentError, bare, describe
+from pairbus.pairing._async.connection import is_opening_failure
 from pairbus.pairing._async.entity import Entity
-from pairbus.pairing._async.link import Link, is_opening_failure
+from pairbus.pairing._async.link import Link
 from pairbus.pairing._async.pair import Pair
 from pairbus.pairing.core.backlog import BacklogCall, Failure
 from pairbus.pairing.outgoing import Chunk, Outgoing, pack

@@ -1,15 +1,12 @@
-"""A link: one SDK sender, used by one caller at a time, with a deadline, rebuilt after a failure.
+"""A link: one SDK sender, used by one caller at a time, with a deadline.
 
-The SDK's senders are not safe to share, may wait without limit, and are in an unknown state after a
-failure. A link lets callers take turns, bounds every use, and replaces the SDK's sender when it
-failed. A send on an open link runs in the caller's own thread or task. Opening a link, and any
-other call that may never return, runs where it can be abandoned. If the application drops a link,
-the SDK's sender is closed: otherwise it would keep its connection open.
+The SDK's senders are not safe to share. A link lets callers take turns, coalesces single messages
+that wait together, and bounds every use. A send on an open link runs in the caller's own thread or
+task. `pairbus.pairing._async.connection` opens the SDK's sender and replaces it after a failure.
 """
 
 from __future__ import annotations
 
-import logging
 import weakref
 from collections.abc import Awaitable, Callable
 from functools import partial
@@ -20,28 +17,14 @@ from azure.servicebus.aio import ServiceBusSender
 from azure.servicebus.exceptions import OperationTimeoutError
 
 from pairbus.pairing._async.coalescer import Coalescer, Sharing, single_of
-from pairbus.pairing.abandoning import AbandonedError, aabandonable
+from pairbus.pairing._async.connection import Connection
 from pairbus.pairing.deadlines import AWatch
-from pairbus.pairing.resolving import aresolve
-from pairbus.pairing.runtime import aon_drop, aspawn
-from pairbus.pairing.sdk import contract, senders
-from pairbus.pairing.sdk.senders import SHUT_DOWN, Opening, Readiness, ShutDownError, UnwantedError
+from pairbus.pairing.runtime import aspawn
+from pairbus.pairing.sdk import senders
+from pairbus.pairing.sdk.senders import SHUT_DOWN, Readiness, UnwantedError
 from pairbus.pairing.turns import ALock, Request, Turn, TurnTimeoutError
 
 T = TypeVar("T")
-logger = logging.getLogger("pairbus.link")
-
-
-class OpenTimeoutError(OperationTimeoutError):
-    """The host did not answer while a link was being opened."""
-
-
-_OPENING = "while the link was being opened"
-
-
-def is_opening_failure(error: BaseException) -> bool:
-    """Whether the link could not be opened, so that nothing was sent."""
-    return _OPENING in getattr(error, "__notes__", ())
 
 
 class Link:
@@ -71,23 +54,22 @@ class Link:
         self.path = path
         self.busy_since = 0.0  # when the last send began that had the turn
         self._open_timeout = open_timeout
-        self.batch_limit = 0  # bytes that the service takes in one send; 0 until it was open once
-        self._make = make
+        self._connection = Connection(make, name, open_timeout)
         self._lock = ALock()
         self._coalescer = Coalescer(self._lock, sharing, name) if sharing is not None else None
         self._ask_host = ask_host
         self._host_failure: Exception | None = None  # why the send under way was given up
         self._watch = AWatch(open_timeout, _weakly(self._on_silence) if ask_host else None)
-        self._sender: ServiceBusSender | None = None
-        self._wire: Any = None
-        self._ready: Readiness | None = None  # None: check the sender before the next send
-        self._end: Exception | None = None  # raised by every further use
-        self._cancel_drop: Callable[[], object] | None = None
 
     @property
     def is_open(self) -> bool:
         """Whether the next send finds an open link."""
-        return self._sender is not None
+        return self._connection.sender is not None
+
+    @property
+    def batch_limit(self) -> int:
+        """How many bytes the service takes in one send; 0 until the link was open once."""
+        return self._connection.batch_limit
 
     @property
     def waiting(self) -> int:
@@ -137,7 +119,7 @@ class Link:
                 if isinstance(request.answer, Exception):
                     raise request.answer
                 if request.answer is None:
-                    raise self._late()
+                    raise self._connection.late()
                 return True
             if request.wanted is not None and not request.wanted():
                 raise UnwantedError
@@ -154,21 +136,22 @@ class Link:
     async def _transmit(self, what: Any, deadline: float) -> None:
         """Send over the link, for the caller who has the turn."""
         self.busy_since = monotonic()
-        ready = self._ready
-        if ready is None or not ready.holds() or self._end is not None:
+        connection = self._connection
+        ready = connection.ready
+        if ready is None or not ready.holds() or connection.end is not None:
             ready = await self._prepared(what, deadline)
             if ready is None:
                 return
         left = deadline - monotonic()
         if left <= 0:
-            raise self._late()
+            raise connection.late()
         try:
             await self._watch.send(ready.sender, what, deadline, left)
         except BaseException as error:
             given_up, self._host_failure = self._host_failure, None
-            self._failed(ready.sender, error, deadline)
+            connection.failed(ready.sender, error, deadline)
             if given_up is not None and isinstance(error, Exception):
-                senders.cut(self._wire)
+                connection.cut()
                 raise given_up from error
             detached = senders.detach_error(ready, error)
             if detached is not None:
@@ -189,17 +172,18 @@ class Link:
 
     async def _prepared(self, what: Any, deadline: float) -> Readiness | None:
         """Open the link, so that `what` can be sent; None if it was sent already."""
+        connection = self._connection
         sender = await self._opened(deadline)
-        ready = self._ready = senders.readiness(sender, self._ready)
+        ready = connection.ready = senders.readiness(sender, connection.ready)
         if ready is not None and ready.holds():
             return ready
         # The SDK must first renew its token, or its internals changed: run the send where it can be
         # abandoned.
         left = deadline - monotonic()
         if left <= 0:
-            raise self._late()
+            raise connection.late()
         send = partial(sender.send_messages, what, timeout=left)
-        await self._bounded(sender, deadline, send)
+        await connection.bounded(sender, deadline, send)
         return None
 
     async def call(self, operation: Callable[..., Awaitable[T]], *, deadline: float) -> T:
@@ -209,7 +193,7 @@ class Link:
             if not await self._lock.acquire(turn, deadline):
                 raise self._no_turn()
             sender = await self._opened(deadline)
-            return await self._bounded(sender, deadline, partial(operation, sender))
+            return await self._connection.bounded(sender, deadline, partial(operation, sender))
         finally:
             self._release(turn)
 
@@ -225,41 +209,28 @@ class Link:
 
     async def close(self) -> None:
         """Close the link for good; a send that is under way fails."""
-        self._end = ValueError(SHUT_DOWN)
-        sender = self._let_go()
-        if sender is not None:
-            await _close_quietly(sender, self._wire)
+        self._connection.end = ValueError(SHUT_DOWN)
+        await self._connection.close()
 
     def discard(self) -> None:
         """Close the link for good, in the background, when its last user is done.
 
         Callers that wait for a turn get `UnwantedError`, and take another link.
         """
-        self._end = UnwantedError()
+        self._connection.end = UnwantedError()
         aspawn(self._retire, name=f"pairbus close {self.name}")
 
     def abandon(self) -> None:
         """Release the connection without closing it: in a child process it is the parent's."""
-        senders.release(self._wire)
-        self._let_go()
+        self._connection.abandon()
 
     async def _retire(self) -> None:
         turn = Turn()
         try:
             await self._lock.acquire(turn, monotonic() + 60.0)
-            sender = self._let_go()
-            if sender is not None:
-                await _close_quietly(sender, self._wire)
+            await self._connection.close()
         finally:
             self._release(turn)
-
-    def _let_go(self) -> ServiceBusSender | None:
-        """Return the SDK's sender, if there is one, for the caller to close."""
-        sender, self._sender, self._ready = self._sender, None, None
-        cancel, self._cancel_drop = self._cancel_drop, None
-        if cancel is not None:
-            cancel()
-        return sender
 
     def _release(self, turn: Turn) -> None:
         if self._coalescer is not None and self._lock.is_waited_for():
@@ -267,113 +238,17 @@ class Link:
         else:
             self._lock.release(turn)
 
-    # -- below, the caller has the turn
-
     def _no_turn(self) -> TurnTimeoutError:
         return TurnTimeoutError(
             message=f"Other sends to {self.name} took until this one's deadline."
         )
 
-    def _ended(self) -> Exception | None:
-        return self._end  # set by others at any time
-
     async def _opened(self, deadline: float) -> ServiceBusSender:
-        end = self._ended()
-        if end is not None:
-            raise end
-        sender = self._sender
-        if sender is not None:
-            return sender
-        now = monotonic()
-        if now >= deadline:
-            raise self._late()
-        opened_by = min(deadline, now + self._open_timeout)
-        sender = self._make()
-        senders.disable_retries(sender)
-        senders.share_tls_context(sender)
-        opening = Opening(sender)
-        try:
-            host = senders.host_to_resolve(sender)
-            if host is not None:
-                await aresolve(host, opened_by)
-            self._sender, self._wire = sender, None
-            await self._bounded(sender, opened_by, sender.__aenter__, opening)
-        except OperationTimeoutError as error:
-            silent = OpenTimeoutError(
-                message=f"{self.name} did not answer for {opened_by - now:.1f} s while the link "
-                "was being opened."
-            )
-            silent.add_note(_OPENING)
-            raise silent from error
-        except Exception as error:
-            error.add_note(_OPENING)
-            raise
-        finally:
-            opening.end()
-        self._wire = senders.wire_of(sender)
-        contract.probe_open_sender(sender)
-        end = self._ended()
-        if end is not None:
-            # Closed while it was opening, which undid the closing.
-            self._let_go()
-            aspawn(_close_quietly, sender, self._wire, name=f"pairbus close {self.name}")
-            raise end
-        self._cancel_drop = aon_drop(self, _close_quietly, sender, self._wire)
-        batch = await sender.create_message_batch()
-        self.batch_limit = batch.max_size_in_bytes
+        """The SDK's sender, open, for the caller who has the turn."""
+        sender = await self._connection.opened(deadline)
         if self._coalescer is not None:
             self._coalescer.batch_limit = self.batch_limit
         return sender
-
-    async def _bounded(
-        self,
-        sender: ServiceBusSender,
-        deadline: float,
-        call: Callable[..., Awaitable[T]],
-        opening: Opening | None = None,
-    ) -> T:
-        """Run `call` where it can be abandoned at `deadline`."""
-        try:
-            return await aabandonable(
-                deadline - monotonic(),
-                call,
-                what=self.name,
-                give_up=partial(senders.hang_up, sender),
-                late=partial(_close_quietly, sender, self._wire, opening),
-            )
-        except BaseException as error:
-            self._failed(sender, error, deadline, opening)
-            raise
-
-    def _failed(
-        self,
-        sender: ServiceBusSender,
-        error: BaseException,
-        deadline: float,
-        opening: Opening | None = None,
-    ) -> None:
-        """Drop the sender, unless the SDK refused an argument; report timeouts as one error."""
-        if self._end is not None and isinstance(error, Exception):
-            if opening is not None:
-                opening.cut()  # closing a sender that is being opened leaves its connection
-            raise self._end from error  # closed by ourselves while this was under way
-        if isinstance(error, ValueError | TypeError):
-            if not senders.is_shut_down(error):
-                return
-            self._let_go()
-            raise ShutDownError from error
-        if self._sender is sender:
-            self._let_go()
-        is_late = monotonic() >= deadline
-        if not isinstance(error, AbandonedError):  # an abandoned call cleans up after itself
-            if is_late:
-                senders.cut(self._wire)
-            aspawn(_close_quietly, sender, self._wire, opening, name=f"pairbus close {self.name}")
-        if is_late and isinstance(error, Exception):
-            raise self._late() from error
-
-    def _late(self) -> OperationTimeoutError:
-        return OperationTimeoutError(message=f"{self.name} did not answer within the deadline.")
 
 
 def _weakly(method: Callable[[], None]) -> Callable[[], None]:
@@ -386,16 +261,3 @@ def _weakly(method: Callable[[], None]) -> Callable[[], None]:
             strong()
 
     return call
-
-
-async def _close_quietly(
-    sender: ServiceBusSender, wire: Any, opening: Opening | None = None
-) -> None:
-    try:
-        await aabandonable(10.0, sender.close, what="closing a sender")
-    except Exception as error:  # noqa: BLE001  # it may have failed before
-        logger.debug("closing a sender: %r", error)
-    finally:
-        senders.cut(wire)  # also where the program ends meanwhile
-        if opening is not None:
-            opening.cut()

@@ -17,7 +17,8 @@ from azure.servicebus.exceptions import OperationTimeoutError
 from pairbus.classify import Verdict, is_connection_failure
 from pairbus.exceptions import NotCancellableError, add_text
 from pairbus.pairing._async.backlog_route import BacklogRoute
-from pairbus.pairing._async.link import Link, OpenTimeoutError, is_opening_failure
+from pairbus.pairing._async.connection import OpenTimeoutError, is_opening_failure
+from pairbus.pairing._async.link import Link
 from pairbus.pairing._async.pair import Pair
 from pairbus.pairing.core.health import Phase
 from pairbus.pairing.core.limits import TURN_GRACE

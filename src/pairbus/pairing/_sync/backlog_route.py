@@ -14,8 +14,9 @@ from azure.servicebus.exceptions import OperationTimeoutError
 from pairbus import events
 from pairbus.classify import Verdict, is_connection_failure
 from pairbus.exceptions import PairUnavailableError, PartlySentError, bare, describe
+from pairbus.pairing._sync.connection import is_opening_failure
 from pairbus.pairing._sync.entity import Entity
-from pairbus.pairing._sync.link import Link, is_opening_failure
+from pairbus.pairing._sync.link import Link
 from pairbus.pairing._sync.pair import Pair
 from pairbus.pairing.core.backlog import BacklogCall, Failure
 from pairbus.pairing.outgoing import Chunk, Outgoing, pack

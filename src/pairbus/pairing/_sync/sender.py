@@ -18,7 +18,8 @@ from azure.servicebus.exceptions import OperationTimeoutError
 from pairbus.classify import Verdict, is_connection_failure
 from pairbus.exceptions import NotCancellableError, add_text
 from pairbus.pairing._sync.backlog_route import BacklogRoute
-from pairbus.pairing._sync.link import Link, OpenTimeoutError, is_opening_failure
+from pairbus.pairing._sync.connection import OpenTimeoutError, is_opening_failure
+from pairbus.pairing._sync.link import Link
 from pairbus.pairing._sync.pair import Pair
 from pairbus.pairing.core.health import Phase
 from pairbus.pairing.core.limits import TURN_GRACE

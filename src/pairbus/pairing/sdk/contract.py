@@ -62,6 +62,12 @@ CREATE_HANDLER = PrivateName(
     "to close a connection that the SDK drops when the peer hangs up during the handshake",
     "such a connection is closed by the garbage collector",
 )
+CLOSE_HANDLER = PrivateName(
+    "_close_handler",
+    "sender",
+    "to close a connection that failed in the background",
+    "a send that failed raises, or goes to the backlog, up to a second later",
+)
 HANDLER = PrivateName(
     "_handler",
     "sender",
@@ -108,6 +114,7 @@ NAMES = (
     CONFIG,
     AMQP_TRANSPORT,
     CREATE_HANDLER,
+    CLOSE_HANDLER,
     HANDLER,
     CONNECTION,
     TRANSPORT,
@@ -130,6 +137,7 @@ def probe_new_sender(client: Any, sender: Any, batch: Any) -> None:
             (CONFIG, lambda: CONFIG.of(client) and CONFIG.of(sender)),
             (AMQP_TRANSPORT, lambda: AMQP_TRANSPORT.of(client)),
             (CREATE_HANDLER, lambda: CREATE_HANDLER.of(sender)),
+            (CLOSE_HANDLER, lambda: CLOSE_HANDLER.of(sender)),
             (HANDLER, lambda: HANDLER.of(sender)),
             (MESSAGES, lambda: MESSAGES.of(batch)),
             (MESSAGE, lambda: MESSAGE.of(batch)),

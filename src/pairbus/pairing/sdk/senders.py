@@ -1,13 +1,13 @@
-"""An SDK sender as a link needs it: retries off, readiness known, its connection within reach."""
+"""An SDK sender as a link needs it: retries off, failures reported promptly, readiness known."""
 
 from __future__ import annotations
 
-import asyncio
 import functools
+import inspect
 import logging
-import socket
 import ssl
 import time
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -27,18 +27,14 @@ from pairbus.names import namespace_from_host
 from pairbus.pairing.sdk.contract import (
     AMQP_TRANSPORT,
     AUTHENTICATOR,
+    CLOSE_HANDLER,
     CONFIG,
-    CONNECTION,
-    CREATE_HANDLER,
     EXPIRES_ON,
     HANDLER,
     LINK,
-    TRANSPORT,
 )
 
 logger = logging.getLogger("pairbus.sdk")
-
-_closing: set[asyncio.Task[None]] = set()  # sessions of web sockets
 
 # The SDK's error for a closed handler, word for word.
 SHUT_DOWN = (
@@ -80,27 +76,57 @@ def batch_arguments(client: Any) -> dict[str, Any]:
 
 
 def disable_retries(sender: Any) -> None:
-    """Let `sender` try each operation once.
+    """Let `sender` try each operation once, and raise a failure without closing its connection.
 
     The SDK opens links inside a send, on each retry, and its SASL and TLS handshakes read with no
     timeout (`socket_timeout=` does not reach them). pairbus retries itself, and opens links where
-    they can be abandoned.
+    they can be abandoned. Before it raises an error the SDK closes the connection, and waits for
+    its keep-alive task, which sleeps for up to a second. A link closes it in the background.
     """
     try:
         CONFIG.of(sender).retry_total = 0
     except AttributeError:
         logger.debug("the SDK's sender keeps its retries")
+        return  # and must close a failed connection before it retries
+    try:
+        close = CLOSE_HANDLER.of(sender)
+    except AttributeError:
+        return
+    setattr(sender, CLOSE_HANDLER.name, _leave_async if _is_async(close) else _leave)
+    weak = weakref.ref(sender)  # a sender that is dropped must be gone immediately
+
+    def close_after_all() -> Any:
+        known = weak()
+        if known is None:
+            return None
+        for name in (CLOSE_HANDLER.name, "close"):
+            vars(known).pop(name, None)
+        return known.close()
+
+    sender.close = close_after_all
+
+
+_is_async = inspect.iscoroutinefunction
+
+
+def _leave() -> None:
+    """Leave the connection to `close`."""
+
+
+async def _leave_async() -> None:
+    """Leave the connection to `close`."""
 
 
 def share_tls_context(owner: Any) -> None:
     """Let an SDK sender use a TLS context that was loaded before, unless it has its own.
 
-    The SDK reads the bundle of certificate authorities for every link, which blocks for some 40 ms.
-    For a client this loads the context, for its senders to find.
+    The SDK reads the bundle of certificate authorities for every link, which blocks for some 40 ms
+    (in the async SDK without TLS too). For a client this loads the context, for its senders to
+    find.
     """
     try:
         config = CONFIG.of(owner)
-        if not config.use_tls or config.ssl_context is not None:
+        if config.ssl_context is not None:
             return
         ca_file = config.connection_verify or certifi.where()
         context = _tls_context(ca_file, Path(ca_file).stat().st_mtime_ns)
@@ -235,116 +261,3 @@ def detach_error(ready: Readiness, error: BaseException) -> ServiceBusError | No
         kind = _DETACH_ERRORS.get(condition_of(detached))
         return kind(message=str(detached), error=detached) if kind is not None else None
     return None
-
-
-class Opening:
-    """Remembers the handler that an SDK sender creates while it opens.
-
-    When the peer hangs up during the handshake, the SDK drops its connection without closing it (it
-    closes none that has no session yet), and nobody else could.
-    """
-
-    def __init__(self, sender: Any) -> None:
-        self._sender = sender
-        self._handler: Any = None
-        self._is_patched = False
-        try:
-            create = CREATE_HANDLER.of(sender)
-            HANDLER.of(sender)
-        except AttributeError:
-            return
-
-        def create_and_remember(*args: Any, **kwargs: Any) -> None:
-            create(*args, **kwargs)
-            self._handler = HANDLER.of(sender)
-
-        setattr(sender, CREATE_HANDLER.name, create_and_remember)
-        self._is_patched = True
-
-    def end(self) -> None:
-        """The call that opens the sender is over: take the patch off."""
-        if self._is_patched:
-            self._is_patched = False
-            delattr(self._sender, CREATE_HANDLER.name)
-
-    def cut(self) -> None:
-        """Close the connection that the handler left open, if it did."""
-        cut(_wire(self._handler))
-
-
-def wire_of(sender: Any) -> Any:
-    """The socket below `sender`, in the async SDK its stream writer; None if there is none."""
-    try:
-        return _wire(HANDLER.of(sender))
-    except AttributeError:
-        return None
-
-
-def _wire(handler: Any) -> Any:
-    try:
-        transport = TRANSPORT.of(CONNECTION.of(handler))
-    except AttributeError:
-        return None
-    session, found = getattr(transport, "session", None), getattr(transport, "sock", None)
-    if session is not None:
-        return AioWebSocket(found, session)
-    return getattr(transport, "writer", None) or found
-
-
-class AioWebSocket:
-    """A web socket of the async SDK, cut without an exchange of frames with the peer.
-
-    Its own `close` is a coroutine that waits for the peer, and after a failure the SDK does not
-    close the session that the socket came from.
-    """
-
-    def __init__(self, wire: Any, session: Any) -> None:
-        self._wire = wire
-        self._session = session
-
-    def close(self) -> None:
-        """Shut the connection down, and close the session in the background."""
-        below = None if self._wire is None else self._wire.get_extra_info("socket")
-        if below is not None:
-            try:
-                below.shutdown(socket.SHUT_RDWR)  # its transport sees the end and closes it
-            except OSError:
-                logger.debug("the web socket was closed already")
-        if not self._session.closed:
-            task = asyncio.get_running_loop().create_task(self._session.close())
-            _closing.add(task)
-            task.add_done_callback(_closing.discard)
-
-
-def hang_up(sender: Any) -> None:
-    """Cut the connection below `sender`, so that a thread stuck in it returns."""
-    cut(wire_of(sender))
-
-
-def cut(wire: Any) -> None:
-    """Cut a connection immediately and release it: the SDK does not after some of its failures."""
-    if wire is None:
-        return
-    try:
-        if isinstance(wire, socket.socket):
-            # As a plain socket: a TLS socket would first exchange alerts with a silent peer.
-            socket.socket.shutdown(wire, socket.SHUT_RDWR)
-    except (OSError, ValueError):
-        logger.debug("the connection was closed already")
-    try:
-        wire.close()
-    except Exception as error:  # noqa: BLE001  # a web socket raises its own; it is closed anyway
-        logger.debug("closing a connection: %r", error)
-
-
-def release(wire: Any) -> None:
-    """Close this process's end of a connection that its parent process goes on using.
-
-    Nothing is sent to the peer, and the connection is not shut down.
-    """
-    inner = getattr(wire, "sock", wire)  # of a web socket
-    if isinstance(inner, socket.socket):
-        try:
-            inner.close()
-        except OSError as error:
-            logger.debug("releasing a connection: %r", error)

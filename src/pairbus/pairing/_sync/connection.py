@@ -1,0 +1,202 @@
+# generated from src/pairbus/pairing/_async/connection.py by tools/gen_unasync.py; edit that one
+"""The SDK sender below a link: opened, bounded, dropped after a failure, and closed.
+
+The SDK's senders may wait without limit, and are in an unknown state after a failure. So opening a
+sender, and any other call that may never return, runs where it can be abandoned; and a sender that
+failed is closed in the background, and replaced by a new one. If the application drops the link,
+the sender is closed: otherwise it would keep its connection open.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from time import monotonic
+from typing import Any, TypeVar
+
+from azure.servicebus import ServiceBusSender
+from azure.servicebus.exceptions import OperationTimeoutError
+
+from pairbus.pairing.abandoning import AbandonedError, abandonable
+from pairbus.pairing.resolving import resolve
+from pairbus.pairing.runtime import on_drop, spawn
+from pairbus.pairing.sdk import contract, senders
+from pairbus.pairing.sdk.senders import Readiness, ShutDownError
+from pairbus.pairing.sdk.wire import Opening, cut, hang_up, release, wire_of
+
+T = TypeVar("T")
+logger = logging.getLogger("pairbus.link")
+
+_OPENING = "while the link was being opened"
+
+
+class OpenTimeoutError(OperationTimeoutError):
+    """The host did not answer while a link was being opened."""
+
+
+def is_opening_failure(error: BaseException) -> bool:
+    """Whether the link could not be opened, so that nothing was sent."""
+    return _OPENING in getattr(error, "__notes__", ())
+
+
+class Connection:
+    """At most one SDK sender, for one user at a time.
+
+    Args:
+        make: Returns a new SDK sender.
+        name: The link's name in errors.
+        open_timeout: How long opening may take, in seconds.
+    """
+
+    def __init__(
+        self, make: Callable[[], ServiceBusSender], name: str, open_timeout: float
+    ) -> None:
+        self.sender: ServiceBusSender | None = None
+        self.ready: Readiness | None = None  # None: check the sender before the next send
+        self.end: Exception | None = None  # raised by every further use
+        self.batch_limit = 0  # bytes that the service takes in one send; 0 until it was open once
+        self._make = make
+        self._name = name
+        self._open_timeout = open_timeout
+        self._wire: Any = None
+        self._cancel_drop: Callable[[], object] | None = None
+
+    def opened(self, deadline: float) -> ServiceBusSender:
+        """The SDK's sender, which is opened before `deadline` if it is not open."""
+        if self.end is not None:
+            raise self.end
+        if self.sender is not None:
+            return self.sender
+        now = monotonic()
+        if now >= deadline:
+            raise self.late()
+        opened_by = min(deadline, now + self._open_timeout)
+        sender = self._make()
+        senders.disable_retries(sender)
+        senders.share_tls_context(sender)
+        opening = Opening(sender)
+        try:
+            host = senders.host_to_resolve(sender)
+            if host is not None:
+                resolve(host, opened_by)
+            self.sender, self._wire = sender, None
+            self.bounded(sender, opened_by, sender.__enter__, opening)
+        except OperationTimeoutError as error:
+            silent = OpenTimeoutError(
+                message=f"{self._name} did not answer for {opened_by - now:.1f} s while the link "
+                "was being opened."
+            )
+            silent.add_note(_OPENING)
+            raise silent from error
+        except Exception as error:
+            error.add_note(_OPENING)
+            raise
+        finally:
+            opening.end()
+        self._wire = wire_of(sender)
+        contract.probe_open_sender(sender)
+        end = self._ended()
+        if end is not None:
+            # Closed while it was opening, which undid the closing.
+            self._let_go()
+            self._close_later(sender)
+            raise end
+        self._cancel_drop = on_drop(self, _close_quietly, sender, self._wire)
+        batch = sender.create_message_batch()
+        self.batch_limit = batch.max_size_in_bytes
+        return sender
+
+    def bounded(
+        self,
+        sender: ServiceBusSender,
+        deadline: float,
+        call: Callable[..., T],
+        opening: Opening | None = None,
+    ) -> T:
+        """Run `call` where it can be abandoned at `deadline`."""
+        try:
+            return abandonable(
+                deadline - monotonic(),
+                call,
+                what=self._name,
+                give_up=partial(hang_up, sender),
+                late=partial(_close_quietly, sender, self._wire, opening),
+            )
+        except BaseException as error:
+            self.failed(sender, error, deadline, opening)
+            raise
+
+    def failed(
+        self,
+        sender: ServiceBusSender,
+        error: BaseException,
+        deadline: float,
+        opening: Opening | None = None,
+    ) -> None:
+        """Drop the sender, unless the SDK refused an argument; report timeouts as one error."""
+        if self.end is not None and isinstance(error, Exception):
+            if opening is not None:
+                opening.cut()  # closing a sender that is being opened leaves its connection
+            raise self.end from error  # closed by ourselves while this was under way
+        if isinstance(error, ValueError | TypeError):
+            if not senders.is_shut_down(error):
+                return
+            self._let_go()
+            raise ShutDownError from error
+        if self.sender is sender:
+            self._let_go()
+        is_late = monotonic() >= deadline
+        if not isinstance(error, AbandonedError):  # an abandoned call cleans up after itself
+            if is_late:
+                self.cut()
+            self._close_later(sender, opening)
+        if is_late and isinstance(error, Exception):
+            raise self.late() from error
+
+    def late(self) -> OperationTimeoutError:
+        """The error of a use that reached its deadline."""
+        return OperationTimeoutError(message=f"{self._name} did not answer within the deadline.")
+
+    def close(self) -> None:
+        """Close the sender, if there is one."""
+        sender = self._let_go()
+        if sender is not None:
+            _close_quietly(sender, self._wire)
+
+    def cut(self) -> None:
+        """Cut the connection below the last sender."""
+        cut(self._wire)
+
+    def abandon(self) -> None:
+        """Release the connection without closing it: in a child process it is the parent's."""
+        release(self._wire)
+        self._let_go()
+
+    def _ended(self) -> Exception | None:
+        return self.end  # set by others at any time
+
+    def _let_go(self) -> ServiceBusSender | None:
+        """Return the SDK's sender, if there is one, for the caller to close."""
+        sender, self.sender, self.ready = self.sender, None, None
+        cancel, self._cancel_drop = self._cancel_drop, None
+        if cancel is not None:
+            cancel()
+        return sender
+
+    def _close_later(self, sender: ServiceBusSender, opening: Opening | None = None) -> None:
+        name = f"pairbus close {self._name}"
+        spawn(_close_quietly, sender, self._wire, opening, name=name)
+
+
+def _close_quietly(
+    sender: ServiceBusSender, wire: Any, opening: Opening | None = None
+) -> None:
+    try:
+        abandonable(10.0, sender.close, what="closing a sender")
+    except Exception as error:  # noqa: BLE001  # it may have failed before
+        logger.debug("closing a sender: %r", error)
+    finally:
+        cut(wire)  # also where the program ends meanwhile
+        if opening is not None:
+            opening.cut()
