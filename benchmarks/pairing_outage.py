@@ -103,7 +103,7 @@ async def aio_first_send() -> AsyncIterator[str]:
 
 
 class Sending:
-    """One sender that goes on sending, ten messages a second, until it is told to stop."""
+    """One sender that sends ten messages a second until `stop` is set."""
 
     def __init__(self, sender, stop: threading.Event) -> None:
         self.succeeded_at: list[float] = []

@@ -148,6 +148,11 @@ def _expired(error: BaseException) -> bool:
     return "CBS Authentication Expired" in str(error)
 
 
+def _management_link_detached(error: BaseException) -> bool:
+    # The SDK reports it as a bare ServiceBusError, and drops the condition.
+    return type(error) is ServiceBusError and "Management Operation error" in str(error)
+
+
 def _detached(error: BaseException) -> bool:
     return isinstance(error, ServiceBusConnectionError) and condition_of(error) in DETACHED
 
@@ -193,6 +198,12 @@ TABLE: tuple[Row, ...] = (
         Verdict.REOPEN,
         "the link was idle while its token expired; a new link gets a new token",
         _expired,
+    ),
+    Row(
+        "a detached management link",
+        Verdict.REOPEN,
+        "the link for scheduling and cancelling was idle and was detached: open it once more",
+        _management_link_detached,
     ),
     Row(
         "MessageSizeExceededError",

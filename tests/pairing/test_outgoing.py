@@ -17,7 +17,8 @@ from pairbus.envelope.encoded_wrap import wrap as wrap_encoded
 from pairbus.envelope.fields import ALIASES, PATH
 from pairbus.envelope.sdk import annotated, wrap
 from pairbus.exceptions import ReservedPropertyError
-from pairbus.pairing.outgoing import PairedMessageBatch, pack, prepare, with_id
+from pairbus.pairing.outgoing import PairedMessageBatch, prepare, with_id
+from pairbus.pairing.packing import pack
 from pairbus.pairing.sdk.batches import payloads_of
 
 NOW = 2_000_000_000_000

@@ -25,6 +25,10 @@ CASES = [
         sdk.ServiceBusError("CBS Authentication Expired.", condition=b"amqp:internal-error"),
         Verdict.REOPEN,
     ),
+    (
+        sdk.ServiceBusError("Handler failed: Management Operation error occurred.."),
+        Verdict.REOPEN,
+    ),
     (sdk.OperationTimeoutError(), Verdict.OUTAGE),
     (TimeoutError(), Verdict.OUTAGE),
     (sdk.ServiceBusConnectionError(condition=b"amqp:socket-error"), Verdict.OUTAGE),

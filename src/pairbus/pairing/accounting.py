@@ -7,7 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pairbus.names import billable
-from pairbus.pairing.outgoing import Chunk, Outgoing
+from pairbus.pairing.outgoing import Outgoing
+from pairbus.pairing.packing import Chunk
 
 if TYPE_CHECKING:
     from pairbus.ledger.writer import LedgerWriter

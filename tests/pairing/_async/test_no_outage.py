@@ -2,6 +2,7 @@
 
 import socket
 import time
+from datetime import UTC, datetime, timedelta
 from time import monotonic
 
 import pytest
@@ -15,10 +16,10 @@ from azure.servicebus.exceptions import (
     ServiceBusServerBusyError,
 )
 
-from pairbus import events
+from pairbus import broker, events
 from pairbus.pairing.core import health
 from pairbus.pairing.runtime import aspawn
-from pairbus.testing import FaultProxy
+from pairbus.testing import FakeClock, FaultProxy
 
 pytestmark = [pytest.mark.sdk, pytest.mark.slow]
 
@@ -90,6 +91,38 @@ async def test_detached_link_is_judged_by_its_condition(world, condition, error)
 
     assert phase(client) == "healthy"
     assert world.backlog() == []
+
+
+@pytest.mark.parametrize(
+    "idle", [600, 660]
+)  # the links are detached; the connection is closed, too
+async def test_every_operation_works_on_links_that_were_detached_while_idle(world, idle):
+    clock = FakeClock()
+    tomorrow = datetime.now(UTC) + timedelta(days=1)
+    with broker.run(namespace="contoso", clock=clock) as primary:
+        primary.create_queue("orders")
+        client = await world.pair(
+            world.primary_client(primary.connection_string), failover_interval=3600
+        )
+        sender = world.keep(client.get_queue_sender("orders"))
+        await sender.send_messages(ServiceBusMessage("a"))
+        numbers = await sender.schedule_messages(ServiceBusMessage("later"), tomorrow)
+        for operation in (
+            lambda: sender.schedule_messages(ServiceBusMessage("later"), tomorrow),
+            lambda: sender.cancel_scheduled_messages(numbers),
+            sender.create_message_batch,
+            lambda: sender.send_messages(ServiceBusMessage("b")),
+            lambda: sender.send_messages([ServiceBusMessage("c"), ServiceBusMessage("d")]),
+        ):
+            clock.advance(600)
+            clock.advance(idle - 600)
+            await operation()
+
+        found = world.bodies(primary, "orders")
+        assert found == [b"a", b"later", b"b", b"c", b"d"]
+        assert phase(client) == "healthy"
+        await sender.close()
+        await client.close()
 
 
 async def test_expired_token_is_replaced_without_the_caller_noticing(world):

@@ -13,7 +13,8 @@ import pairbus.aio
 from pairbus import PairingError, SendAvailabilityPairedNamespaceOptions, pair_namespace
 from pairbus.amqp.message import Message
 from pairbus.broker.run import run
-from pairbus.pairing.outgoing import PairedMessageBatch, pack, prepare
+from pairbus.pairing.outgoing import PairedMessageBatch, prepare
+from pairbus.pairing.packing import pack
 from pairbus.pairing.sdk import contract
 from pairbus.pairing.sdk.batches import payloads_of
 from pairbus.pairing.sdk.contract import NAMES, PrivateName

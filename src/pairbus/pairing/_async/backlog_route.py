@@ -18,7 +18,8 @@ from pairbus.pairing._async.entity import Entity
 from pairbus.pairing._async.link import Link
 from pairbus.pairing._async.pair import Pair
 from pairbus.pairing.core.backlog import BacklogCall, Failure
-from pairbus.pairing.outgoing import Chunk, Outgoing, pack
+from pairbus.pairing.outgoing import Outgoing
+from pairbus.pairing.packing import Chunk, pack
 from pairbus.pairing.runtime import AGuard, asleep, aspawn
 from pairbus.pairing.sdk.senders import SHUT_DOWN, ShutDownError, UnwantedError
 from pairbus.pairing.turns import TurnTimeoutError

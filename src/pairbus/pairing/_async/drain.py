@@ -2,7 +2,7 @@
 
 `core.draining` decides; this module sends fences, awaits answers, and holds and releases sends. The
 entity's guard protects the state: a send that enters the backlog and the end of the drain exclude
-each other, so that no message is left behind when the sends go to the primary again.
+each other, so that the backlog is empty when sends go to the primary again.
 """
 
 from __future__ import annotations

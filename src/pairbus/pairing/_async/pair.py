@@ -22,9 +22,11 @@ from pairbus.pairing._async.replies import Replies
 from pairbus.pairing.accounting import Accounts
 from pairbus.pairing.core.coalescing import Coalescing
 from pairbus.pairing.core.health import Phase, SendFailed
+from pairbus.pairing.core.retries import RetrySettings
 from pairbus.pairing.core.rotation import Rotation
 from pairbus.pairing.event_bus import EventBus
-from pairbus.pairing.outgoing import BACKLOG_LIMIT, Chunk, exact_size, suspicious_size
+from pairbus.pairing.outgoing import BACKLOG_LIMIT, exact_size, suspicious_size
+from pairbus.pairing.packing import Chunk
 from pairbus.pairing.runtime import AEvent, AGuard, aspawn, wall
 from pairbus.pairing.sdk import senders
 from pairbus.status import BacklogQueueStatus, EntityStatus, PairStatus
@@ -84,12 +86,15 @@ class Pair:
         self.timing = settings.timing
         self.classify = settings.rule
         self.oversize = settings.oversize
-        self.reopen = settings.reopen
         self.limit_messages(settings.message_limit)
         self.batch_limit = BACKLOG_LIMIT  # bytes that a backlog queue takes in one send, once known
         self.ledger = ledger
         self.accounts = Accounts(ledger, self.primary_namespace, self.secondary_host)
-        self.retries = senders.retries_of(settings.primary)
+        self.retries = RetrySettings(
+            *senders.retries_of(settings.primary),
+            reopen=settings.reopen,
+            is_immediate=self.timing.failover_interval == 0,
+        )
         self.primary_batches = senders.batch_arguments(settings.primary)
         self.secondary_batches = senders.batch_arguments(settings.secondary)
         self.entities: dict[str, Entity] = {}

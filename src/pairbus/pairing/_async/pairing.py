@@ -125,7 +125,7 @@ async def _pair(
     if options.require_secondary:
         what = "looking up the backlog queues"
         await aabandonable(REQUIRED_WAIT, protection.provide_queues, what=what)
-    await protection.start(0.0 if options.require_secondary else WAIT)
+    await protection.start(WAIT)
     if options.enable_syphon:
         start = partial(_start_syphon, options, namespace)
         if options.require_secondary or pair.unprotected is None:

@@ -44,14 +44,13 @@ class Protection:
         self._stopped = AEvent()
         self._settled = AEvent()  # the first attempt has ended
         self._ended = AEvent()  # protected, or stopped
-        self._idle = AEvent()  # no attempt is under way
-        self._idle.set()
+        self._closed: AEvent | None = None  # set when no attempt is under way any more
         pair.unprotected = UNDER_WAY
 
     async def start(self, wait: float) -> None:
         """Begin, and wait at most `wait` seconds for the first attempt to end."""
-        self._idle = AEvent()
-        aspawn(self._run, name="pairbus protection")
+        self._closed = AEvent()
+        aspawn(self._run, self._closed, name="pairbus protection")
         await self._settled.wait(wait)
 
     async def provide_queues(self) -> None:
@@ -78,7 +77,8 @@ class Protection:
     async def close(self) -> None:
         """Stop trying, and let an attempt that is under way close its connection."""
         self.stop()
-        await self._idle.wait(CLOSE_WAIT)
+        if self._closed is not None:
+            await self._closed.wait(CLOSE_WAIT)
 
     async def wait(self) -> bool:
         """Wait until the pair is protected; False if it was closed before that."""
@@ -86,11 +86,11 @@ class Protection:
             pass
         return not self._stopped.is_set()
 
-    async def _run(self) -> None:
+    async def _run(self, closed: AEvent) -> None:
         try:
             await self._try_until_protected()
         finally:
-            self._idle.set()
+            closed.set()
 
     async def _try_until_protected(self) -> None:
         retry = FIRST_RETRY

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 from time import monotonic
@@ -14,14 +14,12 @@ from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.aio import ServiceBusSender
 from azure.servicebus.exceptions import OperationTimeoutError
 
-from pairbus.classify import Verdict, is_connection_failure
-from pairbus.exceptions import NotCancellableError, add_text
+from pairbus.classify import Verdict
+from pairbus.exceptions import NotCancellableError
 from pairbus.pairing._async.backlog_route import BacklogRoute
-from pairbus.pairing._async.connection import OpenTimeoutError, is_opening_failure
-from pairbus.pairing._async.link import Link
 from pairbus.pairing._async.pair import Pair
+from pairbus.pairing._async.primary_route import PrimaryRoute
 from pairbus.pairing.core.health import Phase
-from pairbus.pairing.core.limits import TURN_GRACE
 from pairbus.pairing.outgoing import (
     BACKLOG_LIMIT,
     Outgoing,
@@ -33,16 +31,11 @@ from pairbus.pairing.outgoing import (
     schedulable,
 )
 from pairbus.pairing.runtime import AGuard, aspawn
-from pairbus.pairing.sdk.senders import SHUT_DOWN, ShutDownError, UnwantedError
+from pairbus.pairing.sdk.senders import SHUT_DOWN
 from pairbus.pairing.sdk.surface import covers
-from pairbus.pairing.turns import TurnTimeoutError
 
 if TYPE_CHECKING:
     from pairbus.pairing._async.lifecycle import Lifecycle
-
-# How long to wait before each retry of a failed attempt on the primary, at most. The SDK's own
-# waits (1.6, 3.2, 6.4 s at its defaults) are for a caller who has nowhere else to go.
-QUICK_BACKOFF = 0.4
 
 
 @covers(ServiceBusSender)
@@ -74,16 +67,10 @@ class PairedSender(ServiceBusSender):
         """Start with new links: also in a forked process, whose parent goes on with the old."""
         self._pair = pair
         self._entity = pair.entity(self.entity_name)
-        # With an interval the caller gets an error anyway, and may as well get it at the deadline.
-        is_immediate = pair.timing.failover_interval == 0
-        self._primary = Link(
-            self._make,
-            f"{self.entity_name!r} of the primary {pair.primary_host}",
-            open_timeout=pair.timing.open_timeout,
-            sharing=pair.sharing(self.entity_name),
-            ask_host=partial(pair.host_probe.failure, self._make) if is_immediate else None,
-        )
-        self._backlog = BacklogRoute(self._lifecycle, pair, self._entity, self.entity_name)
+        shared = (self._lifecycle, pair, self._entity, self.entity_name)
+        self._backlog = BacklogRoute(*shared)
+        self._route = PrimaryRoute(*shared, self._make, self._backlog.warm_up)
+        self._primary = self._route.link
         self._guard = AGuard()
 
     def abandon_links(self) -> None:
@@ -115,7 +102,7 @@ class PairedSender(ServiceBusSender):
         if not self._entity.health.is_failed_over:
             deadline = monotonic() + self._pair.timing.send_timeout
             try:
-                await self._on_primary(partial(self._primary.open, deadline=deadline), deadline)
+                await self._route.attempt(partial(self._primary.open, deadline=deadline), deadline)
             except Exception as error:
                 if self._pair.verdict(error) not in (Verdict.OUTAGE, Verdict.REOPEN):
                     raise
@@ -203,7 +190,7 @@ class PairedSender(ServiceBusSender):
                     what, deadline=deadline, wanted=self._is_primary
                 )
 
-            redirect = await self._after_failure(error, again, started, deadline, was_open)
+            redirect = await self._route.after_failure(error, again, started, deadline, was_open)
             if redirect is not None:
                 outgoing = outgoing or as_outgoing(message)
                 if not await self._backlog.take(outgoing, budget, redirect.cause):
@@ -254,7 +241,7 @@ class PairedSender(ServiceBusSender):
             async def attempt() -> None:
                 numbers.extend(await self._primary.call(schedule, deadline=deadline))
 
-            redirect = await self._on_primary(attempt, deadline)
+            redirect = await self._route.attempt(attempt, deadline)
             if redirect is None:
                 self._entity.sent(outgoing.count)
                 await self._entity.succeeded()
@@ -291,7 +278,7 @@ class PairedSender(ServiceBusSender):
             await sender.cancel_scheduled_messages(numbers, timeout=left)
 
         attempt = partial(self._primary.call, cancel, deadline=deadline)
-        redirect = await self._on_primary(attempt, deadline)
+        redirect = await self._route.attempt(attempt, deadline)
         if redirect is not None:
             # Only the primary can cancel: nothing goes to the backlog.
             raise redirect.cause or OperationTimeoutError(
@@ -307,7 +294,7 @@ class PairedSender(ServiceBusSender):
         limit = self._primary.batch_limit
         if not limit and not self._entity.health.is_failed_over:
             deadline = monotonic() + self._pair.timing.send_timeout
-            await self._on_primary(partial(self._primary.open, deadline=deadline), deadline)
+            await self._route.attempt(partial(self._primary.open, deadline=deadline), deadline)
             limit = self._primary.batch_limit
         if not limit:
             # Unknown while the primary is down: the application may know. A send splits the batch.
@@ -349,120 +336,3 @@ class PairedSender(ServiceBusSender):
         for item in outgoing.items:
             if rough_size(item) > pair.suspicious_size:
                 pair.check_oversize(self.entity_name, item)
-
-    async def _on_primary(
-        self, attempt: Callable[[], Awaitable[None]], deadline: float
-    ) -> Redirect | None:
-        """Make an attempt on the primary; None if it succeeded, else redirect the call."""
-        started, was_open = monotonic(), self._primary.is_open
-        try:
-            await attempt()
-        except Exception as error:  # noqa: BLE001  # decided by the table
-            return await self._after_failure(error, attempt, started, deadline, was_open)
-        return None
-
-    async def _after_failure(
-        self,
-        error: Exception,
-        attempt: Callable[[], Awaitable[None]],
-        started: float,
-        deadline: float,
-        was_open: bool,
-    ) -> Redirect | None:
-        """Retry a failed attempt as the application wants it, then decide.
-
-        Returns None if a retry succeeded, a `Redirect` if failover is (or gets) engaged; otherwise
-        raises the error that the caller must see.
-        """
-        pair, entity = self._pair, self._entity
-        total, factor, maximum, is_fixed = pair.retries
-        retried = 0
-        reopened = False
-        while True:
-            if isinstance(error, UnwantedError):
-                return Redirect(entity.last_error)
-            if isinstance(error, ShutDownError):
-                self._lifecycle.closed_by_application(primary=True)
-            if isinstance(error, TurnTimeoutError):
-                return await self._after_turn_timeout(error, started)
-            verdict = pair.verdict(error)
-            if verdict in (Verdict.REFUSED, Verdict.FULL, Verdict.MISSING):
-                raise error
-            if entity.health.is_failed_over:
-                # Engaged while this send was under way: it is redirected, not failed.
-                return Redirect(error)
-            is_broken = verdict is Verdict.OUTAGE and is_connection_failure(error)
-            if verdict is Verdict.REOPEN or (is_broken and was_open and pair.reopen):
-                # A detached or expired link, or one that was open and broke: decided by one reopen,
-                # even where no retries are wanted.
-                if not reopened and monotonic() < deadline:
-                    reopened = True
-                    error_again = await self._again(attempt)
-                    if error_again is None:
-                        return None
-                    error = error_again
-                    continue
-                verdict = Verdict.OUTAGE
-            allowed = total
-            wait = min(factor if is_fixed else factor * 2 ** (retried + 1), maximum)
-            if isinstance(error, OpenTimeoutError):
-                allowed = 0  # a host that is silent while a link opens is not asked again
-            elif verdict is Verdict.OUTAGE and pair.timing.failover_interval == 0 and is_broken:
-                allowed, wait = min(total, 1), 0.0  # there is somewhere else to go
-            elif verdict is Verdict.OUTAGE:
-                wait = min(wait, QUICK_BACKOFF)
-            if retried >= allowed or monotonic() + wait >= deadline:
-                break
-            retried += 1
-            if wait > 0 and await entity.engaged.wait(wait):
-                return Redirect(error)
-            error_again = await self._again(attempt)
-            if error_again is None:
-                return None
-            error = error_again
-        if verdict is Verdict.BUSY:
-            raise error
-        health = await entity.failed(error)
-        if is_opening_failure(error):
-            pair.host_failed(error, started)
-        if health.is_failed_over:
-            return Redirect(error)
-        self._backlog.warm_up()
-        left = health.failing_since + pair.timing.failover_interval - monotonic()
-        if health.phase is Phase.SUSPECT:
-            add_text(
-                error,
-                f"; sends to {self.entity_name!r} will go to the backlog in {max(0.0, left):.0f} s "
-                "(failover_interval)",
-            )
-        raise error
-
-    async def _again(self, attempt: Callable[[], Awaitable[None]]) -> Exception | None:
-        """Make one more attempt; returns the error if it failed."""
-        self._lifecycle.check()
-        try:
-            await attempt()
-        except Exception as error:  # noqa: BLE001  # decided by the table
-            return error
-        return None
-
-    async def _after_turn_timeout(self, error: TurnTimeoutError, started: float) -> Redirect:
-        """Handle a send that had no turn before its deadline, which is no evidence of an outage.
-
-        If the send that has the turn began before this one, the wire was silent all the time, and
-        that send is about to fail: its verdict counts for this one too.
-        """
-        entity = self._entity
-        is_silent = self._primary.busy_since <= started
-        if entity.health.is_failed_over or (is_silent and await entity.engaged.wait(TURN_GRACE)):
-            return Redirect(entity.last_error)
-        raise error
-
-
-class Redirect:
-    """A call must go to the backlog: `cause` is the primary's error."""
-
-    __slots__ = ("cause",)
-
-    def __init__(self, cause: BaseException | None) -> None:
-        self.cause = cause

@@ -19,7 +19,8 @@ from pairbus.pairing._sync.entity import Entity
 from pairbus.pairing._sync.link import Link
 from pairbus.pairing._sync.pair import Pair
 from pairbus.pairing.core.backlog import BacklogCall, Failure
-from pairbus.pairing.outgoing import Chunk, Outgoing, pack
+from pairbus.pairing.outgoing import Outgoing
+from pairbus.pairing.packing import Chunk, pack
 from pairbus.pairing.runtime import Guard, sleep, spawn
 from pairbus.pairing.sdk.senders import SHUT_DOWN, ShutDownError, UnwantedError
 from pairbus.pairing.turns import TurnTimeoutError

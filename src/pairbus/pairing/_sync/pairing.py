@@ -126,7 +126,7 @@ def _pair(
     if options.require_secondary:
         what = "looking up the backlog queues"
         abandonable(REQUIRED_WAIT, protection.provide_queues, what=what)
-    protection.start(0.0 if options.require_secondary else WAIT)
+    protection.start(WAIT)
     if options.enable_syphon:
         start = partial(_start_syphon, options, namespace)
         if options.require_secondary or pair.unprotected is None:

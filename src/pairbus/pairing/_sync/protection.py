@@ -45,14 +45,13 @@ class Protection:
         self._stopped = Event()
         self._settled = Event()  # the first attempt has ended
         self._ended = Event()  # protected, or stopped
-        self._idle = Event()  # no attempt is under way
-        self._idle.set()
+        self._closed: Event | None = None  # set when no attempt is under way any more
         pair.unprotected = UNDER_WAY
 
     def start(self, wait: float) -> None:
         """Begin, and wait at most `wait` seconds for the first attempt to end."""
-        self._idle = Event()
-        spawn(self._run, name="pairbus protection")
+        self._closed = Event()
+        spawn(self._run, self._closed, name="pairbus protection")
         self._settled.wait(wait)
 
     def provide_queues(self) -> None:
@@ -79,7 +78,8 @@ class Protection:
     def close(self) -> None:
         """Stop trying, and let an attempt that is under way close its connection."""
         self.stop()
-        self._idle.wait(CLOSE_WAIT)
+        if self._closed is not None:
+            self._closed.wait(CLOSE_WAIT)
 
     def wait(self) -> bool:
         """Wait until the pair is protected; False if it was closed before that."""
@@ -87,11 +87,11 @@ class Protection:
             pass
         return not self._stopped.is_set()
 
-    def _run(self) -> None:
+    def _run(self, closed: Event) -> None:
         try:
             self._try_until_protected()
         finally:
-            self._idle.set()
+            closed.set()
 
     def _try_until_protected(self) -> None:
         retry = FIRST_RETRY

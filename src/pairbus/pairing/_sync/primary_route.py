@@ -1,0 +1,160 @@
+# generated from src/pairbus/pairing/_async/primary_route.py by tools/gen_unasync.py; edit that one
+"""The route to the primary: attempts on one entity, their retries, and what a failure leads to."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from azure.servicebus import ServiceBusSender
+
+from pairbus.classify import Verdict, is_connection_failure
+from pairbus.exceptions import add_text
+from pairbus.pairing._sync.connection import OpenTimeoutError, is_opening_failure
+from pairbus.pairing._sync.entity import Entity
+from pairbus.pairing._sync.link import Link
+from pairbus.pairing._sync.pair import Pair
+from pairbus.pairing.core.health import Phase
+from pairbus.pairing.core.limits import TURN_GRACE
+from pairbus.pairing.core.retries import Retries
+from pairbus.pairing.sdk.senders import ShutDownError, UnwantedError
+from pairbus.pairing.turns import TurnTimeoutError
+
+if TYPE_CHECKING:
+    from pairbus.pairing._sync.lifecycle import Lifecycle
+
+Attempt = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Redirect:
+    """A call must go to the backlog: `cause` is the primary's error."""
+
+    cause: BaseException | None
+
+
+class PrimaryRoute:
+    """Where the messages of one sender go while its entity is healthy.
+
+    Args:
+        lifecycle: Knows whether the client is open.
+        pair: The state that the senders of the client share.
+        entity: The entity of the primary.
+        name: The entity's name, as the application wrote it.
+        make: Returns a new SDK sender.
+        on_suspicion: Called when an attempt failed and the failover interval is running.
+    """
+
+    def __init__(
+        self,
+        lifecycle: Lifecycle,
+        pair: Pair,
+        entity: Entity,
+        name: str,
+        make: Callable[[], ServiceBusSender],
+        on_suspicion: Callable[[], None],
+    ) -> None:
+        self._lifecycle = lifecycle
+        self._pair = pair
+        self._entity = entity
+        self._name = name
+        self._on_suspicion = on_suspicion
+        # With an interval the caller gets an error anyway, and may as well get it at the deadline.
+        is_immediate = pair.timing.failover_interval == 0
+        self.link = Link(
+            make,
+            f"{name!r} of the primary {pair.primary_host}",
+            open_timeout=pair.timing.open_timeout,
+            sharing=pair.sharing(name),
+            ask_host=partial(pair.host_probe.failure, make) if is_immediate else None,
+        )
+
+    def attempt(self, attempt: Attempt, deadline: float) -> Redirect | None:
+        """Make an attempt on the primary; None if it succeeded, else redirect the call."""
+        started, was_open = monotonic(), self.link.is_open
+        try:
+            attempt()
+        except Exception as error:  # noqa: BLE001  # decided by the table
+            return self.after_failure(error, attempt, started, deadline, was_open)
+        return None
+
+    def after_failure(
+        self,
+        error: Exception,
+        attempt: Attempt,
+        started: float,
+        deadline: float,
+        was_open: bool,
+    ) -> Redirect | None:
+        """Retry a failed attempt as the application wants it, then decide.
+
+        Returns None if a retry succeeded, a `Redirect` if failover is (or gets) engaged; otherwise
+        raises the error that the caller must see.
+        """
+        pair, entity = self._pair, self._entity
+        retries = Retries(pair.retries, was_open)
+        while True:
+            if isinstance(error, UnwantedError):
+                return Redirect(entity.last_error)
+            if isinstance(error, ShutDownError):
+                self._lifecycle.closed_by_application(primary=True)
+            if isinstance(error, TurnTimeoutError):
+                return self._after_turn_timeout(error, started)
+            verdict = pair.verdict(error)
+            if verdict in (Verdict.REFUSED, Verdict.FULL, Verdict.MISSING):
+                raise error
+            if entity.health.is_failed_over:
+                # Engaged while this send was under way: it is redirected, not failed.
+                return Redirect(error)
+            wait = retries.wait(
+                verdict,
+                is_broken=verdict is Verdict.OUTAGE and is_connection_failure(error),
+                is_silent=isinstance(error, OpenTimeoutError),
+            )
+            if wait is None or monotonic() + wait >= deadline:
+                break
+            if wait > 0 and entity.engaged.wait(wait):
+                return Redirect(error)
+            self._lifecycle.check()
+            try:
+                attempt()
+            except Exception as failure:  # noqa: BLE001  # decided by the table
+                error = failure
+            else:
+                return None
+        if verdict is Verdict.BUSY:
+            raise error
+        return self._after_outage(error, started)
+
+    def _after_outage(self, error: Exception, started: float) -> Redirect:
+        """Report an outage; redirect the call if that fails the entity over, else raise."""
+        pair, entity = self._pair, self._entity
+        health = entity.failed(error)
+        if is_opening_failure(error):
+            pair.host_failed(error, started)
+        if health.is_failed_over:
+            return Redirect(error)
+        self._on_suspicion()
+        left = health.failing_since + pair.timing.failover_interval - monotonic()
+        if health.phase is Phase.SUSPECT:
+            add_text(
+                error,
+                f"; sends to {self._name!r} will go to the backlog in {max(0.0, left):.0f} s "
+                "(failover_interval)",
+            )
+        raise error
+
+    def _after_turn_timeout(self, error: TurnTimeoutError, started: float) -> Redirect:
+        """Handle a send that had no turn before its deadline, which is no evidence of an outage.
+
+        If the send that has the turn began before this one, the wire was silent all the time, and
+        that send is about to fail: its verdict counts for this one too.
+        """
+        entity = self._entity
+        is_silent = self.link.busy_since <= started
+        if entity.health.is_failed_over or (is_silent and entity.engaged.wait(TURN_GRACE)):
+            return Redirect(entity.last_error)
+        raise error
