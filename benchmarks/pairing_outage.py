@@ -154,6 +154,57 @@ def secondary_away() -> Iterator[str]:
             yield f"{name}.raised {sum(one.raised for one in sending)} sends"
 
 
+class AioSending:
+    """One async sender that sends ten messages a second until `stop` is set."""
+
+    def __init__(self, sender, stop: asyncio.Event) -> None:
+        self.succeeded_at: list[float] = []
+        self.raised = 0
+        self.task = asyncio.create_task(self._run(sender, stop))
+
+    async def _run(self, sender, stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            try:
+                await sender.send_messages(ServiceBusMessage("a"))
+                self.succeeded_at.append(time.perf_counter())
+            except ServiceBusError:
+                self.raised += 1
+            await asyncio.sleep(0.1)
+
+    first_after = Sending.first_after
+
+
+async def aio_secondary_away() -> AsyncIterator[str]:
+    """The same with async senders."""
+    for away in AWAY:
+        for count in SENDERS:
+            with world() as (primary, secondary):
+                sdk = aio.ServiceBusClient.from_connection_string(primary.connection_string)
+                async with secondary.aio_admin_client() as admin:
+                    options = options_for(
+                        secondary, aio.ServiceBusClient, admin=admin, require_secondary=True
+                    )
+                    async with await aio_pair_namespace(sdk, options) as client:
+                        await client.force_failover("orders")
+                        stop = asyncio.Event()
+                        senders = [client.get_queue_sender("orders") for _ in range(count)]
+                        sending = [AioSending(sender, stop) for sender in senders]
+                        while not all(one.succeeded_at for one in sending):
+                            await asyncio.sleep(0.05)
+                        fault = secondary.faults.refuse()
+                        await asyncio.sleep(away)
+                        secondary.faults.clear(fault.id)
+                        back = time.perf_counter()
+                        while any(one.first_after(back) is None for one in sending):
+                            await asyncio.sleep(0.02)
+                        stop.set()
+                        await asyncio.gather(*(one.task for one in sending))
+            after = max(one.first_after(back) or back for one in sending) - back
+            name = f"pairing_outage.aio.secondary_away.{away:g}s.{count}_senders"
+            yield f"{name}.back_after {after:.2f} s"
+            yield f"{name}.raised {sum(one.raised for one in sending)} sends"
+
+
 # -- how long the event loop is blocked
 
 
@@ -243,3 +294,4 @@ def run() -> Iterator[str]:
     yield from asyncio.run(_collected(aio_first_send()))
     yield from asyncio.run(_collected(pauses()))
     yield from secondary_away()
+    yield from asyncio.run(_collected(aio_secondary_away()))

@@ -62,10 +62,14 @@ class PairUnavailableError(PairingError):
         self.entity = entity
         self.primary = primary
         self.secondary = secondary
+        reasons = (
+            describe(primary, "failed over"),
+            describe(secondary, "no backlog queue is in rotation"),
+        )
+        first, second = (reason.removesuffix(".") for reason in reasons)
         super().__init__(
             f"Neither namespace accepted the messages for {entity!r}. "
-            f"Primary: {describe(primary, 'failed over')}. "
-            f"Secondary: {describe(secondary, 'no backlog queue is in rotation')}."
+            f"Primary: {first}. Secondary: {second}."
         )
 
 
@@ -198,6 +202,15 @@ def add_text(error: Exception, text: str) -> None:
     error.args = (said.removesuffix(".") + text, *error.args[1:])
     if isinstance(error, ServiceBusError):
         error.message = error.args[0]
+
+
+def add_source(error: ErrorT, source: str) -> ErrorT:
+    """Let an error of the SDK begin with its source, such as `backlog queue 3 of contoso-dr`."""
+    is_foreign = isinstance(error, ServiceBusError) and not isinstance(error, PairingError)
+    if is_foreign and source not in str(error):
+        error.args = (f"{source}: {error}", *error.args[1:])
+        error.message = error.args[0]  # type: ignore[attr-defined]
+    return error
 
 
 def describe(error: BaseException | None, otherwise: str) -> str:

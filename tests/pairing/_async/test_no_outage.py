@@ -52,6 +52,28 @@ async def test_waiting_for_a_turn_on_a_slow_primary_is_no_outage(world):
     assert world.backlog() == []
 
 
+async def test_waiting_for_a_turn_on_a_primary_that_throttles_is_no_outage(world):
+    client = await world.pair(world.primary_client(retry_total=3), coalesce=False)
+    sender = world.keep(client.get_queue_sender("orders"))
+    await sender.send_messages(ServiceBusMessage("opens"))
+    world.primary.faults.throttle("orders")
+    failed = []
+
+    async def send():
+        try:
+            await sender.send_messages(ServiceBusMessage("a"), timeout=2)
+        except (ServiceBusServerBusyError, OperationTimeoutError) as error:
+            failed.append(error)
+
+    tasks = [aspawn(send) for _ in range(40)]
+    assert all([await task.join(60) for task in tasks])
+
+    assert len(failed) == 40
+    assert f"'orders' of the primary {client.status().primary}" in str(failed[0])
+    assert phase(client) == "healthy"
+    assert world.backlog() == []
+
+
 async def test_sends_that_wait_on_a_silent_primary_are_redirected_with_the_first(world):
     client = await world.pair()
     sender = world.keep(client.get_queue_sender("orders"))

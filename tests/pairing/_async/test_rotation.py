@@ -194,8 +194,11 @@ async def test_both_namespaces_down_names_both_causes(world):
     assert error.entity == "orders"
     assert isinstance(error.primary, ServiceBusConnectionError)
     assert isinstance(error.secondary, ServiceBusConnectionError)
-    assert "Primary: ServiceBusConnectionError" in str(error)
-    assert "Secondary: ServiceBusConnectionError" in str(error)
+    status = client.status()
+    primary = f"'orders' of the primary {status.primary}"
+    assert f"Primary: ServiceBusConnectionError: {primary}:" in str(error)
+    assert "Secondary: ServiceBusConnectionError: backlog queue " in str(error)
+    assert f" of {status.secondary}:" in str(error)
     assert world.seen.of(events.PairUnavailable)
 
     # The namespace failed as a whole: that is no reason to remove a queue.

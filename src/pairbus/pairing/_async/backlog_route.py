@@ -12,7 +12,14 @@ from azure.servicebus.exceptions import OperationTimeoutError
 
 from pairbus import events
 from pairbus.classify import Verdict, is_connection_failure
-from pairbus.exceptions import PairUnavailableError, PartlySentError, bare, describe
+from pairbus.exceptions import (
+    PairUnavailableError,
+    PartlySentError,
+    add_source,
+    bare,
+    describe,
+    twin,
+)
 from pairbus.pairing._async.connection import is_opening_failure
 from pairbus.pairing._async.entity import Entity
 from pairbus.pairing._async.link import Link
@@ -187,6 +194,7 @@ class BacklogRoute:
             except Exception as error:
                 verdict = pair.verdict(error)
                 if verdict is Verdict.REFUSED:
+                    add_source(error, link.name)
                     raise
                 if verdict is Verdict.REOPEN and reopened is not link:
                     reopened = link
@@ -194,6 +202,7 @@ class BacklogRoute:
                 if verdict is Verdict.BUSY:
                     # Throttled: the queue works. Wait, up to the deadline.
                     if monotonic() + busy_wait >= call.deadline:
+                        add_source(error, link.name)
                         raise
                     await asleep(busy_wait)
                     busy_wait *= 2
@@ -201,7 +210,8 @@ class BacklogRoute:
                 errors[path] = error
                 is_uncertain = is_uncertain or _may_be_taken(error)
                 if last is None or monotonic() < call.deadline:
-                    last = error  # an attempt that the deadline cut short explains nothing
+                    # An attempt that the deadline cut short explains nothing.
+                    last = add_source(twin(error), link.name)
                 failure = _FAILURES.get(verdict) or _outage(error)
                 if failure is Failure.UNUSABLE or path not in pair.rotation.available:
                     await pair.remove_queue(path, error)
@@ -239,6 +249,8 @@ class BacklogRoute:
     def _unavailable(self, cause: BaseException | None, failure: Exception | None) -> NoReturn:
         pair, entity = self._pair, self._entity
         primary = cause or entity.last_error
+        if isinstance(primary, Exception):
+            primary = add_source(twin(primary), pair.primary_name(self._name))
         if failure is None:
             failure = OperationTimeoutError(message="The deadline has passed.")
         pair.bus.emit(

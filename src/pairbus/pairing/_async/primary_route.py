@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from azure.servicebus.aio import ServiceBusSender
 
 from pairbus.classify import Verdict, is_connection_failure
-from pairbus.exceptions import add_text
+from pairbus.exceptions import add_source, add_text
 from pairbus.pairing._async.connection import OpenTimeoutError, is_opening_failure
 from pairbus.pairing._async.entity import Entity
 from pairbus.pairing._async.link import Link
@@ -65,7 +65,7 @@ class PrimaryRoute:
         is_immediate = pair.timing.failover_interval == 0
         self.link = Link(
             make,
-            f"{name!r} of the primary {pair.primary_host}",
+            pair.primary_name(name),
             open_timeout=pair.timing.open_timeout,
             sharing=pair.sharing(name),
             ask_host=partial(pair.host_probe.failure, make) if is_immediate else None,
@@ -104,7 +104,7 @@ class PrimaryRoute:
                 return await self._after_turn_timeout(error, started)
             verdict = pair.verdict(error)
             if verdict in (Verdict.REFUSED, Verdict.FULL, Verdict.MISSING):
-                raise error
+                raise self._named(error)
             if entity.health.is_failed_over:
                 # Engaged while this send was under way: it is redirected, not failed.
                 return Redirect(error)
@@ -125,7 +125,7 @@ class PrimaryRoute:
             else:
                 return None
         if verdict is Verdict.BUSY:
-            raise error
+            raise self._named(error)
         return await self._after_outage(error, started)
 
     async def _after_outage(self, error: Exception, started: float) -> Redirect:
@@ -137,6 +137,7 @@ class PrimaryRoute:
         if health.is_failed_over:
             return Redirect(error)
         self._on_suspicion()
+        self._named(error)
         left = health.failing_since + pair.timing.failover_interval - monotonic()
         if health.phase is Phase.SUSPECT:
             add_text(
@@ -145,6 +146,9 @@ class PrimaryRoute:
                 "(failover_interval)",
             )
         raise error
+
+    def _named(self, error: Exception) -> Exception:
+        return add_source(error, self.link.name)
 
     async def _after_turn_timeout(self, error: TurnTimeoutError, started: float) -> Redirect:
         """Handle a send that had no turn before its deadline, which is no evidence of an outage.

@@ -250,7 +250,7 @@ class Entity:
         # A sender of its own each time: the last one failed, or was never opened.
         link = Link(
             lambda: pair.primary.get_queue_sender(self.name),
-            f"ping of {self.name!r} of the primary {pair.primary_host}",
+            f"ping of {pair.primary_name(self.name)}",
             open_timeout=pair.timing.open_timeout,
         )
         fact: Fact

@@ -180,6 +180,10 @@ class Pair:
             self._scheduled += count
         return [-number for number in range(first, first + count)]
 
+    def primary_name(self, entity: str) -> str:
+        """The name of an entity in errors: `'orders' of the primary contoso.example`."""
+        return f"{entity!r} of the primary {self.primary_host}"
+
     def backlog_name(self, path: str) -> str:
         """The name of a backlog queue in errors: `backlog queue 3 of contoso-dr.example`."""
         return f"backlog queue {path.rsplit('/', 1)[-1]} of {self.secondary_host}"
