@@ -77,7 +77,7 @@ class BacklogRoute:
             return link
 
     def warm_up(self) -> None:
-        """Open the link while the primary is suspected: it takes half a second."""
+        """Open the link while the primary is suspected: it takes several round trips."""
         if self.current is None or not self.current.is_open:
             spawn(self._open, name=f"pairbus warm-up {self._name}")
 

@@ -125,7 +125,7 @@ class PairedSender(ServiceBusSender):
             self._closed = True
         backlog = self._backlog.leave()
         self._lifecycle.senders.discard(self)
-        # In parallel: closing a link takes the SDK half a second.
+        # In parallel: closing a link takes the SDK up to a second.
         closing = spawn(backlog.close, name="pairbus close") if backlog is not None else None
         self._primary.close()
         if closing is not None:
