@@ -122,7 +122,7 @@ def estimate_(**values: Any) -> None:  # fmt: skip
 def _estimate_tables(result: "Estimate") -> list[Table | str]:
     stages = Table(
         "stage", Column("operations", right=True), Column("low", right=True),
-        Column(result.currency, right=True), Column("low", right=True),
+        Column(result.currency, right=True), Column(f"low {result.currency}", right=True),
         Column("transfer", right=True),
         title=f"An outage of {result.workload.outage / 60:g} minutes, {result.messages:,} messages",
     )  # fmt: skip

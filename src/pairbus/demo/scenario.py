@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from pairbus.spark.syphon import SyphonHandle
 
+SPARK_START = 400.0  # seconds: on a busy machine Java takes minutes
 ACTS = ["set up", "healthy", "outage", "recovery", "drain", "account"]
 
 
@@ -103,7 +104,7 @@ class Scenario:
             self._clients.append(client)
             # The syphon runs before anything happens, as it does in a real deployment.
             self._syphon_starting = self._spark_thread.submit(
-                lambda: self.pair.start_syphon(self._spark_started.result(180))
+                lambda: self.pair.start_syphon(self._spark_started.result(SPARK_START))
             )
             self._start_page()
             self._start_load(client)
@@ -112,7 +113,9 @@ class Scenario:
     def _healthy(self) -> None:
         with self._act("sends go to the primary, readers read there"):
             self._wait(self.timing.healthy)
-            self._syphon = self._syphon_starting.result(180)
+            if not self._syphon_starting.done():
+                self.display.say("waiting until Spark has started the syphon")
+            self._syphon = self._syphon_starting.result(SPARK_START)
 
     def _outage(self) -> None:
         with self._act(f"kill -9 {self.primary.pid}: the primary is gone, and the senders go on"):
