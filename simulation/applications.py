@@ -25,6 +25,7 @@ from pairbus.options import Recovery
 from simulation.destinations import SESSIONS, Destination
 from simulation.history import Call, History
 from simulation.http import admin_client
+from simulation.ledger import LOCATION
 from simulation.loop import SimulatedLoop
 from simulation.process import Process, settle
 
@@ -149,6 +150,7 @@ class Application:
             send_timeout=SEND_TIMEOUT,
             backlog_cooldown=10.0,
             recovery=self.habits.recovery,
+            ledger=LOCATION,
             observers=[self._on_event],
         )
         return await pair_namespace(ServiceBusClient.from_connection_string(primary), options)
@@ -165,7 +167,7 @@ class Application:
         self._next += count
         is_before = self.phase != "healthy"
         calls = [self._history.begin(name, self.name, self._loop.time()) for name in names]
-        has_id = self._random.random() < 0.7
+        has_id = self._random.random() < 0.7  # otherwise the paired client gives one
         is_scheduled = self._has_faults and self._random.random() < self.habits.schedules
         due = self._loop.wall_time() + self._random.uniform(1.0, 40.0) if is_scheduled else None
         for call in calls:

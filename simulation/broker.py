@@ -70,6 +70,8 @@ class SimulatedBroker(Broker):
         self._arrival = asyncio.Event()
         self.taken: list[tuple[float, str, str]] = []
         """What was sent: when, to which entity, with which body. For the judge of order."""
+        self.ids: dict[str, str] = {}
+        """The bodies by the ids of their messages."""
 
     def _make_listener(self, **options: Any) -> Listener:
         return SimulatedListener(tls=None, **options)
@@ -92,7 +94,9 @@ class SimulatedBroker(Broker):
             def keep(error: Exception | None) -> None:
                 if error is None and self.is_running:
                     now = loop.time()
-                    self.taken += [(now, path.lower(), body_of(one.bare)) for one in messages]
+                    for one in messages:
+                        self.taken.append((now, path.lower(), body := body_of(one.bare)))
+                        self.ids[one.message_id or ""] = body
 
             namespace.committer.after_commit(keep)
 

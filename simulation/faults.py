@@ -13,10 +13,10 @@ from pairbus.broker.namespace.administration import Administration
 from pairbus.broker.namespace.namespace import Namespace
 from simulation.broker import SimulatedBroker, body_of
 from simulation.destinations import Destination
+from simulation.ledger import Ledger
 from simulation.loop import SimulatedLoop
 from simulation.network import Conditions, Network
 from simulation.spark import MicroBatchDriver
-from simulation.syphon import Receipts
 
 
 @dataclass
@@ -29,7 +29,7 @@ class Side:
     host: str
     port: int
     entities: tuple[Destination, ...]
-    receipts: Receipts
+    ledger: Ledger
     syphons: list[MicroBatchDriver]
     rescued: list[str] = field(default_factory=list)
     """Messages that were in an entity when its owner deleted it."""
@@ -235,10 +235,10 @@ async def clock_jump(side: Side, seconds: float, chance: random.Random) -> None:
 
 
 async def ledger_down(side: Side, seconds: float, chance: random.Random) -> None:
-    """No receipt can be written."""
-    side.receipts.problem = "No space left on device"
+    """The ledger's disk is full: no receipt can be written."""
+    side.ledger.files.is_full = True
     await asyncio.sleep(seconds)
-    side.receipts.problem = None
+    side.ledger.files.is_full = False
 
 
 async def pause(side: Side, seconds: float, chance: random.Random) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from simulation.applications import SEND_TIMEOUT, Application
 from simulation.faults import OUTAGES, Planned
 from simulation.history import History, Verdict, Window, judge, out_of_order, overtaken
-from simulation.syphon import Receipts
+from simulation.ledger import Ledger, disagreements
 
 AFTERMATH = 90.0
 """Seconds after a fault in which it may still duplicate a message: a lock, and more."""
@@ -64,7 +64,8 @@ class Evidence:
         failovers: when an application failed over, and which.
         applications: the applications.
         syphons: how many syphons there were.
-        receipts: the ledger of the syphons.
+        ledger: what applications and syphons recorded.
+        ids: the messages by their ids.
     """
 
     history: History
@@ -75,7 +76,8 @@ class Evidence:
     failovers: Sequence[tuple[float, str]]
     applications: Sequence[Application]
     syphons: int
-    receipts: Receipts
+    ledger: Ledger
+    ids: dict[str, str]
 
     def verdict(self) -> Verdict:
         """What became of the messages."""
@@ -94,6 +96,7 @@ class Evidence:
         found = [problem for one in self.applications for problem in one.problems]
         found += self._needless_failovers()
         found += self._missing_receipts()
+        found += self._disagreements()
         if self.syphons == 1 and not self._has("clock_jump"):  # it ends locks early or late
             found += _named("overtaken", overtaken(self.history, self.backlog, self.primary))
             found += _named("out of order", out_of_order(self._ordered(), self.primary))
@@ -134,12 +137,29 @@ class Evidence:
             if not any(window.is_near(at, at, patience) for window in outages)
         ]
 
+    def _disagreements(self) -> list[str]:
+        """Where the ledger contradicts what the brokers took."""
+        was_killed = any(self._has(f"lose_{who}") for who in ("application", "worker", "driver"))
+        return disagreements(
+            self.ledger,
+            self.backlog,
+            self.primary,
+            self.ids,
+            complete=not was_killed and not self._has("restart"),
+        )
+
     def _missing_receipts(self) -> list[str]:
         """Messages that left the backlog without a receipt."""
         if self._has("recreated"):
             return []  # a queue that is made again counts from 1 again
         taken = Counter(queue for _, queue, name in self.backlog if name)  # a probe is empty
-        recorded = Counter(queue for queue, _ in self.receipts.forwarded)
+        rows, _ = self.ledger.read("messages")
+        places = {
+            (row["backlog_queue"].lower(), row["sequence_number"])
+            for row in rows
+            if row["event"] == "forwarded"
+        }
+        recorded = Counter(queue for queue, _ in places)
         return [
             f"{taken[queue] - recorded[queue]} messages left {queue} without a receipt"
             for queue in sorted(taken)

@@ -35,11 +35,12 @@ from simulation.faults import KINDS, Planned, Side, draw_plan
 from simulation.files import SimulatedFiles
 from simulation.history import NEVER, History, Window
 from simulation.judgement import Evidence, Report
+from simulation.ledger import Ledger
 from simulation.loop import SimulatedLoop
 from simulation.runtime import SimulatedRuntime
 from simulation.shrink import Choice
 from simulation.spark import MicroBatchDriver, SparkFaults
-from simulation.syphon import Receipts, SyphonParts
+from simulation.syphon import SyphonParts
 
 BACKLOG = tuple(backlog_paths("contoso", BACKLOG_QUEUES))
 FAULTS_UNTIL = 60.0  # seconds in which faults may begin
@@ -62,7 +63,9 @@ class PairRun:
         self._restored: dict[str, float] = {}  # by application, while it is not failed over
         self._problems: list[str] = []
         self._timeline: list[str] = []
-        self._receipts = Receipts()
+        self._ledger = Ledger(
+            loop, SimulatedFiles(random.Random(f"ledger {loop.seed}"), loop.wall_time)
+        )
         self._sides: dict[str, Side] = {}
         self._syphons: list[MicroBatchDriver] = []
         self._applications: list[Application] = []
@@ -70,6 +73,10 @@ class PairRun:
 
     async def run(self) -> Report:
         """Do everything, and judge it."""
+        with self._ledger.in_use():
+            return await self._run()
+
+    async def _run(self) -> Report:
         for name in ("primary", "secondary"):
             self._sides[name] = await self._start(name)
         plan = draw_plan(self._random, self._random.randint(5, 9), FAULTS_UNTIL)
@@ -132,7 +139,7 @@ class PairRun:
             "127.0.0.1",
             port,
             entities,
-            self._receipts,
+            self._ledger,
             self._syphons,
         )
 
@@ -171,7 +178,7 @@ class PairRun:
                 Target(self._text("secondary")),
                 BACKLOG,
                 path,
-                self._receipts,
+                self._ledger,
                 per_queue=self._random.choice([5, 20, 5000]),
                 batch_size=self._random.choice([3, 10, 1000]),
                 long_poll=self._random.choice([5.0, 60.0]),
@@ -281,7 +288,8 @@ class PairRun:
             self._failovers,
             self._applications,
             len(self._syphons),
-            self._receipts,
+            self._ledger,
+            {**self._sides["secondary"].broker.ids, **self._sides["primary"].broker.ids},
         )
         return Report(
             seed=self._loop.seed,
@@ -293,7 +301,7 @@ class PairRun:
             applications=len(self._applications),
             failovers=len(self._failovers),
             redirected=len({name for *_, name in backlog if name}),
-            forwarded=sum(self._receipts.forwarded.values()),
+            forwarded=sum(row["event"] == "forwarded" for row in self._ledger.read("messages")[0]),
             strikes=self._strikes,
             timeline=self._timeline,
             others=[*self._problems, *evidence.problems()],

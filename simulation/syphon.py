@@ -1,17 +1,15 @@
 """The parts of the syphon, put together on simulated processes as `pairbus.spark` does on Spark's.
 
-The coordinator, the reader, the deliverer and the probe are the syphon's own. Two small things
-stand in for what needs Spark or a disk: `restored` does with Arrow what `pairbus.spark.restore`
-does with a DataFrame, and `Receipts` keeps receipts and operations in memory.
+The coordinator, the reader, the deliverer, the probe and the ledger are the syphon's own. One small
+function stands in for what needs Spark: `restored` does with Arrow what `pairbus.spark.restore`
+does with a DataFrame.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute  # its C code must see the real datetime
@@ -33,10 +31,10 @@ from pairbus.syphon.journal import Journal
 from pairbus.syphon.limits import Grant
 from pairbus.syphon.planner import Planner
 from pairbus.syphon.rates import Pace
-from pairbus.syphon.records import OperationCount
 from pairbus.syphon.rows import RowMaker
 from pairbus.syphon.state import StateDirectory
 from pairbus.syphon.target import Target
+from simulation.ledger import Ledger
 from simulation.process import Process
 
 _COLUMNS = (
@@ -51,35 +49,6 @@ _RESTORED = {
 }
 
 
-@dataclass
-class Receipts:
-    """The ledger: receipts and operations in memory, and a disk that can fail."""
-
-    forwarded: Counter[tuple[str, int]] = field(default_factory=Counter)
-    """How often each message was recorded as forwarded: backlog queue and sequence number."""
-    operations: list[OperationCount] = field(default_factory=list)
-    problem: str | None = None
-
-    def write(self, table: Any) -> None:
-        """Write receipts, or fail."""
-        if self.problem:
-            raise OSError(28, self.problem)
-        for row in table.select(["event", "backlog_queue", "sequence_number"]).to_pylist():
-            if row["event"] == "forwarded":
-                self.forwarded[row["backlog_queue"].lower(), row["sequence_number"]] += 1
-
-    def add(self, *counts: OperationCount) -> None:
-        """Count operations."""
-        self.operations += counts
-
-    def flush(self) -> None:
-        """Everything is in memory."""
-
-    def probe(self) -> str | None:
-        """Why no receipt could be written now."""
-        return self.problem
-
-
 @dataclass(frozen=True)
 class SyphonParts:
     """What one syphon is made of; each method opens one part of it in a process.
@@ -89,7 +58,7 @@ class SyphonParts:
         secondary: where the backlog queues are.
         queues: the backlog queues.
         path: the state directory.
-        receipts: the ledger.
+        ledger: where receipts and operations are recorded.
         per_queue: most messages of one queue in a micro-batch.
         batch_size: most messages of one Arrow batch.
         long_poll: seconds that the doorbell waits.
@@ -100,7 +69,7 @@ class SyphonParts:
     secondary: Target
     queues: tuple[str, ...]
     path: Path
-    receipts: Receipts
+    ledger: Ledger
     per_queue: int
     batch_size: int
     long_poll: float
@@ -125,7 +94,7 @@ class SyphonParts:
             Doorbell(
                 runtime, self._connections(process, self.secondary, "doorbell"), self.long_poll
             ),
-            self.receipts,
+            self.ledger.operations(self.path.name),
             Planner(self.queues, per_queue=self.per_queue),
             HeldMessages(destination=Backoff(first=2.0)),
         )
@@ -161,7 +130,7 @@ class SyphonParts:
 
     def open_deliverer(self, process: Process) -> Deliverer:
         """The deliverer of one task."""
-        state = self.state(process)
+        state, receipts = self.state(process), self.ledger.receipts(process.name)
         blocked = state.blocked()
         writer = self._connections(process, self.primary, "writer", self.send_timeout)
         settler = self._connections(process, self.secondary, "settler")
@@ -169,7 +138,7 @@ class SyphonParts:
             process.runtime,
             Destinations(writer, self.send_timeout),
             BacklogQueues(process.runtime, settler),
-            self.receipts.write,
+            receipts.write,
             state.report,
             DeliverySettings(
                 blocked=blocked.blocked,
@@ -177,7 +146,7 @@ class SyphonParts:
                 expired=blocked.expired,
                 sending=blocked.sending,
             ),
-            probe=self.receipts.probe,
+            probe=receipts.probe,
             is_stopping=lambda: state.is_stopping,
             answering=FenceAnswers(process.runtime, settler, self.path.name),
         )

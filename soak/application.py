@@ -1,7 +1,8 @@
-"""An application of the soak: a paired client that sends until it is told to end.
+"""An application of the soak: a paired client that sends messages until SIGTERM.
 
-After SIGTERM it goes on until a send to each entity went to the primary, says `healed` in its
-history, and ends. It may be killed at any time.
+After SIGTERM it continues until each entity has accepted a message in the primary, records `healed`
+in its history, and ends. It may be killed at any time. The environment variables `PAIRBUS_PRIMARY`
+and `PAIRBUS_SECONDARY` have the connection strings, because others can see a command line.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import itertools
+import os
 import signal
 import ssl
 import threading
@@ -28,6 +30,7 @@ from pairbus.names import parse_connection_string
 from soak.records import Journal
 
 TRANSPORTS = ("plain", "tls", "websocket")
+VARIABLES = {"primary": "PAIRBUS_PRIMARY", "secondary": "PAIRBUS_SECONDARY"}
 NAMES = {"primary": "contoso", "secondary": "contoso-dr"}
 ENTITIES = ("orders", "invoices")
 BACKLOG_QUEUES = 2
@@ -72,7 +75,7 @@ class Application:
     def arguments(self, side: str) -> tuple[str, dict[str, Any]]:
         """Return connection string and options of a client of one side."""
         given = self.given
-        text, certificate = getattr(given, side), getattr(given, f"{side}_certificate")
+        text, certificate = os.environ[VARIABLES[side]], getattr(given, f"{side}_certificate")
         host = f"{NAMES[side]}.servicebus.windows.net"
         return client_arguments(text, given.transport, certificate, host)
 
@@ -176,7 +179,7 @@ def main() -> None:
     parser.add_argument("kind", choices=("sync", "aio"))
     parser.add_argument("transport", choices=TRANSPORTS)
     parser.add_argument("--life", type=int, required=True)
-    for name in ("primary", "secondary", "primary-certificate", "secondary-certificate", "ledger"):
+    for name in ("primary-certificate", "secondary-certificate", "ledger"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--history", type=Path, required=True)
     parser.add_argument("--failover-interval", type=float, default=1.0)

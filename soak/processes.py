@@ -1,4 +1,4 @@
-"""Processes of the soak: started, killed with `kill -9`, and never left behind."""
+"""Start and kill the processes of the soak; those of an interrupted soak are found and ended."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from simulation.history import Verdict, judge
 from soak.application import ENTITIES, SEND_TIMEOUT
 from soak.faults import draw_plan, strike
+from soak.ledger import contradictions, out_of_order, read_messages
 from soak.processes import kill_leftovers
 from soak.records import (
     Journal,
@@ -161,6 +162,11 @@ class Soak:
         others = [line["problem"] for line in read_lines(self._folder / "problems.jsonl")]
         if dead := self._world.dead_letters():
             others.append(f"{dead} messages of the backlog were dead-lettered")
+        rows = read_messages(self._folder / "ledger")
+        others += contradictions(rows, arrived)
+        jumps = [one for one in windows(struck) if one.kind == "clock secondary"]
+        if found := out_of_order(history, rows, arrived, jumps):
+            others.append(f"overtaken: {', '.join(found)}")
         return Result(
             struck=struck,
             verdict=verdict,

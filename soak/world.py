@@ -168,15 +168,15 @@ class World:
             [
                 sys.executable, "-m", "soak.application", name, str(kind), str(transport),
                 "--life", str(self._lives[name]),
-                "--primary", self.primary.connection_string,
-                "--secondary", self.secondary.connection_string,
                 "--primary-certificate", self.primary.certificate,
                 "--secondary-certificate", self.secondary.certificate,
                 "--ledger", str(self._folder / "ledger"),
                 "--history", str(self._folder / f"{name}.calls"),
                 "--failover-interval", str(interval),
                 "--pause", str(self._pause),
-            ]
+            ],
+            PAIRBUS_PRIMARY=self.primary.connection_string,
+            PAIRBUS_SECONDARY=self.secondary.connection_string,
         )  # fmt: skip
 
     def ended_by_themselves(self) -> list[str]:

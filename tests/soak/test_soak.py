@@ -6,8 +6,9 @@ from collections import Counter
 
 import psutil
 
-from simulation.history import judge
+from simulation.history import History, judge
 from soak.faults import KINDS, draw_plan
+from soak.ledger import contradictions, out_of_order
 from soak.processes import Process, kill_leftovers
 from soak.records import (
     Journal,
@@ -42,6 +43,34 @@ def test_line_that_a_killed_process_left_incomplete_costs_no_other_line(tmp_path
     journal.add(id="app.2.0", entity="orders", began=5.0)
     journal.close()
     assert [line["id"] for line in read_lines(path)] == ["app.1.0", "app.2.0"]
+
+
+def rows_of(*rows):
+    names = ("event", "message_id", "backlog_queue", "sequence_number")
+    return [{"destination": "orders", "reason": None, **dict(zip(names, row))} for row in rows]  # noqa: B905 - senders know no number
+
+
+def test_ledger_must_agree_with_the_messages_that_arrived():
+    rows = rows_of(
+        ("backlogged", "a", "q"),
+        ("forwarded", "a", "q", 1),
+        ("forwarded", "b", "q", 2),
+        ("backlogged", "c", "q"),
+    )
+    assert contradictions(rows, {"orders": ["a"]}) == [
+        "lost according to the ledger: c",
+        "in the ledger, and not in the primary: b",
+    ]
+    assert contradictions(rows[:3], {"orders": ["a", "b"]}) == []
+
+
+def test_message_that_overtook_an_older_one_of_its_backlog_queue_is_found():
+    history = History()
+    for name in ("a", "b"):
+        history.begin(name, "app", 1.0)
+    rows = rows_of(("forwarded", "a", "q", 1), ("forwarded", "b", "q", 2))
+    assert out_of_order(history, rows, {"orders": ["a", "b"]}) == []
+    assert out_of_order(history, rows, {"orders": ["b", "a"]}) == ["b before a"]
 
 
 def test_plan_has_every_kind_equally_often_and_depends_on_the_seed():

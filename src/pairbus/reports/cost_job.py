@@ -28,6 +28,7 @@ from pairbus.pricing import (
     Tier,
     hourly_prices,
 )
+from pairbus.reports.fates import Arithmetic, charged
 
 with needs("spark"):
     from pyspark.sql import Window
@@ -41,6 +42,16 @@ MONEY = "decimal(38,12)"
 # wider than they need be: counts and bytes to 10^15, the price of one below 100.
 COUNT = "decimal(15,0)"
 EACH = "decimal(22,20)"
+COLUMNS = Arithmetic(
+    lambda one, other: F.least(_column(one), _column(other)),
+    lambda one, other: F.greatest(_column(one), _column(other)),
+    lambda condition, then, otherwise: F.when(condition, then).otherwise(otherwise),
+)
+"""The arithmetic of `pairbus.reports.fates` for columns."""
+
+
+def _column(value: Column | int) -> Column:
+    return F.lit(value) if isinstance(value, int) else value
 
 
 def billable_column(size: Column) -> Column:
@@ -54,18 +65,18 @@ def billed(operations: DataFrame, rules: Rules) -> DataFrame:
     `operations_billed` follows the rules; `operations_low` reads the uncertain ones the cheaper
     way. `extra` marks what would not have been spent without an outage or a pair.
     """
-    sends = F.col("stage").isin(*SEND_STAGES)
-    polls = F.col("stage") == "idle_poll"
-    batched = F.least(F.col("billable"), F.col("billable_batched"))
-    chosen = F.col("billable")
-    if rules.batches == "batch":
-        chosen = F.when(sends, batched).otherwise(chosen)
-    if not rules.empty_polls:
-        chosen = F.when(polls, F.lit(0)).otherwise(chosen)
-    if rules.failed_pings:
-        tried = F.col("tried") if "tried" in operations.columns else _tried()
-        chosen = F.when(F.col("stage") == "ping", tried).otherwise(chosen)
-    low = F.when(polls, F.lit(0)).when(sends, batched).otherwise(F.col("billable"))
+    chosen, low = charged(
+        {
+            "billable": F.col("billable"),
+            "billable_batched": F.col("billable_batched"),
+            "tried": F.col("tried") if "tried" in operations.columns else _tried(),
+            "is_send": F.col("stage").isin(*SEND_STAGES),
+            "is_poll": F.col("stage") == "idle_poll",
+            "is_ping": F.col("stage") == "ping",
+        },
+        rules,
+        COLUMNS,
+    )
     replaced = ("billable", "billable_batched", "tried")
     kept = [name for name in operations.columns if name not in replaced]
     return operations.select(

@@ -16,7 +16,8 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from pairbus.extras import needs
-from pairbus.reports.reconcile_job import COUNTS, is_expired, known_id, place_of
+from pairbus.reports.fates import COUNTS
+from pairbus.reports.reconcile_job import is_expired, known_id, place_of
 
 with needs("spark"):
     from pyspark.sql import functions as F  # noqa: N812 (the name that Spark users know)

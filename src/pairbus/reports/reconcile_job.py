@@ -1,12 +1,7 @@
 """Account for every message that went through the backlog.
 
 Backlogged against forwarded, dead-lettered and still waiting. A message is known by its destination
-and id. For each, the ledger has some numbers of rows: b backlogged, f forwarded, d dead-lettered, e
-of those expired, c completed unsent by a transform, and the backlog queues hold w that wait. n = b
-messages are expected, or 1 where the sender recorded none (it died with rows unwritten:
-*unrecorded*, which is no loss). Of the n, first f are taken as delivered, then d as dead-lettered,
-e as expired, c as completed, w as waiting; what is left is lost. f above n are copies: delivered
-more than once.
+and id. `tally` counts its rows; `pairbus.reports.fates` says what became of it.
 
 Rows are matched by 128 bits of hash instead of strings, which Spark groups several times faster;
 names are looked up afterwards, for the rows of the report alone. `pairbus.reports.prefilter`
@@ -18,7 +13,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pairbus.extras import needs
-from pairbus.reports.cost_job import span_start
+from pairbus.reports.cost_job import COLUMNS, span_start
+from pairbus.reports.fates import COUNTS, fate
 
 with needs("spark"):
     from pyspark.sql import Window
@@ -37,10 +33,6 @@ PARTITION_ROWS = 500_000
 """Rows of a part of the work: their tallies fit into the memory of a small executor."""
 
 KEYS = ["place", "id1", "id2"]
-COUNTS = [
-    "expected", "once", "more_than_once", "copies", "dead_lettered", "expired", "completed",
-    "waiting", "lost", "unrecorded", "unsettled",
-]  # fmt: skip
 
 
 def place_of(destination: str) -> Column:
@@ -124,30 +116,8 @@ def _packed(value: int) -> Column:
 
 def verdicts(tallied: DataFrame) -> DataFrame:
     """Return, for each message, what became of it."""
-    b, f, d, e, c, w, wd = (F.col(name) for name in ("b", "f", "d", "e", "c", "w", "wd"))
-    expected = F.greatest(b, F.lit(1))
-    delivered = F.least(f, expected)
-    copies = f - delivered
-    rest = expected - delivered
-    # a dead letter is in the ledger, or is seen in the dead-letter queue, or both
-    dead = F.least(F.greatest(d, wd - e), rest)
-    gone = F.least(e, rest - dead)
-    let_go = F.least(c, rest - dead - gone)
-    held = F.least(w, rest - dead - gone - let_go)
-    return tallied.select(
-        *KEYS,
-        expected.alias("expected"),
-        F.when(copies == 0, delivered).otherwise(F.lit(0)).alias("once"),
-        F.when(copies > 0, delivered).otherwise(F.lit(0)).alias("more_than_once"),
-        copies.alias("copies"),
-        dead.alias("dead_lettered"),
-        gone.alias("expired"),
-        let_go.alias("completed"),
-        held.alias("waiting"),
-        (rest - dead - gone - let_go - held).alias("lost"),
-        F.when(b == 0, expected).otherwise(F.lit(0)).alias("unrecorded"),
-        (w - held).alias("unsettled"),
-    )
+    found = fate({name: F.col(name) for name in ("b", "f", "d", "e", "c", "w", "wd")}, COLUMNS)
+    return tallied.select(*KEYS, *[found[name].alias(name) for name in COUNTS])
 
 
 def by_destination(judged: DataFrame) -> DataFrame:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pairbus.extras import needs
 from pairbus.reports import reconcile_job as reconcile
 from pairbus.reports.cost_report import TOP, plan_notes
+from pairbus.reports.fates import COUNTS
 from pairbus.reports.ledger_tables import beginning_again, read_table, shown_locations
 from pairbus.reports.prefilter import closed_verdicts, in_open_buckets, screen
 from pairbus.reports.prefilter import names as destination_names
@@ -72,7 +73,7 @@ def _balance(
         judged = doubtful(screened, messages, waiting)
         found = by_destination(screened, judged).orderBy("destination").limit(10_000).collect()
         rows = [row.asDict() for row in found]
-        totals = {name: sum(int(row[name] or 0) for row in rows) for name in reconcile.COUNTS}
+        totals = {name: sum(int(row[name] or 0) for row in rows) for name in COUNTS}
 
         def names(column: str) -> tuple[Mapping[str, Any], ...]:
             if judged is None or not totals[column]:

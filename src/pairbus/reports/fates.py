@@ -1,0 +1,115 @@
+"""The rules of reconcile and cost for one message or row: pure, for Spark's columns and for ints.
+
+For each message the ledger has some numbers of rows: b backlogged, f forwarded, d dead-lettered, e
+of those expired, c completed unsent by a transform; the backlog queues hold w that wait and wd that
+are dead-lettered. n = b messages are expected, or 1 where the sender recorded none (it died with
+rows unwritten: *unrecorded*, which is no loss). Of the n, first f are taken as delivered, then d as
+dead-lettered, e as expired, c as completed, w as waiting; what is left is lost. f above n are
+copies: delivered more than once.
+
+`charged` says what a row of operations counts as. The jobs apply these functions to columns, on a
+cluster. The simulation applies them to the ledger of a run, and compares the result with what
+really happened.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pairbus.pricing import Rules
+
+COUNTS = (
+    "expected", "once", "more_than_once", "copies", "dead_lettered", "expired", "completed",
+    "waiting", "lost", "unrecorded", "unsettled",
+)  # fmt: skip
+"""What is counted for each message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """The functions of the numbers that `fate` computes with.
+
+    Args:
+        least: the smaller of two.
+        greatest: the greater of two.
+        choose: the second argument where the first is true, else the third.
+    """
+
+    least: Callable[[Any, Any], Any]
+    greatest: Callable[[Any, Any], Any]
+    choose: Callable[[Any, Any, Any], Any]
+
+
+PLAIN = Arithmetic(min, max, lambda condition, then, otherwise: then if condition else otherwise)
+"""For ints."""
+
+
+def fate(tally: Mapping[str, Any], using: Arithmetic = PLAIN) -> dict[str, Any]:
+    """Return each of `COUNTS` for the tally of one message: b, f, d, e, c, w and wd."""
+    b, f, d, e, c, w, wd = (tally[name] for name in ("b", "f", "d", "e", "c", "w", "wd"))
+    least, greatest, choose = using.least, using.greatest, using.choose
+    expected = greatest(b, 1)
+    delivered = least(f, expected)
+    copies = f - delivered
+    rest = expected - delivered
+    # a dead letter is in the ledger, or is seen in the dead-letter queue, or both
+    dead = least(greatest(d, wd - e), rest)
+    gone = least(e, rest - dead)
+    let_go = least(c, rest - dead - gone)
+    held = least(w, rest - dead - gone - let_go)
+    return {
+        "expected": expected,
+        "once": choose(copies == 0, delivered, 0),
+        "more_than_once": choose(copies > 0, delivered, 0),
+        "copies": copies,
+        "dead_lettered": dead,
+        "expired": gone,
+        "completed": let_go,
+        "waiting": held,
+        "lost": rest - dead - gone - let_go - held,
+        "unrecorded": choose(b == 0, expected, 0),
+        "unsettled": w - held,
+    }
+
+
+Key = tuple[str, str]
+"""Destination, in lower case, and message id."""
+
+
+def tallies(rows: Iterable[Mapping[str, Any]]) -> dict[Key, Counter[str]]:
+    """Count plain rows of the messages table as `reconcile_job.tally` does; nothing waits."""
+    found: dict[Key, Counter[str]] = {}
+    for row in rows:
+        name = row["message_id"]
+        if name is None:
+            name = f"\0#{row['backlog_queue']}#{row['sequence_number']}"
+        tally = found.setdefault(((row["destination"] or "").lower(), name), Counter())
+        is_expired = "expired" in (row["reason"] or "").lower()
+        letters = {"backlogged": "b", "forwarded": "f", "completed": "c"}
+        tally[letters.get(row["event"], "e" if is_expired else "d")] += 1
+    return found
+
+
+def charged(row: Mapping[str, Any], rules: Rules, using: Arithmetic = PLAIN) -> tuple[Any, Any]:
+    """Return the billable operations of a row of operations, by the rules and at least.
+
+    Args:
+        row: `billable`, `billable_batched`, `tried` (what is billable if calls that took no message
+            are), and whether it `is_send`, `is_poll` or `is_ping`.
+        rules: the switches of the cost model.
+        using: the arithmetic of the values.
+    """
+    choose = using.choose
+    batched = using.least(row["billable"], row["billable_batched"])
+    chosen = row["billable"]
+    if rules.batches == "batch":
+        chosen = choose(row["is_send"], batched, chosen)
+    if not rules.empty_polls:
+        chosen = choose(row["is_poll"], 0, chosen)
+    if rules.failed_pings:
+        chosen = choose(row["is_ping"], row["tried"], chosen)
+    low = choose(row["is_poll"], 0, choose(row["is_send"], batched, row["billable"]))
+    return chosen, low
