@@ -24,7 +24,7 @@ class Token(NamedTuple):
 
 
 class Signer(Protocol):
-    """Makes tokens by itself, without waiting for anybody."""
+    """Makes tokens without waiting."""
 
     def token(self, audience: str, now: float) -> Token:
         """A token for the audience; `now` is seconds since 1970."""
@@ -117,7 +117,7 @@ class TokenCredential:
 
 
 def provider_of(credential: Any) -> Signer | TokenCredential:
-    """What gives the tokens of a credential: one of ours, or any that the SDK takes."""
+    """Return the token provider of a credential: one of ours, or any that the SDK accepts."""
     if hasattr(credential, "token") and callable(credential.token):
         signer: Signer = credential
         return signer

@@ -1,4 +1,4 @@
-"""How encoded messages go into batches, and what became of each batch."""
+"""Packs encoded messages into batches, and records the outcome of each batch."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PARTITION_KEY = Symbol("x-opt-partition-key")
 
 
 class BatchOutcome:
-    """What became of messages `start` to `start + count - 1`: `error` is None if they were taken.
+    """The outcome of messages `start` to `start + count - 1`; `error` is None if accepted.
 
     After a `ConnectionLostError`, `LinkDetachedError` or `OperationTimeoutError` it is unknown
     whether they were.
@@ -34,7 +34,7 @@ class BatchOutcome:
         return self.is_done and self.error is None
 
     def conclude(self, error: ClientError | None) -> None:
-        """Note the outcome; the first one counts."""
+        """Record the outcome; the first one counts."""
         if not self.is_done:
             self.is_done = True
             self.error = error
@@ -65,7 +65,7 @@ def batch_envelope(first: bytes) -> bytes:
         properties = message.properties
         annotations = message.message_annotations or {}
     except AmqpError:
-        return b""  # the peer will say what is wrong with the message
+        return b""  # the peer will refuse the message with the reason
     head = Message.build()
     key = annotations.get(_PARTITION_KEY)
     if key is not None:

@@ -20,7 +20,7 @@ class Endpoint:
     authority: str
 
     def audience(self, entity: str) -> str:
-        """What a token for the entity is for."""
+        """The audience of a token for the entity."""
         return f"sb://{self.authority}/{entity}"
 
     def address(self, entity: str) -> str:

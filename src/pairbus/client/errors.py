@@ -1,4 +1,4 @@
-"""What the bulk client raises; every error carries its AMQP condition.
+"""The errors of the bulk client; each carries its AMQP condition.
 
 AmqpError
 └── ClientError
@@ -22,7 +22,7 @@ TIMEOUT = "com.microsoft:timeout"
 
 
 class ClientError(AmqpError):
-    """Base of what the bulk client raises."""
+    """Base of the errors of the bulk client."""
 
     @classmethod
     def of(cls, error: Error | None, default: str, description: str) -> Self:

@@ -1,4 +1,4 @@
-"""A received message: its bytes, and what the broker says about it, read when asked for."""
+"""A received message: its bytes, and the broker's annotations, decoded when they are read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _WANTED = frozenset(_NAMES)
 
 
 def broker_facts(payload: bytes) -> dict[str, Any]:
-    """What the broker wrote into the message annotations, by our names; times in ms since 1970.
+    """The broker's message annotations, by our names; times in milliseconds since 1970.
 
     Raises:
         ProtocolError: the message cannot be read.
@@ -40,7 +40,7 @@ def broker_facts(payload: bytes) -> dict[str, Any]:
 class Received:
     """One received message.
 
-    Times are milliseconds since 1970. `lock_token` is None for what was received and deleted.
+    Times are milliseconds since 1970. `lock_token` is None after receive and delete.
     """
 
     __slots__ = ("_facts", "_message", "delivery_id", "payload", "tag")
@@ -54,7 +54,7 @@ class Received:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """Everything that the broker says: see `broker_facts`."""
+        """All annotations of the broker: see `broker_facts`."""
         if self._facts is None:
             self._facts = broker_facts(self.payload)
         return self._facts
@@ -77,7 +77,7 @@ class Received:
 
     @property
     def enqueued_time(self) -> int | None:
-        """When the broker took the message."""
+        """When the broker enqueued the message."""
         value = self.facts.get("enqueued_time")
         return None if value is None else int(value)
 

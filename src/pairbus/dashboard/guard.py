@@ -48,7 +48,7 @@ class Guard:
 
     Args:
         bind: the address that the server listens on.
-        token: what the user must know; a random one if none is given.
+        token: the token of the user; a random one if none is given.
         hosts: names that the page is also reached by, such as that of a proxy.
     """
 
@@ -57,7 +57,9 @@ class Guard:
     ) -> None:
         self.is_open = is_loopback(bind)
         if not self.is_open and not token:
-            raise ValueError(f"to listen on {bind}, a token is needed")
+            raise ValueError(
+                f"a token is needed to listen on {bind}: --token, PAIRBUS_DASHBOARD_TOKEN"
+            )
         if token is not None and len(token) < 8:
             raise ValueError("a token needs at least 8 characters")
         self.token = token or secrets.token_urlsafe(24)
@@ -70,7 +72,7 @@ class Guard:
     def __repr__(self) -> str:
         return f"<Guard {'loopback' if self.is_open else 'token'}>"
 
-    # What the browser holds is derived from the token, so that it never leaves in a cookie.
+    # The cookie is derived from the token, so that the token itself is never in a cookie.
 
     @property
     def session(self) -> str:
@@ -79,7 +81,7 @@ class Guard:
 
     @property
     def csrf(self) -> str:
-        """What the page sends along with an action."""
+        """The CSRF token that the page sends with an action."""
         return self._derive("csrf")
 
     def _derive(self, purpose: str) -> str:

@@ -148,7 +148,7 @@ def judge(
         account: the demo's account.
         detecting: entities that detect duplicates: there every message must arrive once.
         balanced: whether the ledger's own reconciliation balances.
-        books: what it says in one line.
+        books: the verdict in one line.
         cost: the bill.
         seconds: how long the acts took.
         problems: what else went wrong.

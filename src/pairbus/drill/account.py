@@ -1,4 +1,4 @@
-"""What happened in a drill, and what that means. Pure."""
+"""The results of a drill, and the findings that follow from them. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CLOCK_WARNING, CLOCK_CRITICAL = 60.0, 300.0  # seconds
 
 
 class DrillStoppedError(Exception):
-    """The drill cannot go on; says what happened at which step."""
+    """The drill cannot continue; names the step and the problem."""
 
     def __init__(self, step: str, problem: Problem) -> None:
         super().__init__(f"{step}: {problem.text}")
@@ -23,7 +23,7 @@ class DrillStoppedError(Exception):
 
 @dataclass(slots=True)
 class Attempt:
-    """One send: its message id, and what became of it."""
+    """One send: its message id, and its result."""
 
     id: str
     entity: str
@@ -36,7 +36,7 @@ class Attempt:
 
 @dataclass(slots=True)
 class Outage:
-    """What happened between the cut and the failback.
+    """The measurements between the cut and the failback.
 
     Attributes:
         attempts: Every send.
@@ -66,7 +66,7 @@ class Outage:
 
 @dataclass(frozen=True, slots=True)
 class Messages:
-    """What became of the drill's messages."""
+    """The outcomes of the drill's messages."""
 
     sent: int = 0
     failed: int = 0
@@ -124,7 +124,7 @@ def judge_absence(others: int, kind: str | None) -> Finding:
 
 
 def judge_busy_backlog(others: int) -> Finding:
-    """The backlog is in use: a drill would be in the way."""
+    """The backlog holds messages of applications: a drill would interfere."""
     return critical(
         "backlog",
         f"the backlog holds {others:,} or more messages of applications",
@@ -134,7 +134,7 @@ def judge_busy_backlog(others: int) -> Finding:
 
 
 def judge_messages(messages: Messages, *, is_named: bool) -> list[Finding]:
-    """Compare what was confirmed with what arrived."""
+    """Compare the messages confirmed with those that arrived."""
     found: list[Finding] = []
     if messages.lost:
         found.append(

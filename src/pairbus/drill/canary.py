@@ -1,4 +1,4 @@
-"""What a drill puts into the user's namespaces, and how it is removed again.
+"""Creates and removes the queue and the messages of a drill.
 
 A canary queue in the primary is named `pairbus-drill-` and eight hexadecimal digits, and deletes
 itself after an hour without use. Every message of a drill has an id that begins with that name, so
@@ -44,7 +44,7 @@ def create(pair: Pair, name: str) -> None:
 
 @dataclass
 class Removed:
-    """What a clean-up removed, and what it left, with the reason."""
+    """The result of a clean-up: what was removed, and what was left, with the reason."""
 
     queues: list[str] = field(default_factory=list)
     messages: int = 0

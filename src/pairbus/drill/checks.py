@@ -1,4 +1,4 @@
-"""Ask both namespaces everything that the judgement needs, without changing anything.
+"""Collect the facts about both namespaces, without changing anything.
 
 Links are attached and closed again, which proves a right and costs no message. Properties come from
 the administration, where the credentials allow it.
@@ -43,7 +43,7 @@ CONDITIONS = {
 
 
 def collect(pair: Pair, named: tuple[str, ...] = ()) -> Facts:
-    """Return what can be learned about the pair from here.
+    """Return the facts about the pair.
 
     Args:
         pair: the pair.
@@ -120,7 +120,7 @@ def _expiry(endpoint: Endpoint) -> float | None:
 
 
 def http_problem(exc: BaseException) -> Problem:
-    """Return what an error of the administration means."""
+    """Classify an error of the administration."""
     status = getattr(exc, "status_code", None)
     text = one_line(exc)
     if type(exc).__name__ == "ClientAuthenticationError" or status == 401:
@@ -133,7 +133,7 @@ def http_problem(exc: BaseException) -> Problem:
 
 
 def link_problem(exc: ClientError) -> Problem:
-    """Return what an error of the bulk client means."""
+    """Classify an error of the bulk client."""
     text = one_line(exc)
     if isinstance(exc, AuthenticationError):
         kinds = {403: Kind.RIGHT, 404: Kind.MISSING}

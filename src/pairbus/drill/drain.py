@@ -108,7 +108,7 @@ class LocalSyphon:
         self._thread.start()
 
     def stop(self) -> None:
-        """Finish the micro-batch in hand and return what is locked.
+        """Finish the current micro-batch and return locked messages.
 
         Raises:
             SyphonError: it failed.

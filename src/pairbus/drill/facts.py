@@ -1,4 +1,4 @@
-"""What the checks learned about a pair, before anybody judges it: plain records."""
+"""The facts that the checks collect about a pair, as plain records."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Side:
         seconds: How long connecting took.
         is_web_open: Whether port 443 answers; None if it was not tried.
         administration: Why its entities could not be listed; None if they were.
-        name: What it calls itself; None without administration.
+        name: Its own name; None without administration.
         expired_at: When the shared access signature expired, in seconds since 1970; None if it
             did not, or there is none.
     """
@@ -60,7 +60,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Properties:
-    """What the administration says of a queue or topic; None where it says nothing."""
+    """The properties of a queue or topic; None where one is not known."""
 
     status: str = "Active"
     lock_duration: timedelta | None = None

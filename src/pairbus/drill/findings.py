@@ -1,4 +1,4 @@
-"""What a drill found: what it is, why it matters, what to do. Pure."""
+"""A finding of a drill: the result, why it matters, and the remedy. Pure."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class Finding:
     """The result of one check.
 
     Attributes:
-        check: What was looked at.
+        check: The name of the check.
         level: One of `LEVELS`.
-        what: What was found.
+        what: The result.
         why: Why it matters; empty where the level is ok.
         remedy: What to do; empty where the level is ok.
     """

@@ -16,7 +16,7 @@ def judge(facts: Facts, expected: Expected, *, needs_canary: bool = False) -> li
     """Return the findings, in the order in which they should be read.
 
     Args:
-        facts: what was learned.
+        facts: the facts about the pair.
         expected: the outage to be ready for.
         needs_canary: the drill must create a queue in the primary.
     """

@@ -229,7 +229,7 @@ class Rehearsal:
 
 
 def send_problem(error: ServiceBusError) -> Problem:
-    """Return what a failed send means."""
+    """Classify a failed send."""
     kinds = {
         Verdict.BUSY: Kind.BUSY,
         Verdict.FULL: Kind.FULL,

@@ -1,4 +1,4 @@
-"""How a drill is run, what it would do, and what that costs. Pure."""
+"""The settings of a drill, its steps and its cost. Pure."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def planned(settings: Settings, queues: int) -> Operations:
 
 
 def plan(settings: Settings, queues: int) -> list[str]:
-    """Return what a drill does, step by step."""
+    """Return the steps of a drill."""
     to = ", ".join(settings.entities) or "a canary queue of its own in the primary"
     return [
         "check both namespaces: reachability, rights, backlog queues, destinations",
@@ -133,12 +133,12 @@ def plan(settings: Settings, queues: int) -> list[str]:
         f"send {settings.messages} messages to the primary",
         "wait for a running syphon, or start one, until the backlog is drained",
         "compare the ids that were sent with those that arrived",
-        "remove the canary queue" if not settings.entities else "leave nothing behind",
+        "remove the canary queue" if not settings.entities else "remove its messages",
     ]
 
 
 def outlook(settings: Settings, queues: int, prices: PriceList) -> Cost:
-    """Return what the expected outage would add to the bill."""
+    """Return the additional cost of the expected outage."""
     expected = settings.expected
     found = estimate(
         Workload(
@@ -159,7 +159,7 @@ def outlook(settings: Settings, queues: int, prices: PriceList) -> Cost:
 
 
 def compared(settings: Settings) -> list[str]:
-    """Return what the user's own intervals would have given instead of the drill's."""
+    """Return the times that the user's own intervals would give, instead of the drill's."""
     failing = settings.user_failover_interval
     calls = settings.expected.rate * failing
     first = (

@@ -5,8 +5,8 @@ aliases; everything else it forwards byte for byte. So a message is cut at its s
 (`pairbus.envelope.cutting`) and never decoded as a whole: that takes a few microseconds, decoding
 ten times as long.
 
-`open_message` removes from a received message what the broker added and the aliases; `restore` adds
-the original fields. In the result:
+`open_message` removes the broker's additions and the aliases from a received message; `restore`
+adds the original fields. In the result:
 
 * The body, the footer, each application property, each annotation of the sender and each field of
   the properties section are the bytes that the sender wrote.
@@ -299,7 +299,7 @@ def _number(buf: bytes, pos: int) -> int | None:
     return int(value) if isinstance(value, int) else None
 
 
-# -- what the broker writes in front of a message -----------------------------------------------
+# -- the broker's sections in front of a message ------------------------------------------------
 
 _prefixes = Prefixes()
 

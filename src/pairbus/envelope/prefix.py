@@ -24,7 +24,7 @@ _PATIENCE = 50  # messages that a prefix should serve, on average, to be worth i
 
 
 class Head(NamedTuple):
-    """What the front of a message says; times are milliseconds since 1970."""
+    """The values in front of a message; times are milliseconds since 1970."""
 
     section: bytes  # the header to send on
     end: int  # where the rest begins

@@ -30,7 +30,7 @@ LEFTOVER_SECONDS = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """What a compaction of one table did."""
+    """The result of compacting one table."""
 
     table: str
     files_before: int

@@ -60,7 +60,7 @@ def encode(rows: pa.Table, ranges: Ranges) -> pa.Buffer:
 
 
 def decode_ranges(metadata: Mapping[bytes, bytes] | None) -> Ranges | None:
-    """Return what a file's footer says it holds, or None if it does not say."""
+    """Return the row ranges in a file's footer, or None if it has none."""
     raw = (metadata or {}).get(RANGES)
     if raw is None:
         return None

@@ -1,4 +1,4 @@
-"""The ledger's two tables, as data: every column with its type and what it holds.
+"""The ledger's two tables, as data: every column with its type and meaning.
 
 This one description makes the Arrow schemas that writers use, the Spark schemas that the jobs
 read with, and the page of the reference. A change that a reader of an older ledger could not take
@@ -38,7 +38,7 @@ OPERATIONS = (
     Column("namespace", "string", False, "the namespace that was called"),
     Column("entity", "string", False, "the queue, topic or subscription that was called"),
     Column("stage", "string", False, "the stage of a message's way, or what else was paid for"),
-    Column("operation", "string", False, "what was called, such as `send`, `receive`, `complete`"),
+    Column("operation", "string", False, "the call, such as `send`, `receive`, `complete`"),
     Column("size_step", "int", False, "steps of 64 KB of each message in these calls"),
     Column("count", "bigint", False, "calls"),
     Column("messages", "bigint", False, "messages in these calls"),

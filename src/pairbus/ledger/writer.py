@@ -128,10 +128,10 @@ class LedgerWriter:
             namespace: the namespace that was called.
             entity: the queue, topic or subscription that was called.
             stage: one of `pairbus.pricing.STAGES`.
-            operation: what was called, such as `send`.
+            operation: the call, such as `send`.
             messages: messages in the call; 0 for a poll that ended empty.
             size: encoded bytes of them all.
-            billable: what the service charges for, each message by itself. Left out, it is
+            billable: the operations charged, each message by itself. Left out, it is
                 counted from the mean size, which is right for messages of one size.
             calls: how many calls this counts as.
         """

@@ -1,8 +1,8 @@
 """Health checks of a pair, for monitoring systems.
 
-A check that cannot see is never OK: a ledger that does not exist, clients that stopped reporting, a
-secondary that does not answer. Each condition has a grade that can be set, and each finding that is
-not OK names what to do.
+A check that cannot be made is never OK: a ledger that does not exist, clients that stopped
+reporting, a secondary that does not answer. Each condition has a grade that can be set, and each
+finding that is not OK names a remedy.
 
 One cause is one alarm: while entities are failed over, a syphon that waits for the primary is part
 of that outage and is reported as such.
@@ -26,9 +26,9 @@ class Finding:
     """The result of one check.
 
     Attributes:
-        check: What was looked at.
+        check: The name of the check.
         level: One of `LEVELS`.
-        detail: What was found.
+        detail: The result.
         remedy: What to do where the level is not ok.
     """
 
@@ -40,7 +40,7 @@ class Finding:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Grades:
-    """What each condition counts as: one of `LEVELS`.
+    """The level of each condition: one of `LEVELS`.
 
     Attributes:
         failed_over: An entity is failed over.

@@ -1,7 +1,7 @@
 """Pairs from a configuration file, the environment and options.
 
-One TOML file: `--config FILE`, else `$PAIRBUS_CONFIG`, else `pairbus.toml` in the working folder,
-else `~/.config/pairbus/config.toml`::
+One TOML file: `--config FILE`, else `$PAIRBUS_CONFIG`, else `pairbus.toml` in the working
+directory, else `~/.config/pairbus/config.toml`::
 
     default = "orders"                     # the pair to use where --pair is not given
 
@@ -14,9 +14,9 @@ else `~/.config/pairbus/config.toml`::
     checkpoint = "/var/lib/pairbus/checkpoint"
     credential = "myapp.identity:credential"   # importable factory of a token credential
 
-The environment goes before the file: `PAIRBUS_PRIMARY`, `PAIRBUS_SECONDARY` (connection strings),
+The environment overrides the file: `PAIRBUS_PRIMARY`, `PAIRBUS_SECONDARY` (connection strings),
 `PAIRBUS_PRIMARY_NAMESPACE`, `PAIRBUS_BACKLOG_QUEUE_COUNT`, `PAIRBUS_LEDGER`, `PAIRBUS_CHECKPOINT`.
-Options of a command go before both.
+Options of a command override both.
 """
 
 import os
@@ -34,7 +34,7 @@ PAIR_KEYS = {
 
 
 def config_path(explicit: str | None = None) -> Path | None:
-    """The configuration file that counts, None if there is none."""
+    """The configuration file that is used; None if there is none."""
     chosen = explicit or os.environ.get("PAIRBUS_CONFIG")
     if chosen:
         path = Path(chosen).expanduser()
@@ -73,7 +73,7 @@ def load_config(explicit: str | None = None) -> dict[str, Any]:
 
 
 def choose(config: Mapping[str, Any], name: str | None) -> tuple[str, dict[str, Any]]:
-    """The table of the pair that is meant, and its name."""
+    """The name and the table of the chosen pair."""
     pairs: dict[str, dict[str, Any]] = config.get("pairs", {})
     if name is not None and name not in pairs:
         known = ", ".join(sorted(pairs))
@@ -98,7 +98,7 @@ def resolve_pair(
     checkpoint: str | None = None,
     backlog_queue_count: int | None = None,
 ) -> Pair:
-    """Put a pair together: options go before the environment, and that goes before the file."""
+    """Return a pair: options override the environment, and that overrides the file."""
     config_data = load_config(config)
     chosen, table = choose(config_data, name)
 

@@ -151,7 +151,7 @@ def _dead_letter_path(path: str) -> str:
 
 
 def _cleaned(payload: bytes) -> bytes:
-    """The message as it was in the backlog queue: without what the broker added."""
+    """The message as it was in the backlog queue, without the broker's additions."""
     message = open_message(payload, aliases=False).message
     found, _ = sections(message)
     place = found.get(APPLICATION)

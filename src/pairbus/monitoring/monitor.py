@@ -194,7 +194,7 @@ class PairMonitor:
                 return
         raise KeyError(syphon_id)
 
-    # ------------------------------------------------------------------ living
+    # ------------------------------------------------------------------ start and stop
 
     def start(self) -> None:
         """Read now, and then by a thread until `close`."""
@@ -210,7 +210,7 @@ class PairMonitor:
             self._stop.wait(self._tick)
 
     def close(self) -> None:
-        """Stop reading, and close what was opened."""
+        """Stop reading, and close the sources."""
         self._stop.set()
         if self._thread:
             self._thread.join(timeout=10)

@@ -148,7 +148,7 @@ class BacklogSource:
         return first[0].enqueued_time_utc if first else None
 
     def close(self) -> None:
-        """Close what the reads opened."""
+        """Close the clients that the reads opened."""
         for handler in (*self._receivers.values(), self._client, self._admin):
             with contextlib.suppress(Exception):
                 if handler is not None:

@@ -11,7 +11,7 @@ KEPT = 100  # events per syphon
 
 @dataclasses.dataclass
 class _Seen:
-    """What the previous snapshots said of one syphon."""
+    """The state of one syphon in the previous snapshots."""
 
     pid: object
     state: str

@@ -54,7 +54,7 @@ def explain_stall(stalled: str | None, next_attempt_in: float | None = None) -> 
 
 
 def explain_waits(waiting_for: Mapping[str, str]) -> list[str]:
-    """Return for each destination that cannot take messages what they wait for."""
+    """Return for each destination that cannot accept messages why they wait."""
     return [
         explain_wait(destination, str(condition))
         for destination, condition in waiting_for.items()
@@ -63,6 +63,6 @@ def explain_waits(waiting_for: Mapping[str, str]) -> list[str]:
 
 
 def explain_wait(destination: str, condition: str) -> str:
-    """Return for what the messages of one destination wait."""
+    """Return why the messages of one destination wait."""
     name = re.split(r"[\s;]", condition.strip(), maxsplit=1)[0]
     return f"{destination}: {_DESTINATION.get(name, f'refused ({brief(condition)}); retrying')}"

@@ -60,10 +60,10 @@ def billable_column(size: Column) -> Column:
 
 
 def billed(operations: DataFrame, rules: Rules) -> DataFrame:
-    """Add what each row counts as.
+    """Add the billable operations of each row.
 
-    `operations_billed` follows the rules; `operations_low` reads the uncertain ones the cheaper
-    way. `extra` marks what would not have been spent without an outage or a pair.
+    `operations_billed` follows the rules; `operations_low` uses the cheaper interpretation of the
+    uncertain ones. `extra` marks operations that exist only because of an outage or a pair.
     """
     chosen, low = charged(
         {
@@ -91,7 +91,7 @@ def billed(operations: DataFrame, rules: Rules) -> DataFrame:
 def gathered(operations: DataFrame, *keys: str) -> DataFrame:
     """Sum operations up by stage and these columns, so that the rules see far fewer rows.
 
-    `billed` says of the result what it would say of the rows, in sum.
+    `billed` of the result has the same sums as `billed` of the rows.
     """
     least = F.least(F.col("billable"), F.col("billable_batched"))
     return operations.groupBy(*dict.fromkeys([*keys, "stage"])).agg(
@@ -102,12 +102,12 @@ def gathered(operations: DataFrame, *keys: str) -> DataFrame:
 
 
 def _tried() -> Column:
-    """What is billable if calls that took no message are: so is a ping without an answer noted."""
+    """Billable operations, with calls without a message, such as failed pings, counted as one."""
     return F.when(F.col("messages") == 0, F.col("count")).otherwise(F.col("billable"))
 
 
 def derived(messages: DataFrame, subscriptions: Mapping[str, int] | None = None) -> DataFrame:
-    """Return what the application does by itself with what was forwarded to it, marked so.
+    """Return the application's own operations on forwarded messages, marked as derived.
 
     One receive and one settle for each forwarded message and subscription, in the minute in which
     it was forwarded. The result has the columns of `billed`.
@@ -224,7 +224,7 @@ def hour_prices(rows: DataFrame, tier: Tier, rules: Rules) -> DataFrame:
 
 
 def condensed(rows: DataFrame, *keys: str) -> DataFrame:
-    """Sum billed rows up by these columns, keeping what `priced` needs; far fewer rows remain."""
+    """Sum billed rows up by these columns, keeping the columns of `priced`; few rows remain."""
     return rows.groupBy(*keys).agg(
         *[
             F.sum(name).alias(name)
@@ -241,8 +241,8 @@ def totals(rows: DataFrame, *keys: str) -> DataFrame:
 def overview(rows: DataFrame, *groups: Sequence[str], top: int) -> DataFrame:
     """Sum priced rows up by several groups of columns in one pass.
 
-    `group` says which one a row belongs to, by its place among `groups`; the columns of the others
-    are null. Of each group the `top` dearest are kept, so that the result stays a report's size.
+    `group` is the position of a row's group among `groups`; the columns of the others are null. Of
+    each group the `top` most expensive are kept, so that the result fits a report.
     """
     names = sorted({name for group in groups for name in group})
     summed = rows.groupingSets([list(group) for group in groups], *names).agg(
@@ -314,7 +314,7 @@ def _times(count: str, each: str) -> Column:
 
 
 def _transfer(size: str, prices: PriceList) -> Column:
-    """Return what it costs that a column of bytes leave a region, as money."""
+    """Return the cost of transferring a column of bytes out of a region, as money."""
     per_gb = F.lit(prices.transfer_per_gb).cast("decimal(10,6)")
     return (F.col(size).cast(COUNT) * per_gb / F.lit(Decimal(GB))).cast(MONEY)
 

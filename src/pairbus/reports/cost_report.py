@@ -1,4 +1,4 @@
-"""The cost report: the cost job run over a ledger, as plain data of a page's size."""
+"""The cost report: the cost job run over a ledger, as plain data for one page."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class CostReport:
-    """What was spent, by what; `anyway` and `extra` are together the `total`."""
+    """The cost in several groupings; `anyway` and `extra` together are the `total`."""
 
     locations: tuple[str, ...]
     start: dt.datetime | None
@@ -181,7 +181,7 @@ def cost_rows(
     end: dt.datetime | None = None,
     subscriptions: Mapping[str, int] | None = None,
 ) -> tuple[DataFrame, list[str]]:
-    """Return billed and derived rows of a ledger, and what is to be said of its files."""
+    """Return billed and derived rows of a ledger, and notes on its files."""
     operations, messages, notes = _tables(spark, locations, start, end)
     rows = cost.billed(operations, rules).unionByName(cost.derived(messages, subscriptions))
     return rows, notes

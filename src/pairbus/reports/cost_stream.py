@@ -43,7 +43,7 @@ class Spent:
 
 @dataclass(frozen=True, slots=True)
 class LiveCost:
-    """What was spent since `since`, as far as the ledger was written when it was looked at."""
+    """The cost since `since`, as far as the ledger was written when it was read."""
 
     at: dt.datetime
     since: dt.datetime
@@ -61,8 +61,8 @@ class CostWatch:
     Args:
         report: is called with new figures, on a thread of Spark's.
         since: rows of earlier minutes are left out.
-        interval: seconds between two looks at the ledger.
-        checkpoint: a folder that this watch can use, and that is of no use afterwards.
+        interval: seconds between two reads of the ledger.
+        checkpoint: a temporary directory for this watch.
 
     Raises:
         LedgerError: it is no ledger, or Spark cannot follow it.
@@ -104,7 +104,7 @@ class CostWatch:
         self.query.processAllAvailable()
 
     def latest(self, added: int = 0) -> LiveCost:
-        """Return what is known now."""
+        """Return the current figures."""
         with self._lock:
             sums = dict(self._sums)
         return LiveCost(

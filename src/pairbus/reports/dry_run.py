@@ -1,8 +1,8 @@
 """A dry run: peek the backlog, restore it, and count messages by destination; changes nothing.
 
-It says the operations and the money of the drain alone: one receive, one send and one settle of
-each message by its size, and the transfer of what leaves the secondary's region. What is beyond
-the backlog (the application's own receives) is in `pairbus cost estimate`.
+It reports the operations and the cost of the drain alone: one receive, one send and one settle of
+each message by its size, and the data transfer out of the secondary's region. The application's own
+receives are in `pairbus cost estimate`.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -31,7 +31,7 @@ def dry_run(
     prices: PriceList | None = None,
     rules: Rules | None = None,
 ) -> dict[str, Any]:
-    """Return what a drain would send where, what it would dead-letter and why, and its cost.
+    """Return the messages that a drain would send or dead-letter, by destination, and its cost.
 
     Args:
         options: as for `start_syphon`.

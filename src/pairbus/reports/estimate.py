@@ -22,14 +22,14 @@ IDLE_LINK_TIMEOUT = 600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """What is to be estimated; every figure has a default.
+    """The figures of an estimate; each has a default.
 
     Args:
         clients: paired clients, which are processes of the application.
         entities: queues and topics that they send to, each client to each.
         rate: messages a second, of all clients together.
         size: bytes of a message.
-        outage: seconds that the primary is away.
+        outage: seconds that the primary is unavailable.
         queues: backlog queues.
         subscriptions: receivers' copies of a message; 1 for a queue.
         batch: messages in a batch that is sent.
@@ -63,7 +63,7 @@ class Workload:
 
     @property
     def messages(self) -> int:
-        """Messages that take the backlog: all that are sent while the primary is away."""
+        """Messages that go to the backlog: all that are sent during the outage."""
         return int(self.rate * self.outage)
 
 
@@ -89,7 +89,7 @@ class Charge:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What the outage costs by stage, in all, and what idle syphons cost without one."""
+    """The cost of an outage by stage and in total, and of idle syphons without one."""
 
     workload: Workload
     rules: Rules
@@ -107,7 +107,7 @@ class Estimate:
 
 
 def estimate(workload: Workload, prices: PriceList, rules: Rules | None = None) -> Estimate:
-    """Return what an outage would cost.
+    """Return the cost of an outage.
 
     Raises:
         PriceError: the price list has no such tier.
@@ -123,7 +123,7 @@ def estimate(workload: Workload, prices: PriceList, rules: Rules | None = None) 
     pings = workload.clients * workload.entities * int(workload.outage / workload.ping_interval)
     # the ping that is taken ends the failover: there is one for each entity and client
     taken = min(pings, workload.clients * workload.entities)
-    # What would be spent anyway comes first in the month, so that `extra` is what is added to it.
+    # Operations without an outage come first in the month, so that `extra` is the added cost.
     usual = [
         meter.charge("send_primary", "primary", *sent, anyway=True),
         meter.charge("receive_primary", "primary", received, received, anyway=True, derived=True),

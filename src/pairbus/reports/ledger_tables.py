@@ -43,7 +43,7 @@ def shown_locations(locations: str | Sequence[str]) -> tuple[str, ...]:
 def read_table(
     spark: SparkSession, locations: str | Sequence[str], table: str
 ) -> tuple[DataFrame, Plan]:
-    """Return a table with repeats dropped, and the plan that says what was dropped or is missing.
+    """Return a table without repeated rows, and the plan, which lists dropped and missing rows.
 
     Raises:
         LedgerError: a location is not a ledger, or of another version.
@@ -53,7 +53,7 @@ def read_table(
 
 
 def read_plan(spark: SparkSession, found: Plan) -> DataFrame:
-    """Read what a plan names: overlapping files row by row without repeats, the others as is."""
+    """Read the files of a plan: overlapping ones row by row without repeats, others as they are."""
     parts = []
     if found.single:
         parts.append(_read(spark, found.table, found.single))
@@ -72,7 +72,7 @@ def drop_repeats(rows: DataFrame) -> DataFrame:
 def stream_table(
     spark: SparkSession, location: str, table: str, *, watermark: str = "2 hours"
 ) -> DataFrame:
-    """Return a table as a stream of what is added, without repeats within the watermark.
+    """Return a table as a stream of added rows, without repeats within the watermark.
 
     A compaction may run beside it: its files are new to the stream, but their rows are not, or are
     older than the watermark.
@@ -98,7 +98,7 @@ def stream_table(
 
 
 def beginning_again(job: Callable[[], T]) -> T:
-    """Run a job; if files that it was to read are gone, a compaction was faster: run it again."""
+    """Run a job, and again if a compaction has removed files that it was about to read."""
     for _ in range(ATTEMPTS - 1):
         try:
             return job()

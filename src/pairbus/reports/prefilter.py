@@ -1,11 +1,11 @@
-"""Finds buckets of messages that surely balance, so that only the rest is read one by one.
+"""Finds buckets of messages that balance, so that only the others are compared message by message.
 
-Most messages need no closer look: each was backlogged, and then forwarded, or set aside, or
-still waits. To bring the rows of every message together only to see that is what costs most in a
-reconciliation. So rows are first thrown into buckets, by destination and a hash of the message's
-id. A bucket keeps, for each thing that can happen, how often it did, and sums of hashes of the ids.
-If nothing was lost and nothing doubled, what was backlogged and what became of it are the same
-multiset of ids, and the sums agree. If the two differ, the sums agree by chance once in 2^55 times.
+Most messages were backlogged once and then forwarded, dead-lettered, or still wait. Grouping all
+rows by message only to confirm that is the most expensive part of a reconciliation. So rows are
+first assigned to buckets, by destination and a hash of the message's id. A bucket has, for each
+outcome, a count and sums of hashes of the ids. If no message was lost or duplicated, the backlogged
+messages and their outcomes are the same multiset of ids, and the sums agree. If they differ, the
+sums agree by chance once in 2^55 times.
 A bucket whose sums differ is *open*: its rows go through `pairbus.reports.reconcile_job.tally`,
 which accounts for each message.
 """
@@ -32,7 +32,7 @@ One lost message opens a 512th of its destination; and even for thousands of des
 far fewer buckets than messages.
 """
 
-# What can happen to a message, as `tally` names it.
+# The outcomes of a message, as `tally` names them.
 _BACKLOGGED, _FORWARDED, _COMPLETED = "b", "f", "c"
 _DEAD, _EXPIRED, _WAITING, _DEAD_WAITING = "d", "e", "w", "wd"
 _THINGS = (_BACKLOGGED, _FORWARDED, _DEAD, _EXPIRED, _COMPLETED, _WAITING, _DEAD_WAITING)
@@ -41,7 +41,7 @@ _THINGS = (_BACKLOGGED, _FORWARDED, _DEAD, _EXPIRED, _COMPLETED, _WAITING, _DEAD
 def screen(
     messages: DataFrame, waiting: DataFrame | None = None, *, buckets: int = BUCKETS
 ) -> DataFrame:
-    """Sum up what happened by destination and bucket.
+    """Sum up outcomes by destination and bucket.
 
     Returns:
         For each bucket its `place` (the hashed destination), `bucket`, the `destination` by name,
@@ -83,7 +83,7 @@ def screen(
 def _by_thing(
     rows: DataFrame, known: Column, buckets: int, event: Column, flag: Column
 ) -> DataFrame:
-    """Count and sum up hashes by what happened, with as little work for a row as can be.
+    """Count and sum up hashes by outcome, with little work per row.
 
     The two halves of a hash are summed apart, so that 2^31 of them fit into 64 bits.
     """
@@ -118,9 +118,9 @@ def _thing() -> Column:
 
 
 def _is_open() -> Column:
-    """Return whether a bucket needs a closer look.
+    """Return whether the messages of a bucket must be compared one by one.
 
-    What lies in a dead-letter queue may or may not have a receipt, so it opens its bucket.
+    A message in a dead-letter queue may or may not have a receipt, so it opens its bucket.
     """
     became = F.col("f") + F.col("d") + F.col("e") + F.col("c") + F.col("w")
     same = F.col("b") == became
@@ -129,7 +129,7 @@ def _is_open() -> Column:
 
 
 def closed_verdicts(screened: DataFrame) -> DataFrame:
-    """Return the verdicts on what is not open, as `verdicts` would give them, by bucket."""
+    """Return the verdicts on the closed buckets, as `verdicts` would give them."""
     values = {
         "expected": "b", "once": "f", "dead_lettered": "d", "expired": "e", "completed": "c",
         "waiting": "w",
@@ -146,8 +146,8 @@ def _zero(name: str) -> Column:
 def in_open_buckets(rows: DataFrame, screened: DataFrame, *, buckets: int = BUCKETS) -> DataFrame:
     """Keep the rows, of messages or of `waiting`, that are in an open bucket.
 
-    They have what `tally` needs: where a message is known by its id, the columns that replace
-    an id are not read.
+    They have the columns of `tally`; for messages with an id, the columns that replace the id are
+    not read.
     """
     open_ = screened.where("open").select("place", "bucket")
     numbers = [row["bucket"] for row in open_.select("bucket").distinct().collect()]

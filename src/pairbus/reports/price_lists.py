@@ -22,7 +22,7 @@ def load_prices(file: str | None = None) -> PriceList:
     """Read a price list: a file, the name of a shipped one, or the newest that ships.
 
     Raises:
-        PriceError: there is no such file, it is not TOML, or it has a hole.
+        PriceError: there is no such file, it is not TOML, or it has a gap.
     """
     if file is None or file in shipped():
         name = file or shipped()[-1]

@@ -1,4 +1,4 @@
-"""The reconciliation: its job run over a ledger, as plain data of a page's size."""
+"""The reconciliation: its job run over a ledger, as plain data for one page."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def doubtful(
 
 
 def by_destination(screened: DataFrame, judged: DataFrame | None) -> DataFrame:
-    """Sum up by destination what the screen and the verdicts say."""
+    """Sum up closed buckets and single verdicts by destination."""
     sums = reconcile.by_destination(closed_verdicts(screened))
     if judged is not None:
         sums = reconcile.by_destination(sums.unionByName(reconcile.by_destination(judged)))

@@ -4,7 +4,7 @@ The bulk client, the syphon, the ledger writer and the broker's store import nei
 threading, socket, random nor uuid, and open no files. They are given a runtime and use its clocks,
 random numbers, background tasks, locks, connections and files. Production code runs on threads and
 sockets (`ThreadRuntime`) or on asyncio (`AsyncioRuntime`). A simulation supplies one with virtual
-time, seeded random numbers, connections in memory and files that lose what was not synced.
+time, seeded random numbers, connections in memory and files that lose unsynced data.
 
 `AsyncRuntime` and `Runtime` have the same methods; those that wait are coroutines in the first.
 Code is written once against `AsyncRuntime` in a package `_async`; `tools/gen_unasync.py` writes the

@@ -169,7 +169,7 @@ class AsyncioStream(asyncio.Protocol):
         return self._is_full
 
     def write(self, data: bytes) -> None:
-        """Write; what cannot be written now follows by itself."""
+        """Write; the rest is written when the socket accepts it."""
         if self._error is not None:
             raise self._error
         if self._has_ended:
@@ -180,7 +180,7 @@ class AsyncioStream(asyncio.Protocol):
         """The event loop does it."""
 
     def read(self) -> bytes | None:
-        """What has arrived; None if nothing has, `b""` at the end of the stream."""
+        """The bytes that have arrived; None if none, `b""` at the end of the stream."""
         if self._arrived:
             data = bytes(self._arrived)
             self._arrived.clear()
@@ -198,7 +198,7 @@ class AsyncioStream(asyncio.Protocol):
             await self._waiters.wait(max(0.0, timeout))
 
     def close(self) -> None:
-        """Close without waiting; wakes everybody in `wait`."""
+        """Close without waiting; wakes all waiters in `wait`."""
         if not self._has_ended:
             self._has_ended = True
             self._transport.close()

@@ -116,5 +116,5 @@ class Worker(Protocol):
         ...
 
     def close(self) -> None:
-        """Run what was submitted, then stop; a second call does nothing."""
+        """Run the submitted functions, then stop; a second call does nothing."""
         ...

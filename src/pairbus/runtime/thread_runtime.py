@@ -113,7 +113,7 @@ class ThreadWorker:
         return result  # type: ignore[return-value]
 
     def close(self) -> None:
-        """Run what was submitted, then stop."""
+        """Run the submitted functions, then stop."""
         self._is_closed = True
         self._calls.put(None)
         if self._thread is not threading.current_thread():
@@ -142,12 +142,12 @@ class SocketStream:
         return bool(self._unsent)
 
     def write(self, data: bytes) -> None:
-        """Write what the socket takes now; the rest follows with `flush`."""
+        """Write as much as the socket accepts now; the rest follows with `flush`."""
         self._unsent.append(memoryview(data))
         self.flush()
 
     def flush(self) -> None:
-        """Write more of what is unsent, without waiting."""
+        """Write more of the unsent data, without waiting."""
         unsent = self._unsent
         try:
             while unsent:
@@ -162,7 +162,7 @@ class SocketStream:
             pass
 
     def read(self) -> bytes | None:
-        """What has arrived; None if nothing has, `b""` at the end of the stream."""
+        """The bytes that have arrived; None if none, `b""` at the end of the stream."""
         try:
             return self._socket.recv(READ_SIZE)
         except _WOULD_BLOCK:

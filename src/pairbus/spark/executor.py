@@ -1,4 +1,4 @@
-"""What Spark's Python workers keep from task to task, and the parts of the syphon that run in them.
+"""State that Spark's Python workers keep between tasks, and the syphon's parts that run in them.
 
 A module that is imported (not pickled) keeps its state while the worker lives. Nothing here imports
 azure-servicebus: a worker needs only pyspark and pyarrow.

@@ -73,7 +73,7 @@ class SyphonHandle:
         ).to_json()
 
     def pause(self) -> None:
-        """Read nothing more and finish what is in flight. It survives a restart."""
+        """Read nothing more and finish the messages in flight. It survives a restart."""
         self._state.change_controls(paused=True)
 
     def resume(self) -> None:
@@ -112,7 +112,7 @@ class SyphonHandle:
         return self._monitor.is_empty()
 
     def stop(self, timeout: float = 30.0) -> None:
-        """Finish what is in flight, settle it, and end. Twice is fine."""
+        """Finish and settle the messages in flight, and end. Twice is fine."""
         self._stop_asked.set()
         self._ended.wait(timeout + 10)
         self._thread.join(timeout=5)

@@ -1,6 +1,6 @@
 """Restore: a pure DataFrame function from backlog rows to messages for their destinations.
 
-The input is what the source reads with `aliases=true`. The output is the same rows with the
+The input are the rows of the source with `aliases=true`. The output is the same rows with the
 original values back in their columns, and a verdict: `deliver`, or `dead-letter` with reason and
 description. The user's transform comes after it and may change any of these columns.
 """
@@ -19,7 +19,7 @@ __all__ = ["restore"]
 def restore(
     backlog: "DataFrame", *, ttl_policy: str = "full", keep_original: bool = False
 ) -> "DataFrame":
-    """Turn the aliases back and say what is to happen with each row.
+    """Restore the fields of the aliases and add a verdict to each row.
 
     Args:
         backlog: rows of the source, with its alias columns.

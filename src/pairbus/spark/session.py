@@ -71,7 +71,7 @@ def job_settings() -> dict[str, str]:
 
 
 def prepare_environment(*, local: bool = True, quiet: bool = True) -> None:
-    """Set what Spark's scripts and workers read from the environment; what is set there stays.
+    """Set the environment variables of Spark's scripts and workers that are not set.
 
     Raises:
         SparkUnavailableError: there is no Java, and nothing that would bring one.

@@ -55,7 +55,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return write(self._options, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        """Do nothing: each task has settled what it sent."""
+        """Do nothing: each task has settled its messages."""
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Do nothing: a send or a settlement cannot be undone."""

@@ -49,7 +49,7 @@ class ServiceBusSource(DataSource):
         return spark_schema(columns_of(parse(self.options, "read")))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A bounded read of what is there now."""
+        """A bounded read of the messages available now."""
         return BatchReader(parse(self.options, "read"))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
@@ -77,7 +77,7 @@ class ServiceBusSource(DataSource):
 
 
 class BatchReader(DataSourceReader):
-    """Reads what is there now, once."""
+    """Reads the messages available now, once."""
 
     def __init__(self, options: ConnectorOptions) -> None:
         self._options = options
@@ -111,7 +111,7 @@ class PeekStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: dict[str, int] | None = None
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Read what is there now, and nothing that comes later."""
+        """Read the messages available now, and none that come later."""
         self._target = self._look(self.initialOffset(), 1 << 62)
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
@@ -119,7 +119,7 @@ class PeekStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return dict.fromkeys(self._options.entities(), self._options["fromSequenceNumber"])
 
     def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:  # noqa: N802
-        """What is there now, up to the cap."""
+        """The offsets of the messages available now, up to the limit."""
         end = self._look(start, self._options["maxMessagesPerTrigger"])
         if self._target is not None:
             return {e: max(start.get(e, 0), min(n, self._target[e])) for e, n in end.items()}
@@ -166,7 +166,7 @@ class ReceiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"_options": self._options, "_coordinator": None}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Read until each queue was found empty once, and listen at none."""
+        """Read until each queue was found empty once, and do not poll."""
         self._running().empty_once()
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name

@@ -64,7 +64,7 @@ def start_syphon(
         bounds: when it ends by itself; never, if left out.
 
     Raises:
-        SyphonError: what is wrong, in one line.
+        SyphonError: the problem, in one line.
         SparkUnavailableError: there is no Spark or no Java.
     """
     bounds = bounds or Bounds()
@@ -141,7 +141,7 @@ def _start(
 def check_namespaces(setup: Setup, counter: QueueCounter) -> tuple[QueueCounts, ...] | None:
     """Check that both namespaces let the syphon in; return the counts of the backlog queues.
 
-    A primary that cannot be reached is no error: that is what a backlog is for.
+    A primary that cannot be reached is no error: the syphon waits for it.
 
     Raises:
         SyphonError: why not, in one line.
@@ -157,7 +157,7 @@ def check_namespaces(setup: Setup, counter: QueueCounter) -> tuple[QueueCounts, 
 
 
 def record_target(setup: Setup, state: StateDirectory) -> None:
-    """Record where the backlog goes; if that changed, record what may have been handed out.
+    """Record the target; if it changed, record which messages may have been handed out.
 
     Raises:
         SyphonError: it changed, and the backlog queues cannot be browsed.
@@ -213,6 +213,6 @@ class _Ledger:
             writer.write_status(f"{self._setup.client_id}.json", status)
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write the remaining rows."""
         if self._writer is not None:
             self._writer.close()

@@ -1,4 +1,4 @@
-"""The tasks of the source: browse an entity, or receive what some queues have now.
+"""The tasks of the source: peek an entity, or receive the available messages of some queues.
 
 They run on executors, with the connections of their process, and never wait for more messages than
 there are.
@@ -72,7 +72,7 @@ def peek(options: ConnectorOptions, partition: PeekPartition) -> "Iterator[pa.Re
 
 
 def receive(options: ConnectorOptions, partition: ReceivePartition) -> "Iterator[pa.RecordBatch]":
-    """Receive what is there now, queue by queue, up to each queue's grant."""
+    """Receive the available messages, queue by queue, up to each queue's grant."""
     reader, maker = open_reader(options, is_stream=partition.epoch >= 0), _maker(options)
     for batch in reader.read(partition.epoch, partition.grants, partition.pace):
         yield maker.batch_of(batch.queue, batch.received_at, batch.messages, batch.opened)

@@ -132,7 +132,7 @@ async def test_a_bell_has_rung_when_the_peer_has_its_message_back():
     async with Peer(act) as peer, BulkConnection(**peer.address) as client:
         receiver = await client.receiver("q")
         client.timeout = 0.1
-        with pytest.raises(OperationTimeoutError, match="giving back"):
+        with pytest.raises(OperationTimeoutError, match="releasing"):
             await receiver.wait(10)
         client.timeout = 10
         assert await receiver.wait(10)

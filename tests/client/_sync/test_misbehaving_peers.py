@@ -133,7 +133,7 @@ def test_a_bell_has_rung_when_the_peer_has_its_message_back():
     with Peer(act) as peer, BulkConnection(**peer.address) as client:
         receiver = client.receiver("q")
         client.timeout = 0.1
-        with pytest.raises(OperationTimeoutError, match="giving back"):
+        with pytest.raises(OperationTimeoutError, match="releasing"):
             receiver.wait(10)
         client.timeout = 10
         assert receiver.wait(10)

@@ -157,7 +157,7 @@ class BulkManagement:
         session_id: str | None = None,
         timeout: float | None = None,
     ) -> list[Received]:
-        """Look at messages without touching them."""
+        """Peek messages without changing them."""
         body: dict[str, Any] = {
             "from-sequence-number": from_sequence_number,
             "message-count": Int(count),

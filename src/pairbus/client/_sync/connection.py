@@ -1,11 +1,12 @@
 # generated from src/pairbus/client/_async/connection.py by tools/gen_unasync.py; edit that one
 """One connection to a namespace, shared by many links and their users.
 
-All methods of the connection and its links may be called from any task or thread. Whoever waits
-reads for everybody; see `multiplexer`. While nobody waits, nothing is read and no heartbeat
-goes out; a peer that expects them may then close the connection, and the next use says so
-(`ConnectionLostError`): make a new one. With `keep_alive=True` a background task looks after an
-idle connection. Reconnecting is left to the caller, who alone knows what may be done twice.
+All methods of the connection and its links may be called from any task or thread. One of the
+callers that wait reads for all of them; see `multiplexer`. While none waits, nothing is read and no
+heartbeat is sent; a peer that expects heartbeats may then close the connection, and the next use
+raises `ConnectionLostError`: open a new connection. With `keep_alive=True` a background task keeps
+an idle connection alive. The caller reconnects, because only it knows which operations may be
+repeated.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class BulkConnection:
             tls: with `host`: whether to encrypt.
             ssl_context: instead of the system's trust settings.
             timeout: seconds for each operation that is given none of its own.
-            keep_alive: look after the connection in the background while nobody uses it.
+            keep_alive: send heartbeats in the background while the connection is idle.
             idle_time_out: seconds of silence after which the peer counts as gone.
             runtime: clock, tasks and network; those of the process by default.
         """
@@ -169,7 +170,7 @@ class BulkConnection:
 
     @property
     def is_usable(self) -> bool:
-        """The connection is not known to be gone; reads what has arrived to find out."""
+        """Whether the connection seems usable; reads arrived bytes to detect that it was lost."""
         with self.mux.condition:
             self.mux.poll()
             return not self.mux.is_lost

@@ -1,9 +1,9 @@
 # generated from src/pairbus/client/_async/multiplexer.py by tools/gen_unasync.py; edit that one
-"""One AMQP connection, shared by many waiters without a task of its own behind it.
+"""One AMQP connection, shared by many waiters without a background task.
 
-Whoever waits for something reads the stream for everybody: one of the waiters is the reader and
-dispatches what arrives; the others wait for its news. The condition guards the engine and all state
-of the links. Every method here expects the caller to hold it.
+One of the waiters is the reader: it reads the stream and dispatches events for all; the others wait
+until it notifies them. The condition guards the engine and all state of the links. Every method
+here expects the caller to hold it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Chores(Protocol):
         ...
 
     def run_due(self, now: float) -> None:
-        """Do what is due, without waiting."""
+        """Perform what is due, without waiting."""
         ...
 
 
@@ -81,7 +81,7 @@ class Multiplexer:
         self.condition.notify_all()
 
     def close(self) -> None:
-        """Say goodbye, without waiting for the peer."""
+        """Send the close frame, without waiting for the peer."""
         if self._lost is None:
             if self._stream is not None:
                 try:
@@ -94,12 +94,12 @@ class Multiplexer:
     # -- reading and writing
 
     def flush(self) -> None:
-        """Write what the engine has to say, as far as the stream takes it now."""
+        """Write the engine's output, as much as the stream accepts now."""
         self.check()
         self._flush()
 
     def poll(self) -> None:
-        """Read what has arrived, unless somebody is reading, to notice that the peer is gone."""
+        """Read arrived bytes, unless another caller reads, to notice that the peer is gone."""
         if self.is_open and not self._is_reading:
             try:
                 while self._read() and self.is_open:
@@ -181,7 +181,7 @@ class Multiplexer:
             raise self._failed(f"writing: {exc}") from exc
 
     def _read(self) -> bool:
-        """Take in what has arrived, without waiting; whether something had."""
+        """Read arrived bytes, without waiting; return whether there were any."""
         stream = self._stream
         if stream is None:
             return False
@@ -212,7 +212,7 @@ class Multiplexer:
         try:
             self._flush()
         except ConnectionLostError:
-            pass  # the peer need not hear what it did wrong
+            pass  # the peer need not get the error
         self.fail(ConnectionLostError(error.condition, error.description))
 
     # -- dispatching

@@ -160,7 +160,7 @@ class BulkReceiver(LinkUser):
     def receive(
         self, max_messages: int, max_wait: float, timeout: float | None = None
     ) -> list[Received]:
-        """Wait up to `max_wait` seconds for the first message, then take what is there."""
+        """Wait up to `max_wait` seconds for the first message, then take those available."""
         mux, connection = self.mux, self.connection
         with mux.condition:
             self.revive(connection.deadline(timeout))
@@ -243,7 +243,7 @@ class BulkReceiver(LinkUser):
                 raise error
 
     def release(self, received: Sequence[Received]) -> None:
-        """Give back without counting a delivery; nothing is waited for."""
+        """Release without counting a delivery, and without waiting for an answer."""
         with self.mux.condition:
             link = self.active_link()
             for first, last in ranges([one.delivery_id for one in received]):
@@ -319,7 +319,7 @@ class LongPoll:
         return any(ticket.unanswered for ticket in self._released)
 
     def on_deliveries(self, events: Sequence[Delivery]) -> None:
-        """Release what arrived; the broker is to confirm that, so that the next reader finds it."""
+        """Release arrived messages; the broker confirms it, so that the next reader gets them."""
         receiver = self.receiver
         for event in events:
             self._has_arrived = True
@@ -353,7 +353,7 @@ class LongPoll:
             receiver.settlements.abandon(ticket)
         if is_open:
             receiver.check()
-            raise OperationTimeoutError(f"giving back a message of {receiver.entity}")
+            raise OperationTimeoutError(f"releasing a message of {receiver.entity}")
         if not self._has_arrived and not receiver.is_idle_detached:
             receiver.check()
         return self._has_arrived

@@ -117,8 +117,8 @@ class BulkSender(LinkUser):
     ) -> list[BatchOutcome]:
         """Send encoded messages in as few batches as the link takes, all in flight together.
 
-        Gives the outcome of each batch, in order, and raises nothing that an outcome can say. A
-        batch is taken or refused as a whole.
+        Returns the outcome of each batch, in order; errors are outcomes and are not raised. A
+        batch is accepted or refused as a whole.
         """
         refused = self._ready(messages, timeout)
         return refused or self.post(messages).wait(timeout)
@@ -143,7 +143,7 @@ class BulkSender(LinkUser):
         return None
 
     def send(self, message: bytes, timeout: float | None = None) -> None:
-        """Send one encoded message; raises what went wrong."""
+        """Send one encoded message; raises the error of its outcome."""
         (outcome,) = self.send_batch([message], timeout)
         if outcome.error is not None:
             raise outcome.error
@@ -188,7 +188,7 @@ class BulkSender(LinkUser):
         return outcome
 
     def give_up(self, outcomes: Sequence[BatchOutcome], error: ClientError) -> None:
-        """Conclude those without an outcome with the error, and do not send what is unsent."""
+        """Give those without an outcome the error, and do not send unsent messages."""
         for outcome in outcomes:
             if not outcome.is_done:
                 outcome.conclude(error)

@@ -80,15 +80,15 @@ class Stream(Protocol):
         ...
 
     def write(self, data: bytes) -> None:
-        """Write what can be written now; the rest follows with `flush` (or by itself)."""
+        """Write as much as possible now; the rest follows with `flush` (or automatically)."""
         ...
 
     def flush(self) -> None:
-        """Write more of what is unsent, as much as can be written now."""
+        """Write more of the unsent data, as much as possible now."""
         ...
 
     def read(self) -> bytes | None:
-        """What has arrived; None if nothing has, `b""` at the end of the stream."""
+        """The bytes that have arrived; None if none, `b""` at the end of the stream."""
         ...
 
     def wait(self, timeout: float, *, read: bool = True) -> None:
