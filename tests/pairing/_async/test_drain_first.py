@@ -6,7 +6,7 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.aio import ServiceBusClient
 
-from pairbus import events
+from pairbus import PairUnavailableError, events
 from pairbus.envelope.fence import FENCE_CONTENT_TYPE
 from pairbus.pairing._async import drain
 from pairbus.pairing.core import draining
@@ -63,6 +63,21 @@ async def test_without_a_syphon_sends_go_on_to_the_backlog_until_an_operator_end
     [lost] = world.seen.of(events.OrderNotKept)
     assert lost.reason == "an operator ended the drain"
     assert client.status().entity("orders").drain is None
+
+
+async def test_a_send_into_the_backlog_with_an_unknown_outcome_is_waited_for(world):
+    client = await world.pair(recovery="drain_first", backlog_queue_count=1, send_timeout=2)
+    sender = world.keep(client.get_queue_sender("orders"))
+    await client.force_failover("orders")
+    with world.secondary.faults.hang(QUEUES[0]), pytest.raises(PairUnavailableError):
+        await sender.send_messages(ServiceBusMessage("stored, and never answered"))
+
+    await client.release("orders")
+    await world.seen.wait(events.Draining)
+    await asleep(0.5)
+
+    assert client.status().entity("orders").drain.waits_for == (QUEUES[0],)
+    assert world.seen.of(events.Restored) == []
 
 
 async def test_an_operator_can_end_the_drain_through_the_reply_queue(world):

@@ -7,7 +7,7 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus import ServiceBusClient
 
-from pairbus import events
+from pairbus import PairUnavailableError, events
 from pairbus.envelope.fence import FENCE_CONTENT_TYPE
 from pairbus.pairing._sync import drain
 from pairbus.pairing.core import draining
@@ -64,6 +64,21 @@ def test_without_a_syphon_sends_go_on_to_the_backlog_until_an_operator_ends_the_
     [lost] = world.seen.of(events.OrderNotKept)
     assert lost.reason == "an operator ended the drain"
     assert client.status().entity("orders").drain is None
+
+
+def test_a_send_into_the_backlog_with_an_unknown_outcome_is_waited_for(world):
+    client = world.pair(recovery="drain_first", backlog_queue_count=1, send_timeout=2)
+    sender = world.keep(client.get_queue_sender("orders"))
+    client.force_failover("orders")
+    with world.secondary.faults.hang(QUEUES[0]), pytest.raises(PairUnavailableError):
+        sender.send_messages(ServiceBusMessage("stored, and never answered"))
+
+    client.release("orders")
+    world.seen.wait(events.Draining)
+    sleep(0.5)
+
+    assert client.status().entity("orders").drain.waits_for == (QUEUES[0],)
+    assert world.seen.of(events.Restored) == []
 
 
 def test_an_operator_can_end_the_drain_through_the_reply_queue(world):
