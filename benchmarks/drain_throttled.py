@@ -53,7 +53,8 @@ class LiveTraffic:
                 (outcome,) = sender.send_each([body])
                 self.sent += 1
                 self.refused += not outcome.is_accepted
-                due += 1 / self.per_second
+                # After a pause of the machine it does not send all that it has missed.
+                due = max(due + 1 / self.per_second, time.monotonic() - 0.05)
                 time.sleep(max(0.0, due - time.monotonic()))
 
 

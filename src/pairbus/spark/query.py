@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pairbus.exceptions import SyphonError
 from pairbus.spark.query_options import sink_options, source_options
+from pairbus.syphon.object_files import is_url
 from pairbus.syphon.setup import Bounds, Setup
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["backlog", "deliver", "first_line", "open_session", "prepare_session"]
 
 ARROW_ROWS = 2000
+TRIGGER, REMOTE_TRIGGER = 200, 500  # milliseconds; in an object store each look is a request
 ARROW_ROWS_PACED = 100  # at a limited rate messages are sent soon after they were read
 
 
@@ -29,12 +31,13 @@ def backlog(session: "SparkSession", setup: Setup, bounds: Bounds) -> "DataFrame
 def deliver(messages: "DataFrame", setup: Setup) -> "StreamingQuery":
     """Start the query that sends to the destinations, writes receipts and settles."""
     _activate(messages.sparkSession)
+    trigger = REMOTE_TRIGGER if is_url(setup.state) else TRIGGER
     return (
         messages.writeStream.format("servicebus")
         .options(**sink_options(setup))
         .option("checkpointLocation", str(setup.checkpoint / "spark"))
         .queryName(setup.client_id)
-        .trigger(processingTime="500 milliseconds")
+        .trigger(processingTime=f"{trigger} milliseconds")
         .outputMode("append")
         .start()
     )

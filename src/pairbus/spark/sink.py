@@ -15,8 +15,6 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from pairbus.spark.encode import with_messages
-from pairbus.spark.executor import open_deliverer
 from pairbus.spark.options import ConnectorOptions
 from pairbus.syphon.target import OptionError
 
@@ -78,6 +76,9 @@ def _check(options: ConnectorOptions, schema: StructType) -> None:
 
 def write(options: ConnectorOptions, batches: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
     """Deliver the rows of one task."""
+    from pairbus.spark.encode import with_messages
+    from pairbus.spark.executor import open_deliverer
+
     deliverer = open_deliverer(options)
     for batch in batches:
         has_message = "message" in batch.schema.names

@@ -21,10 +21,9 @@ from pyspark.sql.datasource import (
 from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from pairbus.envelope.encoded import open_message
 from pairbus.spark.options import ConnectorOptions, parse
+from pairbus.spark.partitions import PeekPartition, ReceivePartition, columns_of
 from pairbus.spark.schema import spark_schema
-from pairbus.spark.tasks import PeekPartition, ReceivePartition, columns_of, peek, receive
 from pairbus.syphon.limits import Grant
 from pairbus.syphon.target import OptionError
 
@@ -97,6 +96,8 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         """Arrow batches of messages."""
+        from pairbus.spark.tasks import peek, receive
+
         if isinstance(partition, PeekPartition):
             return peek(self._options, partition)
         assert isinstance(partition, ReceivePartition)
@@ -126,6 +127,7 @@ class PeekStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return end
 
     def _look(self, start: dict[str, int], most: int) -> dict[str, int]:
+        from pairbus.envelope.encoded import open_message
         from pairbus.spark.executor import open_browser
 
         browser = open_browser(self._options, "doorbell")
@@ -151,6 +153,8 @@ class PeekStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         """Arrow batches of messages."""
+        from pairbus.spark.tasks import peek
+
         assert isinstance(partition, PeekPartition)
         return peek(self._options, partition)
 
@@ -190,6 +194,8 @@ class ReceiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         """Arrow batches of messages."""
+        from pairbus.spark.tasks import receive
+
         assert isinstance(partition, ReceivePartition)
         return receive(self._options, partition)
 

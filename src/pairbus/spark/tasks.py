@@ -5,47 +5,18 @@ there are.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-from pyspark.sql.datasource import InputPartition
 
 from pairbus.envelope.encoded import open_message
 from pairbus.spark.executor import open_browser, open_reader, runtime
 from pairbus.spark.options import ConnectorOptions
-from pairbus.syphon.columns import Column, select
-from pairbus.syphon.limits import Grant
-from pairbus.syphon.rates import Pace
+from pairbus.spark.partitions import PeekPartition, ReceivePartition, columns_of
 from pairbus.syphon.rows import RowMaker
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["PeekPartition", "ReceivePartition", "columns_of", "peek", "receive"]
-
-
-@dataclass(frozen=True)
-class PeekPartition(InputPartition):
-    """Browse one entity: from sequence number `start` on, before `end`, at most `most` messages."""
-
-    entity: str
-    start: int
-    end: int | None
-    most: int | None
-
-
-@dataclass(frozen=True)
-class ReceivePartition(InputPartition):
-    """Receive from some queues, one after the other; an epoch below 0 is a batch read."""
-
-    epoch: int
-    grants: tuple[Grant, ...]
-    pace: Pace | None = None
-
-
-def columns_of(options: ConnectorOptions) -> list[Column]:
-    """Return the selected columns."""
-    return select(options["columns"], aliases=options["aliases"])
+__all__ = ["peek", "receive"]
 
 
 def _maker(options: ConnectorOptions) -> RowMaker:

@@ -14,7 +14,8 @@ __all__ = ["PrimaryProbe"]
 
 log = logging.getLogger("pairbus.syphon")
 
-PROBE_EVERY = 0.5  # seconds
+PROBE_EVERY = 0.2  # seconds
+REMOTE_PROBE_EVERY = 0.5  # where each look at the state is a request
 
 
 class PrimaryProbe:
@@ -61,5 +62,6 @@ class PrimaryProbe:
             self._state.write_reachable(self._runtime.time())
 
     async def _run(self) -> None:
-        while not await self._stop.wait(PROBE_EVERY):
+        every = REMOTE_PROBE_EVERY if self._state.is_remote else PROBE_EVERY
+        while not await self._stop.wait(every):
             await self.probe()

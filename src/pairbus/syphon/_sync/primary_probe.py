@@ -15,7 +15,8 @@ __all__ = ["PrimaryProbe"]
 
 log = logging.getLogger("pairbus.syphon")
 
-PROBE_EVERY = 0.5  # seconds
+PROBE_EVERY = 0.2  # seconds
+REMOTE_PROBE_EVERY = 0.5  # where each look at the state is a request
 
 
 class PrimaryProbe:
@@ -62,5 +63,6 @@ class PrimaryProbe:
             self._state.write_reachable(self._runtime.time())
 
     def _run(self) -> None:
-        while not self._stop.wait(PROBE_EVERY):
+        every = REMOTE_PROBE_EVERY if self._state.is_remote else PROBE_EVERY
+        while not self._stop.wait(every):
             self.probe()
