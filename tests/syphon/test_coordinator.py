@@ -187,7 +187,7 @@ def test_a_busy_secondary_lowers_the_rate_too(tmp_path):
     scene.runtime.now += 1
     scene.report(read={"b/0": QueueRead(90, 900, has_more=True, busy=1)})
     assert scene.planned(1) == ["b/0"]
-    assert scene.coordinator.pace(1).rate == pytest.approx(72)
+    assert scene.coordinator.pace(1).rate == pytest.approx(80)
     assert scene.progress().throttled_by == "secondary"
 
 

@@ -126,6 +126,16 @@ def test_sends_are_small_and_even_and_nothing_is_made_up_for_after_a_busy_answer
     assert pace.wait(5.5) == pytest.approx(0.01, rel=0.01)
 
 
+def test_a_primary_that_refuses_everything_for_a_while_lowers_the_rate_once():
+    pace = SendingPace(AdaptiveRate(600.0, 200.0, peak=210.0), 0.0)
+    for second in range(20):
+        pace.busy(float(second), float(second), 1.0)
+    assert pace.rate.rate == pytest.approx(176)
+    pace.sent(21.0, 2)
+    pace.busy(22.0, 22.0, 1.0)
+    assert pace.rate.rate < 160
+
+
 def test_a_rate_that_is_not_used_does_not_grow():
     pace = SendingPace(AdaptiveRate(600.0, 200.0), 0.0)
     pace.sent(5.0, 10)

@@ -100,7 +100,7 @@ class AdaptiveRate:
         """
         if now - self.busy_at < 1.0:
             return self
-        peak = self.rate if measured is None else max(FLOOR, min(self.rate, measured))
+        peak = self.rate if measured is None else min(self.rate, max(FIRST, measured))
         decrease = FIRST_DECREASE if self.peak is None else DECREASE
         return AdaptiveRate(self.ceiling, self._bounded(peak * (1 - decrease)), peak, now)
 
@@ -204,6 +204,7 @@ class SendingPace:
         self._level = 0.0
         self._at = now
         self._used_at = now
+        self._has_sent = True
 
     def wait(self, now: float) -> float:
         """Return the seconds to wait before the next send."""
@@ -223,16 +224,21 @@ class SendingPace:
             self.rate = self.rate.used(max(0.0, now - self._used_at))
         self._used_at = now
         self._level -= messages
+        self._has_sent = True
 
     def busy(self, now: float, busy_at: float, wait: float) -> None:
         """The namespace answered server-busy, and nothing is sent for `wait` seconds.
+
+        A second answer says nothing about the new rate if no message was accepted since the first.
 
         Args:
             now: the time, as for the other methods.
             busy_at: the time in seconds since 1970.
             wait: seconds.
         """
-        self.rate = self.rate.busy(busy_at)
+        if self._has_sent:
+            self.rate = self.rate.busy(busy_at)
+            self._has_sent = False
         self._level, self._at, self._used_at = 0.0, now + wait, now + wait
 
     def _refill(self, now: float) -> None:
