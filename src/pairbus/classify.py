@@ -5,7 +5,7 @@ error of the service. Everything else is an answer: the namespace is there and s
 backlog queue would only hide it. The rows are tried from the top; the first that fits decides. An
 application can put its own rule in front of the table with the option `classify`.
 
-The SDK's class alone does not say enough. A bare `ServiceBusError` is told apart by its AMQP
+The SDK's class alone is not sufficient. A bare `ServiceBusError` is classified by its AMQP
 condition, which is in its text; an authentication failure by the status code of the token service;
 and whatever the SDK wrapped ("Handler failed: ...") by what is inside. The SDK reports a link that
 was detached during a send as `unknown-error`; pairbus asks the link for the condition, and if it

@@ -20,7 +20,13 @@ COST = {"currency": "USD", "stages": [], "operations": 0, "total": "0"}
 
 
 def verdict(account, **changes):
-    facts = {"detecting": {"orders"}, "balanced": True, "books": "", "cost": COST, "seconds": {}}
+    facts = {
+        "detecting": {"orders"},
+        "balanced": True,
+        "reconciliation": "",
+        "cost": COST,
+        "seconds": {},
+    }
     return judge(account, **{**facts, **changes})
 
 

@@ -94,4 +94,4 @@ def show(verdict: "Verdict") -> None:
         if verdict.ok
         else "VERDICT: " + "; ".join(verdict.problems)
     )
-    emit(verdict, [table, bill, verdict.books, line])
+    emit(verdict, [table, bill, verdict.reconciliation, line])

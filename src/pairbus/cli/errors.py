@@ -84,7 +84,7 @@ def doing(what: str) -> Iterator[None]:
         raise UserError(f"{what}: {one_line(exc)}", hint) from exc
 
 
-# By name, so that no command imports the SDK only to tell errors apart. The first row that fits.
+# By name, so that no command imports the SDK only to distinguish errors. The first match applies.
 _HINTS: list[tuple[set[str], str]] = [
     (
         {

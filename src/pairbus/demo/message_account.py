@@ -101,7 +101,7 @@ class Verdict:
     out_of_order: int
     retries: int
     books_balance: bool
-    books: str
+    reconciliation: str
     cost: Mapping[str, Any]
     seconds: Mapping[str, float]
     problems: tuple[str, ...]
@@ -137,7 +137,7 @@ def judge(
     *,
     detecting: set[str],
     balanced: bool,
-    books: str,
+    reconciliation: str,
     cost: Mapping[str, Any],
     seconds: Mapping[str, float],
     problems: tuple[str, ...] = (),
@@ -148,7 +148,7 @@ def judge(
         account: the demo's account.
         detecting: entities that detect duplicates: there every message must arrive once.
         balanced: whether the ledger's own reconciliation balances.
-        books: the verdict in one line.
+        reconciliation: its verdict in one line.
         cost: the bill.
         seconds: how long the acts took.
         problems: what else went wrong.
@@ -183,7 +183,7 @@ def judge(
         out_of_order=len(broken),
         retries=sum(account.retries.values()),
         books_balance=balanced,
-        books=books,
+        reconciliation=reconciliation,
         cost=cost,
         seconds=seconds,
         problems=tuple(found),

@@ -152,14 +152,14 @@ class Scenario:
             self.load.stop_reading()
             self._stop.set()
             self._sync_client.close()  # the aio client closed with its senders: ledgers are whole
-            balanced, books, cost = self._spark_thread.submit(
+            balanced, reconciliation, cost = self._spark_thread.submit(
                 run_reports, self._spark_started.result(), self.pair.ledger
             ).result(400)
         return judge(
             self.account,
             detecting=DETECTING,
             balanced=balanced,
-            books=books,
+            reconciliation=reconciliation,
             cost=cost,
             seconds=self.seconds,
             problems=tuple(self.problems),

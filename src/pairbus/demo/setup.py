@@ -195,7 +195,7 @@ def run_reports(spark: "SparkSession", ledger: str) -> tuple[bool, str, dict[str
     from pairbus.reports.price_lists import load_prices
     from pairbus.reports.reconciliation import balance
 
-    books = balance(spark, ledger)
+    found = balance(spark, ledger)
     report = cost_report(spark, ledger, load_prices(), subscriptions={NEWS: 1})
     cost = {
         "currency": report.currency,
@@ -214,4 +214,4 @@ def run_reports(spark: "SparkSession", ledger: str) -> tuple[bool, str, dict[str
             for line in report.by_stage
         ],
     }
-    return books.totals.get("lost", 0) == 0, books.verdict, to_plain(cost)
+    return found.totals.get("lost", 0) == 0, found.verdict, to_plain(cost)

@@ -95,7 +95,7 @@ class Drill:
                 warning(
                     "outage",
                     "the outage was left out",
-                    "it would fail for the reasons above, and tell nothing new",
+                    "it would fail for the reasons above",
                     "correct what is critical, then repeat the drill",
                 )
             )

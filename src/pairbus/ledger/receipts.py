@@ -103,7 +103,7 @@ class ReceiptWriter:
         return store
 
 
-_writers: dict[tuple[int, str, str], ReceiptWriter] = {}  # by process: a fork numbers anew
+_writers: dict[tuple[int, str, str], ReceiptWriter] = {}  # by process id
 
 
 def write_receipts(

@@ -296,7 +296,7 @@ class LedgerWriter:
                 self._pending[table].extendleft(reversed(rows))
                 rows.clear()
         self.failures += 1
-        self._store = None  # open it anew next time: the folder may have been replaced
+        self._store = None  # open it again next time: the directory may have been replaced
         text = first_line(exc)
         if self._error is None:
             logger.warning("ledger %s is not written: %s", shown(self.location), text)

@@ -110,7 +110,7 @@ class AWatch:
         self._timer, self._due = None, math.inf
         task, loop = self._task, self._loop
         if task is None or loop is None or self._has_fired:
-            return  # the next send sets it anew; a send that was given up is ending
+            return  # the next send sets it again; a send that was given up is ending
         now = time.monotonic()
         if now < self._deadline:
             if now >= self._quiet_at and self._on_silence is not None:

@@ -1,7 +1,7 @@
 """The cost so far: the cost job as a stream over a ledger that is still written.
 
 The stream hands over, every few seconds, the sums of hour, entity and stage that changed. The
-latest of each are kept here, and added up for whoever watches.
+latest of each are kept here and added up.
 """
 
 from __future__ import annotations

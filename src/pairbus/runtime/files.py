@@ -25,7 +25,7 @@ class LocalAppendFile:
 
     @property
     def size(self) -> int:
-        """The size of the file now, whoever wrote it."""
+        """The current size of the file, with the bytes of all writers."""
         return os.fstat(self._file).st_size
 
     def write(self, *parts: bytes) -> None:

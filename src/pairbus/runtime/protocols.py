@@ -23,7 +23,7 @@ class AppendFile(Protocol):
 
     @property
     def size(self) -> int:
-        """The size of the file now, whoever wrote it."""
+        """The current size of the file, with the bytes of all writers."""
         ...
 
     def write(self, *parts: bytes) -> None:

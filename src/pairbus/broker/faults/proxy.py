@@ -154,7 +154,7 @@ class FaultProxy:
         await self._close_listener()
         for pipe in list(self.pipes):
             pipe.abort()
-        await asyncio.sleep(0)  # lets the transports tell their protocols
+        await asyncio.sleep(0)  # lets the transports notify their protocols
         for task in asyncio.all_tasks(self.loop) - {asyncio.current_task()}:
             task.cancel()
         await asyncio.sleep(0)

@@ -320,7 +320,7 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
             self.engine.begin(event.session)
         elif isinstance(event, Opened):
             self.engine.open(max_frame_size=self.broker.settings.limits.frame_size)
-            self._tick()  # the client has said how often it wants to hear from us
+            self._tick()  # the client's open has its idle time-out
         elif isinstance(event, Ended):
             self.links.close(event.session)
         elif isinstance(event, Closed):

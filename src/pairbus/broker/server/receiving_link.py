@@ -295,7 +295,7 @@ class ReceivingLink:
         end.committer.after_commit(partial(self._committed, good, echo, delay))
 
     def _complete(self, receiver: Receiver, deliveries: list[Outgoing], settled: bool) -> list[int]:
-        """Complete many at once, answer those whose lock is lost, return the others' numbers."""
+        """Complete many together, answer those whose lock is lost, return the others' numbers."""
         if len(deliveries) == 1:
             (one,) = deliveries
             if receiver.complete(one.tag):

@@ -33,7 +33,7 @@ class ServedLinks:
             connection, settings.idle_link_timeout, settings.idle_connection_timeout
         )
         self._connection = connection
-        # The engine forgets the links of a session that ended before it says so.
+        # The engine forgets the links of an ended session before it reports the end.
         self._links: dict[Link, None] = {}
 
     def on_attach(self, link: Link, attach: Attach) -> None:

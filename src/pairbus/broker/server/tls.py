@@ -25,7 +25,7 @@ def server_context(cert_file: Path) -> ssl.SSLContext:
 
 
 def ensure_certificate(folder: Path, hosts: list[str]) -> Path:
-    """Return the PEM file (key and certificate) in `folder`, made anew when missing or old.
+    """Return the PEM file (key and certificate) in `folder`, made again if missing or old.
 
     The certificate alone, which clients may trust, is beside it in `cert.pem`.
     """

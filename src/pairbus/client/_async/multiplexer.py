@@ -20,7 +20,7 @@ NEVER = float("inf")
 
 
 class Chores(Protocol):
-    """Work that is due at certain times, whoever reads the stream then."""
+    """Work that is due at certain times; the current reader of the stream performs it."""
 
     def next_due(self) -> float:
         """When to call `run_due` next, by the monotonic clock."""
@@ -87,7 +87,7 @@ class Multiplexer:
                     self.engine.close()
                     self._flush()
                 except ConnectionLostError:
-                    pass  # nobody is left to tell
+                    pass  # the peer is gone
             self.fail(ConnectionLostError(CONNECTION_FORCED, "the connection is closed"))
 
     # -- reading and writing

@@ -24,7 +24,7 @@ from pairbus.pairing.outgoing import BACKLOG_LIMIT
 
 logger = logging.getLogger("pairbus.backlog")
 
-# The SDK tries each call again for some five seconds before it says so.
+# The SDK retries each call for about five seconds before it raises one of these.
 _UNREACHABLE = (TimeoutError, AbandonedError, ServiceRequestError, ServiceResponseError)
 MAX_DURATION = "P10675199DT2H48M5.4775807S"  # the service's maximum
 QUEUE_PROPERTIES: dict[str, Any] = {

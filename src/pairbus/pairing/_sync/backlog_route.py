@@ -264,7 +264,7 @@ class BacklogRoute:
 
 
 def _may_be_taken(error: BaseException | None) -> bool:
-    """Whether a send that failed with `error` may have stored its messages all the same."""
+    """Whether a send that failed with `error` may have stored its messages nevertheless."""
     if not isinstance(error, Exception) or is_opening_failure(error):
         return False
     return _outage(error) is not Failure.ERROR

@@ -48,7 +48,7 @@ def batch_of(
     """A batch of messages that are encoded already; None if the SDK cannot take them.
 
     `arguments` are those of `senders.batch_arguments`: without them the async SDK would build the
-    batch anew from its objects, of which there are none. The caller has checked that they fit.
+    batch again from its objects, of which there are none. The caller has checked that they fit.
     """
     if not arguments:
         return None
@@ -56,7 +56,7 @@ def batch_of(
     try:
         size = SIZE.of(batch) + sum(map(cost, payloads))
         COUNT.of(batch)
-        # If the SDK should build the batch anew all the same, it must fail, not send nothing.
+        # If the SDK builds the batch again nevertheless, it must fail, not send an empty batch.
         MESSAGES.of(batch).extend([_Encoded()] * len(payloads))
         MESSAGE.of(batch)[_BODY].extend(payloads)
     except (AttributeError, TypeError, LookupError):

@@ -67,7 +67,7 @@ def check_transport(client: Any) -> None:
 def batch_arguments(client: Any) -> dict[str, Any]:
     """The arguments that make a batch one of `client`'s own.
 
-    The async SDK encodes a batch anew that was made for another transport.
+    The async SDK encodes a batch again if it was made for another transport.
     """
     try:
         return {"amqp_transport": AMQP_TRANSPORT.of(client)}

@@ -219,6 +219,6 @@ class BacklogReader:
             found.append(
                 OperationCount(self._namespace, "receive_backlog", queue, "receive", *counts)
             )
-        if not tally.has_more:  # the last grant of credit ended empty, and is charged all the same
+        if not tally.has_more:  # the last grant of credit ended empty, and is charged nevertheless
             found.append(OperationCount(self._namespace, "idle_poll", queue, "receive", 1, 0, 0, 1))
         return found
