@@ -2,7 +2,7 @@
 
 import pytest
 
-from pairbus.client.errors import ClientError
+from pairbus.client.errors import ConnectionLostError, LinkDetachedError
 from pairbus.syphon._sync.destinations import Destinations
 from pairbus.syphon.refusals import Cause, judge
 
@@ -10,27 +10,37 @@ from pairbus.syphon.refusals import Cause, judge
 class Unopened:
     """Connections whose links cannot be opened."""
 
-    def __init__(self, condition):
-        self.condition = condition
+    def __init__(self, error):
+        self.error = error
 
     def sender(self, entity):
-        raise ClientError(self.condition, "the handshake was cut off")
+        raise self.error
+
+
+def outcome_of(error, *, asks_limit=False):
+    destinations = Destinations(Unopened(error), 1.0)
+    if asks_limit:
+        destinations.limit("orders")
+    [outcome] = destinations.send([("orders", [b"message"])])
+    return outcome
 
 
 @pytest.mark.parametrize("condition", ["amqp:decode-error", "amqp:not-allowed"])
 @pytest.mark.parametrize("asks_limit", [True, False])
-def test_a_message_is_not_at_fault_for_a_link_that_cannot_be_opened(condition, asks_limit):
-    destinations = Destinations(Unopened(condition), 1.0)
-    if asks_limit:
-        destinations.limit("orders")
+def test_only_the_destination_waits_whose_link_is_refused(condition, asks_limit):
+    outcome = outcome_of(LinkDetachedError(condition, "not here"), asks_limit=asks_limit)
 
-    [outcome] = destinations.send([("orders", [b"message"])])
+    assert judge(outcome.condition).cause is Cause.DESTINATION
+    assert condition in outcome.condition
+
+
+def test_the_whole_primary_waits_if_the_connection_breaks_while_a_link_is_opened():
+    outcome = outcome_of(ConnectionLostError("amqp:decode-error", "the handshake was cut off"))
 
     assert judge(outcome.condition).cause is Cause.PRIMARY
-    assert condition in outcome.description
 
 
 def test_a_destination_that_does_not_exist_is_reported_as_missing():
-    [outcome] = Destinations(Unopened("amqp:not-found"), 1.0).send([("orders", [b"message"])])
+    outcome = outcome_of(LinkDetachedError("amqp:not-found", "no such queue"))
 
     assert judge(outcome.condition).cause is Cause.MISSING

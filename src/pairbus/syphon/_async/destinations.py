@@ -60,10 +60,14 @@ class Destinations:
 
 
 def _unsent(error: ClientError) -> Outcome:
-    """A link could not be opened: nothing was sent, so that no message can be at fault."""
+    """A link could not be opened.
+
+    Nothing was sent, so no message can be at fault. Unless the connection broke, the primary
+    answered, so it is this destination alone that has to wait.
+    """
     outcome = _outcome(error)
     if judge(outcome.condition or "").cause is Cause.MESSAGE:
-        return Outcome(CONNECTION_LOST, f"{outcome.condition}: {outcome.description}")
+        return Outcome(f"{outcome.condition} when the link was opened", outcome.description)
     return outcome
 
 
