@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.dataset  # its C code must see the real datetime
 import pyarrow.parquet as pq
 
 from pairbus.ledger import files as ledger_files

@@ -18,7 +18,7 @@ from pairbus.syphon._async.answers import FenceAnswers
 from pairbus.syphon._async.backlog import BacklogQueues
 from pairbus.syphon._async.connections import NamespaceConnections, check_access
 from pairbus.syphon._async.coordinator import Coordinator
-from pairbus.syphon._async.deliverer import Deliverer, DeliverySettings
+from pairbus.syphon._async.deliverer import Deliverer
 from pairbus.syphon._async.destinations import Destinations
 from pairbus.syphon._async.doorbell import Doorbell
 from pairbus.syphon._async.primary_probe import PrimaryProbe
@@ -26,6 +26,7 @@ from pairbus.syphon._async.reader import BacklogReader
 from pairbus.syphon._async.receiving import QueueReceiver
 from pairbus.syphon.backoff import Backoff
 from pairbus.syphon.columns import select
+from pairbus.syphon.delivery_settings import DeliverySettings
 from pairbus.syphon.held import HeldMessages
 from pairbus.syphon.journal import Journal
 from pairbus.syphon.limits import Grant
@@ -96,7 +97,8 @@ class SyphonParts:
             ),
             self.ledger.operations(self.path.name),
             Planner(self.queues, per_queue=self.per_queue),
-            HeldMessages(destination=Backoff(first=2.0)),
+            # Messages are deferred after a tenth of a lock, because faults do not last for two.
+            HeldMessages(destination=Backoff(first=2.0), most_locks=0.1),
         )
 
     def open_probe(self, process: Process) -> PrimaryProbe:
@@ -131,7 +133,6 @@ class SyphonParts:
     def open_deliverer(self, process: Process) -> Deliverer:
         """The deliverer of one task."""
         state, receipts = self.state(process), self.ledger.receipts(process.name)
-        blocked = state.blocked()
         writer = self._connections(process, self.primary, "writer", self.send_timeout)
         settler = self._connections(process, self.secondary, "settler")
         return Deliverer(
@@ -140,12 +141,7 @@ class SyphonParts:
             BacklogQueues(process.runtime, settler),
             receipts.write,
             state.report,
-            DeliverySettings(
-                blocked=blocked.blocked,
-                waits_for_missing=True,
-                expired=blocked.expired,
-                sending=blocked.sending,
-            ),
+            DeliverySettings(blocked=state.blocked(), waits_for_missing=True),
             probe=receipts.probe,
             is_stopping=lambda: state.is_stopping,
             answering=FenceAnswers(process.runtime, settler, self.path.name),

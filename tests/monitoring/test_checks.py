@@ -132,6 +132,15 @@ def test_syphon_that_waits_for_a_primary_that_is_out_is_no_second_alarm():
     assert levels(statuses=[client("failed_over"), other])["syphon"] == "critical"
 
 
+def test_a_destination_that_is_waited_for_is_named_with_the_number_of_its_messages():
+    waits = {"waiting_for": {"orders": "amqp:not-found"}, "waiting_counts": {"orders": 1200}}
+    (found,) = [
+        f for f in findings(statuses=[syphon("running", **waits)]) if f.check == "destination"
+    ]
+    assert found.level == "warning"
+    assert found.detail == ("orders: does not exist; waiting for it to be created (1,200 messages)")
+
+
 def test_duplicate_windows_of_a_primary_that_is_out_are_left_out():
     def read(_pair):
         raise OSError("refused")

@@ -11,7 +11,7 @@ from pairbus.syphon._sync.answers import FenceAnswers
 from pairbus.syphon._sync.backlog import BacklogQueues
 from pairbus.syphon._sync.connections import ConnectionPool, NamespaceConnections, check_access
 from pairbus.syphon._sync.coordinator import Coordinator
-from pairbus.syphon._sync.deliverer import Deliverer, DeliverySettings
+from pairbus.syphon._sync.deliverer import Deliverer
 from pairbus.syphon._sync.destinations import Destinations
 from pairbus.syphon._sync.doorbell import Doorbell
 from pairbus.syphon._sync.primary_probe import PrimaryProbe
@@ -19,6 +19,7 @@ from pairbus.syphon._sync.reader import BacklogReader
 from pairbus.syphon._sync.receiving import QueueReceiver
 from pairbus.syphon.backoff import Backoff
 from pairbus.syphon.columns import select
+from pairbus.syphon.delivery_settings import DeliverySettings
 from pairbus.syphon.held import HeldMessages
 from pairbus.syphon.journal import Journal
 from pairbus.syphon.planner import Planner
@@ -33,7 +34,16 @@ class RunningDrain:
     """Plans, reads and delivers until it is stopped; a context manager."""
 
     def __init__(
-        self, primary, secondary, queues, folder, *, syphon="syphon-1", ceiling=None, pause=0.02
+        self,
+        primary,
+        secondary,
+        queues,
+        folder,
+        *,
+        syphon="syphon-1",
+        ceiling=None,
+        pause=0.02,
+        most_locks=2.0,
     ):
         self.runtime = ThreadRuntime()
         self._pool = ConnectionPool(self.runtime)
@@ -45,7 +55,7 @@ class RunningDrain:
         self._reading = self._connections(secondary, "reader")
         self._writing = self._connections(self._primary, "writer")
         self._doorbell = Doorbell(self.runtime, self._connections(secondary, "doorbell"), 5.0)
-        self.held = HeldMessages(destination=Backoff(first=0.5))
+        self.held = HeldMessages(destination=Backoff(first=0.5), most_locks=most_locks)
         self.coordinator = Coordinator(
             self.runtime, self.state,
             BacklogQueues(self.runtime, self._connections(secondary, "coordinator")),
@@ -104,14 +114,10 @@ class RunningDrain:
             BacklogQueues(self.runtime, self._reading), namespace="contoso-dr", state=self.state,
             journal=Journal(self.state.path, self.runtime), batch_size=100,
         )  # fmt: skip
-        blocked = self.state.blocked()
         deliverer = Deliverer(
             self.runtime, Destinations(self._writing, 5),
             BacklogQueues(self.runtime, self._settling), lambda _table: None, self.state.report,
-            DeliverySettings(
-                blocked=blocked.blocked, expired=blocked.expired, waits_for_missing=True,
-                sending=blocked.sending,
-            ),
+            DeliverySettings(blocked=self.state.blocked(), waits_for_missing=True),
             answering=FenceAnswers(self.runtime, self._settling, self._syphon),
         )  # fmt: skip
         maker = RowMaker(select(COLUMNS, aliases=True), aliases=True)

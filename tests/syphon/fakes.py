@@ -8,6 +8,7 @@ from pairbus.syphon.orphaned_locks import Inspection
 from pairbus.syphon.planner import Planner
 from pairbus.syphon.records import HeldMessage, QueueRead, TaskReport
 from pairbus.syphon.state import StateDirectory
+from pairbus.syphon.status_records import ProgressRecord
 
 HELD = (
     HeldMessage("b/0", "aa", 1, "orders", 1060.0),
@@ -30,11 +31,20 @@ class FakeBacklog:
 
     def __init__(self):
         self.given_back, self.renewed, self.empty = [], [], True
+        self.deferred, self.browsed, self.pages = [], [], {}
         self.looked, self.found = [], Inspection(False, lock_seconds=60.0, size=100, peeks=1)
 
     def abandon(self, queue, tokens):
         self.given_back += [(queue, token.hex()) for token in tokens]
         return True
+
+    def defer(self, queue, tokens):
+        self.deferred += [(queue, token.hex()) for token in tokens]
+        return True
+
+    def browse(self, queue, first):
+        self.browsed.append((queue, first))
+        return [one for one in self.pages.get(queue, []) if one.sequence_number >= first][:250]
 
     def renew(self, queue, tokens):
         self.renewed += [token.hex() for token in tokens]
@@ -104,7 +114,9 @@ class Scene:
 
     def __init__(self, path, *, until_empty=False, operations=None, **planning):
         self.runtime, self.queues, self.bell = FakeTimeRuntime(), FakeBacklog(), FakeBell()
-        self.state = StateDirectory(path)
+        self.state = StateDirectory(path).create()
+        if not self.state.is_known:  # of a new state deferred messages would be searched
+            self.state.write_progress(ProgressRecord())
         self.operations = operations or FakeOperations()
         self.coordinator = Coordinator(
             self.runtime,

@@ -8,15 +8,16 @@ import pytest
 from pairbus.runtime import ThreadRuntime
 from pairbus.syphon._sync.backlog import BacklogQueues
 from pairbus.syphon._sync.connections import ConnectionPool, NamespaceConnections
-from pairbus.syphon._sync.deliverer import Deliverer, DeliverySettings
+from pairbus.syphon._sync.deliverer import Deliverer
 from pairbus.syphon._sync.destinations import Destinations
 from pairbus.syphon._sync.reader import BacklogReader
 from pairbus.syphon._sync.receiving import QueueReceiver
 from pairbus.syphon.columns import select
+from pairbus.syphon.delivery_settings import DeliverySettings
 from pairbus.syphon.journal import Journal
 from pairbus.syphon.limits import Grant
 from pairbus.syphon.rates import AdaptiveRate
-from pairbus.syphon.records import TaskReport
+from pairbus.syphon.records import BlockedRecord, TaskReport
 from pairbus.syphon.rows import RowMaker
 from pairbus.syphon.state import StateDirectory
 from pairbus.syphon.target import Target
@@ -58,7 +59,7 @@ class Task:
     def connections(self, namespace, role):
         return NamespaceConnections(self.pool, Target(namespace.connection_string), role)
 
-    def read(self, epoch=1, count=5000, **changes):
+    def read(self, epoch=1, count=5000, numbers=(), **changes):
         link = self.connections(self.pair.secondary, "reader")
         reader = BacklogReader(
             self.runtime, QueueReceiver(link, is_ordered=True), BacklogQueues(self.runtime, link),
@@ -66,7 +67,7 @@ class Task:
             batch_size=100, **changes,
         )  # fmt: skip
         maker = RowMaker(select(COLUMNS, aliases=True), aliases=True)
-        for batch in reader.read(epoch, [Grant(QUEUE, count, 1 << 30)]):
+        for batch in reader.read(epoch, [Grant(QUEUE, count, 1 << 30, numbers)]):
             yield maker.batch_of(batch.queue, batch.received_at, batch.messages, batch.opened)
 
     def deliverer(self, **changes):
@@ -211,7 +212,7 @@ def test_a_probe_does_not_pass_an_older_message_that_came_with_it(pair, task):
     pair.fill([backlog_message("orders", n) for n in range(10)])
     batches = list(task.read())
     third = batches[0].column("sequenceNumber")[3].as_py()
-    task.run(read=batches, blocked={"orders": (QUEUE, third)})
+    task.run(read=batches, blocked=BlockedRecord({"orders": (QUEUE, third)}))
     assert len(task.held()) == 10
 
 
@@ -236,7 +237,7 @@ def test_at_a_limited_rate_small_batches_go_out_in_order_and_the_task_reports_it
 
     task.runtime.sleep = sleep
     with pair.primary.faults.throttle(entity="orders", nth=3, times=1):
-        task.run(sending=AdaptiveRate(600.0, 300.0))
+        task.run(blocked=BlockedRecord(sending=AdaptiveRate(600.0, 300.0)))
     assert len(waits) >= 5
     assert 0.25 in waits  # after the server-busy answer
     assert task.total("busy") == 1
@@ -386,5 +387,5 @@ def test_messages_for_a_missing_destination_are_held_until_it_expires(pair, task
     assert task.reports[-1].failed == {"not-yet": "amqp:not-found"}
     assert [held.destination for held in task.held()] == ["not-yet"] * 3
     assert task.reports[-1].dead_lettered == {}
-    task.run(read=batches, waits_for_missing=True, expired=("not-yet",))
+    task.run(read=batches, waits_for_missing=True, blocked=BlockedRecord(expired=("not-yet",)))
     assert [reason for reason, _, _ in pair.dead_letters(0, 3)] == ["DestinationNotFound"] * 3

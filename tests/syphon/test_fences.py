@@ -4,6 +4,7 @@ import pytest
 
 from pairbus.client import BulkConnection
 from pairbus.syphon._sync.answers import FenceAnswers
+from pairbus.syphon.records import BlockedRecord
 from tests.envelope.test_fence import fence_bytes
 from tests.syphon.conftest import PREFIX, backlog_message
 from tests.syphon.test_deliverer import QUEUE, Task
@@ -61,7 +62,7 @@ def test_a_fence_is_answered_when_what_came_before_it_is_settled_and_not_forward
 def test_a_fence_waits_where_messages_for_its_destination_wait(pair, task):
     pair.fill([fence_bytes()])
 
-    task.run(blocked={"orders": None})
+    task.run(blocked=BlockedRecord({"orders": None}))
 
     [held] = task.held()
     assert held.destination == "orders"
@@ -73,7 +74,7 @@ def test_a_fence_that_is_the_oldest_held_message_frees_the_others(pair, task):
     pair.fill([fence_bytes()])
     [number] = next(iter(task.read())).column("sequenceNumber").to_pylist()
 
-    task.run(read=task.read(epoch=1), blocked={"orders": (QUEUE, number)})
+    task.run(read=task.read(epoch=1), blocked=BlockedRecord({"orders": (QUEUE, number)}))
 
     assert len(answers(pair, 1)) == 1
     assert any("orders" in report.delivered for report in task.reports)
@@ -85,7 +86,7 @@ def test_a_fence_does_not_pass_a_message_that_waits_in_its_queue(pair, task):
     [batch] = list(task.read())
     _, number = batch.column("sequenceNumber").to_pylist()
 
-    task.run(read=task.read(epoch=1), blocked={"orders": (QUEUE, number)})
+    task.run(read=task.read(epoch=1), blocked=BlockedRecord({"orders": (QUEUE, number)}))
 
     assert len(task.held()) == 2
     assert answers(pair, 0) == []

@@ -9,6 +9,7 @@ from pairbus.syphon.rates import AdaptiveRate
 from pairbus.syphon.records import (
     BlockedRecord,
     Control,
+    DeferredNumbers,
     HeldMessage,
     HeldRecord,
     OperationCount,
@@ -35,12 +36,18 @@ RECORDS = [
         busy=2,
         sending=AdaptiveRate(300.0, 120.0, 130.0, 1234.5),
         has_ended=True,
+        deferred=(DeferredNumbers("orders", "b/0", (1, 2, 5)),),
+        undeferred={"b/0": (7, 9)},
+        locked=("b/1",),
     ),
     HeldRecord((HELD,), {"orders": "amqp:internal-error"}, {"gone": 1000.5}, ("old",)),
-    BlockedRecord({"orders": ("b/0", 7), "other": None}, 1234.5, ("old",), AdaptiveRate(None, 9.0)),
+    BlockedRecord(
+        {"orders": ("b/0", 7), "other": None}, 1234.5, ("old",), ("orders",), {"b/0": (1, 9)},
+        AdaptiveRate(None, 9.0),
+    ),
     ProgressRecord(
-        1, 2, {"Rejected": 3}, 4, 5, {"orders": "x"}, 6, "why", True, True, True, True, True,
-        ("b/0",), ("b/1",), 7, 667.0, "primary",
+        1, 2, {"Rejected": 3}, 4, 5, {"orders": "x"}, {"orders": 5}, 6, "why", True, True, True,
+        True, True, ("b/0",), ("b/1",), 7, 667.0, "primary",
     ),
 ]  # fmt: skip
 

@@ -14,11 +14,12 @@ from pairbus.options import SyphonOptions
 from pairbus.runtime import LocalFiles, ThreadRuntime
 from pairbus.syphon._sync.backlog import BacklogQueues
 from pairbus.syphon._sync.connections import ConnectionPool, NamespaceConnections
-from pairbus.syphon._sync.deliverer import Deliverer, DeliverySettings
+from pairbus.syphon._sync.deliverer import Deliverer
 from pairbus.syphon._sync.destinations import Destinations
 from pairbus.syphon._sync.receiving import Browser, QueueReceiver
 from pairbus.syphon._sync.survey import record_change
 from pairbus.syphon.columns import select
+from pairbus.syphon.delivery_settings import DeliverySettings
 from pairbus.syphon.journal import Journal, JournalPage
 from pairbus.syphon.retarget import ALL, QueueSurvey, Route, TargetRecord, highest_handed_out
 from pairbus.syphon.rows import RowMaker

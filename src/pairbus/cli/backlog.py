@@ -145,7 +145,8 @@ def peek(
     """Show messages of the backlog without receiving them.
 
     QUEUE is the number or path of one backlog queue; without it, all backlog queues that hold
-    messages are shown.
+    messages are shown. A message whose state is `deferred` waits for its destination; the syphon
+    forwards it when the destination accepts messages.
 
     \b
     Examples:
@@ -173,14 +174,15 @@ def peek(
         Column("sequence", right=True), "destination", "message id", "session", "enqueued",
         Column("bytes", right=True),
     ]  # fmt: skip
-    columns += ["reason", "description"] if dead_letters else []
+    columns += ["reason", "description"] if dead_letters else ["state"]
     columns += ["body"] if body else []
     table = Table(*columns, title=where[0].upper() + where[1:], empty=f"{where} has no {kind}")
     for m in found:
         table.add(
             *([m.queue] if queue is None else []),
             m.sequence_number, m.destination, m.message_id, m.session_id, m.enqueued_at, m.size,
-            *([m.reason, m.description] if dead_letters else []), *([m.body] if body else []),
+            *([m.reason, m.description] if dead_letters else [m.state]),
+            *([m.body] if body else []),
         )  # fmt: skip
     emit(found, table)
 

@@ -43,6 +43,7 @@ class PeekedMessage:
     session_id: str | None
     enqueued_at: dt.datetime | None
     size: int
+    state: str = "active"  # or deferred: it waits for its destination
     reason: str | None = None
     description: str | None = None
     body: str | None = None
@@ -206,6 +207,7 @@ def _peeked(path: str, message: Any, with_body: bool) -> PeekedMessage:
         session_id=session_id,
         enqueued_at=message.enqueued_time_utc,
         size=len(body),
+        state=message.state.name.lower(),
         reason=message.dead_letter_reason,
         description=message.dead_letter_error_description,
         body=body[:BODY_SHOWN].decode("utf-8", "replace") if with_body else None,

@@ -201,7 +201,14 @@ def check_syphons(snapshot: Row, grade: Grades) -> list[Finding]:
     living = [s for s in snapshot["syphons"] if s["state"] != "stopped"]
     if not living:
         return [Finding("syphon", grade.no_syphon, "no syphon reports", "pairbus syphon run")]
-    return [_check_syphon(syphon, grade, is_out=is_out) for syphon in living]
+    found = [_check_syphon(syphon, grade, is_out=is_out) for syphon in living]
+    remedy = "create or enable it, or make room; pairbus syphon status"
+    return found + [
+        Finding("destination", "warning", wait, remedy)
+        for syphon in living
+        if syphon["state"] != "silent"
+        for wait in syphon["waits"]
+    ]
 
 
 def _check_syphon(syphon: Row, grade: Grades, *, is_out: bool) -> Finding:

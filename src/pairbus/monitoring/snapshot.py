@@ -133,7 +133,7 @@ def read_syphon(status: Mapping[str, Any], now: dt.datetime) -> Row:
         ),
         "next_attempt_in": next_attempt_in,
         "problem": explain_stall(row["stalled"], next_attempt_in),
-        "waits": explain_waits(status.get("waiting_for") or {}),
+        "waits": explain_waits(status.get("waiting_for") or {}, status.get("waiting_counts") or {}),
     }
 
 
@@ -283,6 +283,11 @@ def judge(
         parts.append(f"syphon stalled: {stalled[0]['problem']}")
     elif waiting and not is_outage(entities, brokers):
         parts.append(f"syphon waits: {waiting[0]['problem']}")
+    waits = [
+        wait for s in syphons if s["state"] not in ("stopped", "silent") for wait in s["waits"]
+    ]
+    if waits:
+        parts.append(f"syphon waits for {waits[0]}" + (" and others" if len(waits) > 1 else ""))
     if unprotected_clients:
         number = count(unprotected_clients, "client", "clients")
         parts.append(f"{number} unprotected: {brief(unprotected_clients[0]['unprotected'])}")

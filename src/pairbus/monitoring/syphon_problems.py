@@ -15,8 +15,10 @@ _PRIMARY = {
     "amqp:unauthorized-access": "the primary refuses the key or token",
 }
 _DESTINATION = {
-    "com.microsoft:entity-disabled": "waiting for it to be enabled",
+    "": "sending its deferred messages",
     "amqp:not-found": "does not exist; waiting for it to be created",
+    "amqp:resource-deleted": "does not exist; waiting for it to be created",
+    "com.microsoft:entity-disabled": "waiting for it to be enabled",
     "amqp:resource-limit-exceeded": "full; waiting for room",
     "amqp:unauthorized-access": "access denied; waiting for the right Send",
     "com.microsoft:auth-failed": "access denied; waiting for the right Send",
@@ -53,13 +55,17 @@ def explain_stall(stalled: str | None, next_attempt_in: float | None = None) -> 
     return text
 
 
-def explain_waits(waiting_for: Mapping[str, str]) -> list[str]:
-    """Return for each destination that cannot accept messages why they wait."""
-    return [
-        explain_wait(destination, str(condition))
-        for destination, condition in waiting_for.items()
-        if destination != WHOLE_PRIMARY  # that is the stall
-    ]
+def explain_waits(
+    waiting_for: Mapping[str, str], counts: Mapping[str, int] | None = None
+) -> list[str]:
+    """Return for each destination that cannot accept messages why they wait, and how many."""
+    texts = []
+    for destination, condition in waiting_for.items():
+        if destination != WHOLE_PRIMARY:  # that is the stall
+            number = (counts or {}).get(destination, 0)
+            many = f" ({number:,} message{'' if number == 1 else 's'})" if number else ""
+            texts.append(explain_wait(destination, str(condition)) + many)
+    return texts
 
 
 def explain_wait(destination: str, condition: str) -> str:

@@ -94,4 +94,5 @@ def open_coordinator(options: ConnectorOptions) -> Coordinator:
         ),
         namespace=options["namespaceName"] or options.target.namespace,
         until_empty=options["untilEmpty"],
+        defers=options["aliases"],  # deferred messages of other queues are not the syphon's
     )

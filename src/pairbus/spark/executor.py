@@ -14,10 +14,11 @@ from pairbus.spark.options import ConnectorOptions
 from pairbus.syphon._sync.answers import FenceAnswers
 from pairbus.syphon._sync.backlog import BacklogQueues
 from pairbus.syphon._sync.connections import ConnectionPool, NamespaceConnections
-from pairbus.syphon._sync.deliverer import Deliverer, DeliverySettings
+from pairbus.syphon._sync.deliverer import Deliverer
 from pairbus.syphon._sync.destinations import Destinations
 from pairbus.syphon._sync.reader import BacklogReader
 from pairbus.syphon._sync.receiving import Browser, QueueReceiver
+from pairbus.syphon.delivery_settings import DeliverySettings
 from pairbus.syphon.object_journal import open_journal
 from pairbus.syphon.records import BlockedRecord
 from pairbus.syphon.retarget import Route, TargetRecord
@@ -91,7 +92,6 @@ def open_deliverer(options: ConnectorOptions) -> Deliverer:
 
     route, find_receipts = _route(options, state)
     settle_target = options.settle_target
-    blocked = state.blocked() if state else BlockedRecord()
     timeout = options["sendTimeout"]
     return Deliverer(
         runtime,
@@ -101,14 +101,12 @@ def open_deliverer(options: ConnectorOptions) -> Deliverer:
         state.report if state else lambda _report: None,
         DeliverySettings(
             destination=options.destination(),
-            blocked=blocked.blocked,
+            blocked=state.blocked() if state else BlockedRecord(),
             waits_for_missing=state is not None and options["missingDestination"] == "wait",
-            expired=blocked.expired,
             max_bytes=options["maxBatchBytes"],
             primary=options["namespaceName"] or options.target.namespace,
             secondary=options["settleNamespaceName"] or (settle_target or options.target).namespace,
             route=route,
-            sending=blocked.sending,
         ),
         probe=probe,
         is_stopping=(lambda: state.is_stopping) if state else bool,

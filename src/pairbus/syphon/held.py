@@ -12,6 +12,12 @@ succeeds.
 
 The syphon waits for a destination that does not exist as for any other, but not for ever: after
 `missing_timeout` it is *expired*, and its messages are returned so that tasks dead-letter them.
+
+A destination that was waited for as long as two locks last is *deferring*, and so is one for which
+too many messages are held: all its messages are deferred in their queues, and tasks defer those
+that come later. Its probe is the oldest deferred message, received by its number. When it accepts
+messages, or is expired, it is *draining*: its deferred messages are received in their order, and it
+is open again when none is left.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,6 +32,8 @@ __all__ = ["WHOLE_PRIMARY", "HeldMessages"]
 #: The destination that stands for the whole primary.
 WHOLE_PRIMARY = "*"
 
+MOST_HELD = 20_000  # messages that are held for one destination
+
 
 @dataclass(slots=True)
 class _Destination:
@@ -38,7 +46,14 @@ class _Destination:
     shortcuts: int = 0  # waits that a probe ended early, in vain
     probe: tuple[str, int] | None = None
     probed_at: float = 0.0
+    since: float = 0.0
+    is_deferring: bool = False
+    is_draining: bool = False
     held: dict[str, HeldMessage] = field(default_factory=dict)
+    leaving: dict[str, HeldMessage] = field(default_factory=dict)  # are being deferred
+
+    def messages(self) -> list[HeldMessage]:
+        return [*self.held.values(), *self.leaving.values()]
 
 
 class HeldMessages:
@@ -51,11 +66,13 @@ class HeldMessages:
         primary: Backoff | None = None,
         probe_patience: float = 60.0,
         missing_timeout: float = 86400.0,
+        most_locks: float = 2.0,
     ) -> None:
         self._backoff = destination or Backoff()
         self._primary = primary or Backoff(first=2.0, most=60.0)
         self._patience = probe_patience
         self._missing_timeout = missing_timeout
+        self._most_locks = most_locks  # lock durations, until messages are deferred
         self._missing_since: dict[str, float] = {}
         self._expired: set[str] = set()
         self._destinations: dict[str, _Destination] = {}
@@ -67,6 +84,10 @@ class HeldMessages:
         """Return how many messages are held for this destination."""
         found = self._destinations.get(destination)
         return len(found.held) if found else 0
+
+    def counts(self) -> dict[str, int]:
+        """Return how many messages are held, by destination."""
+        return {name: len(one.held) for name, one in self._destinations.items() if one.held}
 
     def fail(self, destination: str, condition: str, now: float) -> None:
         """A destination (or `*`) refused: back off, longer after each consecutive failure."""
@@ -80,16 +101,20 @@ class HeldMessages:
             self._missing_since.setdefault(destination, now)
         if found:
             found.condition, found.failures, found.failed_at = condition, failures, now
-            found.until, found.probe = until, None
+            found.until, found.probe, found.is_draining = until, None, False
         else:
-            self._destinations[destination] = _Destination(condition, failures, until, now)
+            self._destinations[destination] = _Destination(
+                condition, failures, until, now, since=now
+            )
 
     def hold(self, messages: Iterable[HeldMessage], now: float) -> None:
         """Hold messages for their destinations."""
         for message in messages:
             found = self._destinations.get(message.destination)
             if found is None:  # it recovered while the task ran: the messages are due now
-                found = self._destinations[message.destination] = _Destination("", 0, now)
+                found = self._destinations[message.destination] = _Destination(
+                    "", 0, now, since=now
+                )
             found.held[message.token] = message
             if found.probe == (message.queue, message.sequence):
                 found.probe = None  # not tried: an older message came with it
@@ -100,9 +125,11 @@ class HeldMessages:
         for destination in destinations:
             self._missing_since.pop(destination, None)
             self._expired.discard(destination)
-            found = self._destinations.pop(destination, None)
-            if found:
-                free.extend(found.held.values())
+            found = self._destinations.get(destination)
+            if found and found.is_deferring:
+                self.drain(destination)
+            elif found:
+                free.extend(self._destinations.pop(destination).held.values())
         return newest_first(free)
 
     def reach_primary(self, at: float, now: float) -> None:
@@ -124,15 +151,18 @@ class HeldMessages:
             if now - since >= self._missing_timeout:
                 self._expired.add(destination)
                 del self._missing_since[destination]
-                found = self._destinations.pop(destination, None)
-                free.extend(found.held.values() if found else ())
+                found = self._destinations.get(destination)
+                if found and found.is_deferring:
+                    self.drain(destination)
+                elif found:
+                    free.extend(self._destinations.pop(destination).held.values())
         return free
 
     def due(self, now: float) -> list[HeldMessage]:
         """Take the messages to return to the queues now, newest first: probes and freed ones."""
         free = self._expire(now)
         for destination, found in list(self._destinations.items()):
-            if now < found.until:
+            if now < found.until or found.is_deferring:
                 continue
             if destination == WHOLE_PRIMARY:
                 free.extend(found.held.values())
@@ -160,6 +190,86 @@ class HeldMessages:
             free.append(oldest)
         return newest_first(free)
 
+    # -- deferring
+
+    def defer(self, destination: str, now: float) -> None:
+        """Defer the messages of a destination, those that are held and those that come later."""
+        if destination not in self._destinations:
+            self._destinations[destination] = _Destination("", 0, now, since=now)
+        self._destinations[destination].is_deferring = True
+
+    def drain(self, destination: str) -> None:
+        """The deferred messages of a destination may be received and sent."""
+        found = self._destinations[destination]
+        found.is_draining, found.failures, found.until, found.probe = True, 0, 0.0, None
+
+    def take_waiting(self, now: float, *, lock: float) -> list[HeldMessage]:
+        """Take the messages to defer now; `deferred` is called when that was done or failed.
+
+        A probe that was returned to its queue is waited for, because it must stay the first.
+        """
+        for name, found in self._destinations.items():
+            is_long = now - found.since >= self._most_locks * lock or len(found.held) > MOST_HELD
+            if name != WHOLE_PRIMARY and found.held and found.probe is None and is_long:
+                found.is_deferring = True
+        taken: list[HeldMessage] = []
+        for found in self._destinations.values():
+            if found.is_deferring and found.held:
+                taken += found.held.values()
+                found.leaving |= found.held
+                found.held = {}
+        return taken
+
+    def deferred(self, messages: Iterable[HeldMessage]) -> None:
+        """Messages are deferred, or their locks are lost."""
+        for message in messages:
+            found = self._destinations.get(message.destination)
+            if found:
+                found.leaving.pop(message.token, None)
+
+    def next_fetch(self, waiting: Mapping[str, int], now: float) -> tuple[set[str], list[str]]:
+        """Decide of which destinations deferred messages are received; no micro-batch runs.
+
+        Args:
+            waiting: how many messages are deferred, by destination.
+            now: the time.
+
+        Returns:
+            The destinations that are draining, and those to probe with one message.
+        """
+        draining, probing = set[str](), []
+        for name in waiting:
+            if name not in self._destinations:
+                self.defer(name, now)
+        for name, found in list(self._destinations.items()):
+            if not found.is_deferring:
+                continue
+            if not waiting.get(name) and not found.messages():
+                del self._destinations[name]
+            elif found.is_draining:
+                draining.add(name)
+            else:
+                if found.probe is not None:  # not heard of
+                    found.probe, found.until = None, now + self._backoff.delay(1)
+                if now >= found.until:
+                    probing.append(name)
+        return draining, probing
+
+    def probe(self, destination: str, message: tuple[str, int], now: float) -> None:
+        """A deferred message is received and sent as a probe."""
+        found = self._destinations[destination]
+        found.probe, found.probed_at = message, now
+
+    def settled(self, queue: str, numbers: Iterable[int]) -> None:
+        """Messages that were received by number were settled: a probe among them succeeded."""
+        probes = {d.probe: name for name, d in self._destinations.items() if d.probe}
+        for number in numbers:
+            name = probes.get((queue, number))
+            if name is not None and self._destinations[name].is_deferring:
+                self.drain(name)
+
+    # -- locks
+
     def renewals(self, now: float, *, lock: float) -> dict[str, list[str]]:
         """Return the tokens, by queue, whose lock has less than half of its `lock` seconds left."""
         wanted: dict[str, list[str]] = {}
@@ -185,13 +295,18 @@ class HeldMessages:
 
     def take_all(self) -> list[HeldMessage]:
         """Take all messages, newest first, to return them when the syphon stops."""
-        everything = self.messages()
-        self._destinations.clear()
+        everything = newest_first(
+            [held for found in self._destinations.values() for held in found.held.values()]
+        )
+        for name, found in list(self._destinations.items()):
+            found.held = {}
+            if not found.is_deferring:
+                del self._destinations[name]
         return everything
 
     def messages(self) -> list[HeldMessage]:
         """Return all messages, newest first."""
-        return newest_first([h for d in self._destinations.values() for h in d.held.values()])
+        return newest_first([h for d in self._destinations.values() for h in d.messages()])
 
     def paused_until(self) -> float:
         """Return until when reading waits for the whole primary; 0 if it does not wait."""
@@ -207,11 +322,13 @@ class HeldMessages:
     def blocked(self) -> BlockedRecord:
         """Return the destinations that wait, each with the one message that may be sent."""
         probes = {n: d.probe for n, d in self._destinations.items() if n != WHOLE_PRIMARY}
-        return BlockedRecord(probes, self.paused_until(), tuple(sorted(self._expired)))
+        deferring = sorted(name for name, d in self._destinations.items() if d.is_deferring)
+        expired = tuple(sorted(self._expired))
+        return BlockedRecord(probes, self.paused_until(), expired, tuple(deferring))
 
     def reasons(self) -> Mapping[str, str]:
-        """Return why each destination waits."""
-        return {name: found.condition for name, found in self._destinations.items()}
+        """Return why each destination waits; an empty text for one that is draining."""
+        return {n: "" if d.is_draining else d.condition for n, d in self._destinations.items()}
 
     def record(self) -> HeldRecord:
         """Return the record from which the next coordinator continues."""
@@ -224,7 +341,8 @@ class HeldMessages:
         self._missing_since |= record.missing_since
         self._expired |= set(record.expired)
         for destination, condition in record.failed.items():
-            self.fail(destination, condition, now)
+            if condition:
+                self.fail(destination, condition, now)
         self.hold(record.held, now)
 
 

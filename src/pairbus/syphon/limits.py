@@ -43,11 +43,19 @@ class Bucket:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """How much of one queue may be read in one micro-batch."""
+    """How much of one queue may be read in one micro-batch.
+
+    Args:
+        queue: the queue.
+        messages: most messages.
+        size: most bytes.
+        numbers: receive these deferred messages, by sequence number, and no others.
+    """
 
     queue: str
     messages: int
     size: int
+    numbers: tuple[int, ...] = ()
 
 
 def share(

@@ -12,8 +12,8 @@ and a settlement. So reading resumes with one message and doubles with every mic
 start) until something has been delivered.
 """
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from pairbus.syphon.limits import Bucket, Grant, share
 from pairbus.syphon.rates import AdaptiveRate, Pace
@@ -73,6 +73,8 @@ class Planner:
         self._ready: set[str] = set(ready)
         self._listens = True
         self._finished: set[str] = set()  # a snapshot has all messages of these queues
+        self._fetching: set[str] = set()  # queues of which deferred messages are received
+        self._was_read: set[str] = set()  # queues that were last read without sequence numbers
         self._messages, self._bytes = Bucket(), Bucket()
         self._slow_start: int | None = None  # read no more than this: the primary failed last time
         self._read_total = 0
@@ -100,7 +102,8 @@ class Planner:
 
     def was_read(self, queue: str, read: QueueRead) -> None:
         """A task read a queue."""
-        self._read_total += read.messages
+        if queue not in self._fetching:  # a deferred message was counted when it was first read
+            self._read_total += read.messages
         self._read_since += read.messages
         self._is_reading_busy = self._is_reading_busy or read.busy > 0
         self._lock_seconds = read.lock_seconds or self._lock_seconds
@@ -211,6 +214,7 @@ class Planner:
         is_stopping: bool,
         is_blocked: bool,
         not_now: Collection[str],
+        deferred: Mapping[str, tuple[int, ...]] | None = None,
     ) -> Plan:
         """Plan the micro-batch after `epoch`; the one before is over.
 
@@ -221,6 +225,8 @@ class Planner:
             is_stopping: the syphon is asked to end.
             is_blocked: nothing can be delivered now.
             not_now: queues that must not be read now.
+            deferred: deferred messages that may be received now, by queue. A queue that also has
+                other messages is read in turn: the others first, because they may be older.
         """
         self._adapt(now, control)
         self._messages = self._messages.limit(control.max_messages_per_second).refill(now)
@@ -230,21 +236,44 @@ class Planner:
         quiet = [q for q in self.queues if q not in self._ready and q not in self._finished]
         grants: tuple[Grant, ...] = ()
         if not is_idle and not is_blocked:
+            numbers = self._take_turns(deferred or {})
             wanted = [
                 queue
                 for queue in self.queues
-                if queue in self._ready and queue not in self._finished and queue not in not_now
+                if queue in numbers
+                or (queue in self._ready and queue not in {*self._finished, *not_now})
             ]
-            grants = tuple(self._share(wanted, epoch))
+            grants = tuple(
+                replace(grant, numbers=numbers[grant.queue][: grant.messages])
+                if grant.queue in numbers
+                else grant
+                for grant in self._share(wanted, numbers, epoch)
+            )
+            self._fetching = {grant.queue for grant in grants if grant.numbers}
+            read = {grant.queue for grant in grants}
+            self._was_read = (self._was_read | read) - self._fetching
         if grants and self._slow_start is not None:
             self._slow_start *= 2
         self._planned = (epoch + 1, grants)
         return Plan(grants, tuple(quiet) if is_listening else (), is_listening)
 
-    def _share(self, wanted: Sequence[str], epoch: int) -> list[Grant]:
+    def _take_turns(self, deferred: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+        """Return the deferred messages to receive now."""
+        has_others = self._ready - self._finished
+        return {
+            queue: numbers
+            for queue, numbers in deferred.items()
+            if numbers and (queue not in has_others or queue in self._was_read)
+        }
+
+    def _share(self, wanted: Sequence[str], deferred: Collection[str], epoch: int) -> list[Grant]:
         bounds = [self._messages.available(), self._slow_start, self._batch_size()]
         if self._max_messages is not None:
-            bounds.append(max(0, self._max_messages - self._read_total))
+            left = max(0, self._max_messages - self._read_total)
+            if left:
+                bounds.append(left)
+            else:
+                wanted = [queue for queue in wanted if queue in deferred]
         return share(
             wanted,
             per_queue=self._per_queue,

@@ -6,15 +6,17 @@ reader accepts the files of earlier versions: a field that is missing has its de
 that is unknown is ignored.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from pairbus.syphon.deferred import from_ranges, to_ranges
 from pairbus.syphon.rates import AdaptiveRate
 
 __all__ = [
     "BlockedRecord",
     "Control",
+    "DeferredNumbers",
     "HeldMessage",
     "HeldRecord",
     "OperationCount",
@@ -140,6 +142,24 @@ class QueueRead:
 
 
 @dataclass(frozen=True, slots=True)
+class DeferredNumbers:
+    """Deferred messages of one queue for one destination, by sequence number."""
+
+    destination: str
+    queue: str
+    numbers: tuple[int, ...]
+
+    def to_json(self) -> list[Any]:
+        """Return the fields in their order."""
+        return [self.destination, self.queue, to_ranges(self.numbers)]
+
+    @classmethod
+    def from_json(cls, row: Sequence[Any]) -> "DeferredNumbers":
+        """Read the JSON form."""
+        return cls(row[0], row[1], tuple(from_ranges(row[2])))
+
+
+@dataclass(frozen=True, slots=True)
 class TaskReport:
     """What one task did, written for the coordinator.
 
@@ -157,6 +177,9 @@ class TaskReport:
         busy: how often the primary answered server-busy.
         sending: the task's share of the rate of sending, as it has adapted it.
         has_ended: the task sends nothing more.
+        deferred: messages that are about to be deferred.
+        undeferred: sequence numbers, by queue, that are not deferred any more.
+        locked: queues with deferred messages that cannot be received now.
     """
 
     forwarded: int = 0
@@ -172,6 +195,9 @@ class TaskReport:
     busy: int = 0
     sending: AdaptiveRate | None = None
     has_ended: bool = False
+    deferred: tuple[DeferredNumbers, ...] = ()
+    undeferred: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    locked: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -189,6 +215,9 @@ class TaskReport:
             "busy": self.busy,
             "sending": self.sending and self.sending.to_json(),
             "ended": self.has_ended,
+            "deferred": [one.to_json() for one in self.deferred],
+            "undeferred": {queue: to_ranges(n) for queue, n in self.undeferred.items()},
+            "locked": list(self.locked),
         }
 
     @classmethod
@@ -208,6 +237,9 @@ class TaskReport:
             busy=data.get("busy", 0),
             sending=_adaptive_rate(data),
             has_ended=data.get("ended", False),
+            deferred=tuple(DeferredNumbers.from_json(row) for row in data.get("deferred", [])),
+            undeferred={q: tuple(from_ranges(n)) for q, n in data.get("undeferred", {}).items()},
+            locked=tuple(data.get("locked", [])),
         )
 
 
@@ -257,13 +289,29 @@ class BlockedRecord:
             as a probe.
         primary_until: until when nothing is sent, in seconds since 1970.
         expired: destinations that do not exist and are waited for no longer.
+        deferring: those of the blocked destinations whose messages are deferred, not held.
+        fetched: the queues of which only deferred messages are read now, each with the lowest and
+            the highest sequence number; these messages may be sent.
         sending: how fast each task may send; None for no limit.
     """
 
     blocked: Mapping[str, tuple[str, int] | None] = field(default_factory=dict)
     primary_until: float = 0.0
     expired: tuple[str, ...] = ()
+    deferring: tuple[str, ...] = ()
+    fetched: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     sending: AdaptiveRate | None = None
+
+    def is_fetched(self, queue: str, sequence: int) -> bool:
+        """Whether a message was received by its number."""
+        bounds = self.fetched.get(queue)
+        return bounds is not None and bounds[0] <= sequence <= bounds[1]
+
+    def allows(self, destination: str, queue: str, sequence: int) -> bool:
+        """Whether a message may be sent to a destination."""
+        if destination not in self.blocked or self.is_fetched(queue, sequence):
+            return True
+        return self.blocked[destination] == (queue, sequence)
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -272,6 +320,8 @@ class BlockedRecord:
             "blocked": probes,
             "primary_until": self.primary_until,
             "expired": list(self.expired),
+            "deferring": list(self.deferring),
+            "fetched": {queue: list(bounds) for queue, bounds in self.fetched.items()},
             "sending": self.sending and self.sending.to_json(),
         }
 
@@ -282,8 +332,14 @@ class BlockedRecord:
             name: (str(probe[0]), int(probe[1])) if probe else None
             for name, probe in data.get("blocked", {}).items()
         }
-        until, expired = data.get("primary_until", 0.0), tuple(data.get("expired", ()))
-        return cls(blocked, until, expired, _adaptive_rate(data))
+        return cls(
+            blocked,
+            data.get("primary_until", 0.0),
+            tuple(data.get("expired", ())),
+            tuple(data.get("deferring", ())),
+            {queue: (b[0], b[1]) for queue, b in data.get("fetched", {}).items()},
+            _adaptive_rate(data),
+        )
 
 
 def _adaptive_rate(data: Json) -> AdaptiveRate | None:

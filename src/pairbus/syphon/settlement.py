@@ -9,7 +9,10 @@ from pairbus.syphon.verdicts import ORIGINAL
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Settlement", "receipts_of"]
+__all__ = ["DEFER", "Settlement", "receipts_of"]
+
+#: How to settle a message to defer it, in the spelling of the protocol.
+DEFER = "defered"
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +22,7 @@ class Settlement:
     Args:
         rows: the batch.
         indices: which of its rows.
-        how: `completed`, `abandoned` or `suspended` (dead-lettered).
+        how: `completed`, `abandoned`, `suspended` (dead-lettered) or `defered`.
         event: the event of the receipt; None for rows that get none.
         reason: the reason of a dead letter or receipt.
         description: the description of a dead letter.

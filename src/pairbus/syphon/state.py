@@ -11,6 +11,7 @@
     primary.json    when the primary could be reached again after a failure
     status.json     what `syphon status` shows
     journal/        see `pairbus.syphon.journal`
+    deferred/*.json sequence numbers of deferred messages: see `pairbus.syphon.deferred`
 
 Every file is replaced atomically. The directory may be an object store: then a file is an object.
 """
@@ -22,7 +23,7 @@ from pathlib import PurePath
 from typing import Any
 
 from pairbus.runtime import AsyncRuntime, Runtime, ThreadRuntime
-from pairbus.syphon.object_files import is_url, open_files
+from pairbus.syphon.object_files import StateFiles, is_url, open_files
 from pairbus.syphon.records import BlockedRecord, Control, HeldRecord, TaskReport
 from pairbus.syphon.retarget import TargetRecord
 from pairbus.syphon.status_records import ProgressRecord
@@ -158,6 +159,11 @@ class StateDirectory:
         """Replace the destinations that must not be sent to."""
         self.write("waiting.json", record.to_json())
 
+    @property
+    def deferred_pages(self) -> "StatePages":
+        """The sequence numbers of deferred messages, in pages."""
+        return StatePages(self._files, self.path / "deferred", self._runtime)
+
     # -- the primary
 
     def reachable_at(self) -> float:
@@ -199,3 +205,46 @@ class StateDirectory:
         except (OSError, ValueError):
             return None
         return data if isinstance(data, dict) else None
+
+
+class StatePages:
+    """A folder of JSON files.
+
+    Args:
+        files: of the state directory.
+        folder: the folder.
+        runtime: makes names.
+    """
+
+    def __init__(
+        self, files: StateFiles, folder: PurePath, runtime: "AsyncRuntime | Runtime"
+    ) -> None:
+        self._files = files
+        self._folder = folder
+        self._runtime = runtime
+
+    def names(self) -> list[str]:
+        """Return the names of all pages."""
+        found = self._files.list(self._folder)
+        return [name for name in found if name.endswith(".json") and not name.startswith(".")]
+
+    def read(self, name: str) -> dict[str, Any]:
+        """Return a page; empty if there is none."""
+        try:
+            data = json.loads(self._files.read(self._folder / name))
+        except (OSError, ValueError):
+            return {}
+        return data if isinstance(data, dict) else {}
+
+    def write(self, name: str, page: dict[str, Any]) -> None:
+        """Replace a page."""
+        self._files.make_folder(self._folder)
+        self._files.write(self._folder / name, json.dumps(page).encode())
+
+    def remove(self, name: str) -> None:
+        """Remove a page; a missing one is fine."""
+        self._files.remove(self._folder / name)
+
+    def new_name(self) -> str:
+        """Return a name that no page has."""
+        return f"{self._runtime.uuid4().hex}.json"

@@ -125,6 +125,7 @@ class StatusMonitor:
             in_flight=(totals.in_flight if is_active else 0) + totals.waiting,
             waiting=totals.waiting,
             waiting_for=totals.waiting_for,
+            waiting_counts=totals.waiting_counts,
             uncertain=totals.uncertain,
             dead_lettered=totals.dead_lettered,
             oldest_age=max(0.0, now - totals.oldest / 1000) if totals.oldest else None,

@@ -20,7 +20,8 @@ class ProgressRecord:
         size: their bytes.
         dead_lettered: messages dead-lettered, by reason.
         received: messages received.
-        waiting: messages held.
+        waiting: messages that wait for their destinations, held or deferred.
+        waiting_counts: how many wait for each destination.
         waiting_for: destinations that are waited for, with the AMQP condition.
         in_flight: messages that the running micro-batch may read.
         problem: why nothing can move.
@@ -42,6 +43,7 @@ class ProgressRecord:
     received: int = 0
     waiting: int = 0
     waiting_for: Mapping[str, str] = field(default_factory=dict)
+    waiting_counts: Mapping[str, int] = field(default_factory=dict)
     in_flight: int = 0
     problem: str | None = None
     is_started: bool = False
@@ -69,6 +71,7 @@ class ProgressRecord:
             "received": self.received,
             "waiting": self.waiting,
             "waiting_for": dict(self.waiting_for),
+            "waiting_counts": dict(self.waiting_counts),
             "in_flight": self.in_flight,
             "problem": self.problem,
             "begun": self.is_started,
@@ -93,6 +96,7 @@ class ProgressRecord:
             received=data.get("received", 0),
             waiting=data.get("waiting", 0),
             waiting_for=dict(data.get("waiting_for", {})),
+            waiting_counts=dict(data.get("waiting_counts", {})),
             in_flight=data.get("in_flight", 0),
             problem=data.get("problem"),
             is_started=data.get("begun", False),
@@ -154,6 +158,7 @@ class SyphonStatus:
     in_flight: int
     waiting: int
     waiting_for: Mapping[str, str]
+    waiting_counts: Mapping[str, int]
     uncertain: tuple[str, ...]
     dead_lettered: Mapping[str, int]
     oldest_age: float | None
@@ -186,6 +191,7 @@ class SyphonStatus:
             "in_flight": self.in_flight,
             "waiting": self.waiting,
             "waiting_for": dict(self.waiting_for),
+            "waiting_counts": dict(self.waiting_counts),
             "doubtful": list(self.uncertain),
             "dead_lettered": dict(self.dead_lettered),
             "oldest_age": self.oldest_age,

@@ -184,21 +184,36 @@ class BulkManagement:
         timeout: float | None = None,
     ) -> list[Received]:
         """Receive deferred messages by number, locked (or deleted)."""
-        body: dict[str, Any] = {
-            "sequence-numbers": Array(tuple(sequence_numbers), 0x81),
-            "receiver-settle-mode": UInt(0 if delete else 1),
-        }
-        if session_id is not None:
-            body["session-id"] = session_id
-        status, answer = self.request("receive-by-sequence-number", body, timeout)
-        if status == 204 or not answer:
-            return []
-        received = []
-        for one in answer.get("messages", ()):
-            token = one.get("lock-token")
-            tag = token.bytes_le if isinstance(token, UUID) and not delete else b""
-            received.append(Received(bytes(one["message"]), tag))
+        ((received, error),) = self.receive_deferred_each(
+            [sequence_numbers], session_id=session_id, delete=delete, timeout=timeout
+        )
+        if error is not None:
+            raise error
         return received
+
+    def receive_deferred_each(
+        self,
+        groups: Sequence[Sequence[int]],
+        *,
+        session_id: str | None = None,
+        delete: bool = False,
+        timeout: float | None = None,
+    ) -> list[tuple[list[Received], ClientError | None]]:
+        """Receive groups of deferred messages, one request each, in flight side by side."""
+        bodies = []
+        for group in groups:
+            body: dict[str, Any] = {
+                "sequence-numbers": Array(tuple(group), 0x81),
+                "receiver-settle-mode": UInt(0 if delete else 1),
+            }
+            if session_id is not None:
+                body["session-id"] = session_id
+            bodies.append(body)
+        answers = self._request_all("receive-by-sequence-number", bodies, timeout)
+        return [
+            ([] if error is not None else _deferred(answer, delete), error)
+            for (_, answer), error in answers
+        ]
 
     def schedule(self, messages: Sequence[bytes], timeout: float | None = None) -> list[int]:
         """Schedule encoded messages (`x-opt-scheduled-enqueue-time` says for when)."""
@@ -235,6 +250,16 @@ class BulkManagement:
         if status == 204 or not answer:
             return []
         return [str(one) for one in answer.get("sessions-ids", ())]
+
+
+def _deferred(answer: Any, delete: bool) -> list[Received]:
+    """The messages in an answer to `receive-by-sequence-number`."""
+    received = []
+    for one in (answer or {}).get("messages", ()):
+        token = one.get("lock-token")
+        tag = token.bytes_le if isinstance(token, UUID) and not delete else b""
+        received.append(Received(bytes(one["message"]), tag))
+    return received
 
 
 def _all_done(waiting: Sequence[Pending]) -> Callable[[], bool]:

@@ -17,7 +17,8 @@ from pathlib import PurePath
 
 from pairbus.names import billable
 from pairbus.runtime import AsyncRuntime, AsyncTask
-from pairbus.syphon._async.lock_maintenance import LockMaintenance
+from pairbus.syphon._async.deferral import Deferral
+from pairbus.syphon._async.lock_maintenance import LOCK_SECONDS, LockMaintenance
 from pairbus.syphon._async.ports import Backlog, Bell, Operations
 from pairbus.syphon.held import WHOLE_PRIMARY, HeldMessages
 from pairbus.syphon.limits import Grant
@@ -53,6 +54,7 @@ class Coordinator:
         held: the messages that stay locked.
         namespace: the secondary's name in the ledger.
         until_empty: find out whether the queues are empty, and report it in the progress.
+        defers: defer messages that wait for longer than two locks; else they stay locked.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class Coordinator:
         *,
         namespace: str = "secondary",
         until_empty: bool = False,
+        defers: bool = True,
     ) -> None:
         self._runtime = runtime
         self._state = state.create()
@@ -81,6 +84,17 @@ class Coordinator:
         self._orphans = OrphanedLocks(self._journal)
         self._totals = Totals(state.progress())
         self._guard, self._files = runtime.condition(), runtime.condition()
+        self._deferral = Deferral(
+            runtime,
+            self._guard,
+            state,
+            backlog,
+            held,
+            self._orphans,
+            planner.queues,
+            self._count,
+            is_enabled=defers,
+        )
         self._locks = LockMaintenance(
             runtime,
             self._guard,
@@ -105,6 +119,7 @@ class Coordinator:
     def start(self) -> None:
         """Take over the held messages of a former coordinator, and work in the background."""
         now = self._runtime.time()
+        self._deferral.start(now)
         self._held.restore(self._state.held(), now)
         for queue in self._state.progress().suspect:
             self._orphans.suspect(queue, now)  # its doorbell may have held a message when it died
@@ -146,6 +161,8 @@ class Coordinator:
         else:
             steps.append(("secondary: returning held messages", self._return_due))
             steps.append(("secondary: checking uncertain queues", self._check_orphans))
+            steps.append(("secondary: deferring messages", self._defer_waiting))
+            steps.append(("secondary: searching deferred messages", self._deferral.search))
         steps += [
             ("secondary: renewing locks", self._locks.renew),
             ("secondary: checking for empty queues", self._check_empty),
@@ -182,15 +199,21 @@ class Coordinator:
             # Frozen until the plan is known: a poll that began now would compete with the readers.
             frozen = self._doorbell.freeze()
             self._planner.ready(self._doorbell.rung())
+            unsafe = {*self._orphans.queues(), *self._locks.returning}
+            deferred = self._deferral.next(now)
+            # An uncertain queue is checked only if there is something to read.
+            self._planner.ready(deferred.keys() & unsafe)
             plan = self._planner.plan(
                 epoch,
                 now,
                 control,
                 is_stopping=is_stopping,
                 is_blocked=self._is_blocked(now),
-                # A poll under way may hold the oldest message for a moment.
-                not_now={*frozen, *self._orphans.queues(), *self._locks.returning},
+                # A poll under way may hold the oldest message for a moment; not a deferred one.
+                not_now={*frozen, *unsafe},
+                deferred={q: numbers for q, numbers in deferred.items() if q not in unsafe},
             )
+            self._deferral.planned(plan.grants, now)
             self._totals.is_listening = plan.is_listening
             self._totals.listening = plan.listen
         if plan.grants:
@@ -239,6 +262,7 @@ class Coordinator:
 
     def _apply(self, report: TaskReport, now: float) -> None:
         self._totals.add(report)
+        self._deferral.apply(report, now)
         self._operations.add(*report.operations)
         self._must_flush = self._must_flush or bool(report.operations)
         for queue, read in report.read.items():
@@ -276,6 +300,9 @@ class Coordinator:
             self._totals.is_released = True
             self._locks.has_changed, self._saved_at = True, 0.0
 
+    async def _defer_waiting(self) -> None:
+        await self._deferral.defer_waiting(self._locks.lock_seconds or LOCK_SECONDS)
+
     async def _check_orphans(self) -> None:
         with self._guard:
             busy = self._planner.granted if self._is_planned else set(self._planner.queues)
@@ -308,7 +335,12 @@ class Coordinator:
         """Check whether no message is left, locked ones included."""
         now = self._runtime.time()
         with self._guard:
-            is_busy = self._planner.ready_queues or len(self._held) or self._locks.returning
+            is_busy = (
+                self._planner.ready_queues
+                or self._locks.returning
+                or self._deferral.is_searching()
+                or len(self._held) + len(self._deferral)
+            )
             if not self._until_empty or is_busy:
                 self._quiet_since = None
                 return
@@ -318,7 +350,11 @@ class Coordinator:
         self._empty_checked_at = now
         for queue in self._planner.queues:
             self._count("management", queue, "peek", 1, 0, 0, 1)
-            if await self._backlog.is_empty(queue) is not True:  # unknown is not empty
+            is_empty = await self._backlog.is_empty(queue)
+            if is_empty is not True:  # unknown is not empty
+                if is_empty is False:  # what is left may be deferred, and not recorded
+                    with self._guard:
+                        self._deferral.search_again(queue)
                 return
         with self._guard:
             self._totals.is_empty = True
@@ -344,9 +380,10 @@ class Coordinator:
         with self._files:
             control = self._state.control()
             with self._guard:
-                blocked = replace(self._held.blocked(), sending=self._planner.sending())
+                blocked = replace(self._deferral.blocked(), sending=self._planner.sending())
                 progress = self._totals.record(
-                    waiting=len(self._held),
+                    waiting=len(self._held) + len(self._deferral),
+                    waiting_counts=self._deferral.counts(),
                     waiting_for=self._held.reasons(),
                     in_flight=self._planner.in_flight,
                     is_drained=self._planner.is_drained,

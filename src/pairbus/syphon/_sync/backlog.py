@@ -19,7 +19,9 @@ from pairbus.client.errors import (
 from pairbus.client.received import Received
 from pairbus.runtime import Runtime
 from pairbus.syphon._sync.connections import NamespaceConnections
+from pairbus.syphon._sync.fetching import Fetched, fetch
 from pairbus.syphon.orphaned_locks import Inspection
+from pairbus.syphon.settlement import DEFER
 
 __all__ = ["BROKEN", "BacklogQueues"]
 
@@ -113,6 +115,30 @@ class BacklogQueues:
             if str(exc.condition) != MISSING:
                 raise
         return True
+
+    def defer(self, queue: str, tokens: Sequence[bytes]) -> bool:
+        """Defer messages by lock token; False if some of them may still be locked."""
+        try:
+            return self._settle(queue, tokens, DEFER, "", "", self._patience) == 0
+        except LinkDetachedError as exc:
+            if str(exc.condition) != MISSING:
+                raise
+        return True
+
+    def fetch(self, queue: str, numbers: Sequence[int]) -> Fetched:
+        """Receive deferred messages by their sequence numbers, in this order."""
+
+        def abandon(tokens: Sequence[bytes]) -> bool:
+            return self.abandon(queue, tokens)
+
+        return fetch(self._connections.management(queue), abandon, numbers)
+
+    def browse(self, queue: str, first: int) -> list[Received] | None:
+        """Return messages from a sequence number on; None if the queue cannot be asked."""
+        try:
+            return self._retry(lambda: self._peek(queue, first, 250), self._patience)
+        except ClientError as exc:
+            return [] if str(exc.condition) == MISSING else None
 
     def renew(self, queue: str, tokens: Sequence[bytes]) -> dict[bytes, float | None]:
         """Renew locks: when each expires now; None for a lock that was lost.

@@ -8,8 +8,7 @@ came with it or before it are settled; it is held if a message for its destinati
 One instance serves one task.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from pairbus.envelope.fence import Fence, read_fence
@@ -18,15 +17,14 @@ from pairbus.names import BILLING_STEP, billable
 from pairbus.runtime import Runtime
 from pairbus.syphon._sync.paced_sending import PacedSending
 from pairbus.syphon._sync.ports import Answering, Sending, Settling
+from pairbus.syphon._sync.postponement import Postponement
 from pairbus.syphon._sync.settler import Settler
-from pairbus.syphon.backoff import LockBudget
 from pairbus.syphon.batches import Job, cut_batches, split_batch
 from pairbus.syphon.delivery_rows import DeliveryRows
+from pairbus.syphon.delivery_settings import DeliverySettings
 from pairbus.syphon.held import WHOLE_PRIMARY
-from pairbus.syphon.rates import AdaptiveRate
-from pairbus.syphon.records import HeldMessage, TaskReport
+from pairbus.syphon.records import TaskReport
 from pairbus.syphon.refusals import Cause, Outcome, judge
-from pairbus.syphon.retarget import Route
 from pairbus.syphon.settlement import Settlement
 from pairbus.syphon.verdicts import COMPLETE, DEAD_LETTER, DELIVER
 
@@ -35,39 +33,9 @@ if TYPE_CHECKING:
 
     from pairbus.ledger.receipt_index import Key
 
-__all__ = ["Deliverer", "DeliverySettings"]
+__all__ = ["Deliverer"]
 
 BY_TRANSFORM = "CompletedByTransform"  # the reason if the transform gives none
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeliverySettings:
-    """How a task delivers.
-
-    Args:
-        destination: of rows that name none.
-        blocked: destinations that wait, each with the one message (queue, sequence number) that may
-            be sent.
-        waits_for_missing: wait for a destination that does not exist, instead of dead-lettering.
-        expired: destinations that do not exist and are waited for no longer.
-        max_bytes: most bytes of a batch.
-        primary: name of the namespace that is sent to, in the ledger.
-        secondary: name of the namespace that is settled in.
-        budget: until when a locked message may be sent.
-        route: the target, if it is not the primary, and the messages that a former one may have.
-        sending: how fast to send; None for no limit.
-    """
-
-    destination: str | None = None
-    blocked: Mapping[str, tuple[str, int] | None] | None = None
-    waits_for_missing: bool = False
-    expired: Collection[str] = ()
-    max_bytes: int = 1_000_000
-    primary: str = "primary"
-    secondary: str = "secondary"
-    budget: LockBudget = field(default_factory=LockBudget)
-    route: Route = field(default_factory=Route)
-    sending: AdaptiveRate | None = None
 
 
 class Deliverer:
@@ -106,18 +74,24 @@ class Deliverer:
         self._runtime = runtime
         self._sending = sending
         self._settings = settings or DeliverySettings()
-        self._blocked = self._settings.blocked or {}
+        self._blocked = self._settings.blocked
         self._settles = settling is not None
         self._is_stopping = is_stopping
         self._find_receipts = find_receipts
         self._answers = answering is not None
         self._settler = Settler(
-            runtime, settling, receipts, report, self._settings.secondary, answering
+            runtime,
+            settling,
+            receipts,
+            report,
+            self._settings.secondary,
+            answering,
+            self._blocked,
         )
+        self._waiting = Postponement(self._settler, self._blocked)
         self._is_primary_down = False
         self._is_abandoning = False
-        self._kept: set[tuple[str, str]] = set()  # queues and destinations of messages that wait
-        self._pace = PacedSending(runtime, self._settings.sending)
+        self._pace = PacedSending(runtime, self._settings.blocked.sending)
         problem = probe()
         if problem and self._settles:
             report(TaskReport(stalled=f"ledger: {problem}"))
@@ -206,17 +180,17 @@ class Deliverer:
         if self._is_abandoning:
             self._settler.add(Settlement(rows, [row], "abandoned", None))
         elif self._is_primary_down:
-            self._hold(rows, [row], WHOLE_PRIMARY)
-        elif destination in self._settler.failed or (queue, destination) in self._kept:
-            self._hold(rows, [row], destination)
-        elif destination not in self._blocked:
-            self._settler.add_fence(queue, fence, token)
-        elif self._blocked[destination] == (queue, rows.sequence[row]):
-            # The oldest held message is a fence, not a probe: the next message is the probe.
-            self._settler.add_fence(queue, fence, token)
+            self._waiting.postpone(rows, [row], WHOLE_PRIMARY)
+        elif destination in self._settler.failed or self._waiting.has(queue, destination):
+            self._waiting.postpone(rows, [row], destination)
+        elif destination not in self._blocked.blocked:
+            self._settler.add_fence(queue, fence, token, rows.sequence[row])
+        elif self._blocked.allows(destination, queue, rows.sequence[row]):
+            # The oldest waiting message is a fence, not a probe: the next message is the probe.
+            self._settler.add_fence(queue, fence, token, rows.sequence[row])
             self._settler.delivered(destination)
         else:
-            self._hold(rows, [row], destination)
+            self._waiting.postpone(rows, [row], destination)
 
     def _send(self, rows: DeliveryRows, groups: dict[str, list[int]]) -> None:
         """Send the groups concurrently, with one batch in flight for each destination."""
@@ -265,10 +239,11 @@ class Deliverer:
 
     def _cut(self, rows: DeliveryRows, destination: str, indices: list[int]) -> list[Job]:
         """Cut the rows of one destination into batches; hold those that may not be sent."""
-        if destination.lower() in self._blocked:
-            indices = self._let_probe_through(rows, destination, indices)
+        if destination.lower() in self._blocked.blocked:
+            indices = self._let_through(rows, destination, indices)
         if destination.lower() in self._settler.failed or self._is_primary_down:
-            self._hold(rows, indices, WHOLE_PRIMARY if self._is_primary_down else destination)
+            whole = WHOLE_PRIMARY if self._is_primary_down else destination
+            self._waiting.postpone(rows, indices, whole)
             return []
         if not indices:
             return []
@@ -280,24 +255,26 @@ class Deliverer:
         batches = cut_batches([len(message) for message in messages], max_bytes=limit)
         return [Job(indices, messages, batch) for batch in batches]
 
-    def _let_probe_through(
-        self, rows: DeliveryRows, destination: str, indices: list[int]
-    ) -> list[int]:
-        """Hold the rows of a blocked destination, except its probe if nothing older waits.
+    def _let_through(self, rows: DeliveryRows, destination: str, indices: list[int]) -> list[int]:
+        """Postpone the rows of a blocked destination, except those that may be sent.
 
-        A message older than the probe comes if the coordinator did not know of it: its lock was
-        lost with another process.
+        These are messages that were received by their numbers, and its probe if nothing older
+        waits. A message older than the probe comes if the coordinator did not know of it: its lock
+        was lost with another process.
         """
-        probe = self._blocked[destination.lower()]
-        names = [(rows.entity[i], rows.sequence[i]) for i in indices]
-        place = names.index(probe) if probe in names else len(names)
-        self._hold(rows, indices[:place], destination)
-        rest = indices[place:]
-        if probe is None or (probe[0], destination.lower()) in self._kept:
-            self._hold(rows, rest, destination)
-            return []
-        self._hold(rows, rest[1:], destination)
-        return rest[:1]
+        blocked, key = self._blocked, destination.lower()
+        names = {i: (rows.entity[i], rows.sequence[i]) for i in indices}
+        fetched = [i for i in indices if blocked.is_fetched(*names[i])]
+        others = [i for i in indices if not blocked.is_fetched(*names[i])]
+        probe = blocked.blocked[key]
+        place = next((n for n, i in enumerate(others) if names[i] == probe), len(others))
+        self._waiting.postpone(rows, others[:place], destination)
+        rest = others[place:]
+        if probe is None or self._waiting.has(probe[0], key):
+            self._waiting.postpone(rows, rest, destination)
+            return fetched
+        self._waiting.postpone(rows, rest[1:], destination)
+        return sorted([*fetched, *rest[:1]])
 
     def _next(self, rows: DeliveryRows, destination: str, queue: list[Job]) -> Job | None:
         """Return the next batch for a destination, if it may be sent now; else hold its rows."""
@@ -305,10 +282,10 @@ class Deliverer:
             return None
         rest = [i for one in queue for i in one.rows()]
         if self._is_primary_down:
-            self._hold(rows, rest, WHOLE_PRIMARY)
+            self._waiting.postpone(rows, rest, WHOLE_PRIMARY)
             return None
         if destination.lower() in self._settler.failed:
-            self._hold(rows, rest, destination)
+            self._waiting.postpone(rows, rest, destination)
             return None
         locked_until = rows.locked_until(rest[0])
         if locked_until is not None:
@@ -340,24 +317,19 @@ class Deliverer:
             case Cause.MESSAGE if len(job.batch) > 1:
                 first, second = split_batch(job.batch)
                 work.setdefault(destination, [])[:0] = [job.part(first), job.part(second)]
-            case Cause.MISSING if self._waits_for(destination):
+            case Cause.MISSING if self._settings.waits_for(destination):
                 self._settler.failed[destination.lower()] = condition
-                self._hold(rows, job.rows(), destination)
+                self._waiting.postpone(rows, job.rows(), destination)
             case Cause.MESSAGE | Cause.MISSING:
                 text = f"{condition}: {outcome.description}"[:1024]
                 self._dead_letter(rows, job.rows(), judgement.reason, text)
             case Cause.DESTINATION:
                 self._settler.failed[destination.lower()] = condition
-                self._hold(rows, job.rows(), destination)
+                self._waiting.postpone(rows, job.rows(), destination)
             case Cause.PRIMARY | Cause.BUSY:
                 self._is_primary_down = True
                 self._settler.failed[WHOLE_PRIMARY] = condition
-                self._hold(rows, job.rows(), WHOLE_PRIMARY)
-
-    def _waits_for(self, destination: str) -> bool:
-        """Whether to wait for a destination that does not exist."""
-        settings = self._settings
-        return settings.waits_for_missing and destination.lower() not in settings.expired
+                self._waiting.postpone(rows, job.rows(), WHOLE_PRIMARY)
 
     def _accepted(self, rows: DeliveryRows, destination: str, job: Job) -> None:
         self._settler.delivered(destination.lower())
@@ -387,21 +359,4 @@ class Deliverer:
     ) -> None:
         self._settler.add(
             Settlement(rows, indices, "suspended", "dead_lettered", reason, description)
-        )
-
-    def _hold(self, rows: DeliveryRows, indices: Sequence[int], destination: str) -> None:
-        key = destination if destination == WHOLE_PRIMARY else destination.lower()
-        self._kept |= {(rows.entity[i], (rows.destination[i] or "").lower()) for i in indices}
-        self._settler.hold(
-            [
-                HeldMessage(
-                    rows.entity[i],
-                    rows.token[i].hex(),
-                    rows.sequence[i],
-                    key,
-                    rows.locked_until(i) or 0.0,
-                )
-                for i in indices
-                if rows.token[i] is not None
-            ]
         )

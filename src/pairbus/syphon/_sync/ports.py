@@ -4,6 +4,7 @@
 from collections.abc import Collection, Sequence
 from typing import Protocol
 
+from pairbus.client.received import Received
 from pairbus.envelope.fence import Fence
 from pairbus.syphon.orphaned_locks import Inspection
 from pairbus.syphon.records import OperationCount
@@ -55,6 +56,12 @@ class Backlog(Protocol):
 
     def abandon(self, queue: str, tokens: Sequence[bytes]) -> bool:
         """Abandon messages, in this order; False if the queue could not be reached."""
+
+    def defer(self, queue: str, tokens: Sequence[bytes]) -> bool:
+        """Defer messages by lock token; False if some of them may still be locked."""
+
+    def browse(self, queue: str, first: int) -> list[Received] | None:
+        """Messages from a sequence number on; None if the queue cannot be asked."""
 
     def renew(self, queue: str, tokens: Sequence[bytes]) -> dict[bytes, float | None]:
         """Renew locks: when each expires now; None if it was lost, left out if that is unknown."""

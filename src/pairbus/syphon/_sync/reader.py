@@ -8,7 +8,7 @@ leaves the queue to the coordinator.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pairbus.envelope.encoded import Opened, open_message
 from pairbus.names import BILLING_STEP, billable
@@ -46,6 +46,10 @@ class _Tally:
     lock_seconds: float | None = None
     oldest: int | None = None
     busy: int = 0
+    is_fetch: bool = False
+    is_blocked: bool = False  # a deferred message could not be received
+    undeferred: list[int] = field(default_factory=list)
+    requests: int = 0
 
     def add(self, batch: ReceivedBatch) -> int:
         """Count a batch; return its bytes."""
@@ -124,6 +128,8 @@ class BacklogReader:
         size = self._batch_size if pace is None else min(self._batch_size, pace.chunk)
         read: dict[str, QueueRead] = {}
         operations: list[OperationCount] = []
+        undeferred: dict[str, tuple[int, ...]] = {}
+        locked: list[str] = []
         for grant in grants:
             queue = grant.queue
             page = None
@@ -133,7 +139,8 @@ class BacklogReader:
                     continue
                 page = self._journal.open_page(epoch, queue)
             tally = _Tally()
-            for batch in self._read_queue(grant, page, tally, size):
+            read_some = self._fetch if grant.numbers else self._read_queue
+            for batch in read_some(grant, page, tally, size):
                 yield batch
                 if pacer is not None:
                     pacer.read(self._runtime.monotonic(), len(batch.messages))
@@ -142,8 +149,19 @@ class BacklogReader:
                 page.close()
             read[queue] = tally.record()
             operations += self._operations(queue, tally)
+            if tally.undeferred:
+                undeferred[queue] = tuple(tally.undeferred)
+            if tally.is_blocked:
+                locked.append(queue)
         if self._state is not None:
-            self._state.report(TaskReport(read=read, operations=tuple(operations)))
+            self._state.report(
+                TaskReport(
+                    read=read,
+                    operations=tuple(operations),
+                    undeferred=undeferred,
+                    locked=tuple(locked),
+                )
+            )
 
     def _read_queue(
         self, grant: Grant, page: PageWriter | None, tally: _Tally, size: int
@@ -171,6 +189,35 @@ class BacklogReader:
             yield batch
             if self._receiver.broke_off:
                 tally.has_more = False  # the doorbell notices when the queue is back
+                return
+
+    def _fetch(
+        self, grant: Grant, page: PageWriter | None, tally: _Tally, size: int
+    ) -> Iterator[ReceivedBatch]:
+        """Receive deferred messages by number; whether the queue has others stays unknown."""
+        queue, room = grant.queue, grant.size
+        tally.is_fetch = True
+        for start in range(0, len(grant.numbers), size):
+            if room <= 0 or self._is_halted():
+                return
+            if page is not None and not page.request():
+                raise RuntimeError(f"servicebus: {queue}: another attempt has taken over")
+            fetched = self._backlog.fetch(queue, grant.numbers[start : start + size])
+            tally.undeferred += fetched.undeferred
+            tally.requests += fetched.requests
+            tally.is_blocked = fetched.is_blocked or fetched.broke_off
+            tally.busy += fetched.is_busy
+            got = fetched.messages
+            opened = [open_message(payload, aliases=self._aliases) for _, payload in got]
+            if page is not None:
+                tokens = [token for token, _ in got if token is not None]
+                newest = max((one.sequence_number or 0 for one in opened), default=0)
+                page.record(tokens, newest, is_complete=not fetched.broke_off)
+            if got:
+                batch = ReceivedBatch(queue, int(self._runtime.time() * 1e6), got, opened)
+                room -= tally.add(batch)
+                yield batch
+            if not fetched.is_complete:
                 return
 
     def _open(
@@ -216,9 +263,11 @@ class BacklogReader:
         found = []
         if tally.messages:
             counts = (1, tally.messages, tally.size, tally.billable)
-            found.append(
-                OperationCount(self._namespace, "receive_backlog", queue, "receive", *counts)
-            )
+            how = "deferred" if tally.is_fetch else "receive"
+            found.append(OperationCount(self._namespace, "receive_backlog", queue, how, *counts))
+        if tally.requests:
+            calls = (tally.requests, 0, 0, tally.requests)
+            found.append(OperationCount(self._namespace, "management", queue, "peek", *calls))
         if not tally.has_more:  # the last grant of credit ended empty, and is charged nevertheless
             found.append(OperationCount(self._namespace, "idle_poll", queue, "receive", 1, 0, 0, 1))
         return found

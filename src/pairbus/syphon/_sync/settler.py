@@ -10,10 +10,17 @@ from typing import TYPE_CHECKING
 from pairbus.envelope.fence import Fence
 from pairbus.runtime import Runtime
 from pairbus.syphon._sync.ports import Answering, Settling
+from pairbus.syphon.delivery_rows import DeliveryRows
 from pairbus.syphon.rates import AdaptiveRate
-from pairbus.syphon.records import HeldMessage, OperationCount, TaskReport
+from pairbus.syphon.records import (
+    BlockedRecord,
+    DeferredNumbers,
+    HeldMessage,
+    OperationCount,
+    TaskReport,
+)
 from pairbus.syphon.refusals import Cause, Outcome, judge
-from pairbus.syphon.settlement import Settlement, receipts_of
+from pairbus.syphon.settlement import DEFER, Settlement, receipts_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,6 +41,7 @@ class Settler:
         report: called with the report of each flush.
         namespace: the secondary's name in the ledger.
         answering: the reply queue; None where fences are not answered.
+        blocked: which messages were received by their numbers.
     """
 
     def __init__(
@@ -44,6 +52,7 @@ class Settler:
         report: Callable[[TaskReport], None],
         namespace: str,
         answering: Answering | None = None,
+        blocked: BlockedRecord | None = None,
     ) -> None:
         self._runtime = runtime
         self._settling = settling
@@ -51,7 +60,10 @@ class Settler:
         self._report = report
         self._namespace = namespace
         self._answering = answering
-        self._fences: dict[str, list[tuple[Fence, bytes]]] = {}  # by queue, with their lock tokens
+        self._blocked = blocked or BlockedRecord()
+        self._fences: dict[str, list[tuple[Fence, bytes, int]]] = {}  # with token and number
+        self._deferred: list[DeferredNumbers] = []
+        self._undeferred: dict[str, list[int]] = {}
         self._pending: list[Settlement] = []
         self._pending_rows = 0
         self._flushed_at = runtime.time()
@@ -69,9 +81,17 @@ class Settler:
         self._pending.append(settlement)
         self._pending_rows += len(settlement.indices)
 
-    def add_fence(self, queue: str, fence: Fence, token: bytes) -> None:
+    def defer(self, rows: DeliveryRows, indices: list[int], destination: str) -> None:
+        """Defer these rows with the next flush, after their numbers were reported."""
+        queues: dict[str, list[int]] = {}
+        for i in indices:
+            queues.setdefault(rows.entity[i], []).append(rows.sequence[i])
+        self._deferred += [DeferredNumbers(destination, q, tuple(n)) for q, n in queues.items()]
+        self.add(Settlement(rows, indices, DEFER, None))
+
+    def add_fence(self, queue: str, fence: Fence, token: bytes, sequence: int) -> None:
         """Answer a fence with the next flush, when everything before it is settled."""
-        self._fences.setdefault(queue, []).append((fence, token))
+        self._fences.setdefault(queue, []).append((fence, token, sequence))
 
     def hold(self, messages: list[HeldMessage]) -> None:
         """Report that these messages stay locked."""
@@ -119,6 +139,9 @@ class Settler:
         pending, self._pending, self._pending_rows = self._pending, [], 0
         if pending:
             self._write_receipts(pending)
+            if self._deferred:  # a message that is deferred and not recorded would be forgotten
+                self._report(TaskReport(deferred=tuple(self._deferred)))
+                self._deferred = []
             if self._settling is not None:
                 self._settle_all(self._settling, pending)
             for settlement in pending:
@@ -164,36 +187,37 @@ class Settler:
             if settlement.how == "completed":
                 continue
             for queue, tokens in settlement.add_tokens({}).items():
-                if settlement.how == "abandoned":
+                how = settlement.how
+                if how == "abandoned":
                     tokens.reverse()  # newest first: the queue is in order at any time
-                    if settling.settle(queue, tokens, "abandoned"):
-                        # They may still be locked, and newer messages would overtake them.
-                        self._uncertain.add(queue)
-                else:
-                    settling.settle(
-                        queue, tokens, settlement.how, settlement.reason, settlement.description
-                    )
-                self._count_settled(queue, settlement.how, len(tokens))
+                lost = settling.settle(
+                    queue, tokens, how, settlement.reason, settlement.description
+                )
+                if lost and how in ("abandoned", DEFER):
+                    # They may still be locked, and newer messages would overtake them.
+                    self._uncertain.add(queue)
+                self._count_settled(queue, "deferred" if how == DEFER else how, len(tokens))
 
     def _answer_fences(self, settling: Settling, answering: Answering) -> None:
         """Answer fences, then complete them; after a crash in between, one is answered twice."""
         fences, self._fences = self._fences, {}
         for queue, passed in fences.items():
-            outcomes = answering.answer(queue, [fence for fence, _ in passed])
+            outcomes = answering.answer(queue, [fence for fence, _, _ in passed])
             self.count(self._namespace, "management", queue, "answer", 0, 0, len(passed))
             done: list[bytes] = []
-            for (_, token), outcome in zip(passed, outcomes, strict=True):
+            for (_, token, sequence), outcome in zip(passed, outcomes, strict=True):
                 if outcome.is_accepted:
                     done.append(token)
-                else:
-                    self._refuse_fence(settling, queue, token, outcome)
+                elif not self._refuse_fence(settling, queue, token, outcome):
+                    continue
+                self._note_settled(queue, sequence)
             if done:
                 settling.settle(queue, done, "completed")
                 self._count_settled(queue, "completed", len(done))
 
     def _refuse_fence(
         self, settling: Settling, queue: str, token: bytes, outcome: Outcome
-    ) -> None:
+    ) -> bool:
         """Abandon a fence that could not be answered, or dead-letter it if the refusal is final."""
         if judge(outcome.condition or "").cause in (Cause.MISSING, Cause.MESSAGE):
             text = f"{outcome.condition}: {outcome.description}"[:1024]
@@ -202,15 +226,23 @@ class Settler:
             self._dead_lettered["FenceNotAnswered"] = (
                 self._dead_lettered.get("FenceNotAnswered", 0) + 1
             )
-        else:
-            settling.settle(queue, [token], "abandoned")
-            self._count_settled(queue, "abandoned", 1)
+            return True
+        settling.settle(queue, [token], "abandoned")
+        self._count_settled(queue, "abandoned", 1)
+        return False
+
+    def _note_settled(self, queue: str, sequence: int) -> None:
+        if self._blocked.is_fetched(queue, sequence):
+            self._undeferred.setdefault(queue, []).append(sequence)
 
     def _count_settled(self, queue: str, how: str, number: int) -> None:
         self.count(self._namespace, "settle", queue, how, number, 0, number)
 
     def _add_up(self, settlement: Settlement) -> None:
         number = len(settlement.indices)
+        if self._blocked.fetched and settlement.how in ("completed", "suspended"):
+            for i in settlement.indices:
+                self._note_settled(settlement.rows.entity[i], settlement.rows.sequence[i])
         if settlement.event == "forwarded":
             self._forwarded += number
             self._size += settlement.size
@@ -231,8 +263,9 @@ class Settler:
             busy=self._busy,
             sending=sending,
             has_ended=is_last,
+            undeferred={queue: tuple(numbers) for queue, numbers in self._undeferred.items()},
         )
         self._forwarded, self._size, self._dead_lettered, self._busy = 0, 0, {}, 0
-        self._operations, self._held = {}, []
+        self._operations, self._held, self._undeferred = {}, [], {}
         self._delivered, self._uncertain = set(), set()
         self._report(report)

@@ -1,0 +1,210 @@
+# generated from src/pairbus/syphon/_async/deferral.py by tools/gen_unasync.py; edit that one
+"""Defer messages that wait too long, find deferred messages again, and say which to receive.
+
+The sequence numbers are recorded before messages are deferred, by the coordinator for messages that
+it holds, and by tasks in their reports. If the state was lost, they are found by browsing: at the
+start up to the first page of messages that were never handed out, and the rest when the queue has
+been read to its end. The guard is the coordinator's.
+"""
+
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from pairbus.envelope.encoded import open_message
+from pairbus.envelope.fence import read_fence
+from pairbus.runtime import Condition, Runtime
+from pairbus.syphon._sync.fetching import DEFERRED
+from pairbus.syphon._sync.ports import Backlog
+from pairbus.syphon.deferred import DeferredMessages
+from pairbus.syphon.held import HeldMessages
+from pairbus.syphon.limits import Grant
+from pairbus.syphon.orphaned_locks import OrphanedLocks
+from pairbus.syphon.records import BlockedRecord, HeldMessage, TaskReport
+from pairbus.syphon.state import StateDirectory
+
+__all__ = ["Deferral"]
+
+log = logging.getLogger("pairbus.syphon")
+
+MOST = 5000  # deferred messages of one queue in one micro-batch
+PEEKS = 20  # of one queue in one tick
+LOCKED_WAIT = 10.0  # seconds until deferred messages that somebody locked are requested again
+
+
+class Deferral:
+    """The deferred messages of one syphon.
+
+    Args:
+        runtime: the clock.
+        guard: protects `held` and `orphans`.
+        state: where the sequence numbers are recorded.
+        backlog: the secondary.
+        held: the messages that stay locked.
+        orphans: the uncertain queues.
+        queues: the backlog queues.
+        count: counts an operation for the ledger.
+        is_enabled: defer messages, and search those that are deferred already; else all stay held.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        guard: Condition,
+        state: StateDirectory,
+        backlog: Backlog,
+        held: HeldMessages,
+        orphans: OrphanedLocks,
+        queues: Iterable[str],
+        count: Callable[..., None],
+        *,
+        is_enabled: bool,
+    ) -> None:
+        self._runtime = runtime
+        self._guard = guard
+        self._backlog = backlog
+        self._held = held
+        self._orphans = orphans
+        self._count = count
+        self._deferred = DeferredMessages(state.deferred_pages)
+        self._fetched: dict[str, tuple[int, int]] = {}
+        self._probes: dict[str, tuple[str, int]] = {}
+        self._locked_until: dict[str, float] = {}
+        # Queues to browse, each with the next number; of a known state nothing is searched.
+        self._is_enabled = is_enabled
+        self._unsearched: dict[str, int] = {}
+        if is_enabled and not state.is_known:
+            self._unsearched = dict.fromkeys(queues, 0)
+        self._searching = set(self._unsearched)
+
+    def start(self, now: float) -> None:
+        """Continue with what an earlier coordinator recorded."""
+        self._deferred.load()
+        for destination in self._deferred.destinations():
+            self._held.defer(destination, now)
+
+    def __len__(self) -> int:
+        return len(self._deferred)
+
+    def counts(self) -> dict[str, int]:
+        """Return how many messages wait for each destination, held or deferred."""
+        counts = self._held.counts()
+        for destination, number in self._deferred.counts().items():
+            counts[destination] = counts.get(destination, 0) + number
+        return counts
+
+    def blocked(self) -> BlockedRecord:
+        """Return what tasks must know; the guard is held."""
+        return replace(self._held.blocked(), fetched=dict(self._fetched))
+
+    # -- facts; the guard is held
+
+    def apply(self, report: TaskReport, now: float) -> None:
+        """A task reported."""
+        for one in report.deferred:
+            self._deferred.add(one.destination, one.queue, one.numbers)
+        for queue, numbers in report.undeferred.items():
+            if not report.read:  # the report of a deliverer; a reader finds that some are gone
+                self._held.settled(queue, numbers)
+            self._deferred.discard(queue, numbers)
+        for queue in report.locked:
+            self._locked_until[queue] = now + LOCKED_WAIT
+        for queue, read in report.read.items():
+            if not read.has_more and queue in self._unsearched:
+                self._searching.add(queue)
+
+    def search_again(self, queue: str) -> None:
+        """A queue is not empty although nothing is known of it: browse all of it."""
+        if self._is_enabled:
+            self._unsearched.setdefault(queue, 0)
+            self._searching.add(queue)
+
+    def is_searching(self) -> bool:
+        """Whether deferred messages are searched for."""
+        return bool(self._searching)
+
+    # -- planning; the guard is held, and no micro-batch runs
+
+    def next(self, now: float) -> dict[str, tuple[int, ...]]:
+        """Return the deferred messages to receive next, by queue, in their order."""
+        self._fetched = {}
+        draining, probing = self._held.next_fetch(self._deferred.counts(), now)
+        numbers = self._deferred.next(draining, MOST)
+        while self._deferred.lost:
+            self.search_again(self._deferred.lost.pop())
+        self._probes = {}
+        for destination in probing:
+            oldest = self._deferred.oldest(destination)
+            if oldest is not None:
+                queue, number = oldest
+                numbers[queue] = tuple(sorted({*numbers.get(queue, ()), number}))[:MOST]
+                self._probes[destination] = oldest
+        late = {queue for queue, until in self._locked_until.items() if now < until}
+        return {queue: some for queue, some in numbers.items() if queue not in late}
+
+    def planned(self, grants: Iterable[Grant], now: float) -> None:
+        """A micro-batch was planned."""
+        received = {grant.queue: grant.numbers for grant in grants if grant.numbers}
+        self._fetched = {queue: (n[0], n[-1]) for queue, n in received.items()}
+        for destination, probe in self._probes.items():
+            if probe[1] in received.get(probe[0], ()):
+                self._held.probe(destination, probe, now)
+
+    # -- actions
+
+    def defer_waiting(self, lock_seconds: float) -> None:
+        """Defer the held messages that have waited long enough."""
+        if not self._is_enabled:
+            return
+        with self._guard:
+            waiting = self._held.take_waiting(self._runtime.time(), lock=lock_seconds)
+            groups: dict[tuple[str, str], list[HeldMessage]] = {}
+            for message in waiting:
+                groups.setdefault((message.destination, message.queue), []).append(message)
+            for (destination, queue), messages in groups.items():
+                self._deferred.add(destination, queue, [one.sequence for one in messages])
+        for (destination, queue), messages in groups.items():
+            is_deferred = False
+            try:
+                tokens = [bytes.fromhex(one.token) for one in messages]
+                is_deferred = self._backlog.defer(queue, tokens)
+                self._count("settle", queue, "deferred", 1, len(tokens), 0, len(tokens))
+                log.info("%s: %d messages deferred for %s", queue, len(tokens), destination)
+            finally:
+                with self._guard:
+                    self._held.deferred(messages)
+                    if not is_deferred:  # some may still be locked
+                        self._orphans.suspect(queue, self._runtime.time())
+
+    def search(self) -> None:
+        """Browse the queues for deferred messages, a few pages at a time."""
+        for queue in list(self._searching):
+            for _ in range(PEEKS):
+                if queue in self._fetched or not self._search_page(queue):
+                    break
+
+    def _search_page(self, queue: str) -> bool:
+        """Browse one page; False if there is nothing more to do now."""
+        page = self._backlog.browse(queue, self._unsearched[queue])
+        if page is None:
+            return False
+        self._count("management", queue, "peek", 1, 0, 0, 1)
+        found: dict[str, list[int]] = {}
+        is_new = bool(page)
+        for one in page:
+            opened = open_message(one.payload)
+            is_new = is_new and not opened.delivery_count and not opened.state
+            if opened.state == DEFERRED:
+                fence = None if opened.path else read_fence(opened.message)
+                destination = fence.destination if fence else opened.path or ""
+                found.setdefault(destination.lower(), []).append(one.sequence_number)
+        with self._guard:
+            for destination, numbers in found.items():
+                self._deferred.add(destination, queue, numbers)
+            if not page:
+                del self._unsearched[queue]
+            elif not is_new:
+                self._unsearched[queue] = page[-1].sequence_number + 1
+                return True
+            self._searching.discard(queue)
+        return False

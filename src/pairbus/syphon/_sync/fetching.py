@@ -1,0 +1,117 @@
+# generated from src/pairbus/syphon/_async/fetching.py by tools/gen_unasync.py; edit that one
+"""Receive deferred messages by their sequence numbers, in order.
+
+The service answers a request for several numbers with all of the messages, or with none of them. If
+it refuses, the queue is browsed to find out which are gone, which are not deferred, and which must
+be locked by somebody. Nothing is received beyond the first message that cannot be received but may
+be later, so that none overtakes it.
+"""
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+
+from pairbus.client._sync.management import BulkManagement
+from pairbus.client.errors import ClientError, RequestFailedError
+
+__all__ = ["DEFERRED", "Fetched", "fetch"]
+
+log = logging.getLogger("pairbus.syphon")
+
+NUMBERS = 50  # in one request: the answer is one AMQP message
+PEEK = 250
+DEFERRED = 1  # the value of x-opt-message-state
+SERVER_BUSY = "com.microsoft:server-busy"
+
+Abandon = Callable[[Sequence[bytes]], bool]
+
+
+@dataclass(slots=True)
+class Fetched:
+    """What became of a request for deferred messages.
+
+    Args:
+        messages: lock token and payload of each message, in the order of the numbers.
+        undeferred: numbers of messages that are gone, or are not deferred.
+        requests: requests that received nothing, and browsing.
+        is_blocked: a message is locked, or is to be read in the usual way first.
+        is_busy: the secondary is throttling.
+        broke_off: messages may be locked that did not arrive.
+    """
+
+    messages: list[tuple[bytes | None, bytes]] = field(default_factory=list)
+    undeferred: list[int] = field(default_factory=list)
+    requests: int = 0
+    is_blocked: bool = False
+    is_busy: bool = False
+    broke_off: bool = False
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether nothing prevents the next request."""
+        return not (self.is_blocked or self.is_busy or self.broke_off)
+
+
+def fetch(management: BulkManagement, abandon: Abandon, numbers: Sequence[int]) -> Fetched:
+    """Receive deferred messages of one queue; the requests are in flight side by side.
+
+    Args:
+        management: of the queue.
+        abandon: abandons locks, in this order; a deferred message stays deferred.
+        numbers: sequence numbers, ascending.
+    """
+    fetched = Fetched()
+    groups = [list(numbers[i : i + NUMBERS]) for i in range(0, len(numbers), NUMBERS)]
+    try:
+        answers = management.receive_deferred_each(groups)
+        for group, (got, error) in zip(groups, answers, strict=True):
+            if not fetched.is_complete:
+                tokens = [one.tag for one in reversed(got)]
+                if tokens and not abandon(tokens):
+                    fetched.broke_off = True
+            elif error is None:
+                fetched.messages += [(one.tag, one.payload) for one in got]
+                missing = sorted({*group} - {one.sequence_number for one in got})
+                if missing:
+                    _explain(management, missing, fetched)
+            elif str(error.condition) == SERVER_BUSY:
+                fetched.is_busy = True
+            elif isinstance(error, RequestFailedError):
+                _explain(management, group, fetched)
+            else:
+                raise error
+    except ClientError as exc:
+        log.warning("%s: deferred messages not received: %s", management.entity, exc.condition)
+        fetched.broke_off = True
+    return fetched
+
+
+def _explain(management: BulkManagement, group: list[int], fetched: Fetched) -> None:
+    """A request was refused: find out why, and receive what can be received."""
+    fetched.requests += 1
+    states: dict[int, int] = {}
+    position = group[0]
+    while position <= group[-1]:
+        page = management.peek(position, PEEK)
+        fetched.requests += 1
+        states |= {one.sequence_number: int(one.facts.get("state") or 0) for one in page}
+        if not page:
+            break
+        position = page[-1].sequence_number + 1
+    wanted: list[int] = []
+    for number in group:
+        if states.get(number) == DEFERRED:
+            wanted.append(number)
+            continue
+        fetched.undeferred.append(number)
+        if number in states:  # it comes with the next read of the queue, and is older
+            fetched.is_blocked = True
+            break
+    if not wanted:
+        return
+    try:
+        got = management.receive_deferred(wanted)
+        fetched.messages += [(one.tag, one.payload) for one in got]
+    except RequestFailedError:
+        fetched.requests += 1
+        fetched.is_blocked = True

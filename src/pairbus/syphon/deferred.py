@@ -1,0 +1,205 @@
+"""Deferred messages: their sequence numbers by destination and queue, in pages on disk.
+
+A message that waits longer than two locks for its destination is deferred in its backlog queue: it
+needs no lock, and can only be received by its sequence number. So the number is recorded before the
+message is deferred, and removed after the message was settled. A number that is recorded although
+the message is not deferred does no harm: the reader finds that out and reports it.
+
+In memory is one entry for each page of up to `PAGE` numbers, not one for each message.
+"""
+
+import bisect
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+__all__ = ["PAGE", "DeferredMessages", "PageStore", "from_ranges", "to_ranges"]
+
+PAGE = 4096  # numbers
+
+
+def to_ranges(numbers: Iterable[int]) -> list[list[int]]:
+    """Return numbers as runs without gaps, each with its first and last number."""
+    ranges: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    return ranges
+
+
+def from_ranges(ranges: Iterable[Sequence[int]]) -> list[int]:
+    """Return the numbers of these runs."""
+    return [number for first, last in ranges for number in range(first, last + 1)]
+
+
+class PageStore(Protocol):
+    """Where the pages are: JSON objects by name, each replaced as a whole."""
+
+    def names(self) -> Iterable[str]:
+        """The names of all pages."""
+
+    def read(self, name: str) -> dict[str, Any]:
+        """A page; empty if there is none."""
+
+    def write(self, name: str, page: dict[str, Any]) -> None:
+        """Replace a page."""
+
+    def remove(self, name: str) -> None:
+        """Remove a page; a missing one is fine."""
+
+    def new_name(self) -> str:
+        """A name that no page has."""
+
+
+@dataclass(slots=True)
+class _Page:
+    name: str
+    first: int
+    last: int
+    count: int
+
+
+class DeferredMessages:
+    """The sequence numbers of deferred messages; `load` reads what an earlier run recorded.
+
+    Attributes:
+        lost: queues with a page that could not be read: the messages must be searched for.
+    """
+
+    def __init__(self, store: PageStore) -> None:
+        self._store = store
+        self._pages: dict[tuple[str, str], list[_Page]] = {}
+        self.lost: set[str] = set()
+
+    def load(self) -> None:
+        """Read the index of all pages."""
+        for name in self._store.names():
+            data = self._store.read(name)
+            ranges = data.get("ranges", ())
+            if ranges:
+                count = sum(last - first + 1 for first, last in ranges)
+                page = _Page(name, ranges[0][0], ranges[-1][1], count)
+                self._pages.setdefault((data["destination"], data["queue"]), []).append(page)
+        for pages in self._pages.values():
+            pages.sort(key=lambda page: page.first)
+
+    def __len__(self) -> int:
+        return sum(page.count for pages in self._pages.values() for page in pages)
+
+    def destinations(self) -> set[str]:
+        """Return the destinations that deferred messages wait for."""
+        return {destination for destination, _ in self._pages}
+
+    def counts(self) -> dict[str, int]:
+        """Return how many messages are deferred for each destination."""
+        counts: dict[str, int] = {}
+        for (destination, _), pages in self._pages.items():
+            counts[destination] = counts.get(destination, 0) + sum(page.count for page in pages)
+        return counts
+
+    def add(self, destination: str, queue: str, numbers: Iterable[int]) -> None:
+        """Record numbers; those that are recorded already are recorded once."""
+        key = (destination, queue)
+        pages = self._pages.setdefault(key, [])
+        fresh: list[int] = []  # numbers behind the last page
+        inside: dict[int, list[int]] = {}
+        starts = [page.first for page in pages]
+        for number in sorted(set(numbers)):
+            if not pages or (number > pages[-1].last and pages[-1].count >= PAGE):
+                fresh.append(number)
+            else:
+                at = max(0, bisect.bisect_right(starts, number) - 1)
+                inside.setdefault(at, []).append(number)
+        for at in sorted(inside, reverse=True):
+            page = pages[at]
+            merged = sorted({*self._numbers(page), *inside[at]})
+            pages[at : at + 1] = self._write(key, merged, page.name)
+        pages += self._write(key, fresh)
+        if not pages:
+            del self._pages[key]
+
+    def discard(self, queue: str, numbers: Iterable[int]) -> None:
+        """Forget numbers of a queue: the messages are settled, or not deferred."""
+        gone = sorted(set(numbers))
+        if not gone:
+            return
+        for key in [key for key in self._pages if key[1] == queue]:
+            kept: list[_Page] = []
+            for page in self._pages[key]:
+                low = bisect.bisect_left(gone, page.first)
+                here = set(gone[low : bisect.bisect_right(gone, page.last)])
+                if not here:
+                    kept.append(page)
+                    continue
+                left = [number for number in self._numbers(page) if number not in here]
+                if len(left) == page.count:
+                    kept.append(page)
+                elif left:
+                    kept += self._write(key, left, page.name)
+                else:
+                    self._store.remove(page.name)
+            if kept:
+                self._pages[key] = kept
+            else:
+                del self._pages[key]
+
+    def oldest(self, destination: str) -> tuple[str, int] | None:
+        """Return queue and number of the oldest message of a destination in one of its queues."""
+        found = [
+            (pages[0].first, queue)
+            for (name, queue), pages in self._pages.items()
+            if name == destination
+        ]
+        if not found:
+            return None
+        number, queue = min(found)
+        return queue, number
+
+    def next(self, destinations: Collection[str], most: int) -> dict[str, tuple[int, ...]]:
+        """Return the lowest numbers of each queue for some destinations.
+
+        Args:
+            destinations: those that may be sent to.
+            most: how many numbers of each queue at most.
+        """
+        found: dict[str, list[int]] = {}
+        for key in [key for key in self._pages if key[0] in destinations]:
+            some = self._lowest(key, most)
+            if some:
+                found.setdefault(key[1], []).extend(some)
+        return {queue: tuple(sorted(some)[:most]) for queue, some in found.items()}
+
+    def _lowest(self, key: tuple[str, str], most: int) -> list[int]:
+        some: list[int] = []
+        for page in list(self._pages[key]):
+            if len(some) >= most:
+                break
+            numbers = self._numbers(page)
+            some += numbers
+            if not numbers:  # the file is lost
+                self.lost.add(key[1])
+                self._pages[key].remove(page)
+        if not self._pages[key]:
+            del self._pages[key]
+        return some
+
+    def _numbers(self, page: _Page) -> list[int]:
+        return from_ranges(self._store.read(page.name).get("ranges", ()))
+
+    def _write(
+        self, key: tuple[str, str], numbers: list[int], name: str | None = None
+    ) -> list[_Page]:
+        """Write numbers in as many pages as they need, the first under this name."""
+        written = []
+        for start in range(0, len(numbers), PAGE):
+            some = numbers[start : start + PAGE]
+            name = name or self._store.new_name()
+            page = {"destination": key[0], "queue": key[1], "ranges": to_ranges(some)}
+            written.append((name, page, _Page(name, some[0], some[-1], len(some))))
+            name = None
+        # A number must be in one page at any time: the first page, which had them all, is last.
+        for name, page, _ in reversed(written):
+            self._store.write(name, page)
+        return [page for _, _, page in written]

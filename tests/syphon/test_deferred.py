@@ -1,0 +1,98 @@
+"""The sequence numbers of deferred messages: in order, once each, and not in memory."""
+
+import tracemalloc
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pairbus.syphon.deferred import PAGE, DeferredMessages, from_ranges, to_ranges
+
+
+class DictPages:
+    """Pages in memory, and how many were written."""
+
+    def __init__(self):
+        self.pages, self.made = {}, 0
+
+    def names(self):
+        return sorted(self.pages)
+
+    def read(self, name):
+        return self.pages.get(name, {})
+
+    def write(self, name, page):
+        self.pages[name] = page
+
+    def remove(self, name):
+        self.pages.pop(name, None)
+
+    def new_name(self):
+        self.made += 1
+        return str(self.made)
+
+
+NUMBERS = st.lists(st.integers(1, 300), max_size=40)
+CHANGES = st.lists(
+    st.tuples(st.sampled_from("ad"), st.sampled_from(["orders", "bills"]), NUMBERS), max_size=12
+)
+
+
+@given(NUMBERS)
+def test_ranges_keep_each_number_once_and_in_order(numbers):
+    assert from_ranges(to_ranges(numbers)) == sorted(set(numbers))
+
+
+@given(CHANGES)
+def test_what_was_added_and_not_discarded_is_there_also_after_a_restart(changes):
+    store = DictPages()
+    deferred = DeferredMessages(store)
+    model = {"orders": set(), "bills": set()}
+    for kind, destination, numbers in changes:
+        if kind == "a":
+            deferred.add(destination, "b/0", numbers)
+            model[destination] |= set(numbers)
+        else:
+            deferred.discard("b/0", numbers)
+            for known in model.values():
+                known -= set(numbers)
+    again = DeferredMessages(store)
+    again.load()
+    for one in (deferred, again):
+        assert one.counts() == {name: len(n) for name, n in model.items() if n}
+        for destination, numbers in model.items():
+            found = one.next({destination}, 1000)
+            assert found == ({"b/0": tuple(sorted(numbers))} if numbers else {})
+
+
+def test_the_oldest_messages_of_a_queue_come_first_whatever_their_destination():
+    deferred = DeferredMessages(DictPages())
+    deferred.add("orders", "b/0", [5, 1, 9])
+    deferred.add("bills", "b/0", [2, 8])
+    deferred.add("bills", "b/1", [1])
+    assert deferred.next({"orders", "bills"}, 3) == {"b/0": (1, 2, 5), "b/1": (1,)}
+    assert deferred.oldest("bills") == ("b/1", 1)
+
+
+def test_200_000_deferred_messages_are_kept_in_pages_and_not_in_memory():
+    store = DictPages()
+    deferred = DeferredMessages(store)
+    for first in range(1, 400_000, 8 * PAGE):  # every second message is for another destination
+        deferred.add("orders", "b/0", range(first, min(first + 8 * PAGE, 400_000), 2))
+    assert len(store.pages) == -(-200_000 // PAGE)
+    tracemalloc.start()
+    again = DeferredMessages(store)
+    again.load()
+    in_memory = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert len(again) == len(deferred) == 200_000
+    assert in_memory < 50_000  # bytes
+
+
+def test_a_page_that_is_lost_does_not_keep_its_messages_waiting_for_ever():
+    store = DictPages()
+    deferred = DeferredMessages(store)
+    deferred.add("orders", "b/0", [1, 2, 3])
+    store.pages.clear()
+    assert deferred.next({"orders"}, 10) == {}
+    assert deferred.lost == {"b/0"}
+    assert len(deferred) == 0
