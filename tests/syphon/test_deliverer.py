@@ -203,7 +203,7 @@ def test_a_blocked_destination_lets_only_its_probe_through(pair, task):
     pair.fill([backlog_message("orders", n) for n in range(10)])
     batches = list(task.read())
     first = batches[0].column("sequenceNumber")[0].as_py()
-    task.run(read=batches, blocked={"orders": (QUEUE, first)})
+    task.run(read=batches, blocked=BlockedRecord({"orders": (QUEUE, first)}))
     assert pair.numbers("orders", 1) == [0]
     assert len(task.held()) == 9
 
