@@ -72,6 +72,8 @@ class Router:
         if entity.history is not None:
             is_new = entity.history.is_new
             incoming = [m for m in incoming if is_new(m, now)]
+        if type(entity) is QueueEntity:
+            return entity.main.stage(incoming, now)
         return self._place(entity, incoming, now)
 
     def check(self, entity: Entity, incoming: Sequence[IncomingMessage]) -> tuple[int, int, int]:

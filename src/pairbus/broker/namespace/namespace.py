@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from time import time_ns
 
 from pairbus.broker.entities.context import Budget, Context, Ticking
 from pairbus.broker.entities.counters import OperationCounter
@@ -50,18 +50,13 @@ BODIES_IN_MEMORY = 64 * 1024 * 1024
 """Bytes of messages that stay in memory although the store has them too."""
 
 
-def system_clock() -> int:
-    """Now, in milliseconds since the Unix epoch."""
-    return time.time_ns() // 1_000_000
-
-
 class Namespace:
     """The entities of one namespace, and the operations on their messages.
 
     Args:
         name: its name.
         store: where entities and messages are stored; None keeps them in memory only.
-        clock: the time in milliseconds.
+        clock: the time in milliseconds since the Unix epoch; None: the system's.
         token_prefix: eight bytes that make lock tokens unique beyond this process.
         tier: the tier whose entities it accepts.
 
@@ -78,7 +73,7 @@ class Namespace:
         self,
         name: str = "local",
         store: Store | None = None,
-        clock: Callable[[], int] = system_clock,
+        clock: Callable[[], int] | None = None,
         *,
         token_prefix: bytes | None = None,
         tier: Tier = Tier.PREMIUM,
@@ -123,7 +118,7 @@ class Namespace:
 
     def now(self) -> int:
         """The time; it never goes backwards."""
-        now = self._clock()
+        now = time_ns() // 1_000_000 if self._clock is None else self._clock()
         if now > self.latest:
             self.latest = now
         return self.latest

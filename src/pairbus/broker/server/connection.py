@@ -133,15 +133,16 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Serve the bytes that arrived."""
-        self.data_received(bytes(self._buffer[:nbytes]))
+        data = bytes(self._buffer[:nbytes])
+        if nbytes <= LEAST_SHARE and not self._unserved:
+            self._serve(data)
+        else:
+            self.data_received(data)
 
     def data_received(self, data: bytes) -> None:
         """Serve the frames that arrived; those of an expensive client in several turns."""
         if self._unserved:
             self._unserved += data
-            return
-        if len(data) <= LEAST_SHARE:
-            self._serve(data)
             return
         share = self._share
         if len(data) > share:

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("pairbus.broker.amqp")
 
 _ACTIVE = EndState.ACTIVE  # looking up a member of an enum is slow in Python 3.11
-CREDIT = 1000  # messages that a client may have on the way; topped up when half of it is used
+CREDIT = 1000  # messages that a client may have on the way
+LOW_CREDIT = CREDIT // 2  # topped up when less is left
 
 
 class LinkEnd:
@@ -77,7 +78,7 @@ class LinkEnd:
 
     def top_up_credit(self) -> None:
         """Top up the client's credit to send."""
-        if self.link.credit * 2 < CREDIT:
+        if self.link.credit < LOW_CREDIT:
             self.engine.flow(self.link, CREDIT)
 
     def settle(self, number: int, state: Composite, *, last: int | None = None) -> None:

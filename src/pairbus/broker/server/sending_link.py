@@ -25,7 +25,7 @@ from pairbus.broker.entities.errors import (
 from pairbus.broker.entities.model import AccessRight
 from pairbus.broker.faults.faults import Fault
 from pairbus.broker.server.incoming import BATCH_FORMAT, read_batch, read_message
-from pairbus.broker.server.link_end import CREDIT, LinkEnd, guarded, rejected
+from pairbus.broker.server.link_end import CREDIT, LOW_CREDIT, LinkEnd, guarded, rejected
 from pairbus.names import PING_CONTENT_TYPE
 
 
@@ -90,7 +90,8 @@ class SendingLink:
     def _on_delivery(self, delivery: Delivery) -> None:
         """Hand a message, or a batch of them, to the namespace."""
         end = self.end
-        end.top_up_credit()
+        if end.link.credit < LOW_CREDIT:
+            end.top_up_credit()
         faults = end.faults
         fault = faults.match("send", end.path) if faults.any else None
         if fault is not None and not self._is_taken(fault, delivery):

@@ -23,7 +23,7 @@ from pairbus.broker.entities.errors import BrokerError, StoreError
 from pairbus.broker.entities.model import AccessRight, AuthorizationRule
 from pairbus.broker.faults.faults import Faults
 from pairbus.broker.namespace.declare import declare
-from pairbus.broker.namespace.namespace import Namespace, system_clock
+from pairbus.broker.namespace.namespace import Namespace
 from pairbus.broker.server import websocket
 from pairbus.broker.server.connection import READ_SIZE, AmqpConnection
 from pairbus.broker.server.control import PREFIX, ControlApi
@@ -251,7 +251,7 @@ class Broker:
             try:
                 if self.settings.data is not None:
                     self._store = self._make_store(self.settings.data)
-                clock = system_clock if self.settings.clock is None else self._milliseconds
+                clock = None if self.settings.clock is None else self._milliseconds
                 self._namespace = Namespace(
                     name, self._store, clock, tier=self.settings.effective_tier
                 )

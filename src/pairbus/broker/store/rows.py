@@ -11,9 +11,11 @@ from pairbus.broker.entities.journal import SEQUENCE_BITS, Journal, MessageRow
 Statement = tuple[str, Sequence[Any]]
 
 CHUNK = 32  # rows per INSERT: SQLite releases Python's global lock while a statement runs
+SMALL = 8192  # bytes of a message that are copied
 _WHOLE = ("message", 13)
-# A message without ttl, session, source and annotations, as most are. To bind None takes Python's
-# sqlite3 module longer than SQLite takes for the whole row: it looks for an adapter first.
+# A message without ttl, session, source and annotations, as most are. Python's sqlite3 module looks
+# for an adapter of None and of bytes at each use, and fails to find one, which takes as long as
+# SQLite takes for the rest of the row. It does not for a bytearray, which is worth a small copy.
 _PLAIN = ("message (id, state, enqueued, due, delivery_count, size, origin, flags, bare)", 9)
 _UPDATE = "UPDATE message SET state = ?, due = ?, delivery_count = ? WHERE id = ?"
 _BODY = "UPDATE message SET bare = ?, size = ? WHERE id = ?"
@@ -72,7 +74,8 @@ def _inserts(rows: list[MessageRow]) -> list[Statement]:
     whole: list[Sequence[Any]] = []
     for row in rows:
         if row[7] is None and row[9] is None and row[10] is None and row[11] is None:
-            plain.append(row[:7] + (row[8], row[12]))  # noqa: RUF005 - faster than unpacking
+            bare = row[12] if row[5] > SMALL else bytearray(row[12] or b"")
+            plain.append(row[:7] + (row[8], bare))  # noqa: RUF005 - faster than unpacking
         else:
             whole.append(row)
     if len(plain) == 1 and not whole:
