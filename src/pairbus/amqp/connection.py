@@ -34,7 +34,6 @@ A connection consists of parts with one job each:
 from __future__ import annotations
 
 import dataclasses
-import enum
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -58,7 +57,7 @@ from pairbus.amqp.frames import (
     MIN_MAX_FRAME_SIZE,
     SASL_FRAME,
 )
-from pairbus.amqp.handshake import ClientHandshake, Handshake, Phase, ServerHandshake
+from pairbus.amqp.handshake import ClientHandshake, Handshake, Phase, Role, ServerHandshake
 from pairbus.amqp.idle import IdleTimer
 from pairbus.amqp.incoming_transfers import IncomingTransfers
 from pairbus.amqp.input import InputBuffer
@@ -89,13 +88,6 @@ _DISPOSITION = b"\x00\x53\x15"
 # Looking up a member of an enum is slow in Python 3.11, and `_parse` needs several per frame.
 _HEADER, _SASL, _AMQP_HEADER = Phase.HEADER, Phase.SASL, Phase.AMQP_HEADER
 _OPEN, _CLOSED = Phase.OPEN, Phase.CLOSED
-
-
-class Role(enum.Enum):
-    """Which end of the connection this is."""
-
-    CLIENT = "client"
-    SERVER = "server"
 
 
 class Connection:
@@ -155,13 +147,11 @@ class Connection:
         self._input = InputBuffer()
         self._output = output = OutputBuffer()
         self._idle = IdleTimer(idle_time_out)
-        self._handshake: Handshake
-        if role is Role.CLIENT:
-            self._handshake = ClientHandshake(output, hostname=hostname, mechanism=sasl)
-        else:
-            self._handshake = ServerHandshake(
-                output, mechanisms=sasl_mechanisms, require_sasl=require_sasl
-            )
+        self._handshake: Handshake = (
+            ClientHandshake(output, hostname=hostname, mechanism=sasl)
+            if role is Role.CLIENT
+            else ServerHandshake(output, mechanisms=sasl_mechanisms, require_sasl=require_sasl)
+        )
         reassembly = Reassembly(max_message_size)
         self._sessions = sessions = SessionTable(
             output,

@@ -25,6 +25,13 @@ from pairbus.amqp.sasl import (
 )
 
 
+class Role(enum.Enum):
+    """Which end of the connection this is."""
+
+    CLIENT = "client"
+    SERVER = "server"
+
+
 class Phase(enum.Enum):
     """The next thing that the connection reads."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import socket
 import statistics
 import threading
 import time
@@ -21,6 +22,8 @@ from pairbus.broker.settings import DEFAULT_KEY_NAME, WELL_KNOWN_KEY
 from tests.broker.server.test_hardening import RawClient
 
 pytestmark = pytest.mark.slow
+
+HALF_A_HANDSHAKE = b"AMQP\x03\x01\x00\x00" + bytes.fromhex("0000001f02010000005341c0")
 
 
 @pytest.fixture
@@ -130,3 +133,36 @@ def test_a_flood_of_flow_frames_leaves_others_working(ns):
     attacker.close()
     # A turn of the loop that serves all that the attacker sent takes ten times as long.
     assert disturbed < max(0.3, 30 * undisturbed)  # a busy machine takes longer for both
+
+
+def test_half_open_handshakes_and_floods_of_channels_and_links_leave_others_working(ns):
+    address = ("127.0.0.1", ns.port)
+    crowd = [socket.create_connection(address, timeout=30) for _ in range(100)]
+    flooder = authorized(ns.port)
+    try:
+        # Given clients that stop in the middle of the handshake, each at another byte ...
+        for number, sock in enumerate(crowd):
+            sock.sendall(HALF_A_HANDSHAKE[: number % len(HALF_A_HANDSHAKE)])
+        # ... and one with a valid key that opens channels and links without end,
+        for number in range(200):
+            session = flooder.engine.begin()
+            flooder.engine.attach_receiver(session, f"r{number}", source=Source("q"))
+        flooder.flush()
+        for _ in range(200):
+            flooder.until(Attached)
+        # then another client sends and receives as ever.
+        with ns.client(retry_total=0) as sb:
+            with sb.get_queue_sender("q") as sender:
+                sender.send_messages([ServiceBusMessage(str(n)) for n in range(10)])
+            with sb.get_queue_receiver("q") as receiver:
+                left = 10
+                while left:
+                    messages = receiver.receive_messages(left, max_wait_time=30)
+                    assert messages
+                    for message in messages:
+                        receiver.complete_message(message)
+                    left -= len(messages)
+    finally:
+        flooder.close()
+        for sock in crowd:
+            sock.close()

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from pairbus.amqp.composite import Composite
 from pairbus.amqp.events import Delivery as AmqpDelivery
-from pairbus.amqp.link import Link, Outgoing
+from pairbus.amqp.link import Outgoing
 from pairbus.amqp.performatives import (
     ACCEPTED,
     RELEASED,
@@ -28,9 +28,7 @@ from pairbus.amqp.performatives import (
     Received,
     Rejected,
     Released,
-    Source,
 )
-from pairbus.amqp.types import Described, Symbol
 from pairbus.broker.entities.credits import MESSAGE
 from pairbus.broker.entities.errors import (
     BrokerError,
@@ -45,16 +43,18 @@ from pairbus.broker.entities.messages import NEVER, Delivery, Outcome
 from pairbus.broker.entities.model import AccessRight
 from pairbus.broker.server.link_end import LinkEnd, guarded, rejected
 from pairbus.broker.server.outgoing import render_delivery, render_locked
+from pairbus.broker.server.session_request import (
+    requested_session,
+    session_answer,
+    session_timeout,
+)
 
 if TYPE_CHECKING:
     from pairbus.broker.entities.receiver import Receiver
     from pairbus.broker.entities.sessions import PendingSession
 
-SESSION_FILTER = "com.microsoft:session-filter"
-SESSION_WAIT = 65.0  # seconds that the service waits for a session by default
 DEAD_LETTER = "com.microsoft:dead-letter"
 SWEEP_FROM = 10_000  # open deliveries of a session
-_TICKS_AT_EPOCH = 621355968000000000
 
 
 class ReceivingLink:
@@ -76,7 +76,7 @@ class ReceivingLink:
         self.next_due = NEVER  # when a grant that waits for credits is served
         self._unwritten = 0
         self._sweep_at = SWEEP_FROM
-        self._wants_session, self._session_id = _session_of(end.link)
+        self._wants_session, self._session_id = requested_session(end.link)
         if not self._wants_session or self._session_id is not None:
             self.receiver = end.namespace.receivers.open(
                 end.path,
@@ -103,7 +103,7 @@ class ReceivingLink:
             self.end.refuse(error)
             return
         if self.receiver is None:
-            wait = _timeout_of(self.link)
+            wait = session_timeout(self.link)
             self._timer = asyncio.get_running_loop().call_later(wait, self._no_session)
 
     @guarded
@@ -120,11 +120,7 @@ class ReceivingLink:
         if info is None:
             self.end.accept()
             return
-        source = self.link.source
-        assert isinstance(source, Source)
-        source.filter = {**(source.filter or {}), Symbol(SESSION_FILTER): info.session_id}
-        until = info.locked_until * 10_000 + _TICKS_AT_EPOCH
-        self.end.accept(source=source, properties={"com.microsoft:locked-until-utc": until})
+        self.end.accept(**session_answer(self.link, info))
 
     def _no_session(self) -> None:
         self._timer = None
@@ -382,22 +378,3 @@ def lock_lost() -> Rejected:
 
 def _properties(changes: Mapping[Any, Any] | None) -> dict[str, object] | None:
     return {str(key): value for key, value in changes.items()} if changes else None
-
-
-def _session_of(link: Link) -> tuple[bool, str | None]:
-    """Return whether a session is asked for, and which: None for the next available one."""
-    source = link.attach.source if link.attach is not None else None
-    filters = source.filter if isinstance(source, Source) else None
-    if not filters or SESSION_FILTER not in filters:
-        return False, None
-    wanted = filters[SESSION_FILTER]
-    if isinstance(wanted, Described):
-        wanted = wanted.value
-    return True, None if wanted is None else str(wanted)
-
-
-def _timeout_of(link: Link) -> float:
-    """Return the seconds that the client waits for a session."""
-    properties = (link.attach.properties if link.attach is not None else None) or {}
-    wanted = properties.get("com.microsoft:timeout")
-    return float(wanted) / 1000 if isinstance(wanted, int | float) else SESSION_WAIT
