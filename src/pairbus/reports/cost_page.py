@@ -23,7 +23,7 @@ SERIES = (
 )
 MAX_POINTS = 3000
 MOST_ENTITIES = 15
-SMALLEST_SHARE = Decimal("0.01")
+SMALLEST_SHARE = Decimal("0.02")
 """Entities below this share of the total are folded into one bar."""
 
 RECEIVES = (
