@@ -77,10 +77,22 @@ def test_order_is_judged_within_one_session_and_one_backlog_queue():
         account.took(name, "orders", "s1", number)
     account.put_aside(("a", "c"), "q0")
     account.put_aside(("b",), "q1")
-    for name in "cabd":  # a after c, in the same queue: broken; b came by another queue: fine
-        account.got("orders", name, ord(name))
+    # a after c, in the same queue: broken; b came by another queue: fine.
+    for number, name in enumerate("cabd"):
+        account.got("orders", name, number)
     assert out_of_order(account) == ["a"]
     assert not verdict(account).order_kept
+
+
+def test_order_is_that_of_the_destination_and_not_that_of_its_readers():
+    """The SDK releases a message that comes between two receives, and reads it again later."""
+    account = MessageAccount()
+    for number, name in enumerate("abc"):
+        account.took(name, "orders", "s1", number)
+    account.put_aside(("a", "b", "c"), "q0")
+    for name in "acb":
+        account.got("orders", name, ord(name))
+    assert out_of_order(account) == []
 
 
 def test_message_that_may_be_in_two_places_breaks_no_order():
@@ -90,8 +102,8 @@ def test_message_that_may_be_in_two_places_breaks_no_order():
         account.took(name, "orders", "s1", number)
     account.put_aside(("a",), "q0")
     account.put_aside(("b",), "q0", is_uncertain=True)
-    for name in "ba":
-        account.got("orders", name, ord(name))
+    for number, name in enumerate("ba"):
+        account.got("orders", name, number)
     assert out_of_order(account) == []
 
 

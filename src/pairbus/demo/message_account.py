@@ -29,7 +29,7 @@ class MessageAccount:
         self.backlogged: dict[str, str] = {}
         self.uncertain: set[str] = set()  # another copy may be elsewhere
         self.arrived: dict[tuple[str, str], list[int]] = defaultdict(list)  # (entity, id): numbers
-        self.arrivals: dict[str, list[str]] = defaultdict(list)  # entity: ids, by first arrival
+        self.arrivals: dict[str, list[str]] = defaultdict(list)  # entity: ids, as they were read
         self.retries: Counter[str] = Counter()
         self.redelivered = 0
 
@@ -114,11 +114,15 @@ def out_of_order(account: MessageAccount) -> list[str]:
     The demo gives each sender its own sessions, so a session's messages entered in the order of
     their numbers. Not promised: the order of a message of which another copy may be elsewhere,
     since the first that arrives may be the other one.
+
+    The order is that of the destination's sequence numbers, not the order in which the readers got
+    the messages: the SDK releases a message that comes between two calls of `receive_messages`
+    (`enhanced_message_received`), and reads it again after newer ones.
     """
     newest: dict[tuple[str, str, str], int] = {}
     broken = []
     for entity, ids in account.arrivals.items():
-        for message_id in ids:
+        for message_id in sorted(ids, key=lambda name: min(account.arrived[entity, name])):
             sent = account.sent.get(message_id)
             queue = account.backlogged.get(message_id)
             if sent is None or queue is None or sent.session is None:
