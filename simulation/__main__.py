@@ -118,6 +118,8 @@ def run_many(seeds: range, jobs: int, *, until_failure: bool = False) -> int:
     failed: list[int] = []
     for seed, outcome in _outcomes(seeds, jobs):
         count += 1
+        if count % 20 == 0:
+            print(f"{count} runs after {time.monotonic() - began:.0f} s", flush=True)
         if isinstance(outcome, str) or outcome.problems:
             failed.append(seed)
             print(outcome if isinstance(outcome, str) else _line(outcome), flush=True)

@@ -118,12 +118,23 @@ class Application:
             process = Process(self._loop, f"{self.name}.{self._lives}")
             ended: asyncio.Future[bool] = self._loop.create_future()
             process.on_death = partial(settle, ended, False)
-            process.start(self._live(process, messages, ended))
+            process.start(self._guard(process, messages, ended))
             if await ended:
                 return
             self._note(f"{self.name} was killed")
             self.phase = "healthy"
             await asyncio.sleep(self._random.uniform(0.1, 3.0))
+
+    async def _guard(self, process: Process, messages: int, ended: asyncio.Future[bool]) -> None:
+        """Live; an application that cannot open its sender ends, and is started again."""
+        try:
+            await self._live(process, messages, ended)
+        except ServiceBusError as error:
+            self._note(f"{self.name} cannot start: {type(error).__name__}")
+            process.kill()
+        except Exception as error:  # noqa: BLE001 - whatever it is, an application never expects it
+            self.problems.append(f"{self.name} failed: {type(error).__name__}: {error}")
+            settle(ended, True)
 
     async def _live(self, process: Process, messages: int, ended: asyncio.Future[bool]) -> None:
         client = await self._pair()
