@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from pathlib import Path
 
 import simulation
 from simulation.judgement import Report
@@ -20,6 +21,7 @@ from simulation.pair import run_pair
 from simulation.shrink import Choice, shrink
 
 PHASES = ("healthy", "failed over", "draining")
+TABLE = Path(__file__).parents[1] / "docs" / "topics" / "fault-coverage.inc"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -36,6 +38,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--no-spark-faults", action="store_true", help="with --seed")
     parser.add_argument("--no-application-faults", action="store_true", help="with --seed")
     parser.add_argument("--jobs", type=int, default=2, help="processes that run seeds")
+    parser.add_argument("--write", action="store_true", help="write the table to the docs")
     parser.add_argument("--until-failure", action="store_true", help="stop at the first failure")
     options = parser.parse_args(arguments)
     logging.disable(logging.CRITICAL)
@@ -50,7 +53,8 @@ def _run(options: argparse.Namespace) -> int:
         return _one_seed(options)
     first, _, last = options.seeds.partition(":")
     seeds = range(int(first), int(last or first) + 1)
-    return run_many(seeds, options.jobs, until_failure=options.until_failure)
+    write = options.write
+    return run_many(seeds, options.jobs, until_failure=options.until_failure, write=write)
 
 
 def _one_seed(options: argparse.Namespace) -> int:
@@ -110,7 +114,7 @@ def run_one(seed: int, choice: Choice | None = None) -> Report | str:
         return f"seed {seed}: {type(error).__name__}: {error}"
 
 
-def run_many(seeds: range, jobs: int, *, until_failure: bool = False) -> int:
+def run_many(seeds: range, jobs: int, *, until_failure: bool = False, write: bool = False) -> int:
     """Run seeds side by side; print those that failed, and a summary."""
     began, count = time.monotonic(), 0
     strikes: Counter[tuple[str, str]] = Counter()
@@ -131,9 +135,12 @@ def run_many(seeds: range, jobs: int, *, until_failure: bool = False) -> int:
             totals += _totals(outcome)
     seconds = time.monotonic() - began
     print(f"{count} runs in {seconds:.0f} s, {len(failed)} failed: {failed}")
-    print(", ".join(f"{number} {name}" for name, number in totals.items()))
-    for line in coverage(strikes):
-        print(line)
+    figures = ", ".join(f"{number:,} {name}" for name, number in totals.items())
+    table = "\n".join(coverage(strikes))
+    print(f"{figures}\n{table}")
+    if write:
+        first = f"Seeds {seeds[0]} to {seeds[-1]}: {figures}."
+        TABLE.write_text(f"{first}\n\n{table}\n")
     return 1 if failed else 0
 
 

@@ -21,7 +21,7 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, default=Path("build/soak"), help="where it works")
     parser.add_argument("--faults", type=int, default=300)
     parser.add_argument("--seed", type=int, default=1, help="of a new soak's plan")
-    parser.add_argument("--gap", type=float, default=6.0, help="seconds between faults, about")
+    parser.add_argument("--gap", type=float, default=4.0, help="seconds between faults, about")
     parser.add_argument("--pause", type=float, default=0.1, help="seconds between sends")
     given = parser.parse_args()
 
