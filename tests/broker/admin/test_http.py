@@ -378,6 +378,16 @@ def test_subscription_can_be_created_with_its_first_rule(raw, name):
     assert [entry.findtext(f"{ATOM}title") for entry in feed.findall(f"{ATOM}entry")] == ["mine"]
 
 
+def test_addresses_in_answers_are_written_as_the_service_writes_them(raw, name):
+    raw("PUT", f"/{name}", body("<TopicDescription/>"))
+    raw("PUT", f"/{name}/subscriptions/s", body("<SubscriptionDescription/>"))
+    for asked in (f"/{name}/subscriptions/s/rules/$Default", f"/{name}/Subscriptions/s/rules"):
+        answer = ElementTree.fromstring(raw("GET", asked)[2])
+        entry = answer if answer.tag == f"{ATOM}entry" else answer.find(f"{ATOM}entry")
+        address = entry.findtext(f"{ATOM}id")
+        assert address.split("?")[0].endswith(f"/{name}/Subscriptions/s/Rules/$Default")
+
+
 def test_topic_property_that_the_sdk_never_sends_is_kept(raw, name):
     flag = "FilteringMessagesBeforePublishing"
     content = body(f"<TopicDescription><{flag}>true</{flag}></TopicDescription>")

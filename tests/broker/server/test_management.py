@@ -1,12 +1,15 @@
 """Management requests that Python's SDK does not make, as clients in other languages do."""
 
 import logging
+import time
+from typing import Any
 
 import pytest
 
 from pairbus.amqp.message import Message, Properties
 from pairbus.amqp.types import Int, Timestamp
 from pairbus.broker import run
+from pairbus.broker.entities.model import AccessRight, AuthorizationRule
 from pairbus.broker.server.incoming import read_message
 from pairbus.client import BulkConnection, RequestFailedError
 from tests.sas import make_token
@@ -149,24 +152,47 @@ def test_an_operation_that_is_not_supported_is_logged_once_by_name(connection, c
     assert len(named) == 1
 
 
-def test_each_operation_needs_its_own_claim(ns) -> None:
-    import time
-
-    from pairbus.broker.entities.model import AccessRight, AuthorizationRule
-
-    rule = AuthorizationRule("sends", (AccessRight.SEND,), "key-of-the-entity")
-    ns.create_queue("guarded", authorization_rules=(rule,))
+def connection_with(ns, path: str, right: AccessRight) -> BulkConnection:
+    """A connection by a token of the entity's key that has one claim."""
     token = make_token(
-        f"sb://127.0.0.1:{ns.port}/guarded", "sends", "key-of-the-entity",
-        expires_at=time.time() + 60,
+        f"sb://127.0.0.1:{ns.port}/{path}", right.value, f"key-{right.value}",
+        expires_at=time.time() + 600,
     )  # fmt: skip
-    text = (
+    return BulkConnection(
         f"Endpoint=sb://127.0.0.1:{ns.port};SharedAccessSignature={token};"
         "UseDevelopmentEmulator=true"
     )
-    with BulkConnection(text) as connection:
+
+
+def keys(*rights: AccessRight) -> tuple[AuthorizationRule, ...]:
+    return tuple(AuthorizationRule(one.value, (one,), f"key-{one.value}") for one in rights)
+
+
+def test_each_operation_needs_its_own_claim(ns) -> None:
+    ns.create_queue("guarded", authorization_rules=keys(AccessRight.SEND))
+    with connection_with(ns, "guarded", AccessRight.SEND) as connection:
         management = connection.management("guarded")
         with pytest.raises(RequestFailedError, match="Listen") as caught:
             management.peek(0, 1)
         assert caught.value.condition == "amqp:unauthorized-access"
         assert management.schedule([]) == []
+
+
+def test_rules_are_managed_with_listen_and_not_with_send(ns) -> None:
+    ns.create_topic("news", authorization_rules=keys(AccessRight.SEND, AccessRight.LISTEN))
+    ns.create_subscription("news", "s")
+    path = "news/Subscriptions/s"
+    added = {"rule-name": "r", "rule-description": {"sql-filter": {"expression": "a = 1"}}}
+    requests: list[tuple[str, dict[str, Any]]] = [
+        ("add-rule", added),
+        ("enumerate-rules", {"top": 10, "skip": 0}),
+        ("remove-rule", {"rule-name": "r"}),
+    ]
+    with connection_with(ns, "news", AccessRight.SEND) as connection:
+        for operation, body in requests:
+            with pytest.raises(RequestFailedError, match="Listen") as caught:
+                connection.management(path).request(operation, body)
+            assert caught.value.condition == "amqp:unauthorized-access"
+    with connection_with(ns, "news", AccessRight.LISTEN) as connection:
+        for operation, body in requests:
+            connection.management(path).request(operation, body)
