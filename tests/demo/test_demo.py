@@ -147,7 +147,7 @@ def test_picture_has_a_fixed_height_and_fits_a_small_terminal():
     empty = height(display)
     assert empty <= HEIGHT
     figures = {"sent": 123_456_789, "backlog": 12_345_678, "arrived": 123_456_789, "retries": 1234}
-    display.act("kill -9 12345: the primary is gone, and the senders go on, and this is very long")
+    display.act("kill -9 12345: the primary is down; senders continue, and this is very long")
     for number in range(20):
         display.say(f"failed over: orders, {'a very long reason ' * 10}{number}")
     display.update(

@@ -109,8 +109,7 @@ def test_wrong_primary_namespace_is_named(world):
     )
     found = world.findings(pair)
     assert found["namespaces"] == (
-        "critical: the primary is called contoso, but its backlog queues are looked for under "
-        "kontoso"
+        "critical: the primary is called contoso, but its backlog queues are searched under kontoso"
     )
 
 

@@ -118,19 +118,19 @@ class Scenario:
             self._syphon = self._syphon_starting.result(SPARK_START)
 
     def _outage(self) -> None:
-        with self._act(f"kill -9 {self.primary.pid}: the primary is gone, and the senders go on"):
+        with self._act(f"kill -9 {self.primary.pid}: the primary is down; senders continue"):
             self.primary.kill()
             self.display.update(primary="killed")
             self._wait(self.timing.outage)
 
     def _recovery(self) -> None:
-        with self._act("the primary starts again; pings find it"):
+        with self._act("the primary starts again; pings detect it"):
             self.primary.start()
             self.display.update(primary="up")
             self._wait_for(
                 lambda: set(self._phase_of().values()) == {"healthy"},
                 60,
-                "the pings did not find the primary",
+                "no ping succeeded",
             )
             self._wait(self.timing.after)
             self.load.stop_sending()

@@ -159,7 +159,7 @@ def judge_messages(messages: Messages, *, is_named: bool) -> list[Finding]:
             warning(
                 "reconciliation",
                 f"{len(messages.duplicated)} messages arrived more than once",
-                "consumers must cope with duplicates, or the destination must detect them",
+                "consumers must be idempotent, or the destination must detect duplicates",
                 "enable duplicate detection on the destination",
             )
         )
@@ -191,6 +191,6 @@ def judge_stop(stopped: DrillStoppedError) -> Finding:
     return critical(
         "outage",
         what,
-        "an application would have met the same in a real outage",
+        "an application would have failed in the same way in a real outage",
         remedies.get(problem.kind, "see the error; docs/howto/drill.md explains the steps"),
     )

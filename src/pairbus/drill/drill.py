@@ -151,7 +151,7 @@ class Drill:
                 critical(
                     "backlog queues",
                     f"{path} failed during the outage ({reason})",
-                    "sends had to look for another queue",
+                    "sends had to try another queue",
                     "see the reason; `pairbus backlog list` shows the queue",
                 )
             )

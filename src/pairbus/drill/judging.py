@@ -77,7 +77,7 @@ def _names(facts: Facts) -> Iterator[Finding]:
     if primary.name and primary.name.lower() != facts.primary_namespace.lower():
         yield critical(
             "namespaces",
-            f"the primary is called {primary.name}, but its backlog queues are looked for under "
+            f"the primary is called {primary.name}, but its backlog queues are searched under "
             f"{facts.primary_namespace}",
             "applications and syphon use different backlog queues, and messages stay there",
             f"set primary_namespace to {primary.name.lower()}, or leave it out",

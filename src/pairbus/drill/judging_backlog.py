@@ -154,7 +154,7 @@ def _queue(path: str, found: Properties, expected: Expected) -> Iterator[Finding
         yield warning(
             "backlog queues",
             f"{path} drops expired messages instead of dead-lettering them",
-            "a message that expires in the backlog is gone without a trace",
+            "a message that expires in the backlog is dropped without a record",
             "set dead_lettering_on_message_expiration",
         )
     if found.capacity and found.size >= FULL * found.capacity:

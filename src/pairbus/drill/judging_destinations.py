@@ -26,7 +26,7 @@ def judge_destinations(facts: Facts, expected: Expected) -> Iterator[Finding]:
         detecting = sum(1 for d in destinations if d.properties and d.properties.duplicate_window)
         yield ok(
             "destinations",
-            f"{len(destinations)} looked at, {detecting} detect duplicates"
+            f"{len(destinations)} checked, {detecting} detect duplicates"
             f" for {duration(expected.outage)} or longer",
         )
 
@@ -95,5 +95,5 @@ def _sizes(path: str, found: Properties, backlog: Sequence[Entity]) -> Iterator[
             f"{path} takes messages of {found.message_limit // 1024:,} KB, the backlog queues "
             f"{smallest // 1024:,} KB",
             "larger messages cannot be stored in an outage",
-            "use one tier on both sides, or oversize='refuse' to notice while all is well",
+            "use one tier on both sides, or oversize='refuse' to detect them while healthy",
         )

@@ -113,7 +113,7 @@ def check_entities(snapshot: Row, grade: Grades) -> Finding:
     failed = [e["entity"] for e in snapshot["entities"] if e["phase"] == "failed_over"]
     if failed:
         detail = f"{count(failed, 'entity', 'entities')} failed over: {', '.join(failed)}"
-        return Finding("entities", grade.failed_over, detail, "look at the primary namespace")
+        return Finding("entities", grade.failed_over, detail, "check the primary namespace")
     if not snapshot["entities"]:
         return Finding("entities", grade.no_client, "no client reports any", "see clients")
     return Finding("entities", "ok", f"none of {len(snapshot['entities'])} failed over")
@@ -156,7 +156,7 @@ def check_clients(snapshot: Row, grade: Grades) -> list[Finding]:
     detail = f"{len(silent)} of {count(clients, 'client', 'clients')} silent"
     detail += f" for {duration(latest)}: {who}" if latest is not None else f": {who}"
     level = grade.stale if all_silent else min(grade.stale, "warning", key=LEVELS.index)
-    remedy = "see whether they run; of one that is gone for good, remove status/CLIENT.json"
+    remedy = "check whether they run; if one is gone permanently, remove status/CLIENT.json"
     return [Finding("clients", level, detail, remedy)]
 
 
@@ -170,7 +170,7 @@ def check_protection(snapshot: Row, grade: Grades) -> list[Finding]:
         return []
     reason = brief(exposed[0]["unprotected"])
     detail = f"{count(exposed, 'client', 'clients')} cannot use the secondary: {reason}"
-    remedy = "see that the secondary can be reached and has its backlog queues"
+    remedy = "check that the secondary can be reached and has its backlog queues"
     return [Finding("protection", grade.unprotected, detail, remedy)]
 
 
@@ -214,7 +214,7 @@ def check_syphons(snapshot: Row, grade: Grades) -> list[Finding]:
 def _check_syphon(syphon: Row, grade: Grades, *, is_out: bool) -> Finding:
     name, state = syphon["id"], syphon["state"]
     if state == "silent":
-        return Finding("syphon", grade.stale, f"{name} stopped reporting", "see whether it runs")
+        return Finding("syphon", grade.stale, f"{name} stopped reporting", "check whether it runs")
     if state == "paused":
         return Finding("syphon", grade.paused, f"{name} is paused", "pairbus syphon resume")
     if state == "stalled" and syphon["waits_for_primary"] and is_out:
@@ -244,8 +244,8 @@ def check_duplicate_windows(
         windows = read(pair)
     except Exception as exc:  # noqa: BLE001 - whatever the primary answers, the check goes on
         if failed_over:
-            return Finding("duplicate windows", "ok", "not checked: the primary is out")
-        remedy = "--no-windows leaves this check out"
+            return Finding("duplicate windows", "ok", "not checked: the primary is unavailable")
+        remedy = "--no-windows skips this check"
         return Finding("duplicate windows", "unknown", one_line(exc), remedy)
     short = [f"{name} ({duration(w)})" for name, w in windows.items() if w < outage]
     if not short:

@@ -234,18 +234,18 @@ class _Meter:
 def _assumptions(workload: Workload, prices: PriceList, rules: Rules) -> tuple[str, ...]:
     tier = prices.tier(rules.tier)
     lines = [
-        f"every message of the {workload.outage / 60:g} minutes of the outage takes the backlog",
+        f"every message of the {workload.outage / 60:g} minutes of outage goes through the backlog",
         f"{workload.rate:g} messages a second is the rate of all {workload.clients} clients",
         f"a message has {workload.size:,} bytes, and is sent in batches of {workload.batch}",
         f"aliases add about {ALIASES} bytes to a message in the backlog",
         "each message is settled once after each receive; a settle is one operation",
         f"each client pings each entity every {workload.ping_interval:g} s of the outage",
-        "what the application receives and settles on the primary is derived, not measured",
+        "the application's own receives and settlements on the primary are derived, not measured",
         f"{workload.subscriptions} receiver(s) get a copy of each message",
         f"{tier.name} tier, prices of {prices.date} in {prices.currency}",
         f"the subscription uses {rules.month_operations:,} operations in the month beside these",
         "uncertain: whether a poll that ends empty is charged (low: it is not)",
-        "uncertain: whether a ping that the primary does not take is charged (low: it is not)",
+        "uncertain: whether a ping that the primary does not accept is charged (low: it is not)",
         "uncertain: whether a batch counts by message or by its whole size (low: by its size)",
     ]
     if workload.poll > IDLE_LINK_TIMEOUT:

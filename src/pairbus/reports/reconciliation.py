@@ -151,7 +151,7 @@ def verdict(totals: Mapping[str, int], *, complete: bool = True, peeked: bool = 
     if faults:
         line = f"The ledger does not balance: of {count} {', '.join(faults)}"
         if totals["lost"] and not peeked:
-            line += " or still waiting (the backlog queues were not looked at)"
+            line += " or still waiting (the backlog queues were not peeked)"
         elif totals["lost"] and not complete:
             line += " or without a receipt (rows of the ledger are missing)"
         return line + "."

@@ -113,7 +113,7 @@ def test_what_was_lost_or_doubled_is_named(spark, tmp_path):
     # a path is the same in any case
     assert [row["expected"] for row in books.by_destination] == [20]
     assert "1 lost, 1 delivered more than once" in books.verdict
-    assert "were not looked at" in books.verdict
+    assert "were not peeked" in books.verdict
 
 
 def test_dead_letters_expiry_and_what_waits_are_no_loss(spark, tmp_path):
