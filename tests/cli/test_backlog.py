@@ -1,6 +1,9 @@
 """`pairbus backlog` and `pairbus pair` against real namespaces."""
 
 import json
+import signal
+import subprocess
+import sys
 
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
@@ -164,6 +167,19 @@ def test_peek_without_a_queue_shows_every_queue_that_holds_messages(run, namespa
     assert "needs the QUEUE" in result.stderr
 
 
+def test_peek_shows_which_messages_are_deferred(run, namespaces):
+    run("backlog", "create", "--count", "1")
+    put(namespaces[1], run.path(0), "a", "b")
+    with BulkConnection(namespaces[1].connection_string) as bulk:
+        receiver = bulk.receiver(run.path(0))
+        receiver.settle(receiver.receive_now(1), "defered")
+    rows = json.loads(run("backlog", "peek", "0", "--json").output)
+    assert [(row["message_id"], row["state"]) for row in rows] == [
+        ("m-a", "deferred"),
+        ("m-b", "active"),
+    ]
+
+
 def test_dead_letters_are_peeked_with_their_reason_and_resubmitted_as_they_were(run, namespaces):
     secondary = namespaces[1]
     run("backlog", "create", "--count", "1")
@@ -210,9 +226,12 @@ def buried(run, namespaces):
     return secondary
 
 
+def rows_of(run, queue, *options):
+    return json.loads(run("backlog", "peek", queue, "--json", *options).output)
+
+
 def waiting(run, queue, *options):
-    rows = json.loads(run("backlog", "peek", queue, "--json", *options).output)
-    return [(row["destination"], row["reason"]) for row in rows]
+    return [(row["destination"], row["reason"]) for row in rows_of(run, queue, *options)]
 
 
 def test_dry_run_of_resubmit_counts_and_changes_nothing(run, buried):
@@ -284,6 +303,37 @@ def test_interrupted_resubmit_loses_nothing(run, buried, monkeypatch):
     assert ("bills", "DestinationNotFound") not in waiting(run, "0", "--dead-letters")
     rows = json.loads(run("backlog", "peek", "0", "--json").output)
     assert len({row["message_id"] for row in rows}) == 1
+
+
+KILLED = """
+import os, signal, sys
+from pairbus.cli.main import cli
+from pairbus.client import BulkReceiver, BulkSender
+
+name = sys.argv.pop(1)
+owner = BulkSender if name == "send_batch" else BulkReceiver
+original = getattr(owner, name)
+
+def killed(*args, **options):
+    original(*args, **options)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+setattr(owner, name, killed)
+cli()
+"""
+
+
+@pytest.mark.parametrize("step", ["receive_now", "send_batch", "complete"])
+def test_resubmit_that_is_killed_after_any_step_loses_nothing(run, buried, step):
+    before = {row["message_id"] for row in rows_of(run, "0", "--dead-letters")}
+    command = [sys.executable, "-c", KILLED, step, "backlog", "resubmit", "0", "--all"]
+    done = subprocess.run(command, capture_output=True, timeout=120)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    back = [row["message_id"] for row in rows_of(run, "0")]
+    left = [row["message_id"] for row in rows_of(run, "0", "--dead-letters")]
+    assert before == {*back, *left}
+    copies = len(back) + len(left) - len(before)
+    assert copies == (len(before) if step == "send_batch" else 0)  # only what was in flight
 
 
 def test_sequence_number_that_is_not_there_is_reported(run, buried):

@@ -167,8 +167,9 @@ def peek(
             break
     kind = "dead letters" if dead_letters else "messages"
     where = f"the backlog of {pair.primary_namespace}"
+    title = f"Backlog of {pair.primary_namespace}"
     if queue is not None:
-        where = backlog_queues.resolve(pair, queue)
+        where = title = backlog_queues.resolve(pair, queue)
     columns: list[str | Column] = ["queue"] if queue is None else []
     columns += [
         Column("sequence", right=True), "destination", "message id", "session", "enqueued",
@@ -176,7 +177,7 @@ def peek(
     ]  # fmt: skip
     columns += ["reason", "description"] if dead_letters else ["state"]
     columns += ["body"] if body else []
-    table = Table(*columns, title=where[0].upper() + where[1:], empty=f"{where} has no {kind}")
+    table = Table(*columns, title=title, empty=f"{where} has no {kind}")
     for m in found:
         table.add(
             *([m.queue] if queue is None else []),
