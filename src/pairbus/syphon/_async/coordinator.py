@@ -85,16 +85,9 @@ class Coordinator:
         self._totals = Totals(state.progress())
         self._guard, self._files = runtime.condition(), runtime.condition()
         self._deferral = Deferral(
-            runtime,
-            self._guard,
-            state,
-            backlog,
-            held,
-            self._orphans,
-            planner.queues,
-            self._count,
+            runtime, self._guard, state, backlog, held, self._orphans, planner.queues, self._count,
             is_enabled=defers,
-        )
+        )  # fmt: skip
         self._locks = LockMaintenance(
             runtime,
             self._guard,
