@@ -139,14 +139,11 @@ class Evidence:
 
     def _disagreements(self) -> list[str]:
         """Where the ledger contradicts what the brokers took."""
-        was_killed = any(self._has(f"lose_{who}") for who in ("application", "worker", "driver"))
-        return disagreements(
-            self.ledger,
-            self.backlog,
-            self.primary,
-            self.ids,
-            complete=not was_killed and not self._has("restart"),
-        )
+        calls = {} if self._has("lose_application") else self.history.calls
+        recorded = {
+            name for name, one in calls.items() if one.outcome == "ok" and one.is_redirected
+        }
+        return disagreements(self.ledger, self.backlog, self.primary, self.ids, recorded)
 
     def _missing_receipts(self) -> list[str]:
         """Messages that left the backlog without a receipt."""

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -188,7 +188,7 @@ class LedgerOperations:
 
 
 def disagreements(
-    ledger: Ledger, backlog: Taken, primary: Taken, ids: dict[str, str], *, complete: bool
+    ledger: Ledger, backlog: Taken, primary: Taken, ids: dict[str, str], recorded: Container[str]
 ) -> list[str]:
     """Where the ledger contradicts what the brokers took.
 
@@ -197,7 +197,7 @@ def disagreements(
         backlog: what the secondary took: when, which queue, which message.
         primary: what the primary took.
         ids: the messages by their ids.
-        complete: nobody was killed, so that every row was written.
+        recorded: messages whose senders must have recorded that a backlog queue took them.
     """
     messages, found = ledger.read("messages")
     operations, wrong = ledger.read("operations")
@@ -209,7 +209,7 @@ def disagreements(
             found.append(f"ledger: reconcile calls {name} for {place} lost or dead-lettered")
         if tally["b"] > entered[name] or tally["f"] > arrived[name]:
             found.append(f"ledger: more rows of {name} than times that it was taken")
-        if became["unrecorded"] and complete:
+        if became["unrecorded"] and name in recorded:
             found.append(f"ledger: {name} was forwarded and is not recorded as backlogged")
     sums = {stage: _charged(operations, stage) for stage in SEND_STAGES}
     limits = {"send_backlog": sum(entered.values()), "send_primary": sum(arrived.values())}
