@@ -175,7 +175,7 @@ class Planner:
 
     def pace(self, tasks: int) -> Pace | None:
         """Return how fast each of the tasks of the planned micro-batch may read."""
-        return None if self._rate is None else Pace(self._rate / tasks)
+        return None if self._rate is None else Pace(self._rate / max(1, tasks))
 
     def sending(self) -> AdaptiveRate | None:
         """Return how fast each task of the planned micro-batch may send; None for no limit."""

@@ -217,9 +217,17 @@ class Coordinator:
         return plan.grants
 
     def grants(self, epoch: int) -> tuple[Grant, ...]:
-        """Return the grants of a planned epoch; for one that another coordinator planned, all."""
+        """Return the grants of a planned epoch; for one that another coordinator planned, all.
+
+        Except for queues that were uncertain before that epoch: nothing was granted of them, and
+        a replay must not read past their locked messages.
+        """
         with self._guard:
-            return self._planner.grants(epoch)
+            grants = self._planner.grants(epoch)
+            if self._is_planned:
+                return grants
+            uncertain = self._journal.uncertain(epoch - 1)
+            return tuple(grant for grant in grants if grant.queue not in uncertain)
 
     def pace(self, tasks: int) -> Pace | None:
         """Return how fast each of the tasks of the planned micro-batch may read."""
