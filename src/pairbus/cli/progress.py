@@ -21,10 +21,15 @@ if TYPE_CHECKING:
 
 
 class Steps:
-    """The steps of a command, shown as they begin."""
+    """The steps of a command, shown as they begin.
+
+    Args:
+        bar: the bar on the terminal, if there is one.
+    """
 
     def __init__(self, bar: Any | None) -> None:
         self._bar = bar
+        self.ledger_bytes: int | None = None  # of the files that the command reads, if known
         self._words = ""
 
     def begin(self, words: str) -> None:
@@ -45,7 +50,9 @@ class Steps:
             from pairbus.spark.session import SparkUnavailableError, get_session, job_settings
         try:
             spark = get_session(
-                master, f"pairbus-{name}", config={**job_settings(), **(config or {})}
+                master,
+                f"pairbus-{name}",
+                config={**job_settings(self.ledger_bytes), **(config or {})},
             )
         except SparkUnavailableError as exc:
             raise UserError(str(exc), code=ExitCode.MISSING_EXTRA) from exc
@@ -86,10 +93,13 @@ def ledger_steps(locations: Sequence[str], *, bar_wanted: bool = True) -> Iterat
         for module in ("pyarrow", "pyspark"):
             require(module, "spark")
         from pairbus.ledger import LedgerError, Store
+        from pairbus.ledger.schema import TABLES
 
         try:
-            for location in locations:
-                Store(location).require_ledger()
+            stores = [Store(location) for location in locations]
+            for store in stores:
+                store.require_ledger()
+            shown.ledger_bytes = sum(s.size(table) for s in stores for table in TABLES)
             yield shown
         except LedgerError as exc:
             raise UserError(str(exc)) from exc

@@ -121,6 +121,14 @@ class Store:
             if not name.startswith(("_", ".")) and name.endswith(suffix)
         )
 
+    def size(self, folder: str) -> int:
+        """Return how many bytes the complete files in a folder have together."""
+        if self._files is None:
+            whole = [i for i in self._infos(folder) if not i.base_name.startswith(("_", "."))]
+            return sum(info.size or 0 for info in whole)
+        infos = [self._files.info(self.path(name)) for name in self.list(folder)]
+        return sum(info.size for info in infos if info is not None)
+
     def leftovers(self, folder: str, *, age: float) -> tuple[str, ...]:
         """Return the temporary files in a folder that are older than `age` seconds.
 

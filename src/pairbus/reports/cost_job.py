@@ -180,7 +180,8 @@ def between(
 
 def priced(rows: DataFrame, prices: PriceList, rules: Rules) -> DataFrame:
     """Add `hour`, `money`, `money_low`, `transfer_bytes` and `transfer_money` to every row."""
-    return with_prices(rows, hour_prices(rows, prices.tier(rules.tier), rules), prices, rules)
+    hours, _ = hour_prices(rows, prices.tier(rules.tier), rules)
+    return with_prices(rows, hours, prices, rules)
 
 
 def with_prices(rows: DataFrame, hours: DataFrame, prices: PriceList, rules: Rules) -> DataFrame:
@@ -201,15 +202,22 @@ def with_prices(rows: DataFrame, hours: DataFrame, prices: PriceList, rules: Rul
     )
 
 
-def hour_prices(rows: DataFrame, tier: Tier, rules: Rules) -> DataFrame:
+def hour_prices(rows: DataFrame, tier: Tier, rules: Rules) -> tuple[DataFrame, dt.timedelta]:
     """Return the mean price of an operation in each hour, by the month's price steps.
+
+    Also return how much time lies between the first row and the last.
 
     The sums of the hours come to the driver, a few thousand at most, and go through the same
     arithmetic as an estimate.
     """
     sums = (
         rows.groupBy(span_start("minute").alias("hour"))
-        .agg(F.sum("operations_billed").alias("high"), F.sum("operations_low").alias("low"))
+        .agg(
+            F.sum("operations_billed").alias("high"),
+            F.sum("operations_low").alias("low"),
+            F.min("minute").alias("first"),
+            F.max("minute").alias("last"),
+        )
         .collect()
     )
     # Spark collects times in the zone of the process
@@ -217,10 +225,12 @@ def hour_prices(rows: DataFrame, tier: Tier, rules: Rules) -> DataFrame:
     low = {row["hour"].astimezone(dt.UTC): int(row["low"] or 0) for row in sums}
     dear = hourly_prices(high, tier, after=rules.month_operations)
     cheap = hourly_prices(low, tier, after=rules.month_operations)
-    return rows.sparkSession.createDataFrame(
+    hours = rows.sparkSession.createDataFrame(
         [(hour, _fit(dear[hour]), _fit(cheap[hour])) for hour in sorted(dear)],
         f"hour timestamp, each {EACH}, each_low {EACH}",
     )
+    moments = [row[name] for row in sums for name in ("first", "last")]
+    return hours, max(moments) - min(moments) if moments else dt.timedelta()
 
 
 def condensed(rows: DataFrame, *keys: str) -> DataFrame:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from pairbus.reports import cost_job as cost
 from pairbus.reports.ledger_tables import beginning_again, read_table, shown_locations
 
 with needs("spark"):
-    from pyspark.sql import functions as F  # noqa: N812 (the name that Spark users know)
+    pass
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -126,15 +127,6 @@ def _cost_report(
         ),
         *places, "derived", "extra",
     ).persist()  # fmt: skip
-    try:
-        hours = cost.hour_prices(small, prices.tier(rules.tier), rules)
-        money = cost.with_prices(small, hours, prices, rules)
-        unit = "minute" if _span(small) <= POINTS else "hour"
-        seconds = 60 if unit == "minute" else 3600
-        money = money.withColumn("time", cost.span_start("minute", seconds))
-        found = cost.overview(money, *GROUPS, top=LINES).collect()
-    finally:
-        small.unpersist()
     hourly = operations.withColumn("minute", cost.span_start("minute"))
     clients = cost.condensed(
         cost.billed(cost.gathered(hourly, "minute", "client_id"), rules).unionByName(
@@ -142,9 +134,20 @@ def _cost_report(
         ),
         "minute", "client_id", "stage",
     )  # fmt: skip
-    by_client = cost.overview(
-        cost.with_prices(clients, hours, prices, rules), ["client_id"], top=TOP
-    ).collect()
+    try:
+        hours, span = cost.hour_prices(small, prices.tier(rules.tier), rules)
+        unit = "minute" if span <= POINTS * dt.timedelta(minutes=1) else "hour"
+        seconds = 60 if unit == "minute" else 3600
+        money = cost.with_prices(small, hours, prices, rules)
+        money = money.withColumn("time", cost.span_start("minute", seconds))
+        paid = cost.with_prices(clients, hours, prices, rules)
+        # Both at the same time: over a small ledger most of it is planning and compiling.
+        with ThreadPoolExecutor(1) as beside:
+            other = beside.submit(lambda: cost.overview(paid, ["client_id"], top=TOP).collect())
+            found = cost.overview(money, *GROUPS, top=LINES).collect()
+        by_client = other.result()
+    finally:
+        small.unpersist()
     groups: list[list[Line]] = [[] for _ in GROUPS]
     for row in sorted(found, key=lambda r: r["group"]):
         groups[row["group"]].append(_line(GROUPS[row["group"]], row))
@@ -224,12 +227,6 @@ def plan_notes(plan: Plan) -> list[str]:
     notes.extend(f"not a whole Parquet file, left out: {name}" for name in plan.unreadable[:TOP])
     notes.extend(f"missing: {gap}" for gap in plan.gaps[:TOP])
     return notes
-
-
-def _span(rows: DataFrame) -> int:
-    """Return how many minutes lie between the first row and the last."""
-    first, last = rows.agg(F.min("minute"), F.max("minute")).collect()[0]
-    return 0 if first is None else int((last - first).total_seconds() // 60)
 
 
 def _timeline(lines: list[Line]) -> tuple[tuple[dt.datetime, int, int, int, int], ...]:

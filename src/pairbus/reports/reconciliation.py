@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +69,40 @@ def _balance(
 ) -> Reconciliation:
     messages, plan = read_table(spark, locations, "messages")
     operations, operations_plan = read_table(spark, locations, "operations")
+    # Three answers that do not depend on each other: on a small ledger most of their time is the
+    # driver's, for planning and compiling, so they are asked for at the same time.
+    with ThreadPoolExecutor(2) as beside:
+        disorder = beside.submit(_disorder, messages, limit)
+        absent = beside.submit(lambda: _missed(operations, messages))
+        rows, totals, named = _fates(messages, waiting, limit)
+    per_place, some = disorder.result()
+    missed = absent.result()
+    totals["out_of_order"] = sum(per_place.values())
+    for row in rows:
+        row["out_of_order"] = per_place.get(row["destination"].lower(), 0)
+    complete = not (plan.gaps or plan.unreadable or missed)
+    balanced = totals["lost"] == 0 and totals["copies"] == 0
+    return Reconciliation(
+        locations=shown_locations(locations),
+        balanced=balanced,
+        verdict=verdict(totals, complete=complete, peeked=waiting is not None),
+        totals=totals,
+        by_destination=tuple(rows),
+        lost=named["lost"],
+        more_than_once=named["more_than_once"],
+        unrecorded=named["unrecorded"],
+        out_of_order=tuple(_plain(row) for row in some),
+        missed_minutes=tuple(_plain(row) for row in missed),
+        complete=complete,
+        peeked=waiting is not None,
+        notes=(*plan_notes(plan), *plan_notes(operations_plan)),
+    )
+
+
+def _fates(
+    messages: DataFrame, waiting: DataFrame | None, limit: int
+) -> tuple[list[dict[str, Any]], dict[str, int], dict[str, tuple[Mapping[str, Any], ...]]]:
+    """Return what became of the messages, by destination and in all, and some of them by name."""
     screened = screen(messages, waiting).persist()
     try:
         judged = doubtful(screened, messages, waiting)
@@ -82,40 +117,26 @@ def _balance(
             frame = reconcile.named(judged, what, messages, waiting, limit=limit)
             return tuple(_plain(row) for row in frame.collect())
 
-        lost, more_than_once = names("lost"), names("more_than_once")
-        unrecorded = names("unrecorded")
+        return rows, totals, {n: names(n) for n in ("lost", "more_than_once", "unrecorded")}
     finally:
         screened.unpersist()
+
+
+def _disorder(messages: DataFrame, limit: int) -> tuple[dict[str, int], list[Any]]:
+    """Return how many messages were forwarded out of order, by destination, and some of them."""
     disordered = reconcile.out_of_order(messages).persist()
     try:
         per_place = {
             row["key"]: int(row["count"])
             for row in disordered.groupBy(F.lower("destination").alias("key")).count().collect()
         }
-        totals["out_of_order"] = sum(per_place.values())
-        some = disordered.orderBy("at").limit(limit).collect() if per_place else []
+        return per_place, disordered.orderBy("at").limit(limit).collect() if per_place else []
     finally:
         disordered.unpersist()
-    for row in rows:
-        row["out_of_order"] = per_place.get(row["destination"].lower(), 0)
-    missed = reconcile.missed_minutes(operations, messages).limit(TOP).collect()
-    complete = not (plan.gaps or plan.unreadable or missed)
-    balanced = totals["lost"] == 0 and totals["copies"] == 0
-    return Reconciliation(
-        locations=shown_locations(locations),
-        balanced=balanced,
-        verdict=verdict(totals, complete=complete, peeked=waiting is not None),
-        totals=totals,
-        by_destination=tuple(rows),
-        lost=lost,
-        more_than_once=more_than_once,
-        unrecorded=unrecorded,
-        out_of_order=tuple(_plain(row) for row in some),
-        missed_minutes=tuple(_plain(row) for row in missed),
-        complete=complete,
-        peeked=waiting is not None,
-        notes=(*plan_notes(plan), *plan_notes(operations_plan)),
-    )
+
+
+def _missed(operations: DataFrame, messages: DataFrame) -> list[Any]:
+    return list(reconcile.missed_minutes(operations, messages).limit(TOP).collect())
 
 
 def doubtful(

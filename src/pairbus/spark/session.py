@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 HINT = "pip install 'pairbus[spark]'"
 CONF = Path(__file__).parent / "conf"
+SMALL_LEDGER = 32 << 20  # bytes: some millions of rows
 
 
 class SparkUnavailableError(Exception):
@@ -54,7 +55,7 @@ def get_session(
     return builder.getOrCreate()
 
 
-def job_settings() -> dict[str, str]:
+def job_settings(size: int | None = None) -> dict[str, str]:
     """Return settings for a session that runs the jobs over a ledger and nothing else.
 
     A task sums up what it reads in a small table that is many times as quick as the large one it
@@ -63,10 +64,21 @@ def job_settings() -> dict[str, str]:
     The jobs read pages of a megabyte, which Java's usual collector handles as giants, one at a
     time: with the parallel one a reconciliation takes half as long on two cores. Java refuses two
     collectors, so one that the environment names stays.
+
+    Over a small ledger nearly all code runs once or twice, so Java compiles it quickly and not
+    well, and Spark plans a query once, instead of again after each of its stages.
+
+    Args:
+        size: bytes of the ledger's files; None if that is not known.
     """
     settings = {"spark.sql.files.maxPartitionBytes": "16m"}
-    if "GC" not in os.environ.get("SPARK_SUBMIT_OPTS", ""):
-        settings["spark.driver.extraJavaOptions"] = "-XX:+UseParallelGC"
+    java = [] if "GC" in os.environ.get("SPARK_SUBMIT_OPTS", "") else ["-XX:+UseParallelGC"]
+    if size is not None and size < SMALL_LEDGER:
+        java.append("-XX:TieredStopAtLevel=1")
+        settings["spark.sql.adaptive.enabled"] = "false"
+        settings["spark.sql.shuffle.partitions"] = "2"
+    if java:
+        settings["spark.driver.extraJavaOptions"] = " ".join(java)
     return settings
 
 

@@ -66,13 +66,15 @@ def test_submitted_jobs_drain_and_report_on_workers_with_nothing_installed(clust
     pairbus(tmp_path, "spark", "bundle", "pairbus.zip")
 
     def submit(secrets, *job):
-        done = subprocess.run(
-            [f"{cluster.home}/bin/spark-submit", "--master", cluster.url,
-             "--py-files", "pairbus.zip", script, *job],
-            cwd=tmp_path, env={**cluster.environment, **secrets},
-            capture_output=True, text=True, timeout=400, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stdout + done.stderr[-8000:]
+        errors = tmp_path / "errors"
+        with errors.open("w") as log:
+            done = subprocess.run(
+                [f"{cluster.home}/bin/spark-submit", "--master", cluster.url,
+                 "--py-files", "pairbus.zip", script, *job],
+                cwd=tmp_path, env={**cluster.environment, **secrets},
+                stdout=subprocess.PIPE, stderr=log, text=True, check=False,
+            )  # fmt: skip
+        assert done.returncode == 0, done.stdout + errors.read_text()[-8000:]
         return json.loads(done.stdout)
 
     with broker.run("contoso") as primary, broker.run("contoso-dr") as secondary:
