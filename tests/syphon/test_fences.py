@@ -1,7 +1,10 @@
 """Fences in the deliverer: answered in order, held with their destination, never forwarded."""
 
+from types import SimpleNamespace
+
 import pytest
 
+from pairbus.broker.entities.model import AccessRight, AuthorizationRule
 from pairbus.client import BulkConnection
 from pairbus.syphon._sync.answers import FenceAnswers
 from pairbus.syphon.records import BlockedRecord
@@ -22,8 +25,10 @@ def destinations(pair):
 class FenceTask(Task):
     """A task that answers fences."""
 
+    answers_with = None  # whose connection string; the secondary's by default
+
     def deliverer(self, **changes):
-        link = self.connections(self.pair.secondary, "settler")
+        link = self.connections(self.answers_with or self.pair.secondary, "answers")
         answering = FenceAnswers(self.runtime, link, "syphon-7")
         return super().deliverer(answering=answering, **changes)
 
@@ -96,6 +101,20 @@ def test_a_fence_does_not_pass_a_message_that_waits_in_its_queue(pair, task):
 
 def test_a_fence_that_cannot_be_answered_is_dead_lettered_with_the_reason(pair, task, monkeypatch):
     monkeypatch.setattr("pairbus.syphon._sync.answers.reply_queue_of", lambda queue: "nowhere")
+    pair.fill([fence_bytes()])
+
+    task.run()
+
+    assert {"FenceNotAnswered": 1} in [report.dead_lettered for report in task.reports]
+    assert task.remaining() == 0
+
+
+def test_a_fence_that_the_syphon_may_not_answer_is_dead_lettered_with_the_right(pair, task):
+    rule = AuthorizationRule("listener", (AccessRight.LISTEN,), "listener-key", "other-key")
+    pair.secondary.create_queue("reads-only", authorization_rules=(rule,))
+    text = pair.secondary.connection_string.replace("RootManageSharedAccessKey", "listener")
+    text = text.replace("SAS_KEY_VALUE", "listener-key")
+    task.answers_with = SimpleNamespace(connection_string=text)
     pair.fill([fence_bytes()])
 
     task.run()

@@ -30,7 +30,7 @@ REASONS = {
     "DestinationNotFound": "the primary has no such queue or topic",
     "MessageTooLarge": "the destination refuses a message of this size",
     "ExpiredInBacklog": "its time to live ran out in the backlog (ttl policy: deduct)",
-    "FenceNotAnswered": "the reply queue does not exist or takes no answer to this fence",
+    "FenceNotAnswered": "the reply queue does not exist, refuses the answer, or grants no Send",
     "Rejected": "the destination refuses this message",
     "DroppedByTransform": "the transform dropped it and asked for the dead-letter queue",
 }

@@ -30,6 +30,10 @@ __all__ = ["Settler"]
 FLUSH_ROWS = 10_000
 FLUSH_SECONDS = 2.0
 
+#: The key has no Send on the reply queue. To abandon the fence would only receive it again at once;
+#: the client that waits for it sends another.
+_NO_RIGHT = ("amqp:unauthorized-access", "com.microsoft:auth-failed")
+
 
 class Settler:
     """Settles the rows of one task, and writes the task's reports.
@@ -219,8 +223,9 @@ class Settler:
         self, settling: Settling, queue: str, token: bytes, outcome: Outcome
     ) -> bool:
         """Abandon a fence that could not be answered, or dead-letter it if the refusal is final."""
-        if judge(outcome.condition or "").cause in (Cause.MISSING, Cause.MESSAGE):
-            text = f"{outcome.condition}: {outcome.description}"[:1024]
+        condition = outcome.condition or ""
+        if condition in _NO_RIGHT or judge(condition).cause in (Cause.MISSING, Cause.MESSAGE):
+            text = f"{condition}: {outcome.description}"[:1024]
             settling.settle(queue, [token], "suspended", "FenceNotAnswered", text)
             self._count_settled(queue, "suspended", 1)
             self._dead_lettered["FenceNotAnswered"] = (
