@@ -13,7 +13,13 @@ from simulation.pair import run_pair
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "seed",
-    [1, 2, 3, 10, *(pytest.param(seed, marks=pytest.mark.long) for seed in (7, 8, 11, 33, 4010))],
+    [
+        1,
+        2,
+        3,
+        10,
+        *(pytest.param(seed, marks=pytest.mark.long) for seed in (7, 8, 11, 33, 4010, 4123)),
+    ],
 )
 def test_pair_keeps_its_promises(seed):
     report, _ = simulation.run(run_pair, seed)

@@ -17,9 +17,10 @@ class Shifted(AsyncioRuntime):
     """A runtime whose clocks can be put forward."""
 
     ahead = 0.0
+    suspended = 0.0  # seconds that only the wall clock has counted
 
     def time(self):
-        return time.time() + self.ahead
+        return time.time() + self.ahead + self.suspended
 
     def monotonic(self):
         return time.monotonic() + self.ahead
@@ -66,7 +67,7 @@ runtime = Shifted()
 
 @pytest.fixture(autouse=True)
 def now():
-    Shifted.ahead = 0.0
+    Shifted.ahead = Shifted.suspended = 0.0
 
 
 def connect(ns, credential, **options):
@@ -98,6 +99,18 @@ async def test_tokens_are_renewed_before_they_expire(ns, queue):
         await receiver.wait(0.01)
         assert key.count == 2
         assert client.is_usable
+
+
+async def test_token_that_expired_while_the_machine_was_suspended_is_not_used(ns, queue):
+    key = Key("RootManageSharedAccessKey", "SAS_KEY_VALUE")
+    async with connect(ns, key) as client:
+        await client.receiver(queue)
+        Shifted.suspended = 50
+        await client.sender(queue)
+        assert key.count == 1
+        Shifted.suspended = 101
+        await client.sender(queue)
+        assert key.count == 2
 
 
 async def test_token_credentials_are_asked_for_the_service_scope(ns, queue):

@@ -32,12 +32,13 @@ _RETRY = 30.0  # seconds until a credential that failed is asked again
 class _Grant:
     """The token of one entity."""
 
-    __slots__ = ("audience", "error", "is_put", "pending", "renew_at")
+    __slots__ = ("audience", "error", "expires_on", "is_put", "pending", "renew_at")
 
     def __init__(self, audience: str) -> None:
         self.audience = audience
         self.is_put = False  # a token was put at least once, so it is to be renewed
         self.renew_at = 0.0  # by the monotonic clock
+        self.expires_on = 0.0  # seconds since 1970
         self.pending: Pending | None = None
         self.error: ClientError | None = None
 
@@ -86,7 +87,11 @@ class TokenKeeper:
         if grant is None:
             grant = self._grants[key] = _Grant(self._connection.endpoint.audience(entity))
         self._conclude(grant)  # a renewal that nobody has looked at yet
-        if grant.is_held and grant.renew_at > self._runtime.monotonic():
+        # By both clocks: the monotonic one stands still while a machine is suspended.
+        is_valid = (
+            grant.renew_at > self._runtime.monotonic() and grant.expires_on > self._runtime.time()
+        )
+        if grant.is_held and is_valid:
             return
         if grant.pending is None:
             token = await self._token(grant, deadline)
@@ -160,6 +165,7 @@ class TokenKeeper:
             token.text,
         )
         grant.is_put = True
+        grant.expires_on = token.expires_on
         lifetime = max(0.0, token.expires_on - self._runtime.time())
         grant.renew_at = self._runtime.monotonic() + min(lifetime * _RENEW_AT, 365 * 86400.0)
 
