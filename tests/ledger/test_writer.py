@@ -294,7 +294,7 @@ def test_a_place_that_is_no_ledger_is_said_in_one_line(tmp_path):
         Store(str(tmp_path)).require_ledger()
     assert "\n" not in str(caught.value)
     (tmp_path / "ledger.json").write_text("[]")
-    with pytest.raises(LedgerError, match="not that of a ledger"):
+    with pytest.raises(LedgerError, match="not a valid ledger marker"):
         Store(str(tmp_path)).require_ledger()
 
 
