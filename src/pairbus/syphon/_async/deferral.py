@@ -187,7 +187,7 @@ class Deferral:
         page = await self._backlog.browse(queue, self._unsearched[queue])
         if page is None:
             return False
-        self._count("management", queue, "peek", 1, 0, 0, 1)
+        self._count("management", queue, "peek", 1, len(page), 0, max(1, len(page)))
         found: dict[str, list[int]] = {}
         is_new = bool(page)
         for one in page:
