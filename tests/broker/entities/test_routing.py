@@ -491,6 +491,19 @@ def test_messages_without_content_fill_a_queue(monkeypatch):
     bench.send(b"")
 
 
+def test_scheduled_messages_without_content_fill_a_topic(monkeypatch):
+    monkeypatch.setattr("pairbus.broker.entities.entity.OVERHEAD", 100 * 1024 * 1024)
+    bench = Bench()
+    bench.ns.admin.create_topic(TopicDescription("t"))
+    later = bench.clock.now + 1000
+    for _ in range(11):
+        bench.send(b"", path="t", scheduled=later)
+    with pytest.raises(QuotaExceededError):
+        bench.send(b"", path="t", scheduled=later)
+    bench.pass_time(1000)  # no subscription: they are dropped
+    bench.send(b"", path="t", scheduled=later + 1000)
+
+
 def test_runtime_counts_sizes_and_times():
     bench = Bench()
     created = bench.clock.now

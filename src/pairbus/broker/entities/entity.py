@@ -173,8 +173,9 @@ class TopicEntity(_Entity):
 
     @property
     def weight(self) -> int:
-        """Bytes that count against the quota, of all subscriptions together."""
-        return self.main.size + sum(s.weight for s in self.subscriptions.values())
+        """Bytes that count against the quota, of scheduled messages and all subscriptions."""
+        scheduled = self.main.size + OVERHEAD * len(self.main.messages)
+        return scheduled + sum(s.weight for s in self.subscriptions.values())
 
     def configure(self, description: TopicDescription, now: int) -> None:
         """Apply a new description."""
