@@ -16,8 +16,10 @@ from azure.servicebus.exceptions import (
     ServiceBusServerBusyError,
 )
 
+from pairbus.amqp.message import Message
 from pairbus.broker import Limits, run
 from pairbus.broker.config import ConfigError
+from pairbus.client import BulkConnection
 from pairbus.testing import FakeClock
 
 pytestmark = [pytest.mark.sdk, pytest.mark.slow]
@@ -195,6 +197,21 @@ def test_filters_of_a_topic_cost_a_credit_each(start, clock):
             sender.send_messages(ServiceBusMessage("x"))
         with pytest.raises(ServiceBusServerBusyError):
             sender.send_messages(ServiceBusMessage("x"))
+
+
+def test_messages_of_one_packet_are_throttled_like_single_ones(start, clock):
+    ns = start(credits_per_second=100)
+    ns.create_topic("t")
+    for number in range(9):
+        ns.create_subscription("t", f"s{number}")
+    payloads = [Message.build(data=b"x").encode() for _ in range(100)]
+    with BulkConnection(ns.connection_string) as connection:
+        # each costs one credit, and nine for the filters
+        served = [outcome.is_accepted for outcome in connection.sender("t").send_each(payloads)]
+        assert served == [True] * 10 + [False] * 90
+        clock.advance(1)
+        served = [outcome.is_accepted for outcome in connection.sender("t").send_each(payloads)]
+        assert served == [True] * 10 + [False] * 90
 
 
 def test_an_operation_on_an_entity_costs_ten_credits(start, clock):

@@ -181,7 +181,7 @@ class ReceivingLink:
         self.next_due = NEVER
         if self.receiver is None or not self.link.is_active:
             return
-        if not self.end.throttle.has_credits(1):
+        if not self.end.throttle.would_serve(1):
             self._wait_for_credits()
         elif not self._is_paused:
             self.receiver.grant(self.link.credit, drain=self.link.drain)

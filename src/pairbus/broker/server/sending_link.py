@@ -61,8 +61,8 @@ class SendingLink:
     def _send_together(self, deliveries: Sequence[Delivery]) -> bool:
         """Send plain messages in one call; False, and nothing sent, if one of them is not plain."""
         namespace = self._namespace
-        throttle = self.end.throttle
-        if not throttle.has_credits(len(deliveries)):
+        throttle, cost = self.end.throttle, self._entity.send_credits
+        if not throttle.would_serve(len(deliveries), cost):
             return False  # each is an operation of its own
         try:
             messages = []
@@ -77,7 +77,7 @@ class SendingLink:
             return False  # nothing was taken: send them one by one, each with its own answer
         self.end.used_at = namespace.latest
         namespace.operations.add(self._entity.path, "send", len(deliveries) - 1, 0, 0, 0)
-        throttle.charge(self._entity.send_credits * len(deliveries))
+        throttle.charge(cost * len(deliveries))
         self.end.top_up_credit()
         self.end.committer.after_commit(partial(self._all_committed, deliveries))
         return True

@@ -35,9 +35,9 @@ class Throttle:
     def __repr__(self) -> str:
         return f"<Throttle {self._namespace} {self._balance!r}>"
 
-    def has_credits(self, count: int) -> bool:
-        """Whether this many operations of one credit each would all be served."""
-        return not self.is_on or self._balance.at(self._now()) >= count
+    def would_serve(self, count: int, cost: int = 1) -> bool:
+        """Whether this many operations of *cost* credits each, one by one, would all be served."""
+        return not self.is_on or self._balance.at(self._now()) > (count - 1) * cost
 
     def check(self, path: str, operation: str) -> None:
         """Refuse an operation if no credits are left.
