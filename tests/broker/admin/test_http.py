@@ -75,6 +75,18 @@ def test_request_without_a_token_is_refused(raw):
     assert "MissingToken" in refusal(raw("GET", "/$Resources/queues", token=None), 401)
 
 
+def test_request_of_a_foreign_web_page_is_refused_whatever_its_token(raw, ns, name):
+    # Its own name was made to point to this machine, so that the browser asks no permission.
+    host = f"evil.example:{ns.port}"
+    token = raw.token(f"http://{host}")
+    page = {"Host": host, "Origin": f"http://{host}"}
+    assert raw("PUT", f"/{name}", body(), token=token, **page)[0] == 403
+    assert raw("PUT", f"/{name}", body(), Origin="https://evil.example")[0] == 403
+    assert raw("PUT", f"/{name}", body(), Origin=f"http://127.0.0.1:{ns.port}")[0] == 201
+    assert raw("DELETE", f"/{name}", token=token, **page)[0] == 403
+    assert raw("DELETE", f"/{name}")[0] == 200
+
+
 def test_wrong_key_is_refused_and_says_no_more(raw):
     for token in (raw.token(key="wrong"), raw.token(name="Nobody")):
         detail = refusal(raw("GET", "/$namespaceinfo", token=token), 401)

@@ -29,6 +29,7 @@ from pairbus.broker.server.connection import READ_SIZE, AmqpConnection
 from pairbus.broker.server.control import PREFIX, ControlApi
 from pairbus.broker.server.http import HttpProtocol, Request, Response
 from pairbus.broker.server.listener import Listener
+from pairbus.broker.server.origins import refuse_origin
 from pairbus.broker.server.throttle import Throttle
 from pairbus.broker.server.tls import Certificate
 from pairbus.broker.settings import BrokerSettings, BrokerStartError
@@ -319,6 +320,8 @@ class Broker:
     async def _handle_always(self, request: Request) -> Response:
         if request.target.startswith(PREFIX):
             return self._control.handle(request)
+        if (refusal := refuse_origin(request, self.settings.allowed_origins)) is not None:
+            return refusal
         if request.method == "GET":
             return self._admin().handle(request)
         return await self.do(lambda namespace: self._admin().handle(request))
@@ -348,11 +351,8 @@ class Broker:
         if self.faults.connection_fault() is not None:
             transport.abort()
             return True
-        if not websocket.is_origin_allowed(request, self.settings.allowed_origins):
-            _log.warning(
-                "a web page of %.200r may not connect (allowed_origins)", request.headers["origin"]
-            )
-            return Response(403, b"this origin is not allowed (allowed_origins of the broker)")
+        if (refusal := refuse_origin(request, self.settings.allowed_origins)) is not None:
+            return refusal
         listener = self._listener
         protocol = AmqpConnection(self, lambda: listener.lost(transport))
         frame_size = self.settings.limits.frame_size

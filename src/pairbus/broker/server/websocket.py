@@ -2,19 +2,12 @@
 
 wsproto does the handshake and the framing (RFC 6455). This module wraps transport and protocol of a
 connection, so that the AMQP protocol above it sees a stream of bytes.
-
-A browser lets any web page open a WebSocket to any address, also to a broker on the developer's own
-machine, which accepts a well-known key. The page cannot hide its `Origin`, so a foreign one is
-refused. Clients that are not browsers send none, or the address that they connect to.
 """
 
 from __future__ import annotations
 
 import asyncio
-import ipaddress
-from collections.abc import Collection
 from typing import Any
-from urllib.parse import urlsplit
 
 from wsproto import ConnectionType, WSConnection
 from wsproto.connection import ConnectionState
@@ -31,7 +24,6 @@ from pairbus.broker.server.http import Request, Response
 
 PATH = "/$servicebus/websocket"
 SUBPROTOCOL = "AMQPWSB10"
-_OWN_NAMES = (".localhost", ".servicebus.windows.net")
 _NORMAL, _UNSUPPORTED_DATA, _TOO_BIG = 1000, 1003, 1009
 
 
@@ -45,34 +37,6 @@ def is_upgrade(request: Request) -> bool:
         and "sec-websocket-key" in headers
         and SUBPROTOCOL in {p.strip() for p in headers.get("sec-websocket-protocol", "").split(",")}
     )
-
-
-def is_origin_allowed(request: Request, allowed: Collection[str]) -> bool:
-    """Whether the request comes from no web page, from an allowed one, or from the broker's own.
-
-    The broker's own origin is the one that the client connected to. It counts only if no stranger
-    can own that name: a page of evil.example whose name is made to point to this machine would
-    also have the same origin and host (DNS rebinding).
-    """
-    origin = request.headers.get("origin")
-    if origin is None or "*" in allowed or origin in allowed:
-        return True
-    try:
-        parts = urlsplit(origin)
-        name = parts.hostname or ""
-    except ValueError:
-        return False
-    if parts.netloc.lower() != request.headers.get("host", "").lower():
-        return False
-    return "." not in name or _is_address(name) or name.endswith(_OWN_NAMES)
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
 
 
 def accept(
