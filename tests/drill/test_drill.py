@@ -56,11 +56,11 @@ def environment(world) -> dict[str, str]:
 
 
 def test_healthy_pair_gets_a_clean_verdict_and_nothing_stays_behind(world):
-    steps = []
+    steps, announced = [], []
     settings = Settings(
         failover_interval=0.3, messages=3, syphon="here", notice=0.0, send_timeout=60.0
     )
-    drill = Drill(world.pair, settings, steps.append)
+    drill = Drill(world.pair, settings, steps.append, announced.append)
     report = drill.run()
     assert (report.verdict, named(report)) == ("ok", {})
     messages = report.messages
@@ -76,9 +76,11 @@ def test_healthy_pair_gets_a_clean_verdict_and_nothing_stays_behind(world):
         "send to the backlog",
         "fail back",
         "send to the primary again",
+        "start a syphon",
         "drain",
         "clean up",
     ]
+    assert announced == ["starting a syphon in this process, without Spark"]
     assert report.operations.send_primary == messages.sent  # the syphon sends the backlog
     assert report.operations.send_backlog == messages.backlogged
     assert report.cost.amount > 0

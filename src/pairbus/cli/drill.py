@@ -142,7 +142,7 @@ def group(ctx: click.Context, /, pair: Pair, **options: Any) -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     from pairbus.drill.drill import Drill
 
-    drill = Drill(pair, settings, _show_step)
+    drill = Drill(pair, settings, _show_step, lambda text: say(f"           {text}"))
     if options["checks_only"]:
         drill.check()
         report = drill.report

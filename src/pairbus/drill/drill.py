@@ -32,6 +32,7 @@ from pairbus.monitoring.formatting import duration, one_line
 from pairbus.reports.price_lists import load_prices
 
 POLL = 0.5
+SPARK_NOTE = ", which may take a minute"
 MOST_OTHERS = 250  # messages in the backlog beside which a drill can still be watched
 
 
@@ -65,14 +66,20 @@ class Drill:
         pair: the pair.
         settings: how it is run.
         show: called with each step when it is done.
+        announce: called with a text before a step that may take long.
     """
 
     def __init__(
-        self, pair: Pair, settings: Settings, show: Callable[[Step], None] = lambda _step: None
+        self,
+        pair: Pair,
+        settings: Settings,
+        show: Callable[[Step], None] = lambda _step: None,
+        announce: Callable[[str], None] = lambda _text: None,
     ) -> None:
         self._pair = pair
         self._settings = settings
         self._show = show
+        self._announce = announce
         self._run = canary.PREFIX + uuid.uuid4().hex[:8]
         self._is_dirty = False
         self.report = Report()
@@ -169,6 +176,8 @@ class Drill:
         settings, began = self._settings, time.monotonic()
         wanted = settings.syphon
         limit = settings.drain_timeout if wanted == "running" else settings.notice
+        if wanted in ("auto", "running"):
+            self._announce(f"waiting up to {duration(limit)} for a running syphon")
         if wanted in ("auto", "running") and self._wait(arrivals, outage, limit):
             self._found_running(began)
             return
@@ -191,9 +200,15 @@ class Drill:
         self._find(judge_absence(others, kind))
         if others or kind is None:
             return
+        where = "on Spark" if kind == "spark" else "in this process, without Spark"
+        self._announce(f"starting a syphon {where}{SPARK_NOTE if kind == 'spark' else ''}")
+        began = time.monotonic()
         try:
             with syphon(self._pair, kind):
+                self._step("start a syphon", time.monotonic() - began, where)
+                began = time.monotonic()
                 self._wait(arrivals, outage, settings.drain_timeout)
+                drained = time.monotonic() - began
         except PairingError as exc:
             self._find(
                 critical(
@@ -204,8 +219,7 @@ class Drill:
                 )
             )
             return
-        where = "on Spark" if kind == "spark" else "in this process, without Spark"
-        self._step("drain", time.monotonic() - began, f"with a syphon of the drill, {where}")
+        self._step("drain", drained, "with the drill's own syphon")
 
     def _found_running(self, began: float) -> None:
         self._step("drain", time.monotonic() - began, "by the syphon that is running")
