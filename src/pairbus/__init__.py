@@ -57,7 +57,7 @@ def _start_syphon(options: SyphonOptions) -> RunningSyphon:
     return start_syphon(options)
 
 
-register_syphon(_start_syphon)
+register_syphon(_start_syphon, package="pyspark")
 
 
 def __getattr__(name: str) -> Any:

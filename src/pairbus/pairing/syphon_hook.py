@@ -5,10 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
+from pairbus.extras import is_installed
+
 if TYPE_CHECKING:
     from pairbus.options import SyphonOptions
 
-__all__ = ["RunningSyphon", "register_syphon", "start_registered_syphon"]
+__all__ = ["RunningSyphon", "check_syphon", "register_syphon", "start_registered_syphon"]
+
+
+NEEDS_SPARK = "enable_syphon needs: pip install 'pairbus[spark]'"
 
 
 class RunningSyphon(Protocol):
@@ -18,16 +23,23 @@ class RunningSyphon(Protocol):
         """Stop it, and wait until it has stopped."""
 
 
-_starters: list[Callable[[SyphonOptions], RunningSyphon]] = []
+_starters: list[tuple[Callable[[SyphonOptions], RunningSyphon], str | None]] = []
 
 
-def register_syphon(start: Callable[[SyphonOptions], RunningSyphon]) -> None:
-    """Let `enable_syphon` call `start`; the one that was registered last is used."""
-    _starters.append(start)
+def register_syphon(
+    start: Callable[[SyphonOptions], RunningSyphon], *, package: str | None = None
+) -> None:
+    """Let `enable_syphon` call `start`; the one that was registered last is used.
+
+    Args:
+        start: starts a syphon.
+        package: the package that it needs.
+    """
+    _starters.append((start, package))
 
 
-def start_registered_syphon(options: SyphonOptions) -> RunningSyphon:
-    """Start the syphon.
+def check_syphon() -> None:
+    """Check that a syphon can be started here, before anything is.
 
     Raises:
         PairingError: if Spark is not installed, or no syphon is registered.
@@ -36,7 +48,21 @@ def start_registered_syphon(options: SyphonOptions) -> RunningSyphon:
 
     if not _starters:
         raise PairingError("enable_syphon needs a syphon: import pairbus, which registers one")
+    package = _starters[-1][1]
+    if package is not None and not is_installed(package):
+        raise PairingError(NEEDS_SPARK)
+
+
+def start_registered_syphon(options: SyphonOptions) -> RunningSyphon:
+    """Start the syphon.
+
+    Raises:
+        PairingError: if Spark is not installed, or no syphon is registered.
+    """
+    from pairbus.exceptions import PairingError
+
+    check_syphon()
     try:
-        return _starters[-1](options)
+        return _starters[-1][0](options)
     except ImportError as error:
-        raise PairingError("enable_syphon needs: pip install 'pairbus[spark]'") from error
+        raise PairingError(NEEDS_SPARK) from error

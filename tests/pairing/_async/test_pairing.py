@@ -1,6 +1,7 @@
 """How two clients become a pair, and when they do not."""
 
 import logging
+import sys
 from datetime import timedelta
 
 import pytest
@@ -14,6 +15,8 @@ from pairbus.exceptions import PairingError
 from pairbus.pairing._async.client import PairedClient
 
 pytestmark = [pytest.mark.sdk]
+
+SYPHON = SyphonOptions(primary="PRIMARY", secondary="SECONDARY")
 
 
 def names(world):
@@ -186,6 +189,29 @@ async def test_syphon_that_cannot_start_is_a_clear_error_and_nothing_is_half_don
         await world.pair(primary, secondary, enable_syphon=True, syphon=bad)
 
     await world.pair(primary, secondary)
+
+
+@pytest.mark.parametrize(
+    ("package", "extra", "options"),
+    [
+        ("pyarrow", "ledger", {"ledger": "ledger"}),
+        ("pyspark", "spark", {"enable_syphon": True, "syphon": SYPHON}),
+    ],
+)
+async def test_missing_extra_is_named_before_anything_is_done_even_while_the_secondary_is_down(
+    world, monkeypatch, tmp_path, package, extra, options
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
+    primary, secondary = world.primary_client(), world.secondary_client()
+    world.secondary.stop()
+
+    with pytest.raises(PairingError, match=rf"pip install 'pairbus\[{extra}\]'"):
+        await world.pair(primary, secondary, **options)
+
+    world.secondary.start()
+    await world.pair(primary, secondary)
+    assert not list(tmp_path.iterdir())
 
 
 async def test_receiver_of_the_secondary_is_the_sdks_own(world):

@@ -65,7 +65,7 @@ class RecordedSyphon:
 @pytest.fixture
 def syphon(world, monkeypatch):
     recorded = RecordedSyphon(world.secondary)
-    monkeypatch.setattr(syphon_hook, "_starters", [recorded.start])
+    monkeypatch.setattr(syphon_hook, "_starters", [(recorded.start, None)])
     return recorded
 
 

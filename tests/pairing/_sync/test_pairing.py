@@ -2,6 +2,7 @@
 """How two clients become a pair, and when they do not."""
 
 import logging
+import sys
 from datetime import timedelta
 
 import pytest
@@ -15,6 +16,8 @@ from pairbus.exceptions import PairingError
 from pairbus.pairing._sync.client import PairedClient
 
 pytestmark = [pytest.mark.sdk]
+
+SYPHON = SyphonOptions(primary="PRIMARY", secondary="SECONDARY")
 
 
 def names(world):
@@ -187,6 +190,29 @@ def test_syphon_that_cannot_start_is_a_clear_error_and_nothing_is_half_done(worl
         world.pair(primary, secondary, enable_syphon=True, syphon=bad)
 
     world.pair(primary, secondary)
+
+
+@pytest.mark.parametrize(
+    ("package", "extra", "options"),
+    [
+        ("pyarrow", "ledger", {"ledger": "ledger"}),
+        ("pyspark", "spark", {"enable_syphon": True, "syphon": SYPHON}),
+    ],
+)
+def test_missing_extra_is_named_before_anything_is_done_even_while_the_secondary_is_down(
+    world, monkeypatch, tmp_path, package, extra, options
+):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, package, None)  # as if it were not installed
+    primary, secondary = world.primary_client(), world.secondary_client()
+    world.secondary.stop()
+
+    with pytest.raises(PairingError, match=rf"pip install 'pairbus\[{extra}\]'"):
+        world.pair(primary, secondary, **options)
+
+    world.secondary.start()
+    world.pair(primary, secondary)
+    assert not list(tmp_path.iterdir())
 
 
 def test_receiver_of_the_secondary_is_the_sdks_own(world):

@@ -12,6 +12,7 @@ from azure.servicebus import ServiceBusClient
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from pairbus.exceptions import PairingError
+from pairbus.extras import is_installed
 from pairbus.names import backlog_paths
 from pairbus.options import SendAvailabilityPairedNamespaceOptions
 from pairbus.pairing import registry
@@ -25,7 +26,7 @@ from pairbus.pairing.abandoning import abandonable
 from pairbus.pairing.runtime import blocking
 from pairbus.pairing.sdk.contract import probe_new_sender
 from pairbus.pairing.sdk.senders import check_transport, share_tls_context
-from pairbus.pairing.syphon_hook import RunningSyphon, start_registered_syphon
+from pairbus.pairing.syphon_hook import RunningSyphon, check_syphon, start_registered_syphon
 from pairbus.status import new_client_id
 
 WAIT = 1.0  # seconds that pairing waits for the secondary
@@ -70,6 +71,8 @@ def pair_namespace(
     if admin is not None:
         registry.check_same_namespace(secondary, admin)
     namespace = registry.namespace_of(primary, options.primary_namespace)
+    if options.enable_syphon:
+        check_syphon()
     ledger = _ledger(options)
     registry.enter(primary, secondary)
     probe_new_sender(primary, primary.get_queue_sender("probe"), ServiceBusMessageBatch())
@@ -146,10 +149,11 @@ def _pair(
 def _ledger(options: SendAvailabilityPairedNamespaceOptions) -> Any:
     if options.ledger is None:
         return None
-    try:
-        from pairbus.ledger.writer import LedgerWriter
-    except ImportError as error:
-        raise PairingError("A ledger needs: pip install 'pairbus[ledger]'") from error
+    if not is_installed("pyarrow"):
+        # The writer would only report it when it writes for the first time.
+        raise PairingError("The option ledger needs: pip install 'pairbus[ledger]'")
+    from pairbus.ledger.writer import LedgerWriter
+
     return LedgerWriter(str(options.ledger), client_id=new_client_id())
 
 
