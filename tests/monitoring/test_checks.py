@@ -89,6 +89,8 @@ def test_all_is_well_only_while_clients_and_a_syphon_report():
         ("syphon", {"statuses": [client(), syphon(age=3000)], "backlog": [queue()]}),
         ("source", {"statuses": [client(), syphon()], "backlog_problem": "the secondary: refused"}),
         ("backlog", {"statuses": [client(), syphon()]}),
+        ("backlog", {"statuses": [client(), syphon()], "backlog": []}),
+        ("oldest", {"statuses": [client(), syphon()], "backlog": [{**queue(5), "oldest": None}]}),
     ],
 )  # fmt: skip
 def test_blind_check_is_never_ok_and_says_what_to_do(name, facts):
@@ -174,9 +176,30 @@ def test_a_fence_that_nobody_answers_is_found_and_the_remedy_names_the_command()
 
 def test_headline_of_a_check_never_says_well_beside_a_warning():
     statuses = [client(), syphon("stopped")]
-    snapshot = assemble(Facts(now=NOW, statuses=statuses, backlog=[]))
+    snapshot = assemble(Facts(now=NOW, statuses=statuses, backlog=[queue()]))
     assert snapshot["headline"] == "All is well"
     found = check_snapshot(snapshot, LIMITS)
     assert summarise(snapshot, found) == "syphon: no syphon reports"
     quiet = check_snapshot(snapshot, LIMITS, Grades(no_syphon="ok"))
     assert summarise(snapshot, quiet) == "All is well"
+
+
+def test_headline_of_a_blind_check_names_the_source_that_could_not_be_read():
+    well = {"statuses": [client(), syphon()], "backlog_problem": "the secondary: refused"}
+    snapshot = assemble(Facts(now=NOW, **well))
+    assert (snapshot["level"], snapshot["headline"]) == (
+        "unknown",
+        "Not everything could be checked",
+    )
+    found = check_snapshot(snapshot, LIMITS)
+    assert summarise(snapshot, found).startswith("source: the secondary: refused; ")
+    typo = assemble(Facts(now=NOW, status_problem="/typo: not a ledger", backlog=[queue()]))
+    assert summarise(typo, check_snapshot(typo, LIMITS)) == (
+        "source: /typo: not a ledger; syphon: no syphon reports"
+    )
+
+
+def test_age_of_the_backlog_is_the_syphons_if_the_secondary_is_not_asked():
+    queues = [{"path": "q", "active": 5, "dead_letters": 0}]
+    statuses = [client(), syphon("running", queues=queues, oldest_age=600.0)]
+    assert levels(statuses=statuses)["oldest"] == "critical"

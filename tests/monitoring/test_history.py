@@ -78,6 +78,20 @@ def test_syphon_tells_its_story():
     assert (drained["messages"], drained["seconds"]) == (6415, 1.0)
 
 
+def test_drain_that_is_slowed_down_is_throttled_once():
+    story = tell(
+        syphon("idle"),
+        syphon("running"),
+        syphon("running", throttled_by="primary"),
+        syphon("running"),
+        syphon("running", throttled_by="primary"),
+        syphon("idle"),
+        syphon("running", throttled_by="secondary"),
+    )
+    throttled = [event["reason"] for event in story if event["event"] == "SyphonThrottled"]
+    assert throttled == ["by the primary", "by the secondary"]
+
+
 def test_restarted_syphon_is_started_again():
     story = tell(syphon("idle"), syphon("idle", pid=2))
     assert [event["event"] for event in story] == ["SyphonStarted", "SyphonStarted"]

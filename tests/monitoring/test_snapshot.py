@@ -195,6 +195,14 @@ def test_pings_without_an_answer_are_one_row_until_something_else_happens():
     assert rows[1]["first_at"] == at(-40)
 
 
+def test_sends_that_neither_namespace_accepted_are_one_row():
+    events = [
+        {"event": "PairUnavailable", "at": at(second), "entity": "q"} for second in range(-50, -40)
+    ]
+    (row,) = see(client(client_id="a", events=events))["events"]
+    assert (row["times"], row["at"], row["first_at"]) == (10, at(-41), at(-50))
+
+
 def test_event_that_several_clients_report_together_is_one_row_with_their_number():
     def events(shift):
         return [

@@ -43,3 +43,18 @@ def test_an_observer_that_raises_anything_stops_nothing(error):
     unavailable(bus)
 
     assert len(seen) == 1
+
+
+def test_repeated_events_do_not_push_out_the_beginning_of_an_outage():
+    bus = EventBus("a>b", [])
+    bus.emit(events.FailedOver, "orders", reason="refused", failing_since=None)
+    for _ in range(1000):
+        bus.emit(events.PingSent, "orders", succeeded=False, reason="refused")
+        unavailable(bus)
+    bus.emit(events.Restored, "orders", by="ping", seconds=3600.0)
+
+    kept = [event.name for event in bus.recent]
+
+    assert (kept[0], kept[-1]) == ("FailedOver", "Restored")
+    assert len(kept) <= 200
+    assert [event.at for event in bus.recent] == sorted(event.at for event in bus.recent)

@@ -199,7 +199,13 @@ class Store:
         except OSError as exc:
             raise LedgerError(f"{self.shown}: {first_line(exc)}") from exc
         if marker is None:
-            raise LedgerError(f"{self.shown}: not a ledger (no {MARKER} there)")
+            why = f"no {MARKER} there" if self._exists() else "it does not exist"
+            raise LedgerError(f"{self.shown}: not a ledger ({why})")
+
+    def _exists(self) -> bool:
+        import pyarrow.fs as pafs
+
+        return bool(self._fs.get_file_info(self._root).type != pafs.FileType.NotFound)
 
     def _ensure(self, folder: str) -> None:
         if folder in self._made:

@@ -21,6 +21,9 @@ LEVELS = ("ok", "unknown", "warning", "critical")
 """From best to worst; a check that could not be done is worse than one that passed."""
 
 
+UNREADABLE = "correct its location or its access rights; until then its data are not checked"
+
+
 @dataclasses.dataclass(frozen=True)
 class Finding:
     """The result of one check.
@@ -82,11 +85,16 @@ def worst(findings: Sequence[Finding]) -> str:
 
 
 def summarise(snapshot: Row, findings: Sequence[Finding]) -> str:
-    """Return the headline; where it sees no problem but a check does, what that check found."""
+    """Return the headline; where it sees no problem but a check does, what that check found.
+
+    A source that could not be read comes first: it is often the cause of the other findings.
+    """
     level = worst(findings)
-    if level == "ok" or snapshot["level"] != "ok":
+    if level == "ok" or snapshot["level"] not in ("ok", "unknown"):
         return str(snapshot["headline"])
-    return "; ".join(f"{f.check}: {f.detail}" for f in findings if f.level == level)
+    blind = [f for f in findings if f.check == "source" and f.level != "ok"]
+    rest = [f for f in findings if f.level == level and f not in blind]
+    return "; ".join(f"{f.check}: {f.detail}" for f in [*blind, *rest])
 
 
 def check_snapshot(
@@ -99,10 +107,10 @@ def check_snapshot(
         *check_drains(snapshot, grade),
         *check_clients(snapshot, grade),
         *check_protection(snapshot, grade),
-        *check_backlog(snapshot, limits),
+        *check_backlog(snapshot, limits, grade),
         *check_syphons(snapshot, grade),
         *[
-            Finding("source", grade.unreachable, problem, "correct it; its data are not checked")
+            Finding("source", grade.unreachable, problem, UNREADABLE)
             for problem in snapshot["problems"]
         ],
     ]
@@ -174,9 +182,14 @@ def check_protection(snapshot: Row, grade: Grades) -> list[Finding]:
     return [Finding("protection", grade.unprotected, detail, remedy)]
 
 
-def check_backlog(snapshot: Row, limits: Thresholds) -> list[Finding]:
+def check_backlog(snapshot: Row, limits: Thresholds, grade: Grades) -> list[Finding]:
     """Check depth, age and dead letters of the backlog."""
     backlog = snapshot["backlog"]
+    if backlog["source"] == "secondary" and not backlog["queues"]:
+        name = snapshot["primary_namespace"]
+        detail = f"the secondary has no backlog queue of {name}"
+        remedy = f"if {name} is the name of the primary: pairbus pair create"
+        return [Finding("backlog", grade.unprotected, detail, remedy)]
     if backlog["active"] is None:
         remedy = "--secondary or PAIRBUS_SECONDARY, so that the queues can be counted"
         return [Finding("backlog", "unknown", "its depth is not known", remedy)]
@@ -184,13 +197,16 @@ def check_backlog(snapshot: Row, limits: Thresholds) -> list[Finding]:
     depth_level = _compare(depth, limits.backlog_warning, limits.backlog_critical)
     age_level = _compare(oldest or 0, limits.age_warning, limits.age_critical)
     dead_level = _compare(dead, limits.dead_warning, limits.dead_critical)
-    found = "no message" if oldest is None else f"oldest message {duration(oldest)}"
+    found = "no message" if not depth else f"oldest message {duration(oldest)}"
+    if depth and oldest is None:
+        found, age_level = "the age of the oldest message is not known", "unknown"
     drain, peek = "pairbus syphon status", "pairbus backlog peek --dead-letters"
+    old = drain if oldest is not None else "the right Listen on the backlog queues is needed"
     return [
         Finding(
             "backlog", depth_level, f"{depth:,} messages", drain if depth_level != "ok" else ""
         ),
-        Finding("oldest", age_level, found, drain if age_level != "ok" else ""),
+        Finding("oldest", age_level, found, old if age_level != "ok" else ""),
         Finding("dead letters", dead_level, f"{dead:,} dead letters", peek if dead else ""),
     ]
 

@@ -22,7 +22,7 @@ Row = dict[str, Any]
 PHASES = ("healthy", "draining", "suspect", "failed_over")
 SYPHON_KEYS = (
     "id", "host", "pid", "updated_at", "stalled", "forwarded", "remaining", "in_flight",
-    "dead_lettered", "oldest_age", "rate", "eta", "last_progress", "checkpoint",
+    "dead_lettered", "oldest_age", "rate", "eta", "last_progress", "checkpoint", "throttled_by",
 )  # fmt: skip
 STALE_AFTER = 60.0  # a status file is rewritten every few seconds while its owner runs
 
@@ -69,7 +69,7 @@ def assemble(facts: Facts) -> Row:
     exposed = [c for c in clients if c["unprotected"] and c["state"] == "open" and c not in silent]
     level, headline = judge(entities, backlog, syphons, facts.brokers, silent, exposed)
     if problems and level == "ok":
-        level = "unknown"  # not everything was seen
+        level, headline = "unknown", "Not everything could be checked"
     return {
         "version": 1,
         "at": facts.now.isoformat(),
@@ -206,8 +206,8 @@ def read_backlog(facts: Facts, clients: Sequence[Row], syphons: Sequence[Row]) -
     }
     seen: Sequence[Row] = facts.backlog or ()
     source = "secondary" if facts.backlog is not None else "none"
+    newest = sorted(syphons, key=lambda s: str(s["updated_at"]))
     if facts.backlog is None:
-        newest = sorted(syphons, key=lambda s: str(s["updated_at"]))
         if newest and newest[-1]["queues"]:
             seen, source = newest[-1]["queues"], "syphon"
         elif rotation:
@@ -234,9 +234,12 @@ def read_backlog(facts: Facts, clients: Sequence[Row], syphons: Sequence[Row]) -
             }
         )
     ages = [q["oldest_age"] for q in queues if q["oldest_age"] is not None]
+    active = sum(q["active"] or 0 for q in queues) if source != "none" else None
+    if source == "syphon" and active and not ages and newest[-1]["oldest_age"] is not None:
+        ages = [newest[-1]["oldest_age"]]
     return {
         "source": source,
-        "active": sum(q["active"] or 0 for q in queues) if source != "none" else None,
+        "active": active,
         "dead_letters": sum(q["dead_letters"] for q in queues),
         "oldest_age": max(ages, default=None),
         "queues": queues,

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pairbus.ledger.store import Store
+from pairbus.ledger.store import LedgerError, Store
 from pairbus.monitoring.endpoints import Endpoint
 from pairbus.monitoring.formatting import one_line
 from pairbus.names import backlog_prefix, parse_backlog_path
@@ -145,7 +145,8 @@ class BacklogSource:
             with contextlib.suppress(Exception):
                 self._receivers.pop(path).close()
             return None
-        return first[0].enqueued_time_utc if first else None
+        # None is an unknown age; a queue that was emptied after the count has an age of zero.
+        return first[0].enqueued_time_utc if first else dt.datetime.now(dt.UTC)
 
     def close(self) -> None:
         """Close the clients that the reads opened."""
@@ -198,4 +199,5 @@ def guarded(read: Callable[[], Any]) -> tuple[Any, str | None]:
     try:
         return read(), None
     except Exception as exc:  # noqa: BLE001 - one source that fails must not hide the others
-        return None, f"{type(exc).__name__}: {one_line(exc)}"
+        text = one_line(exc)
+        return None, text if isinstance(exc, LedgerError) else f"{type(exc).__name__}: {text}"

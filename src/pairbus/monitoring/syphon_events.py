@@ -19,6 +19,7 @@ class _Seen:
     drain_began_at: str  # when the present drain began, and with how many forwarded
     drain_began_with: int
     forwarded: int
+    throttled_by: str | None
     events: deque[Row] = dataclasses.field(default_factory=lambda: deque(maxlen=KEPT))
 
 
@@ -44,7 +45,7 @@ class SyphonEvents:
         if seen is None or (seen.pid != syphon["pid"] and state != "stopped"):
             events = seen.events if seen else deque(maxlen=KEPT)
             self._seen[name] = seen = _Seen(
-                syphon["pid"], state, dead, at, forwarded, forwarded, events
+                syphon["pid"], state, dead, at, forwarded, forwarded, None, events
             )
             if state not in ("stopped", "silent"):
                 self._add(seen, at, "SyphonStarted", reason=f"on {syphon['host']}")
@@ -57,7 +58,11 @@ class SyphonEvents:
                 self._add(seen, at, "SyphonDeadLettered", messages=added, reason=reason)
         if state != seen.state:
             self._change(seen, syphon, at, forwarded)
+        throttled_by = syphon["throttled_by"] or (seen.throttled_by if state == "running" else None)
+        if throttled_by != seen.throttled_by and throttled_by:
+            self._add(seen, at, "SyphonThrottled", reason=f"by the {throttled_by}")
         seen.state, seen.dead, seen.forwarded = state, dead, forwarded
+        seen.throttled_by = throttled_by  # one event for a drain, however often it is slowed down
 
     def _change(self, seen: _Seen, syphon: Row, at: str, forwarded: int) -> None:
         state = syphon["state"]

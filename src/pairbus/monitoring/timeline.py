@@ -6,16 +6,22 @@ from typing import Any
 
 Row = dict[str, Any]
 
-REPEATED = {("PingSent", False), ("MessageBacklogged", None)}
+REPEATED = {
+    ("PingSent", False),
+    ("MessageBacklogged", None),
+    ("PairUnavailable", None),
+    ("OversizeMessage", None),
+}
 TOGETHER = 5.0  # seconds within which clients report the same event
 
 
 def merge_events(statuses: Iterable[Mapping[str, Any]], limit: int = 200) -> list[Row]:
     """Return the events of all clients, newest first, each with its client.
 
-    Repeated events (pings without an answer, messages sent to the backlog) are one row with a count
-    and the first time, so that an hour of outage does not push its beginning off the page. An event
-    of an entity that several clients report at the same time is one row with their number.
+    Repeated events (pings without an answer, sends that neither namespace accepted) are one row
+    with a count and the first time, so that an hour of outage does not push its beginning off the
+    page. An event of an entity that several clients report at the same time is one row with their
+    number.
     """
     events = [
         {**event, "client_id": status.get("client_id") or status.get("id")}

@@ -40,6 +40,9 @@ _LEVELS: dict[type[Event], int] = {
 _THROTTLED = frozenset({events.PairUnavailable, events.OversizeMessage})
 LOG_INTERVAL = 60.0
 
+# Events that an outage repeats. They are kept apart, so that they do not push out its beginning.
+_REPEATED = _THROTTLED | {events.PingSent}
+
 
 class EventBus:
     """The events of one pair."""
@@ -49,9 +52,20 @@ class EventBus:
     ) -> None:
         self.pair = pair
         self.observers = tuple(observers)
-        self.recent: deque[Event] = deque(maxlen=keep)
+        self._recent: deque[Event] = deque(maxlen=keep)
+        self._repeated: dict[type[Event], deque[Event]] = {
+            kind: deque(maxlen=keep) for kind in _REPEATED
+        }
         self.on_transition: Callable[[], None] | None = None
         self._logged: dict[tuple[type[Event], str], tuple[float, int]] = {}
+
+    @property
+    def recent(self) -> list[Event]:
+        """The latest events, oldest first, without those that every message makes."""
+        kept = list(self._recent)  # copies in one step: other threads append
+        for found in self._repeated.values():
+            kept += list(found)
+        return sorted(kept, key=lambda event: event.at)
 
     def wants(self, kind: type[Event]) -> bool:
         """Whether anybody would see an event of this kind; if not, it need not be made."""
@@ -62,7 +76,7 @@ class EventBus:
         event = kind(at=datetime.now(UTC), pair=self.pair, entity=entity, **data)
         self._log(event, data)
         if kind is not events.MessageBacklogged:  # one per message would push the others out
-            self.recent.append(event)
+            self._repeated.get(kind, self._recent).append(event)
         for observer in self.observers:
             try:
                 observer(event)

@@ -338,7 +338,7 @@ class Pair:
                 )
                 for path in rotation.paths
             ),
-            events=tuple(event.as_dict() for event in list(self.bus.recent)),
+            events=tuple(event.as_dict() for event in self.bus.recent),
         )
 
     def close(self) -> None:
