@@ -112,10 +112,10 @@ class FakeOperations:
 class Scene:
     """A coordinator of two queues between fakes."""
 
-    def __init__(self, path, *, until_empty=False, operations=None, **planning):
+    def __init__(self, path, *, until_empty=False, operations=None, is_new=False, **planning):
         self.runtime, self.queues, self.bell = FakeTimeRuntime(), FakeBacklog(), FakeBell()
         self.state = StateDirectory(path).create()
-        if not self.state.is_known:  # of a new state deferred messages would be searched
+        if not is_new and not self.state.is_known:  # of a new one deferred messages are searched
             self.state.write_progress(ProgressRecord())
         self.operations = operations or FakeOperations()
         self.coordinator = Coordinator(

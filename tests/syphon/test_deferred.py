@@ -2,6 +2,7 @@
 
 import tracemalloc
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,12 +13,14 @@ class DictPages:
     """Pages in memory, and how many were written."""
 
     def __init__(self):
-        self.pages, self.made = {}, 0
+        self.pages, self.made, self.is_failing = {}, 0, False
 
     def names(self):
         return sorted(self.pages)
 
     def read(self, name):
+        if self.is_failing:
+            raise ConnectionError("the store cannot be reached")
         return self.pages.get(name, {})
 
     def write(self, name, page):
@@ -86,6 +89,39 @@ def test_200_000_deferred_messages_are_kept_in_pages_and_not_in_memory():
     tracemalloc.stop()
     assert len(again) == len(deferred) == 200_000
     assert in_memory < 50_000  # bytes
+
+
+@pytest.mark.parametrize("change", [DeferredMessages.add, DeferredMessages.discard])
+def test_no_number_is_forgotten_while_a_page_cannot_be_read(change):
+    store = DictPages()
+    deferred = DeferredMessages(store)
+    deferred.add("orders", "b/0", [1, 2, 3])
+    store.is_failing = True
+    with pytest.raises(ConnectionError):
+        change(deferred, *("orders", "b/0", [2, 4])[-change.__code__.co_argcount + 1 :])
+    store.is_failing = False
+    assert deferred.next({"orders"}, 10) == {"b/0": (1, 2, 3)}
+    assert deferred.lost == set()
+
+
+@pytest.mark.parametrize("page", [{}, {"destination": "orders", "queue": "b/0", "ranges": []}])
+def test_a_page_without_content_is_noticed_when_it_is_loaded(page):
+    store = DictPages()
+    DeferredMessages(store).add("orders", "b/0", [1, 2, 3])
+    store.pages["broken"] = page
+    again = DeferredMessages(store)
+    assert again.load() == ["broken"]
+    assert len(again) == 3
+
+
+def test_numbers_that_are_lost_behind_the_back_are_noticed_by_the_next_change():
+    store = DictPages()
+    deferred = DeferredMessages(store)
+    deferred.add("orders", "b/0", [1, 2, 3])
+    store.pages.clear()
+    deferred.add("orders", "b/0", [4])
+    assert deferred.lost == {"b/0"}
+    assert deferred.next({"orders"}, 10) == {"b/0": (4,)}
 
 
 def test_a_page_that_is_lost_does_not_keep_its_messages_waiting_for_ever():

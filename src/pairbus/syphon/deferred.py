@@ -41,10 +41,10 @@ class PageStore(Protocol):
         """The names of all pages."""
 
     def read(self, name: str) -> dict[str, Any]:
-        """A page; empty if there is none."""
+        """A page; empty if there is none, or it is no JSON. Raises OSError if that is unknown."""
 
     def write(self, name: str, page: dict[str, Any]) -> None:
-        """Replace a page."""
+        """Replace a page; it survives a power failure."""
 
     def remove(self, name: str) -> None:
         """Remove a page; a missing one is fine."""
@@ -64,8 +64,10 @@ class _Page:
 class DeferredMessages:
     """The sequence numbers of deferred messages; `load` reads what an earlier run recorded.
 
+    A page that cannot be read now raises OSError, and nothing is changed.
+
     Attributes:
-        lost: queues with a page that could not be read: the messages must be searched for.
+        lost: queues with numbers that are lost: the messages must be searched for.
     """
 
     def __init__(self, store: PageStore) -> None:
@@ -73,8 +75,9 @@ class DeferredMessages:
         self._pages: dict[tuple[str, str], list[_Page]] = {}
         self.lost: set[str] = set()
 
-    def load(self) -> None:
-        """Read the index of all pages."""
+    def load(self) -> list[str]:
+        """Read the index of all pages; return the names of those that have no content."""
+        broken: list[str] = []
         for name in self._store.names():
             data = self._store.read(name)
             ranges = data.get("ranges", ())
@@ -82,8 +85,16 @@ class DeferredMessages:
                 count = sum(last - first + 1 for first, last in ranges)
                 page = _Page(name, ranges[0][0], ranges[-1][1], count)
                 self._pages.setdefault((data["destination"], data["queue"]), []).append(page)
+            else:
+                broken.append(name)
         for pages in self._pages.values():
             pages.sort(key=lambda page: page.first)
+        return broken
+
+    def remove(self, names: Iterable[str]) -> None:
+        """Remove pages that have no content."""
+        for name in names:
+            self._store.remove(name)
 
     def __len__(self) -> int:
         return sum(page.count for pages in self._pages.values() for page in pages)
@@ -114,7 +125,7 @@ class DeferredMessages:
                 inside.setdefault(at, []).append(number)
         for at in sorted(inside, reverse=True):
             page = pages[at]
-            merged = sorted({*self._numbers(page), *inside[at]})
+            merged = sorted({*self._numbers(queue, page), *inside[at]})
             pages[at : at + 1] = self._write(key, merged, page.name)
         pages += self._write(key, fresh)
         if not pages:
@@ -133,7 +144,7 @@ class DeferredMessages:
                 if not here:
                     kept.append(page)
                     continue
-                left = [number for number in self._numbers(page) if number not in here]
+                left = [number for number in self._numbers(queue, page) if number not in here]
                 if len(left) == page.count:
                     kept.append(page)
                 elif left:
@@ -176,17 +187,19 @@ class DeferredMessages:
         for page in list(self._pages[key]):
             if len(some) >= most:
                 break
-            numbers = self._numbers(page)
+            numbers = self._numbers(key[1], page)
             some += numbers
-            if not numbers:  # the file is lost
-                self.lost.add(key[1])
+            if not numbers:
                 self._pages[key].remove(page)
         if not self._pages[key]:
             del self._pages[key]
         return some
 
-    def _numbers(self, page: _Page) -> list[int]:
-        return from_ranges(self._store.read(page.name).get("ranges", ()))
+    def _numbers(self, queue: str, page: _Page) -> list[int]:
+        numbers = from_ranges(self._store.read(page.name).get("ranges", ()))
+        if len(numbers) < page.count:
+            self.lost.add(queue)
+        return numbers
 
     def _write(
         self, key: tuple[str, str], numbers: list[int], name: str | None = None

@@ -119,6 +119,11 @@ class HeldMessages:
             if found.probe == (message.queue, message.sequence):
                 found.probe = None  # not tried: an older message came with it
 
+    def is_waiting_for(self, destinations: Iterable[str]) -> bool:
+        """Whether one of these destinations is in the record for the next coordinator."""
+        known = self._destinations.keys() | self._missing_since.keys() | self._expired
+        return not known.isdisjoint(destinations)
+
     def accept(self, destinations: Iterable[str]) -> list[HeldMessage]:
         """Destinations accepted a message: return their held messages, newest first."""
         free: list[HeldMessage] = []
@@ -220,12 +225,16 @@ class HeldMessages:
                 found.held = {}
         return taken
 
-    def deferred(self, messages: Iterable[HeldMessage]) -> None:
-        """Messages are deferred, or their locks are lost."""
+    def deferred(self, messages: Iterable[HeldMessage], *, is_kept: bool = False) -> None:
+        """Messages are deferred, or their locks are lost; `is_kept` if they are held after all."""
         for message in messages:
             found = self._destinations.get(message.destination)
-            if found:
-                found.leaving.pop(message.token, None)
+            if found and found.leaving.pop(message.token, None) and is_kept:
+                found.held[message.token] = message
+
+    def leaving(self) -> set[str]:
+        """Return the queues with messages that are being deferred now."""
+        return {m.queue for d in self._destinations.values() for m in d.leaving.values()}
 
     def next_fetch(self, waiting: Mapping[str, int], now: float) -> tuple[set[str], list[str]]:
         """Decide of which destinations deferred messages are received; no micro-batch runs.

@@ -25,7 +25,7 @@ class StateFiles(Protocol):
     def read(self, path: PurePath) -> bytes:
         """The content; raises FileNotFoundError."""
 
-    def write(self, path: PurePath, data: bytes) -> None:
+    def write(self, path: PurePath, data: bytes, *, sync: bool = False) -> None:
         """Replace the content atomically."""
 
     def info(self, path: PurePath) -> FileInfo | None:
@@ -56,8 +56,8 @@ class ObjectFiles:
         with self._fs.open_input_stream(str(path)) as stream:
             return bytes(stream.read())
 
-    def write(self, path: PurePath, data: bytes) -> None:
-        """Put an object: it appears whole when this returns."""
+    def write(self, path: PurePath, data: bytes, *, sync: bool = False) -> None:
+        """Put an object: it appears whole when this returns, and is durable."""
         with self._fs.open_output_stream(str(path)) as stream:
             stream.write(data)
 

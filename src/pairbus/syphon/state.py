@@ -12,12 +12,13 @@
     status.json     what `syphon status` shows
     journal/        see `pairbus.syphon.journal`
     deferred/*.json sequence numbers of deferred messages: see `pairbus.syphon.deferred`
+    search.json     queues to search for deferred messages, and from which sequence number on
 
 Every file is replaced atomically. The directory may be an object store: then a file is an object.
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from pathlib import PurePath
 from typing import Any
@@ -114,7 +115,9 @@ class StateDirectory:
     def report(self, report: TaskReport) -> None:
         """Leave a report for the coordinator."""
         self._files.make_folder(self.path / "results")
-        self.write(f"results/{self._runtime.uuid4().hex}.json", report.to_json())
+        name = f"results/{self._runtime.uuid4().hex}.json"
+        # Locks expire if a report is lost; a deferred message that is not recorded is forgotten.
+        self.write(name, report.to_json(), sync=bool(report.deferred))
 
     def reports(self) -> Iterator[tuple[PurePath, TaskReport]]:
         """Yield the reports that nobody has read; the caller removes each one with `remove`."""
@@ -164,6 +167,14 @@ class StateDirectory:
         """The sequence numbers of deferred messages, in pages."""
         return StatePages(self._files, self.path / "deferred", self._runtime)
 
+    def unsearched(self) -> dict[str, int]:
+        """Return the queues to search for deferred messages, each with the next number."""
+        return {queue: int(first) for queue, first in self.read("search.json").items()}
+
+    def write_unsearched(self, queues: Mapping[str, int]) -> None:
+        """Replace the queues to search."""
+        self.write("search.json", dict(queues), sync=True)
+
     # -- the primary
 
     def reachable_at(self) -> float:
@@ -191,9 +202,15 @@ class StateDirectory:
 
     # -- any file
 
-    def write(self, name: str, data: Any) -> None:
-        """Replace a file of the directory with this JSON."""
-        self._files.write(self.path / name, json.dumps(data).encode())
+    def write(self, name: str, data: Any, *, sync: bool = False) -> None:
+        """Replace a file of the directory with this JSON.
+
+        Args:
+            name: the file.
+            data: its content.
+            sync: return only when it survives a power failure.
+        """
+        self._files.write(self.path / name, json.dumps(data).encode(), sync=sync)
 
     def read(self, name: str) -> dict[str, Any]:
         """Read a JSON file of the directory; empty where there is none."""
@@ -229,17 +246,17 @@ class StatePages:
         return [name for name in found if name.endswith(".json") and not name.startswith(".")]
 
     def read(self, name: str) -> dict[str, Any]:
-        """Return a page; empty if there is none."""
+        """Return a page; empty if there is none, or it is no JSON."""
         try:
             data = json.loads(self._files.read(self._folder / name))
-        except (OSError, ValueError):
+        except (FileNotFoundError, ValueError):
             return {}
         return data if isinstance(data, dict) else {}
 
     def write(self, name: str, page: dict[str, Any]) -> None:
-        """Replace a page."""
+        """Replace a page; it survives a power failure."""
         self._files.make_folder(self._folder)
-        self._files.write(self._folder / name, json.dumps(page).encode())
+        self._files.write(self._folder / name, json.dumps(page).encode(), sync=True)
 
     def remove(self, name: str) -> None:
         """Remove a page; a missing one is fine."""

@@ -1,9 +1,9 @@
 """Defer messages that wait too long, find deferred messages again, and say which to receive.
 
 The sequence numbers are recorded before messages are deferred, by the coordinator for messages that
-it holds, and by tasks in their reports. If the state was lost, they are found by browsing: at the
-start up to the first page of messages that were never handed out, and the rest when the queue has
-been read to its end. The guard is the coordinator's.
+it holds, and by tasks in their reports. If the state was lost, they are found by browsing: before a
+queue is read, up to the first page of messages that were never handed out, and the rest when it has
+been read to its end. What is still to be browsed is recorded, too. The guard is the coordinator's.
 """
 
 import logging
@@ -61,7 +61,9 @@ class Deferral:
     ) -> None:
         self._runtime = runtime
         self._guard = guard
+        self._state = state
         self._backlog = backlog
+        self._queues = tuple(queues)
         self._held = held
         self._orphans = orphans
         self._count = count
@@ -69,16 +71,24 @@ class Deferral:
         self._fetched: dict[str, tuple[int, int]] = {}
         self._probes: dict[str, tuple[str, int]] = {}
         self._locked_until: dict[str, float] = {}
-        # Queues to browse, each with the next number; of a known state nothing is searched.
         self._is_enabled = is_enabled
-        self._unsearched: dict[str, int] = {}
+        # Queues to browse, each with the next number, and as recorded.
+        self._recorded = state.unsearched() if is_enabled else {}
+        self._unsearched = dict(self._recorded)
         if is_enabled and not state.is_known:
-            self._unsearched = dict.fromkeys(queues, 0)
+            self._unsearched = dict.fromkeys(self._queues, 0)
         self._searching = set(self._unsearched)
+        self.unread = set(self._unsearched)  # must not be read before deferred messages are found
 
     def start(self, now: float) -> None:
         """Continue with what an earlier coordinator recorded."""
-        self._deferred.load()
+        broken = self._deferred.load()
+        if broken:  # of which queues is not known
+            for queue in self._queues:
+                self.search_again(queue)
+            self.unread |= self._searching
+        self._record_unsearched()
+        self._deferred.remove(broken)
         for destination in self._deferred.destinations():
             self._held.defer(destination, now)
 
@@ -108,12 +118,15 @@ class Deferral:
             self._deferred.discard(queue, numbers)
         for queue in report.locked:
             self._locked_until[queue] = now + LOCKED_WAIT
+            if report.undeferred.get(queue) and self._is_enabled:
+                # One was not deferred, and a task of a dead driver may still do it.
+                self._unsearched.setdefault(queue, min(report.undeferred[queue]))
         for queue, read in report.read.items():
             if not read.has_more and queue in self._unsearched:
                 self._searching.add(queue)
 
     def search_again(self, queue: str) -> None:
-        """A queue is not empty although nothing is known of it: browse all of it."""
+        """A queue may have deferred messages that are not recorded: browse all of it."""
         if self._is_enabled:
             self._unsearched.setdefault(queue, 0)
             self._searching.add(queue)
@@ -129,8 +142,6 @@ class Deferral:
         self._fetched = {}
         draining, probing = self._held.next_fetch(self._deferred.counts(), now)
         numbers = self._deferred.next(draining, MOST)
-        while self._deferred.lost:
-            self.search_again(self._deferred.lost.pop())
         self._probes = {}
         for destination in probing:
             oldest = self._deferred.oldest(destination)
@@ -139,6 +150,8 @@ class Deferral:
                 numbers[queue] = tuple(sorted({*numbers.get(queue, ()), number}))[:MOST]
                 self._probes[destination] = oldest
         late = {queue for queue, until in self._locked_until.items() if now < until}
+        # What is being deferred could not be received, and its number would be forgotten.
+        late |= self._held.leaving()
         return {queue: some for queue, some in numbers.items() if queue not in late}
 
     def planned(self, grants: Iterable[Grant], now: float) -> None:
@@ -160,8 +173,12 @@ class Deferral:
             groups: dict[tuple[str, str], list[HeldMessage]] = {}
             for message in waiting:
                 groups.setdefault((message.destination, message.queue), []).append(message)
-            for (destination, queue), messages in groups.items():
-                self._deferred.add(destination, queue, [one.sequence for one in messages])
+            try:
+                for (destination, queue), messages in groups.items():
+                    self._deferred.add(destination, queue, [one.sequence for one in messages])
+            except OSError:  # not recorded: they stay locked
+                self._held.deferred(waiting, is_kept=True)
+                raise
         for (destination, queue), messages in groups.items():
             is_deferred = False
             try:
@@ -177,10 +194,24 @@ class Deferral:
 
     async def search(self) -> None:
         """Browse the queues for deferred messages, a few pages at a time."""
+        with self._guard:
+            while self._deferred.lost:
+                queue = self._deferred.lost.pop()
+                self._unsearched.pop(queue, None)  # from the beginning
+                self.search_again(queue)
+        self._record_unsearched()
         for queue in list(self._searching):
             for _ in range(PEEKS):
                 if queue in self._fetched or not await self._search_page(queue):
                     break
+        self._record_unsearched()
+
+    def _record_unsearched(self) -> None:
+        with self._guard:
+            unsearched = dict(self._unsearched)
+        if unsearched != self._recorded:
+            self._state.write_unsearched(unsearched)
+            self._recorded = unsearched
 
     async def _search_page(self, queue: str) -> bool:
         """Browse one page; False if there is nothing more to do now."""
@@ -206,4 +237,5 @@ class Deferral:
                 self._unsearched[queue] = page[-1].sequence_number + 1
                 return True
             self._searching.discard(queue)
+            self.unread.discard(queue)
         return False

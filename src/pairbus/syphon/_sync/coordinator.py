@@ -19,6 +19,7 @@ from pathlib import PurePath
 from pairbus.names import billable
 from pairbus.runtime import Runtime, Task
 from pairbus.syphon._sync.deferral import Deferral
+from pairbus.syphon._sync.emptiness import EmptinessCheck
 from pairbus.syphon._sync.lock_maintenance import LOCK_SECONDS, LockMaintenance
 from pairbus.syphon._sync.ports import Backlog, Bell, Operations
 from pairbus.syphon.held import WHOLE_PRIMARY, HeldMessages
@@ -101,8 +102,10 @@ class Coordinator:
         )
         self._ledger_problem: str | None = None
         self._problem: str | None = None  # of the last tick
-        self._probed_at = self._flushed_at = self._saved_at = self._empty_checked_at = 0.0
-        self._quiet_since: float | None = None
+        self._emptiness = EmptinessCheck(
+            runtime, self._guard, backlog, planner, self._deferral, self._count
+        )
+        self._probed_at = self._flushed_at = self._saved_at = 0.0
         self._is_planned = False
         self._must_flush = False
         self._task: Task | None = None
@@ -134,8 +137,9 @@ class Coordinator:
             self._task.join(timeout=5)
 
     def _run(self) -> None:
-        every = REMOTE_TICK if self._state.is_remote else TICK
+        every = 0.0  # a new state: queues are not read until they were searched
         while not self._stop.wait(every):
+            every = REMOTE_TICK if self._state.is_remote else TICK
             try:
                 self.tick()
             except OSError as exc:  # a share or store fails now and then
@@ -193,7 +197,7 @@ class Coordinator:
             # Frozen until the plan is known: a poll that began now would compete with the readers.
             frozen = self._doorbell.freeze()
             self._planner.ready(self._doorbell.rung())
-            unsafe = {*self._orphans.queues(), *self._locks.returning}
+            unsafe = {*self._orphans.queues(), *self._locks.returning, *self._deferral.unread}
             deferred = self._deferral.next(now)
             # An uncertain queue is checked only if there is something to read.
             self._planner.ready(deferred.keys() & unsafe)
@@ -243,15 +247,17 @@ class Coordinator:
         with self._files:
             read: list[PurePath] = []
             must_save = False
-            for path, report in self._state.reports():
-                with self._guard:
-                    self._apply(report, self._runtime.time())
-                read.append(path)
-                must_save = must_save or bool(report.held or report.failed)
-            if must_save:  # the next coordinator must know which messages are locked
-                self._save_held()
-            for path in read:
-                self._state.remove(path)
+            try:
+                for path, report in self._state.reports():
+                    with self._guard:
+                        self._apply(report, self._runtime.time())
+                    read.append(path)
+                    must_save = must_save or bool(report.held or report.failed)
+            finally:
+                if must_save:  # the next coordinator must know which messages are locked
+                    self._save_held()
+                for path in read:
+                    self._state.remove(path)
         for queue, polls in self._doorbell.polls().items():
             self._count("idle_poll", queue, "receive", polls, 0, 0, polls)
         for queue, size in self._doorbell.rings():
@@ -263,8 +269,8 @@ class Coordinator:
                 self._orphans.suspect(queue, self._runtime.time())
 
     def _apply(self, report: TaskReport, now: float) -> None:
+        self._deferral.apply(report, now)  # the first: it may fail, and the report comes again
         self._totals.add(report)
-        self._deferral.apply(report, now)
         self._operations.add(*report.operations)
         self._must_flush = self._must_flush or bool(report.operations)
         for queue, read in report.read.items():
@@ -286,9 +292,9 @@ class Coordinator:
         for destination, condition in report.failed.items():
             self._held.fail(destination, condition, now)
         self._held.hold(report.held, now)
-        self._locks.free(self._held.accept(d for d in report.delivered if d not in report.failed))
-        if report.held or report.failed:
+        if report.held or report.failed or self._held.is_waiting_for(report.delivered):
             self._locks.has_changed = True
+        self._locks.free(self._held.accept(d for d in report.delivered if d not in report.failed))
 
     # -- held messages and uncertain queues
 
@@ -335,31 +341,18 @@ class Coordinator:
 
     def _check_empty(self) -> None:
         """Check whether no message is left, locked ones included."""
-        now = self._runtime.time()
+        if not self._until_empty:
+            return
         with self._guard:
-            is_busy = (
+            is_busy = bool(
                 self._planner.ready_queues
                 or self._locks.returning
                 or self._deferral.is_searching()
                 or len(self._held) + len(self._deferral)
             )
-            if not self._until_empty or is_busy:
-                self._quiet_since = None
-                return
-            self._quiet_since = self._quiet_since or now
-        if now - self._quiet_since < 1 or now - self._empty_checked_at < 2:
-            return
-        self._empty_checked_at = now
-        for queue in self._planner.queues:
-            self._count("management", queue, "peek", 1, 0, 0, 1)
-            is_empty = self._backlog.is_empty(queue)
-            if is_empty is not True:  # unknown is not empty
-                if is_empty is False:  # what is left may be deferred, and not recorded
-                    with self._guard:
-                        self._deferral.search_again(queue)
-                return
-        with self._guard:
-            self._totals.is_empty = True
+        if self._emptiness.check(is_busy=is_busy):
+            with self._guard:
+                self._totals.is_empty = True
 
     # -- files
 
