@@ -116,9 +116,7 @@ def test_a_message_that_is_deferred_after_its_number_was_given_up_is_found(tmp_p
     scene = Scene(tmp_path)
     scene.report(deferred=(DeferredNumbers("orders", "b/0", (7,)),))
     assert fetched(scene, 0) == {"b/0": (7,)}
-    scene.report(
-        read={"b/0": QueueRead(has_more=True)}, undeferred={"b/0": (7,)}, locked=("b/0",)
-    )
+    scene.report(read={"b/0": QueueRead(has_more=True)}, undeferred={"b/0": (7,)}, locked=("b/0",))
     assert scene.plan(1) == ()
     assert scene.progress().waiting == 0
     scene.queues.pages["b/0"] = [browsed(7)]
