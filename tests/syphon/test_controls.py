@@ -49,3 +49,34 @@ def test_a_pause_from_the_page_does_not_lose_a_limit_set_at_the_same_time(tmp_pa
     finally:
         ended.set()
         page.join()
+
+
+def test_a_syphon_stays_paused_while_its_controls_cannot_be_read(tmp_path):
+    state = StateDirectory(tmp_path)
+    assert state.change_controls(paused=True).paused
+    cannot_be_read(tmp_path / "controls" / "paused.json")
+    assert state.control().paused
+    with pytest.raises(IsADirectoryError):  # a task that has just started does not know them
+        StateDirectory(tmp_path).control()
+
+
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [
+        ("waiting.json", StateDirectory.blocked),  # messages would overtake those that wait
+        ("held.json", StateDirectory.held),
+        ("target.json", StateDirectory.target),  # messages with a receipt would be sent again
+        ("search.json", StateDirectory.unsearched),
+    ],
+)
+def test_a_record_that_cannot_be_read_does_not_count_as_missing(tmp_path, name, read):
+    assert read(StateDirectory(tmp_path)) is not None
+    cannot_be_read(tmp_path / name)
+    with pytest.raises(IsADirectoryError):
+        read(StateDirectory(tmp_path))
+
+
+def cannot_be_read(path):
+    """Put a directory in the place of a file: reading it fails, as on a share that is away."""
+    path.unlink(missing_ok=True)
+    path.mkdir()

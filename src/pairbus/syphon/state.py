@@ -48,6 +48,7 @@ class StateDirectory:
         self._files, self.path = open_files(location, self._runtime)
         self.is_remote = is_url(location)
         self._halted: tuple[float, bool] | None = None  # when it was looked up
+        self._control: Control | None = None  # as last read
 
     def create(self) -> "StateDirectory":
         """Make the directory, readable by its owner only."""
@@ -58,8 +59,21 @@ class StateDirectory:
     # -- controls
 
     def control(self) -> Control:
-        """Return the controls that the operator set; defaults for the others."""
-        return Control.from_json({**self.read("control.json"), **self._control_records()})
+        """Return the controls that the operator set; defaults for the others.
+
+        While they cannot be read, they are as they were: a syphon that is paused stays paused.
+
+        Raises:
+            OSError: they cannot be read, and never were.
+        """
+        try:
+            records = {**self._require("control.json"), **self._control_records()}
+        except OSError:
+            if self._control is None:
+                raise
+        else:
+            self._control = Control.from_json(records)
+        return self._control
 
     def change_controls(self, **changes: Any) -> Control:
         """Set some controls and leave the others as they are; return all of them.
@@ -79,8 +93,8 @@ class StateDirectory:
 
     def _control_records(self) -> dict[str, Any]:
         names = [field.name for field in fields(Control)]
-        found = {name: self._read(f"controls/{name}.json") for name in names}
-        return {name: record.get("value") for name, record in found.items() if record is not None}
+        found = {name: self._require(f"controls/{name}.json") for name in names}
+        return {name: record.get("value") for name, record in found.items() if record}
 
     # -- start and stop
 
@@ -148,7 +162,7 @@ class StateDirectory:
 
     def held(self) -> HeldRecord:
         """Return the messages that a former coordinator held."""
-        return HeldRecord.from_json(self.read("held.json"))
+        return HeldRecord.from_json(self._require("held.json"))
 
     def write_held(self, record: HeldRecord) -> None:
         """Replace the messages that are held."""
@@ -156,7 +170,7 @@ class StateDirectory:
 
     def blocked(self) -> BlockedRecord:
         """Return the destinations that must not be sent to."""
-        return BlockedRecord.from_json(self.read("waiting.json"))
+        return BlockedRecord.from_json(self._require("waiting.json"))
 
     def write_blocked(self, record: BlockedRecord) -> None:
         """Replace the destinations that must not be sent to."""
@@ -169,7 +183,7 @@ class StateDirectory:
 
     def unsearched(self) -> dict[str, int]:
         """Return the queues to search for deferred messages, each with the next number."""
-        return {queue: int(first) for queue, first in self.read("search.json").items()}
+        return {queue: int(first) for queue, first in self._require("search.json").items()}
 
     def write_unsearched(self, queues: Mapping[str, int]) -> None:
         """Replace the queues to search."""
@@ -194,7 +208,7 @@ class StateDirectory:
 
     def target(self) -> TargetRecord:
         """Return which namespace the backlog goes to; an empty record in a new directory."""
-        return TargetRecord.from_json(self.read("target.json"))
+        return TargetRecord.from_json(self._require("target.json"))
 
     def write_target(self, record: TargetRecord) -> None:
         """Replace the target."""
@@ -218,8 +232,22 @@ class StateDirectory:
 
     def _read(self, name: str) -> dict[str, Any] | None:
         try:
+            return self._find(name)
+        except OSError:
+            return None
+
+    def _require(self, name: str) -> dict[str, Any]:
+        """Read a file that must not count as missing because it cannot be read now.
+
+        Raises:
+            OSError: it cannot be read.
+        """
+        return self._find(name) or {}
+
+    def _find(self, name: str) -> dict[str, Any] | None:
+        try:
             data = json.loads(self._files.read(self.path / name))
-        except (OSError, ValueError):
+        except (FileNotFoundError, NotADirectoryError, ValueError):
             return None
         return data if isinstance(data, dict) else None
 
