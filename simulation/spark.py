@@ -170,9 +170,7 @@ class MicroBatchDriver:
         parts, path = self._parts, Path(self._parts.path)
         state = parts.state(process).create()
         pid = self._processes.index(process)
-        lease = Lease(
-            process.runtime, path, host="driver", pid=pid, is_alive=self._is_process_alive
-        )
+        lease = Lease(process.runtime, path, host="driver", pid=pid, started_at=self._started_at)
         lease.acquire()
         state.begin_run()
         parts.open_probe(process).start()
@@ -195,8 +193,8 @@ class MicroBatchDriver:
             await self._run_epoch(coordinator, self._planned)
             self._committed = self._planned
 
-    def _is_process_alive(self, pid: int) -> bool:
-        return self._processes[pid].is_alive
+    def _started_at(self, pid: int) -> str | None:
+        return "" if self._processes[pid].is_alive else None
 
     async def _run_epoch(self, coordinator: Coordinator, epoch: int) -> None:
         grants = coordinator.grants(epoch)

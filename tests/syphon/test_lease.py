@@ -1,9 +1,14 @@
 """One syphon per state directory."""
 
+import json
+import os
+import subprocess
+import sys
+
 import pytest
 
 from pairbus.exceptions import SyphonError
-from pairbus.syphon.lease import EXPIRES_AFTER, Lease
+from pairbus.syphon.lease import EXPIRES_AFTER, Lease, started_at
 from tests.syphon.fakes import FakeTimeRuntime
 
 
@@ -11,12 +16,11 @@ class Machines:
     """Processes on two machines that share a state directory."""
 
     def __init__(self, path):
-        self.runtime, self.path, self.dead = FakeTimeRuntime(1_700_000_000.0), path, set()
+        self.runtime, self.path = FakeTimeRuntime(1_700_000_000.0), path
+        self.started = {7: "100", 8: "200"}
 
     def lease(self, host, pid):
-        return Lease(
-            self.runtime, self.path, host=host, pid=pid, is_alive=lambda one: one not in self.dead
-        )
+        return Lease(self.runtime, self.path, host=host, pid=pid, started_at=self.started.get)
 
 
 @pytest.fixture
@@ -45,8 +49,46 @@ def test_a_lease_that_was_released_is_free(machines):
 
 def test_the_lease_of_a_dead_process_on_the_same_machine_is_free_immediately(machines):
     machines.lease("alpha", 7).acquire()
-    machines.dead.add(7)
+    del machines.started[7]
     machines.lease("alpha", 8).acquire()
+
+
+def test_another_process_with_the_id_of_the_holder_does_not_hold_its_lease(machines):
+    machines.lease("alpha", 7).acquire()
+    machines.started[7] = "300"
+    machines.lease("alpha", 7).acquire()
+
+
+def test_the_id_of_a_process_means_nothing_after_a_reboot_or_in_another_container(
+    machines, monkeypatch
+):
+    machines.lease("alpha", 7).acquire()
+    monkeypatch.setattr("pairbus.syphon.lease.machine_id", lambda: "another boot")
+    again = machines.lease("alpha", 7)
+    with pytest.raises(SyphonError):  # it may be alive in the other container
+        again.acquire()
+    machines.runtime.now += EXPIRES_AFTER + 1
+    again.acquire()
+
+
+def test_the_lease_of_an_earlier_version_expires(machines):
+    old = {"id": "x", "host": "alpha", "pid": 7, "since": 0.0, "renewed_at": machines.runtime.now}
+    (machines.path / "lease.json").write_text(json.dumps(old))
+    with pytest.raises(SyphonError):
+        machines.lease("alpha", 8).acquire()
+    machines.runtime.now += EXPIRES_AFTER + 1
+    machines.lease("alpha", 8).acquire()
+
+
+def test_a_process_that_was_killed_has_ended_even_if_nobody_waits_for_it():
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    assert started_at(process.pid) == started_at(process.pid)
+    assert started_at(process.pid) is not None
+    process.kill()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+    assert started_at(process.pid) is None
+    process.communicate()
+    assert started_at(process.pid) is None
 
 
 def test_a_slow_holder_on_the_same_machine_keeps_its_lease_while_it_lives(machines):

@@ -119,10 +119,10 @@ def test_a_second_syphon_is_refused_and_takes_over_when_the_first_is_dead(locati
 
 def test_on_one_machine_the_process_counts_and_not_the_time(location):
     runtime = Machine()
-    lease(location, runtime, "one", 7).acquire()
+    lease(location, runtime, "one", 7, started_at=lambda pid: "").acquire()
     with pytest.raises(SyphonError):
-        lease(location, runtime, "one", 8, is_alive=lambda pid: True).acquire()
-    lease(location, runtime, "one", 8, is_alive=lambda pid: False).acquire()
+        lease(location, runtime, "one", 8, started_at=lambda pid: "").acquire()
+    lease(location, runtime, "one", 8, started_at=lambda pid: None).acquire()
 
 
 def test_of_two_candidates_one_wins_whatever_their_clocks_say(location):

@@ -7,7 +7,7 @@ syphons with a state directory each may share a backlog.
 import json
 import os
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,9 @@ from typing import Any
 from pairbus.exceptions import SyphonError
 from pairbus.runtime import AsyncRuntime, Runtime
 
-__all__ = ["Lease", "LeaseRecord", "holds", "is_alive", "refusal"]
+__all__ = ["Lease", "LeaseRecord", "holds", "new_record", "refusal", "started_at"]
+
+StartedAt = Callable[[int], str | None]
 
 EXPIRES_AFTER = 60.0  # seconds without a renewal, on another machine
 RENEW_EVERY = 5.0
@@ -23,13 +25,18 @@ RENEW_EVERY = 5.0
 
 @dataclass(frozen=True, slots=True)
 class LeaseRecord:
-    """`lease.json`: who runs the syphon. Times are seconds since 1970."""
+    """`lease.json`: who runs the syphon. Times are seconds since 1970.
+
+    `machine` and `started` are empty where the system does not tell them.
+    """
 
     id: str
     host: str
     pid: int
     since: float
     renewed_at: float
+    machine: str = ""  # differs between boots of a host, and between containers on it
+    started: str = ""  # when the process began, in the system's own terms
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -38,26 +45,51 @@ class LeaseRecord:
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> "LeaseRecord":
         """Read the JSON form."""
-        return cls(**{name: data[name] for name in ("id", "host", "pid", "since", "renewed_at")})
+        known = {name: data[name] for name in ("id", "host", "pid", "since", "renewed_at")}
+        return cls(**known, machine=data.get("machine", ""), started=data.get("started", ""))
 
 
-def is_alive(pid: int) -> bool:
-    """Whether a process of this machine is alive."""
+def new_record(
+    runtime: AsyncRuntime | Runtime, host: str, pid: int, started_at: StartedAt
+) -> LeaseRecord:
+    """Return the record of this process."""
+    now = runtime.time()
+    started = started_at(pid) or ""
+    return LeaseRecord(runtime.uuid4().hex, host, pid, now, now, machine_id(), started)
+
+
+def machine_id() -> str:
+    """Return what tells apart the boots of this host, and the containers on it.
+
+    A process id means nothing after a reboot or in another container, and a container that is
+    restarted has the same host name and often the same process id as before.
+    """
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
+    except OSError:
+        return ""
+
+
+def started_at(pid: int) -> str | None:
+    """Return when a process of this machine began, in the system's own terms; None if it ended."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
-        return False
+        return None
     except OSError:
         pass  # it belongs to somebody else
-    return True
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return ""
+    return None if fields[0] in "ZX" else fields[19]  # a process that nobody waits for has ended
 
 
-def holds(
-    holder: LeaseRecord, mine: LeaseRecord, now: float, is_alive: Callable[[int], bool]
-) -> bool:
+def holds(holder: LeaseRecord, mine: LeaseRecord, now: float, started_at: StartedAt) -> bool:
     """Whether the holder still has its lease: it runs on this machine, or renewed it lately."""
-    if holder.host == mine.host:
-        return is_alive(holder.pid)
+    if (holder.host, holder.machine) == (mine.host, mine.machine):
+        return started_at(holder.pid) == holder.started
     return now - holder.renewed_at < EXPIRES_AFTER
 
 
@@ -77,7 +109,7 @@ class Lease:
         state: the state directory.
         host: name of this machine.
         pid: this process.
-        is_alive: whether a process of this machine is alive.
+        started_at: when a process of this machine began; None if it ended.
     """
 
     def __init__(
@@ -87,14 +119,13 @@ class Lease:
         *,
         host: str,
         pid: int,
-        is_alive: Callable[[int], bool] = is_alive,
+        started_at: StartedAt = started_at,
     ) -> None:
         self._runtime = runtime
         self._path = state / "lease.json"
         self._lock = state / "lease.lock"
-        self._is_alive = is_alive
-        now = runtime.time()
-        self._mine = LeaseRecord(runtime.uuid4().hex, host, pid, now, now)
+        self._started_at = started_at
+        self._mine = new_record(runtime, host, pid, started_at)
 
     def acquire(self) -> None:
         """Take the lease.
@@ -127,7 +158,7 @@ class Lease:
                 self._runtime.files.remove(self._path)
 
     def _holds(self, holder: LeaseRecord) -> bool:
-        return holds(holder, self._mine, self._runtime.time(), self._is_alive)
+        return holds(holder, self._mine, self._runtime.time(), self._started_at)
 
     def _read(self) -> LeaseRecord | None:
         try:
@@ -136,6 +167,5 @@ class Lease:
             return None
 
     def _write(self) -> None:
-        mine = self._mine
-        self._mine = LeaseRecord(mine.id, mine.host, mine.pid, mine.since, self._runtime.time())
+        self._mine = replace(self._mine, renewed_at=self._runtime.time())
         self._runtime.files.write(self._path, json.dumps(self._mine.to_json()).encode())

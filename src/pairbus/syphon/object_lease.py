@@ -7,13 +7,21 @@ withdrawn. So two never confirm, whatever their clocks say.
 """
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path, PurePath
 
 from pairbus.exceptions import SyphonError
 from pairbus.runtime import Runtime
-from pairbus.syphon.lease import RENEW_EVERY, Lease, LeaseRecord, holds, is_alive, refusal
+from pairbus.syphon.lease import (
+    RENEW_EVERY,
+    Lease,
+    LeaseRecord,
+    StartedAt,
+    holds,
+    new_record,
+    refusal,
+    started_at,
+)
 from pairbus.syphon.object_files import ObjectFiles, open_files
 
 __all__ = ["ObjectLease", "open_lease"]
@@ -30,7 +38,7 @@ class ObjectLease:
         state: the path of the state.
         host: name of this machine.
         pid: this process.
-        is_alive: whether a process of this machine is alive.
+        started_at: when a process of this machine began; None if it ended.
     """
 
     def __init__(
@@ -41,16 +49,15 @@ class ObjectLease:
         *,
         host: str,
         pid: int,
-        is_alive: Callable[[int], bool] = is_alive,
+        started_at: StartedAt = started_at,
     ) -> None:
         self._runtime = runtime
         self._files = files
         self._state = state
         self._folder = state / "lease"
-        self._is_alive = is_alive
-        now = runtime.time()
-        self._mine = LeaseRecord(runtime.uuid4().hex, host, pid, now, now)
-        self._name = f"{int(now * 1000):015d}-{self._mine.id}.json"
+        self._started_at = started_at
+        self._mine = new_record(runtime, host, pid, started_at)
+        self._name = f"{int(self._mine.since * 1000):015d}-{self._mine.id}.json"
 
     def acquire(self) -> None:
         """Take the lease.
@@ -95,7 +102,7 @@ class ObjectLease:
                 record = LeaseRecord.from_json(data)
             except (FileNotFoundError, ValueError, KeyError, TypeError):
                 continue  # it withdrew meanwhile
-            if holds(record, self._mine, self._runtime.time(), self._is_alive):
+            if holds(record, self._mine, self._runtime.time(), self._started_at):
                 found[name] = (record, bool(data.get("confirmed")))
             else:
                 self._files.remove(self._folder / name)
