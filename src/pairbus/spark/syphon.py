@@ -27,6 +27,7 @@ from pairbus.syphon.lease import Lease
 from pairbus.syphon.object_journal import open_journal
 from pairbus.syphon.object_lease import ObjectLease, open_lease
 from pairbus.syphon.queue_counter import KEY_REFUSED, NO_NAMESPACE, QueueCounter
+from pairbus.syphon.records import HeldRecord
 from pairbus.syphon.retarget import TargetRecord
 from pairbus.syphon.setup import Bounds, Setup
 from pairbus.syphon.state import StateDirectory
@@ -170,20 +171,23 @@ def record_target(setup: Setup, state: StateDirectory) -> None:
         return
     runtime = ThreadRuntime()
     browser = Browser(connections(setup.secondary, "survey"))
+    held = state.held()
     try:
-        state.write_target(
-            record_change(
-                runtime,
-                browser,
-                open_journal(state.location, runtime),
-                setup.queues,
-                host=host,
-                former=namespace_or_host(record.host) if record.host else setup.primary_name,
-                is_known=state.is_known,
-            )
+        change = record_change(
+            runtime,
+            browser,
+            open_journal(state.location, runtime),
+            setup.queues,
+            host=host,
+            former=namespace_or_host(record.host) if record.host else setup.primary_name,
+            is_known=state.is_known,
+            held=held.held,
         )
     except ClientError as exc:
         raise SyphonError(f"secondary {setup.secondary_host}: {exc.condition}") from None
+    # What the former target refused, and since when, says nothing about this one.
+    state.write_held(HeldRecord(held.held))
+    state.write_target(change)
 
 
 class _Ledger:

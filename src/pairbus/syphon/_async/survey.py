@@ -1,11 +1,12 @@
 """Peeks backlog queues from their heads, to find messages that another receiver may hold."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from pairbus.envelope.encoded import open_message
 from pairbus.runtime import AsyncRuntime
 from pairbus.syphon._async.receiving import Browser
 from pairbus.syphon.journal import LockJournal
+from pairbus.syphon.records import HeldMessage
 from pairbus.syphon.retarget import QueueSurvey, TargetRecord, highest_handed_out
 
 __all__ = ["record_change"]
@@ -22,6 +23,7 @@ async def record_change(
     host: str,
     former: str,
     is_known: bool,
+    held: Iterable[HeldMessage] = (),
 ) -> TargetRecord:
     """Return the record of a change of target that happens now.
 
@@ -33,14 +35,19 @@ async def record_change(
         host: of the new target.
         former: the name of the target before.
         is_known: whether the state directory is that of the syphon before.
+        held: messages that it held: nothing shows that they were handed out while they are locked.
     """
     lowest: dict[str, int] = {}
     handed_out: dict[str, int] = {}
+    locked: dict[str, int] = {}
+    for one in held:
+        locked[one.queue] = max(one.sequence, locked.get(one.queue, 0))
     for queue in queues:
         survey = await _survey(browser, queue)
         lowest[queue] = survey.lowest
         pages = journal.pages_of(queue)
-        handed_out[queue] = highest_handed_out(survey, pages, is_known=is_known)
+        highest = highest_handed_out(survey, pages, is_known=is_known)
+        handed_out[queue] = max(highest, locked.get(queue, 0))
     return TargetRecord(host, former, runtime.time(), lowest, handed_out)
 
 
