@@ -23,7 +23,7 @@ def new(tmp_path):
     """A coordinator with a new state, and a queue whose messages are deferred."""
     scene = Scene(tmp_path, is_new=True)
     scene.queues.pages["b/0"] = [browsed(number) for number in range(1, 6001)]
-    scene.coordinator.empty_once()
+    scene.bell.ringing = {"b/0", "b/1"}
     return scene
 
 
@@ -40,6 +40,11 @@ def test_a_queue_is_not_read_before_the_deferred_messages_in_it_are_found(new):
     assert [(grant.queue, grant.numbers) for grant in new.plan(1)] == [("b/1", ()), ("b/0", ())]
     assert new.state.blocked().deferring == ("orders",)  # newer messages wait behind them
     assert new.progress().waiting_counts == {"orders": 6000}
+
+
+def test_a_query_that_ends_when_there_is_nothing_to_read_does_not_wait_for_the_search(new):
+    new.coordinator.empty_once()
+    assert new.planned(0) == ["b/0", "b/1"]
 
 
 def test_a_search_goes_on_after_a_restart(new, tmp_path):

@@ -128,6 +128,7 @@ class Coordinator:
         """Read every queue until it is found empty, and do not wait for more."""
         with self._guard:
             self._planner.empty_once()
+            self._deferral.unread.clear()  # Spark ends the query when there is nothing to read
 
     def close(self) -> None:
         """Stop working, and end the long polls."""
