@@ -223,8 +223,9 @@ async def test_renewal_goes_over_a_new_link_if_the_service_detached_the_old_one(
         peer.detach("$cbs", "amqp:link:detach-forced")
         for ahead, count in ((95, 2), (180, 3)):
             Shifted.ahead = ahead
-            with pytest.raises(OperationTimeoutError):
-                await receiver.receive_now(1, timeout=0.1)
+            while key.count < count:  # the answer to the renewal before may come late
+                with pytest.raises(OperationTimeoutError):
+                    await receiver.receive_now(1, timeout=0.1)
             assert key.count == count
         assert len(peer.links_to("$cbs")) == 4  # a pair, and another
 
