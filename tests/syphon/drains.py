@@ -43,7 +43,7 @@ class RunningDrain:
         syphon="syphon-1",
         ceiling=None,
         pause=0.02,
-        most_locks=2.0,
+        **holding,
     ):
         self.runtime = ThreadRuntime()
         self._pool = ConnectionPool(self.runtime)
@@ -55,7 +55,7 @@ class RunningDrain:
         self._reading = self._connections(secondary, "reader")
         self._writing = self._connections(self._primary, "writer")
         self._doorbell = Doorbell(self.runtime, self._connections(secondary, "doorbell"), 5.0)
-        self.held = HeldMessages(destination=Backoff(first=0.5), most_locks=most_locks)
+        self.held = HeldMessages(destination=Backoff(first=0.5), **holding)
         self.coordinator = Coordinator(
             self.runtime, self.state,
             BacklogQueues(self.runtime, self._connections(secondary, "coordinator")),

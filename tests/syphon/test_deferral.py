@@ -5,6 +5,8 @@ import time
 import pytest
 
 from pairbus.envelope.encoded import open_message
+from pairbus.monitoring import dead_letters
+from pairbus.monitoring.endpoints import Endpoint
 from pairbus.syphon._sync.backlog import BacklogQueues
 from pairbus.syphon.orphaned_locks import Inspection
 from pairbus.syphon.records import (
@@ -255,6 +257,27 @@ def test_messages_for_a_missing_destination_are_deferred_and_arrive_in_order(pai
         assert states(pair) == {}
         pair.fill([backlog_message("absent", 80)])  # and it is open again
         assert pair.numbers("absent", 1) == [80]
+
+
+@pytest.mark.slow
+def test_deferred_messages_are_dead_lettered_in_time_and_can_be_resubmitted(pair, tmp_path):
+    pair.fill([backlog_message("never", n) for n in range(5)])
+    dead = pair.connect(pair.secondary).management(f"{QUEUE}/$DeadLetterQueue")
+    with drain_of(pair, tmp_path, most_locks=0, missing_timeout=5) as drain:
+        until(lambda: states(pair) == dict.fromkeys(range(5), 1))
+        until(lambda: len(dead.peek(0)) == 5)
+        letters = dead_letters.find(Endpoint(pair.secondary.connection_string), [QUEUE])
+        assert {(one.destination, one.reason) for one in letters} == {
+            ("never", "DestinationNotFound")
+        }
+        pair.fill([backlog_message("never", 5)])  # it was waited for, so this one is not
+        until(lambda: len(dead.peek(0)) == 6)
+        pair.primary.create_queue("never")
+        letters = dead_letters.find(Endpoint(pair.secondary.connection_string), [QUEUE])
+        numbers = [one.sequence_number for one in letters]
+        dead_letters.resubmit(Endpoint(pair.secondary.connection_string), QUEUE, numbers)
+        assert pair.numbers("never", 6) == list(range(6))
+        until(lambda: drain.state.progress().waiting == 0 and states(pair) == {})
 
 
 @pytest.mark.slow

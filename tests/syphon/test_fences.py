@@ -1,5 +1,6 @@
 """Fences in the deliverer: answered in order, held with their destination, never forwarded."""
 
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -10,6 +11,7 @@ from pairbus.syphon._sync.answers import FenceAnswers
 from pairbus.syphon.records import BlockedRecord
 from tests.envelope.test_fence import fence_bytes
 from tests.syphon.conftest import PREFIX, backlog_message
+from tests.syphon.drains import RunningDrain
 from tests.syphon.test_deliverer import QUEUE, Task
 
 pytestmark = pytest.mark.slow
@@ -129,3 +131,25 @@ def test_a_message_without_a_destination_is_dead_lettered_as_before(pair, task):
     task.run()
 
     assert {"NoDestination": 1} in [report.dead_lettered for report in task.reports]
+
+
+def test_a_fence_is_deferred_with_the_messages_before_it_and_answered_behind_them(pair, tmp_path):
+    pair.fill([backlog_message("rebuilt", 0)])
+    pair.fill([fence_bytes(to="rebuilt")])
+    pair.fill([backlog_message("rebuilt", 1)])
+    management = pair.connect(pair.secondary).management(QUEUE)
+
+    def wait_until(condition):
+        deadline = time.monotonic() + 60
+        while not condition():
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+    with RunningDrain(pair.primary, pair.secondary, [QUEUE], tmp_path, most_locks=0):
+        wait_until(lambda: [one.facts.get("state") for one in management.peek(0)] == [1, 1, 1])
+        assert answers(pair, 0) == []
+        pair.primary.create_queue("rebuilt")
+        [answer] = answers(pair, 1)
+        assert answer.to == "rebuilt"
+        assert pair.numbers("rebuilt", 2) == [0, 1]
+        wait_until(lambda: not management.peek(0))
