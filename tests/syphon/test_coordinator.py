@@ -350,6 +350,20 @@ def test_a_failure_names_the_step_that_failed_and_the_others_go_on(scene):
     assert scene.progress().problem is None
 
 
+@pytest.mark.parametrize("method", ["write_held", "remove"])
+def test_a_report_counts_once_although_the_state_cannot_be_written(scene, monkeypatch, method):
+    def fail(argument):
+        raise OSError("the disk is full")
+
+    scene.report(held=HELD, failed={"orders": "x"}, forwarded=2)
+    with monkeypatch.context() as patch:
+        patch.setattr(scene.state, method, fail)
+        scene.tick()
+        assert scene.state.has_reports()
+    assert scene.progress().forwarded == 2
+    assert not scene.state.has_reports()
+
+
 def test_a_primary_that_can_be_reached_again_gets_a_message_without_a_fixed_wait(scene):
     reachable = []
     probe = PrimaryProbe(scene.runtime, scene.state, lambda: reachable.append(1) or is_back)

@@ -90,15 +90,9 @@ class Coordinator:
             is_enabled=defers,
         )  # fmt: skip
         self._locks = LockMaintenance(
-            runtime,
-            self._guard,
-            backlog,
-            held,
-            self._orphans,
-            planner,
-            self._count,
-            self._publish,
+            runtime, self._guard, backlog, held, self._orphans, planner, self._count, self._publish
         )
+        self._applied: set[PurePath] = set()  # reports that could not be removed yet
         self._ledger_problem: str | None = None
         self._problem: str | None = None  # of the last tick
         self._emptiness = EmptinessCheck(
@@ -245,19 +239,20 @@ class Coordinator:
 
     async def _collect(self) -> None:
         with self._files:
-            read: list[PurePath] = []
-            must_save = False
+            reports: dict[PurePath, TaskReport] = {}
             try:
                 for path, report in self._state.reports():
-                    with self._guard:
-                        self._apply(report, self._runtime.time())
-                    read.append(path)
-                    must_save = must_save or bool(report.held or report.failed)
+                    reports[path] = report
+                    if path not in self._applied:
+                        with self._guard:
+                            self._apply(report, self._runtime.time())
+                        self._applied.add(path)
             finally:
-                if must_save:  # the next coordinator must know which messages are locked
-                    self._save_held()
-                for path in read:
+                if any(report.held or report.failed for report in reports.values()):
+                    self._save_held()  # the next coordinator must know which messages are locked
+                for path in reports:
                     self._state.remove(path)
+                    self._applied.discard(path)
         for queue, polls in self._doorbell.polls().items():
             self._count("idle_poll", queue, "receive", polls, 0, 0, polls)
         for queue, size in self._doorbell.rings():
