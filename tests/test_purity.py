@@ -1,4 +1,7 @@
-"""The pure packages, as pyproject.toml lists them, touch no socket, no clock and no log."""
+"""Pure packages touch no socket, clock or log; users of the runtime reach these only through it.
+
+The pure packages are listed in pyproject.toml.
+"""
 
 import ast
 import tomllib
@@ -11,6 +14,19 @@ PURE = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["coverage"][
 FORBIDDEN = {
     "asyncio", "socket", "threading", "time", "random", "logging", "sqlite3", "azure", "pyspark",
 }  # fmt: skip
+
+
+RUNTIME_USERS = ["client/**/*.py", "syphon/**/*.py", "ledger/writer.py", "ledger/receipts.py",
+                 "ledger/store.py", "broker/store/*.py"]  # fmt: skip
+OUTSIDE_THE_RUNTIME = {
+    "asyncio", "concurrent", "random", "secrets", "select", "selectors", "socket", "subprocess",
+    "threading", "time",
+}  # fmt: skip
+CALLS_OUTSIDE_THE_RUNTIME = {
+    "open", "read_bytes", "read_text", "today", "unlink", "urandom", "utcnow", "uuid1", "uuid4",
+    "write_bytes", "write_text",
+}  # fmt: skip
+READS_ITS_SETTINGS = {"syphon/target.py"}  # a key in a file, before there is a runtime
 
 
 def pure_modules() -> list[Path]:
@@ -28,3 +44,36 @@ def test_pure_module_imports_nothing_that_acts(path: Path) -> None:
         elif isinstance(node, ast.ImportFrom) and node.module:
             imported.add(node.module.split(".")[0])
     assert not imported & FORBIDDEN
+
+
+def runtime_users() -> list[Path]:
+    root = ROOT / "src/pairbus"
+    found = [path for pattern in RUNTIME_USERS for path in sorted(root.glob(pattern))]
+    return [path for path in found if "_sync" not in path.parts]
+
+
+def is_for_types(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+
+
+@pytest.mark.parametrize(
+    "path", runtime_users(), ids=lambda p: str(p.relative_to(ROOT / "src/pairbus"))
+)
+def test_user_of_the_runtime_has_clock_threads_sockets_and_files_from_it(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    tree.body = [node for node in tree.body if not is_for_types(node)]
+    used: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            used |= {alias.name.split(".")[0] for alias in node.names} & OUTSIDE_THE_RUNTIME
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            used |= {node.module.split(".")[0]} & OUTSIDE_THE_RUNTIME
+        elif isinstance(node, ast.Call):
+            match node.func:
+                case ast.Name(name):
+                    used |= {name} & CALLS_OUTSIDE_THE_RUNTIME
+                case ast.Attribute(owner, name) if "runtime" not in ast.unparse(owner):
+                    used |= {name} & (CALLS_OUTSIDE_THE_RUNTIME - {"open"})
+    if path.relative_to(ROOT / "src/pairbus").as_posix() in READS_ITS_SETTINGS:
+        used.discard("read_text")
+    assert used == set()

@@ -16,7 +16,7 @@ import logging
 import re
 import weakref
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pairbus.ledger import files
@@ -229,10 +229,19 @@ class LedgerWriter:
         """
         self._begin(client_id)
 
+    def _flush_while_open(self) -> bool:
+        """Flush; return whether another flush is to follow."""
+        is_closed = self._closed  # read first: rows of the last moment are flushed all the same
+        self.flush()
+        return not is_closed
+
     # -- rows; the caller holds the lock
 
     def _start(self) -> None:
-        self._task = self._runtime.spawn(_run, weakref.ref(self), self._wake, name="pairbus-ledger")
+        flush = weakref.WeakMethod(self._flush_while_open)
+        self._task = self._runtime.spawn(
+            _run, flush, self._wake, self._interval, name="pairbus-ledger"
+        )
         atexit.register(_close_at_exit, weakref.ref(self))
 
     def _seal(self, minute: int) -> None:
@@ -323,20 +332,15 @@ def safe_name(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9.\-]+", "_", text).lstrip("._")[:120] or "x"
 
 
-def _run(reference: weakref.ref[LedgerWriter], wake: Event) -> None:
-    """Flush now and then, until the writer is closed or nobody holds it."""
-    while (writer := reference()) is not None:
-        closed, interval = writer._closed, writer._interval  # noqa: SLF001
-        if closed:
-            writer.flush()
-            return
-        del writer
+def _run(flush: weakref.WeakMethod[Callable[[], bool]], wake: Event, interval: float) -> None:
+    """Flush at every interval, until the writer is closed or nobody holds it."""
+    is_open = True
+    while is_open:
         wake.wait(interval)
         wake.clear()
-        writer = reference()
-        if writer is not None and not writer._closed:  # noqa: SLF001
-            writer.flush()
-        del writer
+        call = flush()
+        is_open = call is not None and call()
+        del call  # a writer that nobody holds is not kept alive by this task
 
 
 def _close_at_exit(reference: weakref.ref[LedgerWriter]) -> None:

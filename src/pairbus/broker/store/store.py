@@ -10,14 +10,13 @@ and back takes longer. A larger one, and one that waits for the disk, is committ
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pairbus.broker.entities.errors import StoreError
 from pairbus.broker.entities.journal import SEQUENCE_BITS, Journal
@@ -27,6 +26,9 @@ from pairbus.broker.store.rows import runs, statements
 from pairbus.broker.store.wal_check import find_damage
 from pairbus.broker.store.writer import Done, Writer
 from pairbus.runtime import Runtime, ThreadRuntime
+
+if TYPE_CHECKING:
+    import asyncio
 
 Durability = Literal["normal", "full"]
 
