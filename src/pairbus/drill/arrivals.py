@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from pairbus.amqp.errors import NOT_FOUND
 from pairbus.client import BulkConnection
 from pairbus.client.errors import ClientError
 from pairbus.drill.canary import PAGE, belongs, message_id
@@ -64,13 +63,10 @@ class Arrivals:
         receiver.close()
 
     def _peek(self, primary: BulkConnection, entity: str) -> None:
-        management = primary.management(entity)
-        first = 0
-        while page := management.peek(first, PAGE):
+        for page in primary.management(entity).peek_pages(PAGE):
             for one in page:
                 if belongs(one, self._run):
                     self._note(entity, one)
-            first = page[-1].sequence_number + 1
 
     def _note(self, entity: str, one: Any) -> None:
         name = message_id(one)
@@ -95,13 +91,9 @@ class Arrivals:
         pair = self._pair
         with pair.require_secondary().bulk_connection() as secondary:
             for path in backlog_paths(pair.primary_namespace.lower(), pair.backlog_queue_count):
-                try:
-                    management = secondary.management(path)
-                    first = count = 0
-                    while count < most and (page := management.peek(first, PAGE)):
-                        yield from ((path, one) for one in page)
-                        count += len(page)
-                        first = page[-1].sequence_number + 1
-                except ClientError as exc:
-                    if str(exc.condition) != NOT_FOUND:  # a queue that is missing holds nothing
-                        raise
+                count = 0
+                for page in secondary.management(path).peek_pages(PAGE):
+                    yield from ((path, one) for one in page)
+                    count += len(page)
+                    if count >= most:
+                        break

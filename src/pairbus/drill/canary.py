@@ -111,12 +111,10 @@ def _clean_queue(connection: Any, path: str, run: str, removed: Removed) -> None
 
 def count(connection: Any, path: str, run: str) -> tuple[int, int]:
     """Return how many messages of the drill, and how many others, are in a backlog queue."""
-    management = connection.management(path)
-    mine = others = first = 0
-    while page := management.peek(first, PAGE):
+    mine = others = 0
+    for page in connection.management(path).peek_pages(PAGE):
         own = sum(belongs(one, run) for one in page)
         mine, others = mine + own, others + len(page) - own
-        first = page[-1].sequence_number + 1
         if others > MOST_OTHERS:
             break
     return mine, others

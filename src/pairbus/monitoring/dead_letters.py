@@ -7,11 +7,10 @@ Nothing is lost if this is interrupted: a dead letter is removed only after the 
 confirmed its copy. An interruption in between leaves both, with the same message id.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pairbus.amqp.errors import NOT_FOUND, AmqpError
 from pairbus.envelope.cutting import APPLICATION, entries, make_map, sections
 from pairbus.envelope.encoded import open_message
 from pairbus.envelope.fields import peek_aliases
@@ -42,7 +41,12 @@ class DeadLetter:
 def find(secondary: Endpoint, paths: Sequence[str]) -> list[DeadLetter]:
     """Return the dead letters of these backlog queues, without touching them."""
     with secondary.bulk_connection() as connection:
-        return [_letter(path, one) for path in paths for one in _peek(connection, path)]
+        return [
+            _letter(path, one)
+            for path in paths
+            for page in connection.management(_dead_letter_path(path)).peek_pages(PAGE)
+            for one in page
+        ]
 
 
 def select(
@@ -114,22 +118,6 @@ def _move(
             if outcome.error is not None:
                 raise outcome.error
     return done
-
-
-def _peek(connection: "BulkConnection", path: str) -> Iterator["Received"]:
-    management = connection.management(_dead_letter_path(path))
-    position = 0
-    while True:
-        try:
-            page = management.peek(position, PAGE)
-        except AmqpError as exc:
-            if exc.condition == NOT_FOUND:
-                return  # a queue that does not exist has no dead letters
-            raise
-        if not page:
-            return
-        yield from page
-        position = (page[-1].sequence_number or 0) + 1
 
 
 def _letter(path: str, received: "Received") -> DeadLetter:

@@ -6,7 +6,6 @@ import datetime as dt
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from pairbus.amqp.errors import NOT_FOUND, AmqpError
 from pairbus.envelope.fields import peek_aliases
 
 if TYPE_CHECKING:
@@ -29,16 +28,18 @@ def peek_backlog(
     Args:
         connection: to the secondary.
         queues: paths; one that does not exist has nothing in it.
-        progress: is called now and then with the number of messages seen.
+        progress: is called after each page with the number of messages seen.
         count: is called for each peek, which is charged, with its entity and the messages returned.
     """
     seen = 0
     for queue in queues:
         for entity, dead in ((queue, False), (f"{queue}/$deadletterqueue", True)):
-            for received in _pages(connection, entity, count):
-                yield _row(received, queue, dead)
-                seen += 1
-                if progress is not None and seen % PAGE == 0:
+            for page in connection.management(entity).peek_pages(PAGE):
+                if count is not None:
+                    count(entity, len(page))
+                yield from (_row(received, queue, dead) for received in page)
+                seen += len(page)
+                if progress is not None and page:
                     progress(seen)
 
 
@@ -68,26 +69,6 @@ def save_peeked(rows: Iterable[dict[str, Any]], file: str) -> int:
                 written, batch = written + len(batch), []
         writer.write_table(pa.Table.from_pylist(batch, schema))
     return written + len(batch)
-
-
-def _pages(
-    connection: BulkConnection, entity: str, count: Callable[[str, int], None] | None
-) -> Iterator[Received]:
-    management = connection.management(entity)
-    position = 0
-    while True:
-        try:
-            page = management.peek(position, PAGE)
-        except AmqpError as exc:
-            if exc.condition == NOT_FOUND:
-                return
-            raise
-        if count is not None:
-            count(entity, len(page))
-        if not page:
-            return
-        yield from page
-        position = page[-1].sequence_number + 1
 
 
 def _row(received: Received, queue: str, dead: bool) -> dict[str, Any]:

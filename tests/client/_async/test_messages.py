@@ -121,6 +121,16 @@ async def test_peek_touches_nothing(connection, queue):
     assert len(await (await connection.receiver(queue)).receive_now(10)) == 5
 
 
+async def test_pages_end_with_an_empty_one(connection, queue):
+    await (await connection.sender(queue)).send_batch([message(n) for n in range(5)])
+    pages = [ids(page) async for page in connection.management(queue).peek_pages(2)]
+    assert pages == [["0", "1"], ["2", "3"], ["4"], []]
+
+
+async def test_missing_entity_has_no_pages(connection):
+    assert [page async for page in connection.management("missing").peek_pages(2)] == []
+
+
 async def test_locks_are_renewed_and_deferred_messages_come_by_number(connection, queue):
     await (await connection.sender(queue)).send_batch([message(n) for n in range(2)])
     receiver = await connection.receiver(queue)

@@ -122,6 +122,16 @@ def test_peek_touches_nothing(connection, queue):
     assert len((connection.receiver(queue)).receive_now(10)) == 5
 
 
+def test_pages_end_with_an_empty_one(connection, queue):
+    (connection.sender(queue)).send_batch([message(n) for n in range(5)])
+    pages = [ids(page) for page in connection.management(queue).peek_pages(2)]
+    assert pages == [["0", "1"], ["2", "3"], ["4"], []]
+
+
+def test_missing_entity_has_no_pages(connection):
+    assert [page for page in connection.management("missing").peek_pages(2)] == []
+
+
 def test_locks_are_renewed_and_deferred_messages_come_by_number(connection, queue):
     (connection.sender(queue)).send_batch([message(n) for n in range(2)])
     receiver = connection.receiver(queue)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from pairbus.amqp.errors import INTERNAL_ERROR
+from pairbus.amqp.errors import INTERNAL_ERROR, NOT_FOUND
 from pairbus.amqp.message import Message
 from pairbus.amqp.types import Array, Int, Timestamp, UInt, Uuids
 from pairbus.client._async.requests import Pending, RequestLinks
@@ -168,6 +168,24 @@ class BulkManagement:
         if status == 204 or not answer:
             return []
         return [Received(bytes(one["message"]), b"") for one in answer.get("messages", ())]
+
+    async def peek_pages(self, size: int) -> AsyncIterator[list[Received]]:
+        """Peek all messages of the entity, in pages of at most `size`; the last page is empty.
+
+        An entity that does not exist holds no messages.
+        """
+        position = 0
+        while True:
+            try:
+                page = await self.peek(position, size)
+            except ClientError as error:
+                if error.condition == NOT_FOUND:
+                    return
+                raise
+            yield page
+            if not page:
+                return
+            position = (page[-1].sequence_number or 0) + 1
 
     async def renew(self, tokens: Sequence[LockToken], timeout: float | None = None) -> list[int]:
         """Renew locks: until when each is locked now, in milliseconds since 1970."""
