@@ -19,73 +19,26 @@ from functools import partial
 from typing import Any, TypeVar
 
 from pairbus.pairing.forking import reset_in_child
+from pairbus.runtime import AsyncioRuntime, AsyncTask, Task, ThreadRuntime
+from pairbus.runtime.asyncio_runtime import AsyncioEvent
 
 T = TypeVar("T")
 logger = logging.getLogger("pairbus.tasks")
 
 
-# -- spawn: run in the background, log errors
-
-_tasks: set[asyncio.Task[None]] = set()  # the event loop itself keeps only weak references
-
-
-class ATask:
-    """A background task."""
-
-    def __init__(self, task: asyncio.Task[None]) -> None:
-        self._task = task
-
-    async def join(self, timeout: float) -> bool:
-        """Wait until it has ended, at most `timeout` seconds; say whether it has."""
-        if self._task is asyncio.current_task():
-            return False
-        await asyncio.wait({self._task}, timeout=timeout)
-        return self._task.done()
+_asyncio, _threads = AsyncioRuntime(), ThreadRuntime()
 
 
 def aspawn(
     function: Callable[..., Coroutine[Any, Any, None]], *args: object, name: str = "pairbus"
-) -> ATask:
-    """Run `function` as a task of the running loop."""
-
-    async def run() -> None:
-        try:
-            await function(*args)
-        except Exception:
-            logger.exception("%s failed", name)
-
-    task = asyncio.get_running_loop().create_task(run(), name=name)
-    _tasks.add(task)
-    task.add_done_callback(_tasks.discard)
-    return ATask(task)
-
-
-class Task:
-    """A background thread."""
-
-    def __init__(self, thread: threading.Thread) -> None:
-        self._thread = thread
-
-    def join(self, timeout: float) -> bool:
-        """Wait until it has ended, at most `timeout` seconds; say whether it has."""
-        if self._thread is threading.current_thread():
-            return False
-        self._thread.join(timeout)
-        return not self._thread.is_alive()
+) -> AsyncTask:
+    """Run `function` as a task of the running loop; an exception is logged under the name."""
+    return _asyncio.spawn(function, *args, name=name)
 
 
 def spawn(function: Callable[..., None], *args: object, name: str = "pairbus") -> Task:
-    """Run `function` on a daemon thread."""
-
-    def run() -> None:
-        try:
-            function(*args)
-        except Exception:
-            logger.exception("%s failed", name)
-
-    thread = threading.Thread(target=run, name=name, daemon=True)
-    thread.start()
-    return Task(thread)
+    """Run `function` on a daemon thread; an exception is logged under the name."""
+    return _threads.spawn(function, *args, name=name)
 
 
 # -- on_drop: close a resource whose owner was garbage-collected
@@ -145,38 +98,8 @@ reset_in_child(_forget_dropped)
 # -- event, guard, sleep
 
 
-class AEvent:
-    """A flag that is set once."""
-
-    def __init__(self) -> None:
-        self._event = asyncio.Event()
-        self.set = self._event.set
-        self.is_set = self._event.is_set
-
-    async def wait(self, seconds: float) -> bool:
-        """Wait until it is set, at most `seconds`; say whether it is."""
-        if self._event.is_set() or seconds <= 0:
-            return self._event.is_set()
-        try:
-            async with asyncio.timeout(seconds):
-                await self._event.wait()
-        except TimeoutError:
-            return False
-        return True
-
-
-class Event:
-    """A flag that is set once."""
-
-    def __init__(self) -> None:
-        self._event = threading.Event()
-        self.set = self._event.set
-        self.is_set = self._event.is_set
-
-    def wait(self, seconds: float) -> bool:
-        """Wait until it is set, at most `seconds`; say whether it is."""
-        return self._event.wait(max(0.0, seconds))
-
+AEvent = AsyncioEvent
+Event = threading.Event
 
 # Protects a decision. Within one event loop there would be nothing to do, but a real lock, which is
 # free there, costs less than a class that does nothing.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from azure.servicebus.aio import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from pairbus.pairing._async.lifecycle import Lifecycle
 
 
-class GuardedReceiver(Guarded, ServiceBusReceiver):  # type: ignore[misc]  # in the SDK's bases
-    """The SDK's receiver; after its client was closed or faulted it raises the reason."""
+class _GuardedLink(Guarded):
+    """A sender or receiver of the SDK that raises the reason once its client is unusable."""
 
     _own = frozenset({"__aenter__", "__aexit__", "__aiter__", "__anext__", "close"})
 
-    async def __aenter__(self) -> GuardedReceiver:
+    async def __aenter__(self) -> Self:
         self._check()
         await self._wrapped.__aenter__()
         return self
@@ -31,6 +31,14 @@ class GuardedReceiver(Guarded, ServiceBusReceiver):  # type: ignore[misc]  # in 
         traceback: TracebackType | None = None,
     ) -> None:
         await self.close()
+
+    async def close(self) -> None:
+        """Close it. Twice is fine."""
+        await self._wrapped.close()
+
+
+class GuardedReceiver(_GuardedLink, ServiceBusReceiver):  # type: ignore[misc]  # in the SDK's bases
+    """The SDK's receiver; after its client was closed or faulted it raises the reason."""
 
     def __aiter__(self) -> Any:
         return self
@@ -44,32 +52,9 @@ class GuardedReceiver(Guarded, ServiceBusReceiver):  # type: ignore[misc]  # in 
                 self._check()
             raise
 
-    async def close(self) -> None:
-        """Close the receiver. Twice is fine."""
-        await self._wrapped.close()
 
-
-class GuardedSender(Guarded, ServiceBusSender):  # type: ignore[misc]  # in the SDK's bases
+class GuardedSender(_GuardedLink, ServiceBusSender):  # type: ignore[misc]  # in the SDK's bases
     """The SDK's sender; after its client was closed or faulted it raises the reason."""
-
-    _own = frozenset({"__aenter__", "__aexit__", "close"})
-
-    async def __aenter__(self) -> GuardedSender:
-        self._check()
-        await self._wrapped.__aenter__()
-        return self
-
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None = None,
-        exc: BaseException | None = None,
-        traceback: TracebackType | None = None,
-    ) -> None:
-        await self.close()
-
-    async def close(self) -> None:
-        """Close the sender. Twice is fine."""
-        await self._wrapped.close()
 
 
 class SecondaryClient(Guarded, ServiceBusClient):

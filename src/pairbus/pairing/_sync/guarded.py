@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from azure.servicebus import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from pairbus.pairing._sync.lifecycle import Lifecycle
 
 
-class GuardedReceiver(Guarded, ServiceBusReceiver):  # type: ignore[misc]  # in the SDK's bases
-    """The SDK's receiver; after its client was closed or faulted it raises the reason."""
+class _GuardedLink(Guarded):
+    """A sender or receiver of the SDK that raises the reason once its client is unusable."""
 
     _own = frozenset({"__aenter__", "__aexit__", "__aiter__", "__anext__", "close"})
 
-    def __enter__(self) -> GuardedReceiver:
+    def __enter__(self) -> Self:
         self._check()
         self._wrapped.__enter__()
         return self
@@ -32,6 +32,14 @@ class GuardedReceiver(Guarded, ServiceBusReceiver):  # type: ignore[misc]  # in 
         traceback: TracebackType | None = None,
     ) -> None:
         self.close()
+
+    def close(self) -> None:
+        """Close it. Twice is fine."""
+        self._wrapped.close()
+
+
+class GuardedReceiver(_GuardedLink, ServiceBusReceiver):  # type: ignore[misc]  # in the SDK's bases
+    """The SDK's receiver; after its client was closed or faulted it raises the reason."""
 
     def __iter__(self) -> Any:
         return self
@@ -45,32 +53,9 @@ class GuardedReceiver(Guarded, ServiceBusReceiver):  # type: ignore[misc]  # in 
                 self._check()
             raise
 
-    def close(self) -> None:
-        """Close the receiver. Twice is fine."""
-        self._wrapped.close()
 
-
-class GuardedSender(Guarded, ServiceBusSender):  # type: ignore[misc]  # in the SDK's bases
+class GuardedSender(_GuardedLink, ServiceBusSender):  # type: ignore[misc]  # in the SDK's bases
     """The SDK's sender; after its client was closed or faulted it raises the reason."""
-
-    _own = frozenset({"__aenter__", "__aexit__", "close"})
-
-    def __enter__(self) -> GuardedSender:
-        self._check()
-        self._wrapped.__enter__()
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None = None,
-        exc: BaseException | None = None,
-        traceback: TracebackType | None = None,
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the sender. Twice is fine."""
-        self._wrapped.close()
 
 
 class SecondaryClient(Guarded, ServiceBusClient):
