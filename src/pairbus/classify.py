@@ -7,9 +7,9 @@ application can put its own rule in front of the table with the option `classify
 
 The SDK's class alone is not sufficient. A bare `ServiceBusError` is classified by its AMQP
 condition, which is in its text; an authentication failure by the status code of the token service;
-and whatever the SDK wrapped ("Handler failed: ...") by what is inside. The SDK reports a link that
-was detached during a send as `unknown-error`; pairbus asks the link for the condition, and if it
-has none, one reopen within the deadline decides.
+and an error that the SDK wrapped ("Handler failed: ...") by the error inside. The SDK reports a
+link that was detached during a send as `unknown-error`; pairbus asks the link for the condition,
+and if it has none, one reopen within the deadline decides.
 """
 
 from __future__ import annotations

@@ -38,3 +38,10 @@ def test_every_package_is_described():
     }
     described = set(re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE))
     assert packages - described == set()
+
+
+def test_glossary_is_in_alphabetical_order():
+    page = (ROOT / "docs" / "reference" / "glossary.md").read_text()
+    terms = [term.lower() for term in re.findall(r"^\| ([^|]+) \|", page, re.MULTILINE)[1:]]
+    assert len(terms) > 70
+    assert terms == sorted(terms)

@@ -1,8 +1,8 @@
 """Run a call that may never return, and continue without it after a deadline.
 
-In a pair, as in `pairbus.pairing.runtime`. A task is cancelled and left to its own clean-up. A
-thread cannot be cancelled, so it is abandoned, as a daemon, and its connection is cut so that it
-ends.
+There are two variants, as in `pairbus.pairing.runtime`. A task is cancelled and cleans up in the
+background. A thread cannot be cancelled: it is left running as a daemon, and its connection is cut
+so that it ends.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ async def aabandonable(
     give_up: Callable[[], object] | None = None,
     late: Callable[[], Awaitable[object]] | None = None,
 ) -> T:
-    """What `call` returns or raises, if it does so within `seconds`.
+    """The result of `call`, or its exception, if it ends within `seconds`.
 
     Args:
         seconds: The deadline.
-        call: What to do, with `args`.
-        args: What `call` takes.
+        call: The function to call with `args`.
+        args: Its arguments.
         what: Its name in errors.
-        give_up: Called at the deadline, to make it end.
-        late: Called when it has ended after its deadline.
+        give_up: Called at the deadline, to make the call end.
+        late: Called when the call has ended after the deadline.
 
     Raises:
         AbandonedError: at the deadline. The task is cancelled and abandoned.
@@ -88,15 +88,15 @@ def abandonable(
     give_up: Callable[[], object] | None = None,
     late: Callable[[], object] | None = None,
 ) -> T:
-    """What `call` returns or raises, if it does so within `seconds`.
+    """The result of `call`, or its exception, if it ends within `seconds`.
 
     Args:
         seconds: The deadline.
-        call: What to do, with `args`.
-        args: What `call` takes.
+        call: The function to call with `args`.
+        args: Its arguments.
         what: Its name in errors.
-        give_up: Called at the deadline, to make it end.
-        late: Called when it has ended after its deadline.
+        give_up: Called at the deadline, to make the call end.
+        late: Called when the call has ended after the deadline.
 
     Raises:
         AbandonedError: at the deadline. The thread is abandoned.

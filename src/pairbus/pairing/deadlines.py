@@ -1,6 +1,7 @@
 """Deadlines for sends that run on the caller's own thread or in its own task.
 
-In a pair, as in `pairbus.pairing.runtime`: `_async` uses `AWatch`, `_sync` uses `Watch`.
+There are two variants, as in `pairbus.pairing.runtime`: `_async` uses `AWatch`, `_sync` uses
+`Watch`.
 """
 
 from __future__ import annotations

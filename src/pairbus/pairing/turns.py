@@ -1,8 +1,8 @@
 """Turns on a link: one user at a time, in the order of arrival, with a deadline.
 
-In a pair, as in `pairbus.pairing.runtime`: `_async` uses `ALock`, `_sync` uses `Lock`. A user
-takes the lock with a `Turn` of its own. A waiting `Request` can also be taken out of the queue by
-the current owner, who then sends its message and answers it.
+There are two variants, as in `pairbus.pairing.runtime`: `_async` uses `ALock`, `_sync` uses `Lock`.
+Each user takes the lock with its own `Turn`. The current owner can also take a waiting `Request`
+out of the queue, send its message and answer it.
 """
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ class HeldMessages:
     def reach_primary(self, at: float, now: float) -> None:
         """A probe reached the primary: end its wait, if it failed before that.
 
-        If a primary can be reached but accepts nothing, the wait before a shortcut grows.
+        If the primary can be reached but accepts nothing, it ends the wait later each time.
         """
         found = self._destinations.get(WHOLE_PRIMARY)
         if found is None or now >= found.until or at <= found.failed_at:
@@ -209,9 +209,9 @@ class HeldMessages:
         found.is_draining, found.failures, found.until, found.probe = True, 0, 0.0, None
 
     def take_waiting(self, now: float, *, lock: float) -> list[HeldMessage]:
-        """Take the messages to defer now; `deferred` is called when that was done or failed.
+        """Take the messages to defer now; call `deferred` when they are deferred or still locked.
 
-        A probe that was returned to its queue is waited for, because it must stay the first.
+        None are taken for a destination whose probe is in the queue: the probe must stay first.
         """
         for name, found in self._destinations.items():
             is_long = now - found.since >= self._most_locks * lock or len(found.held) > MOST_HELD
@@ -237,7 +237,9 @@ class HeldMessages:
         return {m.queue for d in self._destinations.values() for m in d.leaving.values()}
 
     def next_fetch(self, waiting: Mapping[str, int], now: float) -> tuple[set[str], list[str]]:
-        """Decide of which destinations deferred messages are received; no micro-batch runs.
+        """Decide for which destinations deferred messages are received next.
+
+        Call it while no micro-batch runs.
 
         Args:
             waiting: how many messages are deferred, by destination.

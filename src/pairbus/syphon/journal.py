@@ -106,7 +106,7 @@ class JournalPage:
 
     @property
     def is_uncertain(self) -> bool:
-        """Whether messages may be locked that are not recorded here, or by another attempt."""
+        """Whether messages may be locked that this page does not list."""
         return self.is_open or self.is_taken_over
 
     @property

@@ -82,8 +82,8 @@ class Progress:
         Args:
             remaining: messages that were left when the totals last changed; None if unknown.
             now: the time.
-            allowed: messages a second that the namespaces allow; None for no limit. The drain goes
-                at this rate once it has come near it.
+            allowed: messages a second that the namespaces allow; None for no limit. The
+                estimate uses this rate once the drain is close to it.
         """
         if remaining is None:
             return None

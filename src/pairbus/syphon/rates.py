@@ -154,9 +154,9 @@ class AdaptiveRate:
 
 
 def _seconds_since_decrease(ratio: float) -> float:
-    """Return for how long a rate has grown that is now at this ratio of its peak.
+    """Return how many seconds after a decrease the rate reaches this ratio of its peak.
 
-    It is negative for a rate that is further below than one decrease takes it.
+    Negative for a ratio that is lower than the one right after a decrease.
     """
     part = math.cbrt((ratio - 1) / DECREASE)
     return RECOVERY + (RECOVERY if part < 0 else PROBING) * part

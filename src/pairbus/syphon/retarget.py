@@ -1,10 +1,10 @@
-"""A change of target: the backlog goes to another namespace because the primary is gone for good.
+"""A change of target: the backlog goes to another namespace because the primary is lost for good.
 
-When the target changes, the messages that were handed out before may have reached the former
-target: they were sent, and their receipt is missing. Two numbers are recorded at the change for
-each backlog queue: the lowest sequence number in it, and the highest that may have been handed out.
- A message up to the highest whose delivery count is not 0 and that has no
-receipt is *in doubt*. It is delivered, because at least once is promised, and its receipt says so.
+The former target may have received messages whose receipts are missing: they were sent, and the
+syphon stopped before it wrote the receipt. So two sequence numbers are recorded for each backlog
+queue when the target changes: the lowest in the queue, and the highest that may have been handed
+out. A message up to the highest number is *in doubt* if its delivery count is not 0 and it has no
+receipt. It is delivered, because delivery is promised at least once, and its receipt says so.
 """
 
 from collections.abc import Iterable, Mapping

@@ -2,9 +2,8 @@
 
 A client with a token credential presents a JSON Web Token instead of a shared access signature. The
 broker has no identity provider and accepts only tokens that it can verify: those signed (HS256)
-with a key of the namespace. So only a client that has the namespace's key can have such a token.
- A token is for the whole namespace, and its `roles` say what
-it allows, by the names of the built-in roles of the service.
+with a key of the namespace, which only clients that have the key can create. A token is valid for
+the whole namespace; its `roles`, the built-in roles of the service, say what it allows.
 """
 
 from __future__ import annotations

@@ -231,7 +231,7 @@ class EntityDrain:
         return self._idle
 
     def _link(self, path: str) -> Link:
-        """A link of its own to a backlog queue; all messages before a fence have been taken."""
+        """A separate link for fences to a backlog queue, which has the messages before them."""
         pair = self._entity.pair
         make = partial(pair.secondary.get_queue_sender, path)
         name, timeout = f"fence in {pair.backlog_name(path)}", pair.timing.open_timeout

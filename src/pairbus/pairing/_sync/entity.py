@@ -84,7 +84,7 @@ class Entity:
         return self.observe(core.SendFailed(describe(error, "")))
 
     def end_drain(self, reason: str) -> None:
-        """Send to the primary without waiting until the backlog is delivered, if that is so."""
+        """End the drain, if there is one: send to the primary before the backlog is delivered."""
         with self.guard:
             if self.health.phase is Phase.DRAINING:
                 self.drain.order_lost(reason)

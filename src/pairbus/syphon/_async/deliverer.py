@@ -257,9 +257,9 @@ class Deliverer:
     def _let_through(self, rows: DeliveryRows, destination: str, indices: list[int]) -> list[int]:
         """Postpone the rows of a blocked destination, except those that may be sent.
 
-        These are messages that were received by their numbers, and its probe if nothing older
-        waits. A message older than the probe comes if the coordinator did not know of it: its lock
-        was lost with another process.
+        Messages that were received by number may be sent, and the probe, unless an older message
+        came with it. The coordinator does not know such a message if the process that had locked
+        it died.
         """
         blocked, key = self._blocked, destination.lower()
         names = {i: (rows.entity[i], rows.sequence[i]) for i in indices}

@@ -52,7 +52,7 @@ async def record_change(
 
 
 async def _survey(browser: Browser, queue: str) -> QueueSurvey:
-    """Browse until a page was never handed out: a queue hands messages out in their order."""
+    """Browse up to the first page that was never handed out: later messages were not either."""
     lowest = redelivered = first = 0
     while True:
         page = [open_message(m, aliases=False) for m in await browser.peek(queue, first, PAGE)]

@@ -30,8 +30,8 @@ __all__ = ["Settler"]
 FLUSH_ROWS = 10_000
 FLUSH_SECONDS = 2.0
 
-#: The key has no Send on the reply queue. To abandon the fence would only receive it again at once;
-#: the client that waits for it sends another.
+#: The key has no Send on the reply queue. An abandoned fence would only be received again; the
+#: client that waits for it sends another.
 _NO_RIGHT = ("amqp:unauthorized-access", "com.microsoft:auth-failed")
 
 

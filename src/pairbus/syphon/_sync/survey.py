@@ -53,7 +53,7 @@ def record_change(
 
 
 def _survey(browser: Browser, queue: str) -> QueueSurvey:
-    """Browse until a page was never handed out: a queue hands messages out in their order."""
+    """Browse up to the first page that was never handed out: later messages were not either."""
     lowest = redelivered = first = 0
     while True:
         page = [open_message(m, aliases=False) for m in browser.peek(queue, first, PAGE)]
