@@ -40,6 +40,11 @@ def test_every_package_is_described():
     assert packages - described == set()
 
 
+def test_every_module_beside_the_packages_is_described():
+    modules = {path.stem for path in (ROOT / "src" / "pairbus").glob("[a-z]*.py")}
+    assert {name for name in modules if f"`{name}`" not in PAGE} == set()
+
+
 def test_glossary_is_in_alphabetical_order():
     page = (ROOT / "docs" / "reference" / "glossary.md").read_text()
     terms = [term.lower() for term in re.findall(r"^\| ([^|]+) \|", page, re.MULTILINE)[1:]]
