@@ -28,9 +28,9 @@ ANONYMOUS = Mechanism("ANONYMOUS", b"")
 EXTERNAL = Mechanism("EXTERNAL", b"")
 
 
-def plain(user: str, password: str, authorize_as: str = "") -> Mechanism:
+def plain(user: str, password: str) -> Mechanism:
     """Return the mechanism PLAIN (RFC 4616), which is for encrypted connections only."""
-    return Mechanism("PLAIN", "\0".join((authorize_as, user, password)).encode())
+    return Mechanism("PLAIN", f"\0{user}\0{password}".encode())
 
 
 def read_plain(response: bytes | None) -> tuple[str, str, str]:

@@ -24,6 +24,9 @@ T = TypeVar("T")
 ATTEMPTS = 5
 """How often a job is begun again because a compaction removed files that it was about to read."""
 
+WATERMARK = "2 hours"
+"""How late a row may be added and still be found to be a repeat."""
+
 
 def open_ledgers(locations: str | Sequence[str]) -> list[Store]:
     """Return the stores of one ledger or several; raise LedgerError where one is none."""
@@ -69,9 +72,7 @@ def drop_repeats(rows: DataFrame) -> DataFrame:
     return rows.dropDuplicates(["writer", "sequence"])
 
 
-def stream_table(
-    spark: SparkSession, location: str, table: str, *, watermark: str = "2 hours"
-) -> DataFrame:
+def stream_table(spark: SparkSession, location: str, table: str) -> DataFrame:
     """Return a table as a stream of added rows, without repeats within the watermark.
 
     A compaction may run beside it: its files are new to the stream, but their rows are not, or are
@@ -92,7 +93,7 @@ def stream_table(
         .option("ignoreMissingFiles", "true")
         .parquet(f"{spark_path(location)}/{table}/*.parquet")
     )
-    return rows.withWatermark(TIME_COLUMN[table], watermark).dropDuplicatesWithinWatermark(
+    return rows.withWatermark(TIME_COLUMN[table], WATERMARK).dropDuplicatesWithinWatermark(
         ["writer", "sequence"]
     )
 

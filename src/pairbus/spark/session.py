@@ -25,7 +25,6 @@ class SparkUnavailableError(Exception):
 def get_session(
     master: str | None = None,
     app_name: str = "pairbus",
-    quiet: bool = True,
     config: Mapping[str, str] | None = None,
 ) -> SparkSession:
     """Return the Spark session of this process, started if there is none.
@@ -33,7 +32,6 @@ def get_session(
     Args:
         master: where to run; `local[*]` unless it is given here or by `spark.master`.
         app_name: the name that Spark's own pages show.
-        quiet: print nothing but errors, and no progress bar.
         config: Spark settings, which win over ours.
 
     Raises:
@@ -48,9 +46,9 @@ def get_session(
         return running
     settings = dict(config or {})
     master = master or settings.get("spark.master") or "local[*]"
-    prepare_environment(local=master.startswith("local"), quiet=quiet)
+    prepare_environment(local=master.startswith("local"))
     builder = SparkSession.builder.master(master).appName(app_name)
-    for key, value in {**_defaults(master, quiet), **settings}.items():
+    for key, value in {**_defaults(master), **settings}.items():
         builder = builder.config(key, value)
     return builder.getOrCreate()
 
@@ -82,7 +80,7 @@ def job_settings(size: int | None = None) -> dict[str, str]:
     return settings
 
 
-def prepare_environment(*, local: bool = True, quiet: bool = True) -> None:
+def prepare_environment(*, local: bool = True) -> None:
     """Set the environment variables of Spark's scripts and workers that are not set.
 
     Raises:
@@ -98,13 +96,13 @@ def prepare_environment(*, local: bool = True, quiet: bool = True) -> None:
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    if quiet:
-        os.environ.setdefault("SPARK_CONF_DIR", str(CONF))
+    os.environ.setdefault("SPARK_CONF_DIR", str(CONF))  # prints nothing but errors
 
 
-def _defaults(master: str, quiet: bool) -> dict[str, str]:
+def _defaults(master: str) -> dict[str, str]:
     values = {
         "spark.sql.session.timeZone": "UTC",
+        "spark.ui.showConsoleProgress": "false",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         # A Python process of Spark's that takes longer to start fails the query; on a busy machine
         # the usual 15 seconds are not always enough.
@@ -117,8 +115,6 @@ def _defaults(master: str, quiet: bool) -> dict[str, str]:
         # jobs group by strings, into hundreds of thousands.
         "spark.sql.codegen.aggregate.map.twolevel.enabled": "false",
     }
-    if quiet:
-        values["spark.ui.showConsoleProgress"] = "false"
     if master.startswith("local"):
         values["spark.ui.enabled"] = "false"
         values["spark.driver.host"] = "127.0.0.1"

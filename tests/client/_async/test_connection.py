@@ -104,14 +104,6 @@ async def test_many_users_share_a_connection(connection, queue):
     assert len(await receiver.receive_now(1000)) == 80
 
 
-async def test_idle_connection_is_kept_alive_by_its_task(ns, queue):
-    async with BulkConnection(ns.connection_string, keep_alive=True, timeout=10) as client:
-        sender = await client.sender(queue)
-        await sender.send(message(1))
-        assert not client.keep_alive_task.is_done
-    assert await client.keep_alive_task.join(60)
-
-
 async def test_detached_link_is_told_and_others_go_on(ns, connection, queue):
     sender = await connection.sender(queue)
     other = await connection.receiver(queue)
@@ -156,10 +148,6 @@ async def test_heartbeats_keep_a_long_poll_alive_in_both_directions():
             receiver = await client.receiver("q")
             assert (await receiver.wait(2.5)) is False
             assert client.is_usable
-        async with BulkConnection(ns.connection_string, keep_alive=True, timeout=10) as client:
-            sender = await client.sender("q")
-            await runtime.sleep(2.0)  # nobody uses it; its task does
-            assert (await sender.send_batch([message(1)]))[0].is_accepted
 
 
 async def test_a_broker_that_ends_lets_go_of_idle_clients_over_tls(tmp_path):

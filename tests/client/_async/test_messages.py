@@ -1,12 +1,10 @@
 """Sending, receiving and settling against the embedded broker, over real sockets."""
 
-import time
 import uuid
 
 import pytest
 
 from pairbus.amqp.message import Message
-from pairbus.amqp.types import Timestamp
 from pairbus.client import (
     NEXT_SESSION,
     LinkDetachedError,
@@ -145,21 +143,6 @@ async def test_locks_are_renewed_and_deferred_messages_come_by_number(connection
     await receiver.complete([first])
 
 
-async def test_scheduled_messages_are_numbered_and_cancelled(connection, queue):
-    later = Message.parse(message(1)).replace(
-        message_annotations={"x-opt-scheduled-enqueue-time": _timestamp(3600)}
-    )
-    management = connection.management(queue)
-    numbers = await management.schedule([later.encode()])
-    assert len(numbers) == 1
-    await management.cancel(numbers)
-    assert (await management.peek()) == []
-
-
-def _timestamp(seconds):
-    return Timestamp(int((time.time() + seconds) * 1000))
-
-
 async def test_doorbell_rings_for_a_message_and_gives_it_back(ns, connection, queue):
     receiver = await connection.receiver(queue)
     assert (await receiver.wait(0.01)) is False
@@ -270,8 +253,6 @@ async def test_sessions_are_accepted_by_name_and_next(ns, connection):
     sender = await connection.sender("sessions")
     await sender.send_batch([message(n, group_id="A") for n in range(3)])
     await sender.send(message(9, group_id="B"))
-    management = connection.management("sessions")
-    assert sorted(await management.sessions()) == ["A", "B"]
     async with await connection.receiver("sessions", session_id="A") as named:
         received = await named.receive_now(10)
         assert ids(received) == ["0", "1", "2"]

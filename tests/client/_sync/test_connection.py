@@ -105,14 +105,6 @@ def test_many_users_share_a_connection(connection, queue):
     assert len(receiver.receive_now(1000)) == 80
 
 
-def test_idle_connection_is_kept_alive_by_its_task(ns, queue):
-    with BulkConnection(ns.connection_string, keep_alive=True, timeout=10) as client:
-        sender = client.sender(queue)
-        sender.send(message(1))
-        assert not client.keep_alive_task.is_done
-    assert client.keep_alive_task.join(60)
-
-
 def test_detached_link_is_told_and_others_go_on(ns, connection, queue):
     sender = connection.sender(queue)
     other = connection.receiver(queue)
@@ -157,10 +149,6 @@ def test_heartbeats_keep_a_long_poll_alive_in_both_directions():
             receiver = client.receiver("q")
             assert (receiver.wait(2.5)) is False
             assert client.is_usable
-        with BulkConnection(ns.connection_string, keep_alive=True, timeout=10) as client:
-            sender = client.sender("q")
-            runtime.sleep(2.0)  # nobody uses it; its task does
-            assert (sender.send_batch([message(1)]))[0].is_accepted
 
 
 def test_a_broker_that_ends_lets_go_of_idle_clients_over_tls(tmp_path):

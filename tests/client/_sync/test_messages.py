@@ -1,13 +1,11 @@
 # generated from tests/client/_async/test_messages.py by tools/gen_unasync.py; edit that one
 """Sending, receiving and settling against the embedded broker, over real sockets."""
 
-import time
 import uuid
 
 import pytest
 
 from pairbus.amqp.message import Message
-from pairbus.amqp.types import Timestamp
 from pairbus.client import (
     NEXT_SESSION,
     LinkDetachedError,
@@ -146,21 +144,6 @@ def test_locks_are_renewed_and_deferred_messages_come_by_number(connection, queu
     receiver.complete([first])
 
 
-def test_scheduled_messages_are_numbered_and_cancelled(connection, queue):
-    later = Message.parse(message(1)).replace(
-        message_annotations={"x-opt-scheduled-enqueue-time": _timestamp(3600)}
-    )
-    management = connection.management(queue)
-    numbers = management.schedule([later.encode()])
-    assert len(numbers) == 1
-    management.cancel(numbers)
-    assert (management.peek()) == []
-
-
-def _timestamp(seconds):
-    return Timestamp(int((time.time() + seconds) * 1000))
-
-
 def test_doorbell_rings_for_a_message_and_gives_it_back(ns, connection, queue):
     receiver = connection.receiver(queue)
     assert (receiver.wait(0.01)) is False
@@ -271,8 +254,6 @@ def test_sessions_are_accepted_by_name_and_next(ns, connection):
     sender = connection.sender("sessions")
     sender.send_batch([message(n, group_id="A") for n in range(3)])
     sender.send(message(9, group_id="B"))
-    management = connection.management("sessions")
-    assert sorted(management.sessions()) == ["A", "B"]
     with connection.receiver("sessions", session_id="A") as named:
         received = named.receive_now(10)
         assert ids(received) == ["0", "1", "2"]

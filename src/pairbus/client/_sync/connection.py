@@ -4,9 +4,8 @@
 All methods of the connection and its links may be called from any task or thread. One of the
 callers that wait reads for all of them; see `multiplexer`. While none waits, nothing is read and no
 heartbeat is sent; a peer that expects heartbeats may then close the connection, and the next use
-raises `ConnectionLostError`: open a new connection. With `keep_alive=True` a background task keeps
-an idle connection alive. The caller reconnects, because only it knows which operations may be
-repeated.
+raises `ConnectionLostError`. The caller opens a new connection, because only it knows which
+operations may be repeated.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from pairbus.client.endpoint import Endpoint, endpoint_of
 from pairbus.client.errors import SOCKET_ERROR, ConnectionLostError, OperationTimeoutError
 from pairbus.client.settlement import Mode
 from pairbus.names import AMQP_PORT, AMQPS_PORT, join_host
-from pairbus.runtime import ThreadRuntime, Runtime, Task
+from pairbus.runtime import ThreadRuntime, Runtime
 
 _IDLE_TIME_OUT = 240.0  # seconds; Service Bus closes at this silence too
 
@@ -54,7 +53,6 @@ class BulkConnection:
         tls: bool = True,
         ssl_context: ssl.SSLContext | None = None,
         timeout: float = 30.0,
-        keep_alive: bool = False,
         idle_time_out: float | None = _IDLE_TIME_OUT,
         runtime: Runtime | None = None,
     ) -> None:
@@ -69,7 +67,6 @@ class BulkConnection:
             tls: with `host`: whether to encrypt.
             ssl_context: instead of the system's trust settings.
             timeout: seconds for each operation that is given none of its own.
-            keep_alive: send heartbeats in the background while the connection is idle.
             idle_time_out: seconds of silence after which the peer counts as gone.
             runtime: clock, tasks and network; those of the process by default.
         """
@@ -91,8 +88,6 @@ class BulkConnection:
         self._names = itertools.count()
         self._opening = self.runtime.lock()
         self._session: Session | None = None
-        self._keep_alive = keep_alive
-        self.keep_alive_task: Task | None = None
         engine = Connection(
             Role.CLIENT,
             container_id=self.container_id,
@@ -152,10 +147,6 @@ class BulkConnection:
             mux.start(stream)
             mux.engine.open()
             self._session = mux.engine.begin()
-            if self._keep_alive:
-                self.keep_alive_task = self.runtime.spawn(
-                    self._attend, name="pairbus connection keep-alive"
-                )
 
     def close(self) -> None:
         """Close, without waiting for the peer; a second call does nothing."""
@@ -183,17 +174,6 @@ class BulkConnection:
     def __repr__(self) -> str:
         state = "closed" if self.mux.is_lost else "open" if self.mux.is_connected else "new"
         return f"<BulkConnection {self.endpoint.authority} {state}>"
-
-    def _attend(self) -> None:
-        """Read and write heartbeats while nobody else waits on the connection."""
-        try:
-            with self.mux.condition:
-                while not self.mux.wait_until(
-                    lambda: self.mux.is_lost, self.runtime.monotonic() + 3600
-                ):
-                    pass  # still connected after an hour: the next one
-        except ConnectionLostError:
-            pass  # the next use of the connection raises it
 
     # -- links
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from pairbus.amqp.errors import INTERNAL_ERROR, NOT_FOUND
-from pairbus.amqp.message import Message
-from pairbus.amqp.types import Array, Int, Timestamp, UInt, Uuids
+from pairbus.amqp.types import Array, Int, UInt, Uuids
 from pairbus.client._sync.requests import Pending, RequestLinks
 from pairbus.client.errors import ClientError, OperationTimeoutError, RequestFailedError
 from pairbus.client.received import Received
@@ -232,42 +231,6 @@ class BulkManagement:
             ([] if error is not None else _deferred(answer, delete), error)
             for (_, answer), error in answers
         ]
-
-    def schedule(self, messages: Sequence[bytes], timeout: float | None = None) -> list[int]:
-        """Schedule encoded messages (`x-opt-scheduled-enqueue-time` says for when)."""
-        entries = []
-        for payload in messages:
-            properties = Message.parse(payload).properties
-            entry: dict[str, Any] = {
-                "message-id": str(
-                    properties.message_id if properties else self.connection.runtime.uuid4()
-                ),
-                "message": payload,
-            }
-            if properties is not None and properties.group_id is not None:
-                entry["session-id"] = properties.group_id
-            entries.append(entry)
-        _, answer = self.request("schedule-message", {"messages": entries}, timeout)
-        return [int(one) for one in answer["sequence-numbers"]]
-
-    def cancel(self, sequence_numbers: Sequence[int], timeout: float | None = None) -> None:
-        """Cancel scheduled messages."""
-        body = {"sequence-numbers": Array(tuple(sequence_numbers), 0x81)}
-        self.request("cancel-scheduled-message", body, timeout)
-
-    def sessions(
-        self, skip: int = 0, top: int = 100, timeout: float | None = None
-    ) -> list[str]:
-        """The ids of sessions that have messages."""
-        body = {
-            "last-updated-time": Timestamp(253402300800000),  # the year 10000: those with messages
-            "skip": Int(skip),
-            "top": Int(top),
-        }
-        status, answer = self.request("get-message-sessions", body, timeout)
-        if status == 204 or not answer:
-            return []
-        return [str(one) for one in answer.get("sessions-ids", ())]
 
 
 def _deferred(answer: Any, delete: bool) -> list[Received]:

@@ -282,11 +282,11 @@ class Entity:
         self.observe(fact)
 
 
-def ping_message(new_id: Callable[[], object] = uuid.uuid4) -> ServiceBusMessage:
+def ping_message() -> ServiceBusMessage:
     """A ping: empty, expires after a second, with a session so that any entity accepts it."""
     return ServiceBusMessage(
         b"",
         content_type=PING_CONTENT_TYPE,
         time_to_live=timedelta(seconds=PING_TIME_TO_LIVE),
-        session_id=str(new_id()),
+        session_id=str(uuid.uuid4()),
     )
