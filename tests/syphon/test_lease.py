@@ -8,7 +8,8 @@ import sys
 import pytest
 
 from pairbus.exceptions import SyphonError
-from pairbus.syphon.lease import EXPIRES_AFTER, Lease, started_at
+from pairbus.runtime.processes import started_at
+from pairbus.syphon.lease import EXPIRES_AFTER, Lease
 from tests.syphon.fakes import FakeTimeRuntime
 
 

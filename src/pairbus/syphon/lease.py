@@ -5,7 +5,6 @@ syphons with a state directory each may share a backlog.
 """
 
 import json
-import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -14,8 +13,9 @@ from typing import Any
 
 from pairbus.exceptions import SyphonError
 from pairbus.runtime import AsyncRuntime, Runtime
+from pairbus.runtime.processes import machine_id, started_at
 
-__all__ = ["Lease", "LeaseRecord", "holds", "new_record", "refusal", "started_at"]
+__all__ = ["Lease", "LeaseRecord", "holds", "new_record", "refusal"]
 
 StartedAt = Callable[[int], str | None]
 
@@ -56,34 +56,6 @@ def new_record(
     now = runtime.time()
     started = started_at(pid) or ""
     return LeaseRecord(runtime.uuid4().hex, host, pid, now, now, machine_id(), started)
-
-
-def machine_id() -> str:
-    """Return what tells apart the boots of this host, and the containers on it.
-
-    A process id means nothing after a reboot or in another container, and a container that is
-    restarted has the same host name and often the same process id as before.
-    """
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot} {Path('/proc/self/ns/pid').readlink()}"
-    except OSError:
-        return ""
-
-
-def started_at(pid: int) -> str | None:
-    """Return when a process of this machine began, in the system's own terms; None if it ended."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return None
-    except OSError:
-        pass  # it belongs to somebody else
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return ""
-    return None if fields[0] in "ZX" else fields[19]  # a process that nobody waits for has ended
 
 
 def holds(holder: LeaseRecord, mine: LeaseRecord, now: float, started_at: StartedAt) -> bool:

@@ -12,6 +12,7 @@ from pathlib import Path, PurePath
 
 from pairbus.exceptions import SyphonError
 from pairbus.runtime import Runtime
+from pairbus.runtime.processes import started_at
 from pairbus.syphon.lease import (
     RENEW_EVERY,
     Lease,
@@ -20,7 +21,6 @@ from pairbus.syphon.lease import (
     holds,
     new_record,
     refusal,
-    started_at,
 )
 from pairbus.syphon.object_files import ObjectFiles, open_files
 
