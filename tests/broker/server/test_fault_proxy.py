@@ -150,10 +150,14 @@ def test_nothing_follows_the_half_that_was_forwarded(proxy: FaultProxy, echo: Ec
             proxy.mode = "cut"
             client.sendall(b"0123456789")
             assert echo.news.wait(60)
-            with pytest.raises(ConnectionResetError):  # by the send, if the reset came before it
-                client.sendall(b"abcdefghij")
+
+            def send_more() -> None:
+                client.sendall(b"abcdefghij")  # fails itself if the reset came before it
                 proxy.mode = after
                 client.recv(100)
+
+            with pytest.raises(ConnectionResetError):
+                send_more()
             assert b"".join(echo.heard) == b"01234"
 
 
