@@ -139,6 +139,12 @@ def test_cut_forwards_half_and_resets(proxy: FaultProxy, echo: EchoServer) -> No
             client.recv(100)
 
 
+def send_more(client: socket.socket, proxy: FaultProxy, mode: str) -> None:
+    client.sendall(b"abcdefghij")  # fails itself if the reset came before it
+    proxy.mode = mode
+    client.recv(100)
+
+
 def test_nothing_follows_the_half_that_was_forwarded(proxy: FaultProxy, echo: EchoServer) -> None:
     for after in ("cut", "pass"):
         proxy.mode = "pass"
@@ -150,14 +156,8 @@ def test_nothing_follows_the_half_that_was_forwarded(proxy: FaultProxy, echo: Ec
             proxy.mode = "cut"
             client.sendall(b"0123456789")
             assert echo.news.wait(60)
-
-            def send_more() -> None:
-                client.sendall(b"abcdefghij")  # fails itself if the reset came before it
-                proxy.mode = after
-                client.recv(100)
-
             with pytest.raises(ConnectionResetError):
-                send_more()
+                send_more(client, proxy, after)
             assert b"".join(echo.heard) == b"01234"
 
 

@@ -242,11 +242,11 @@ class Coordinator:
             reports: dict[PurePath, TaskReport] = {}
             try:
                 for path, report in self._state.reports():
-                    reports[path] = report
                     if path not in self._applied:
                         with self._guard:
                             self._apply(report, self._runtime.time())
                         self._applied.add(path)
+                    reports[path] = report
             finally:
                 if any(report.held or report.failed for report in reports.values()):
                     self._save_held()  # the next coordinator must know which messages are locked
