@@ -1,12 +1,14 @@
 """Run seeds: `python -m simulation --seeds 1:100`, or replay one with its timeline: `--seed 17`.
 
-`--shrink` makes a failing seed smaller: it leaves out faults that the failure does not need.
+A failing seed is made smaller, by leaving out faults that the failure does not need, and replayed
+with its timeline; `--shrink` does the same for one seed.
 """
 
 from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 import time
 from collections import Counter
@@ -21,6 +23,7 @@ from simulation.pair import run_pair
 from simulation.shrink import Choice, shrink
 
 PHASES = ("healthy", "failed over", "draining")
+SHRUNK = 3  # failing seeds of a campaign that are made smaller
 TABLE = Path(__file__).parents[1] / "docs" / "topics" / "fault-coverage.inc"
 
 
@@ -76,13 +79,14 @@ def replay(seed: int, choice: Choice) -> int:
     for line in outcome.timeline:
         print(line)
     print(_line(outcome))
+    print(f"  trace {outcome.digest}")
     for problem in outcome.problems:
         print(f"  {problem}")
     return 1 if outcome.problems else 0
 
 
 def shrink_seed(seed: int) -> int:
-    """Find a smaller run that fails as this seed does, and print how to replay it."""
+    """Find a smaller run that fails as this seed does; print its timeline and how to replay it."""
     whole = run_one(seed)
     kinds = _kinds(whole)
     if not kinds:
@@ -94,8 +98,9 @@ def shrink_seed(seed: int) -> int:
         return bool(kinds & _kinds(run_one(seed, choice)))
 
     smallest = shrink(count, fails)
+    replay(seed, smallest)
     print(f"seed {seed} fails with {len(smallest.faults or ())} of {count} faults; replay:")
-    print(f"  python -m simulation --seed {seed} {smallest}")
+    print(f"  python -m simulation --seed {seed} {smallest}", flush=True)
     return 1
 
 
@@ -138,6 +143,8 @@ def run_many(seeds: range, jobs: int, *, until_failure: bool = False, write: boo
     figures = ", ".join(f"{number:,} {name}" for name, number in totals.items())
     table = "\n".join(coverage(strikes))
     print(f"{figures}\n{table}")
+    for seed in failed[:SHRUNK]:
+        shrink_seed(seed)
     if write:
         first = f"Seeds {seeds[0]} to {seeds[-1]}: {figures}."
         TABLE.write_text(f"{first}\n\n{table}\n")
@@ -183,5 +190,13 @@ def _line(report: Report) -> str:
     )
 
 
+def _fix_hash_seed() -> None:
+    """Start again with a fixed hash seed: the order of sets is a part of a run."""
+    if os.environ.get("PYTHONHASHSEED") != "0":
+        command = [sys.executable, *sys.orig_argv[1:]]
+        os.execve(sys.executable, command, {**os.environ, "PYTHONHASHSEED": "0"})
+
+
 if __name__ == "__main__":
+    _fix_hash_seed()
     sys.exit(main())

@@ -21,6 +21,7 @@ from azure.servicebus.exceptions import ServiceBusError
 
 from pairbus.aio import PairedClient, SendAvailabilityPairedNamespaceOptions, pair_namespace
 from pairbus.events import Draining, Event, FailedOver, OrderNotKept, Restored
+from pairbus.exceptions import ReservedPropertyError
 from pairbus.options import Recovery
 from simulation.destinations import SESSIONS, Destination
 from simulation.history import Call, History
@@ -37,6 +38,14 @@ _PHASES = {FailedOver: "failed_over", Draining: "draining", Restored: "healthy"}
 
 
 @dataclass(frozen=True)
+class Times:
+    """The timeouts of all applications, in seconds."""
+
+    send_timeout: float = SEND_TIMEOUT
+    open_timeout: float = 5.0
+
+
+@dataclass(frozen=True)
 class Habits:
     """How an application sends."""
 
@@ -48,6 +57,7 @@ class Habits:
     cancels: float  # how likely a send is cancelled
     dies: float  # how likely the process is killed during a send
     schedules: float  # how likely messages are scheduled
+    mistakes: float  # how likely messages are refused because of a reserved property
 
     @classmethod
     def draw(cls, chance: random.Random, entity: Destination, recovery: Recovery) -> Habits:
@@ -61,6 +71,7 @@ class Habits:
             cancels=chance.choice([0.0, 0.0, 0.1]),
             dies=chance.choice([0.0, 0.0, 0.02]),
             schedules=chance.choice([0.0, 0.0, 0.1]),
+            mistakes=chance.choice([0.0, 0.0, 0.05]),
         )
 
 
@@ -102,6 +113,7 @@ class Application:
         self._next = 0
         self._has_faults = True
         self._lives = 0
+        self._process: Process | None = None
         self.phase = "healthy"
         """The health of its entity, by its events: the whole status takes a while."""
         self.unordered: set[int] = set()
@@ -110,12 +122,14 @@ class Application:
     def heal(self) -> None:
         """No faults from now on."""
         self._has_faults = False
+        if self._process is not None:
+            self._process.spare()
 
     async def run(self, messages: int) -> None:
         """Send at least so many messages, and until `heal` was called; then see that it heals."""
         while True:
             self._lives += 1
-            process = Process(self._loop, f"{self.name}.{self._lives}")
+            self._process = process = Process(self._loop, f"{self.name}.{self._lives}")
             ended: asyncio.Future[bool] = self._loop.create_future()
             process.on_death = partial(settle, ended, False)
             process.start(self._guard(process, messages, ended))
@@ -141,8 +155,8 @@ class Application:
         async with self.habits.entity.sender(client) as sender:
             while self._next < messages or self._has_faults:
                 if self._has_faults and self._random.random() < self.habits.dies:
-                    self._strike("lose_application")
-                    process.kill_after(self._random.randint(1, 60))
+                    steps = self._random.randint(1, 60)
+                    process.kill_after(steps, partial(self._strike, "lose_application"))
                 await self._send(sender)
                 await asyncio.sleep(self._random.uniform(0.0, self.habits.pause))
             await self._heal(client, sender)
@@ -158,7 +172,8 @@ class Application:
             failover_interval=self.habits.failover_interval,
             ping_primary_interval=self.habits.ping_interval,
             primary_namespace="contoso",
-            send_timeout=SEND_TIMEOUT,
+            send_timeout=Times().send_timeout,
+            open_timeout=Times().open_timeout,
             backlog_cooldown=10.0,
             recovery=self.habits.recovery,
             ledger=LOCATION,
@@ -180,6 +195,7 @@ class Application:
         calls = [self._history.begin(name, self.name, self._loop.time()) for name in names]
         has_id = self._random.random() < 0.7  # otherwise the paired client gives one
         is_scheduled = self._has_faults and self._random.random() < self.habits.schedules
+        is_wrong = self._random.random() < self.habits.mistakes
         due = self._loop.wall_time() + self._random.uniform(1.0, 40.0) if is_scheduled else None
         for call in calls:
             call.life, call.due = self._lives, due
@@ -194,6 +210,7 @@ class Application:
                 message_id=call.message if has_id else None,
                 session_id=call.session,
                 time_to_live=_seconds(call.time_to_live),
+                application_properties={"x-ms-path": "elsewhere"} if is_wrong else None,
             )
             for call in calls
         ]
@@ -210,6 +227,8 @@ class Application:
         outcome = "ok"
         try:
             await task
+        except ReservedPropertyError:
+            outcome = "failed"  # before anything was sent
         except ServiceBusError as error:
             outcome = "unknown"
             self._note(f"{names[0]} failed: {type(error).__name__}")
@@ -218,6 +237,8 @@ class Application:
                 raise  # the run ends
             outcome = "unknown"
             self._note(f"{names[0]} was cancelled")
+        if is_wrong and outcome == "ok":
+            self.problems.append(f"{self.name}: {names[0]} was sent with a reserved property")
         self._end(calls, outcome, is_redirected=is_before and self.phase != "healthy")
         return outcome == "ok"
 

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from pairbus.broker.entities.counters import OperationCounter
 from pairbus.broker.entities.messages import IncomingMessage
 from pairbus.broker.faults.faults import Faults
 from pairbus.broker.server.listener import Listener
@@ -72,6 +73,7 @@ class SimulatedBroker(Broker):
         """What was sent: when, to which entity, with which body. For the judge of order."""
         self.ids: dict[str, str] = {}
         """The bodies by the ids of their messages."""
+        self._counters: list[OperationCounter] = []  # one for each life
 
     def _make_listener(self, **options: Any) -> Listener:
         return SimulatedListener(tls=None, **options)
@@ -85,6 +87,7 @@ class SimulatedBroker(Broker):
     def _open_namespace(self) -> None:
         super()._open_namespace()
         namespace, loop = self.namespace, _loop()
+        self._counters.append(namespace.operations)
         send, schedule = type(namespace).send, type(namespace).schedule
 
         def note(path: str, messages: Sequence[IncomingMessage]) -> None:
@@ -111,6 +114,11 @@ class SimulatedBroker(Broker):
 
         namespace.send = record  # type: ignore[method-assign]
         namespace.schedule = record_scheduled  # type: ignore[method-assign]
+
+    def billed(self, *kinds: str) -> int:
+        """How many operations of these kinds the broker has counted, in all its lives."""
+        rows = [row for one in self._counters for row in one.snapshot().items()]
+        return sum(counts.billable for (_, kind), counts in rows if kind in kinds)
 
     @property
     def store(self) -> SimulatedStore | None:

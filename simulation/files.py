@@ -37,6 +37,8 @@ class SimulatedFiles:
         self._locked: set[str] = set()
         self.is_full = False
         """Writing fails as on a full disk."""
+        self.refused = 0
+        """Writes that failed for that reason."""
 
     # -- faults
 
@@ -157,6 +159,7 @@ class SimulatedFiles:
 
     def _check_space(self) -> None:
         if self.is_full:
+            self.refused += 1
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 

@@ -1,8 +1,9 @@
 """What applications asked for, what arrived, and whether the two agree.
 
-The words are Jepsen's. A send was *ok* or of *unknown* outcome. A message is *lost* if its send was
-ok and it arrived nowhere; *unexpected* if nobody ever sent it; *duplicated* if it arrived more than
-once; *recovered* if it arrived although its send was not ok.
+The words are Jepsen's. A send was *ok*, *failed* before anything was sent, or its outcome is
+*unknown*. A message is *lost* if its send was ok and it arrived nowhere; *unexpected* if nobody
+ever sent it, or its send failed; *duplicated* if it arrived more than once; *recovered* if it
+arrived although the outcome of its send was unknown.
 """
 
 from __future__ import annotations
@@ -119,7 +120,9 @@ def judge(
     return Verdict(
         ok=sum(call.outcome == "ok" for call in calls.values()),
         lost=[name for name, call in calls.items() if call.outcome == "ok" and not counts[name]],
-        unexpected=sorted(name for name in counts if name not in calls),
+        unexpected=sorted(
+            name for name in counts if name not in calls or calls[name].outcome == "failed"
+        ),
         duplicated=duplicated,
         undue=[
             name
@@ -127,7 +130,9 @@ def judge(
             if name in calls
             and (name in never or not _is_near(calls[name], last.get(name), faults, aftermath))
         ],
-        recovered=[name for name, call in calls.items() if call.outcome != "ok" and counts[name]],
+        recovered=[
+            name for name, call in calls.items() if call.outcome == "unknown" and counts[name]
+        ],
         late=[name for name, call in calls.items() if call.seconds > deadline],
     )
 

@@ -6,14 +6,17 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from simulation.applications import SEND_TIMEOUT, Application
+from pairbus.pairing.core.limits import LIMITS
+from simulation.applications import Application, Times
 from simulation.faults import OUTAGES, Planned
 from simulation.history import History, Verdict, Window, judge, out_of_order, overtaken
 from simulation.ledger import Ledger, disagreements
 
-AFTERMATH = 90.0
-"""Seconds after a fault in which it may still duplicate a message: a lock, and more."""
-DEADLINE = 2 * SEND_TIMEOUT + 5.0
+AFTERMATH = 20.0
+"""Seconds after a fault in which it may duplicate a message that was sent after it: a worker that
+Spark has given up may go on for 15."""
+DEADLINE = max(limit.seconds(Times()) for limit in LIMITS)
+"""The longest duration of a call that is documented."""
 
 Taken = Sequence[tuple[float, str, str]]
 """What a broker took: when, for which entity, which message, in this order."""
@@ -66,6 +69,7 @@ class Evidence:
         syphons: how many syphons there were.
         ledger: what applications and syphons recorded.
         ids: the messages by their ids.
+        billed: operations that the brokers counted, by the stages of `cost`.
     """
 
     history: History
@@ -78,6 +82,7 @@ class Evidence:
     syphons: int
     ledger: Ledger
     ids: dict[str, str]
+    billed: dict[str, int]
 
     def verdict(self) -> Verdict:
         """What became of the messages."""
@@ -143,7 +148,9 @@ class Evidence:
         recorded = {
             name for name, one in calls.items() if one.outcome == "ok" and one.is_redirected
         }
-        return disagreements(self.ledger, self.backlog, self.primary, self.ids, recorded)
+        return disagreements(
+            self.ledger, self.backlog, self.primary, self.ids, recorded, self.billed
+        )
 
     def _missing_receipts(self) -> list[str]:
         """Messages that left the backlog without a receipt."""

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import threading
 from collections import Counter
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -188,7 +188,12 @@ class LedgerOperations:
 
 
 def disagreements(
-    ledger: Ledger, backlog: Taken, primary: Taken, ids: dict[str, str], recorded: Container[str]
+    ledger: Ledger,
+    backlog: Taken,
+    primary: Taken,
+    ids: dict[str, str],
+    recorded: Container[str],
+    billed: Mapping[str, int],
 ) -> list[str]:
     """Where the ledger contradicts what the brokers took.
 
@@ -198,6 +203,7 @@ def disagreements(
         primary: what the primary took.
         ids: the messages by their ids.
         recorded: messages whose senders must have recorded that a backlog queue took them.
+        billed: by stages of `cost`, the operations that the brokers counted: no more are charged.
     """
     messages, found = ledger.read("messages")
     operations, wrong = ledger.read("operations")
@@ -211,8 +217,12 @@ def disagreements(
             found.append(f"ledger: more rows of {name} than times that it was taken")
         if became["unrecorded"] and name in recorded:
             found.append(f"ledger: {name} was forwarded and is not recorded as backlogged")
-    sums = {stage: _charged(operations, stage) for stage in SEND_STAGES}
-    limits = {"send_backlog": sum(entered.values()), "send_primary": sum(arrived.values())}
+    limits = {
+        "send_backlog": sum(entered.values()),
+        "send_primary": sum(arrived.values()),
+        **billed,
+    }
+    sums = {stage: _charged(operations, stage) for stage in limits}
     for stage, number in sums.items():
         if number > limits[stage]:
             found.append(f"ledger: cost counts {number} of {stage}, and there were {limits[stage]}")
@@ -222,7 +232,7 @@ def disagreements(
 
 
 def _charged(operations: list[dict[str, Any]], stage: str) -> int:
-    """What cost counts for one of the stages of sending."""
+    """What cost counts for one of the stages."""
     rows = [row for row in operations if row["stage"] == stage]
-    kind = {"is_send": True, "is_poll": False, "is_ping": False}
+    kind = {"is_send": stage in SEND_STAGES, "is_poll": False, "is_ping": stage == "ping"}
     return sum(charged({**row, **kind, "tried": row["billable"]}, Rules())[0] for row in rows)

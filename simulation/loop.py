@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 from simulation.network import Network
-from simulation.ownership import owner_of
+from simulation.ownership import Owner, owner_of
 from simulation.trace import Trace
 
 STEP = 1e-5  # seconds of virtual time that one callback takes
@@ -61,6 +61,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._queues: dict[object, deque[asyncio.Handle]] = {}
         self._keys: list[object] = []
         self._parked: list[asyncio.Handle] = []  # callbacks of processes that were killed
+        self._frozen: dict[Owner, list[asyncio.Handle]] = {}
         self._is_ending = False
         self.set_exception_handler(self._note_failure)
 
@@ -94,17 +95,31 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         if handle.cancelled():
             return
         process = owner_of(handle._context)  # type: ignore[attr-defined]  # noqa: SLF001
-        if process is not None and not process.is_alive and not self._is_ending:
-            self._parked.append(handle)
-            return
+        if process is not None and not self._is_ending:
+            if not process.is_alive:
+                self._parked.append(handle)
+                return
+            if process in self._frozen:
+                self._frozen[process].append(handle)
+                return
         self.trace.add(self._now, _name(handle))
         handle._run()  # noqa: SLF001 - as the loops of asyncio do
         if process is not None:
             process.count_step()
 
+    def freeze(self, process: Owner) -> None:
+        """Run no callback of a process until `thaw`, as after SIGSTOP."""
+        self._frozen.setdefault(process, [])
+
+    def thaw(self, process: Owner) -> None:
+        """Let a process continue."""
+        self._ready.extend(self._frozen.pop(process, ()))
+
     def end(self) -> None:
         """The run is over: let what is left of killed processes end, too."""
         self._is_ending = True
+        for process in list(self._frozen):
+            self.thaw(process)
         self._ready.extend(self._parked)
         self._parked.clear()
 

@@ -35,6 +35,7 @@ class Conditions:
         silent_out: data from the address is held back.
         latency: seconds that data is on its way, at least and at most.
         segment: most bytes that arrive together; 0 for any number.
+        hits: how often it broke, refused or delayed a connection, or held data back.
     """
 
     refuse: bool = False
@@ -43,6 +44,7 @@ class Conditions:
     silent_out: bool = False
     latency: tuple[float, float] = (0.0001, 0.002)
     segment: int = 0
+    hits: int = 0
 
 
 @dataclass(frozen=True)
@@ -109,9 +111,11 @@ class Network:
         """
         conditions = self.conditions(host, port)
         await asyncio.sleep(self._delay(conditions))
-        while conditions.hang:  # noqa: ASYNC110 - virtual seconds cost nothing
+        while conditions.hang:
+            conditions.hits += 1
             await asyncio.sleep(1.0)
         listener = self._listeners.get((host, port))
+        conditions.hits += conditions.refuse
         if listener is None or conditions.refuse:
             self.note(f"refused {port}")
             raise ConnectionRefusedError(111, f"Connect call failed ({host!r}, {port})")
@@ -169,6 +173,7 @@ class Network:
 
     def _each(self, host: str, port: int, act: Callable[[Transport], None]) -> int:
         found = [server for address, server in self._connections if address == (host, port)]
+        self.conditions(host, port).hits += len(found)
         for server in found:
             act(server)
         return len(found)
@@ -263,6 +268,7 @@ class Transport(asyncio.Transport):
         if self.closing or not data or self.is_half_open:
             return
         conditions, chance = self._conditions, self._network.random
+        conditions.hits += self._is_held or conditions.segment > 0
         while data:
             size = len(data)
             if conditions.segment:

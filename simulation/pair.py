@@ -91,7 +91,7 @@ class PairRun:
         for application in self._applications:
             application.heal()
         for syphon in self._syphons:
-            syphon.has_faults = False
+            syphon.heal()
         await asyncio.gather(*sending)
         await self._drain()
         for syphon in self._syphons:
@@ -219,10 +219,11 @@ class PairRun:
         side = self._sides[planned.side]
         if planned.kind == "kill" and not side.broker.is_running:
             return  # one kill at a time
-        self._strikes[planned.kind, self._phase()] += 1
+        phase = self._phase()
         self._note(f"{planned.kind} strikes the {planned.side} for {planned.seconds:.1f} s")
         began = self._loop.time()
-        await KINDS[planned.kind](side, planned.seconds, self._random)
+        if await KINDS[planned.kind](side, planned.seconds, self._random):
+            self._strikes[planned.kind, phase] += 1
         self._windows.append(Window(planned.kind, began, self._loop.time(), planned.side))
         self._note(f"{planned.kind} of the {planned.side} is over")
 
@@ -278,18 +279,24 @@ class PairRun:
             self._problems.append(f"changed: {name} has another time to live: {time_to_live}")
 
     def _judge(self, plan: list[Planned], arrived: list[str]) -> Report:
-        backlog = self._sides["secondary"].broker.taken
+        primary, secondary = (self._sides[name].broker for name in ("primary", "secondary"))
+        backlog = secondary.taken
         evidence = Evidence(
             self._history,
             self._windows,
             arrived,
-            self._sides["primary"].broker.taken,
+            primary.taken,
             backlog,
             self._failovers,
             self._applications,
             len(self._syphons),
             self._ledger,
-            {**self._sides["secondary"].broker.ids, **self._sides["primary"].broker.ids},
+            {**secondary.ids, **primary.ids},
+            {
+                "ping": primary.billed("ping") + secondary.billed("ping"),
+                "receive_backlog": secondary.billed("receive", "deferred"),
+                "settle": secondary.billed("settle"),
+            },
         )
         return Report(
             seed=self._loop.seed,

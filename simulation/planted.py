@@ -47,30 +47,37 @@ def apply(name: str, root: Path, *, check: bool = False) -> None:
 
 
 def find(name: str, most: int) -> tuple[int, str] | None:
-    """Run seeds with a bug: the first that finds it, and what the judge said."""
+    """Run seeds with a bug: the first that finds it, and what the judge said.
+
+    A seed that fails without the bug, too, is left out.
+    """
     with tempfile.TemporaryDirectory(prefix="pairbus-bug-") as folder:
         root = Path(folder)
         shutil.copytree(ROOT / "src", root / "src", ignore=shutil.ignore_patterns("__pycache__"))
         apply(name, root)
-        command = [sys.executable, "-W", "ignore", "-m", "simulation", "--until-failure"]
-        done = subprocess.run(
-            [*command, "--seeds", f"1:{most}", "--jobs", "1"],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": f"{root / 'src'}{os.pathsep}{ROOT}"},
-            capture_output=True,
-            text=True,
-        )
-    found = [line for line in done.stdout.splitlines() if line.startswith("seed ")]
-    if not found:
-        return None
-    seed, _, what = found[-1].partition(": ")
-    number = int(seed.removeprefix("seed "))
-    plain = subprocess.run(
-        [*command[:-1], "--seed", str(number)], cwd=ROOT, capture_output=True, text=True
+        first = 1
+        while first <= most:
+            options = ["--until-failure", "--seeds", f"{first}:{most}", "--jobs", "1"]
+            shown = _simulate(root / "src", options).stdout.splitlines()
+            found = [line for line in shown if line.startswith("seed ")]
+            if not found:
+                return None
+            seed, _, what = found[-1].partition(": ")
+            number = int(seed.removeprefix("seed "))
+            if _simulate(ROOT / "src", ["--seed", str(number)]).returncode == 0:
+                return number, what.rpartition("redirected: ")[2]
+            first = number + 1
+    return None
+
+
+def _simulate(source: Path, options: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-W", "ignore", "-m", "simulation", *options],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": f"{source}{os.pathsep}{ROOT}"},
+        capture_output=True,
+        text=True,
     )
-    if plain.returncode:
-        raise ValueError(f"{name}: seed {number} fails without the bug, too")
-    return number, what.rpartition("redirected: ")[2]
 
 
 def table(found: dict[str, tuple[int, str] | None], known: str = "") -> str:

@@ -38,6 +38,7 @@ class Process:
         self._context = context_of(self)
         self._steps_left: int | None = None
         self._tasks: list[asyncio.Task[None]] = []  # the loop itself keeps only weak references
+        self._strike: Callable[[], None] = lambda: None
         self.on_death: Callable[[], None] = lambda: None
 
     def __repr__(self) -> str:
@@ -56,9 +57,13 @@ class Process:
             self._loop.network.kill(self)
             self.on_death()
 
-    def kill_after(self, steps: int) -> None:
-        """Kill it when it has run so many more callbacks."""
-        self._steps_left = steps
+    def kill_after(self, steps: int, strike: Callable[[], None]) -> None:
+        """Kill it when it has run so many more callbacks, and call `strike` then."""
+        self._steps_left, self._strike = steps, strike
+
+    def spare(self) -> None:
+        """Do not kill it after all."""
+        self._steps_left = None
 
     def count_step(self) -> None:
         """The loop has run one of its callbacks."""
@@ -66,6 +71,8 @@ class Process:
             self._steps_left -= 1
             if self._steps_left <= 0:
                 self._steps_left = None
+                if self.is_alive:
+                    self._strike()
                 self.kill()
 
 

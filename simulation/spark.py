@@ -115,26 +115,48 @@ class MicroBatchDriver:
             if not self._is_stopped:
                 await asyncio.sleep(self._random.uniform(0.5, 5.0))
 
+    def heal(self) -> None:
+        """No faults from now on."""
+        self.has_faults = False
+        for process in self._processes:
+            process.spare()
+
     async def stop(self) -> None:
         """End it for good."""
         self._is_stopped = True
         for process in self._processes:
             process.kill()
 
-    async def restart(self) -> None:
-        """Ask it to finish, as `SyphonHandle.stop` does, and start it again."""
+    async def restart(self) -> bool:
+        """Ask it to finish, as `SyphonHandle.stop` does, and start it again; whether it ran."""
         driver = self._driver
         if driver is None or not driver.is_alive:
-            return
+            return False
         state = self._parts.state(self._new("operator"))
         state.ask_to_stop()
         for _ in range(300):
             await asyncio.sleep(0.1)
             if driver is not self._driver:
-                return
+                return True
             if state.progress().is_released and not self._busy and not state.has_reports():
                 break
         driver.kill()
+        return True
+
+    async def freeze(self, seconds: float) -> bool:
+        """Let a worker or the driver stand still for so long; False if none worked soon."""
+        for _ in range(200):
+            found = [one for one in (*self._busy, self._driver) if one is not None and one.is_alive]
+            if len(found) > 1:  # a task is running
+                process = self._random.choice(found)
+                self._note(f"{process.name} stands still")
+                self._loop.freeze(process)
+                await asyncio.sleep(seconds)
+                self._loop.thaw(process)
+                self._note(f"{process.name} continues")
+                return True
+            await asyncio.sleep(0.05)
+        return False
 
     def pause(self, is_paused: bool) -> None:
         """Pause or resume it, as an operator does."""
@@ -180,8 +202,9 @@ class MicroBatchDriver:
             if not lease.renew():
                 raise QueryFailedError("another syphon has taken over")
             if self._is_hit(self._faults.lose_driver):
-                self._strike("lose_driver")
-                process.kill_after(self._random.randint(1, 400))
+                process.kill_after(
+                    self._random.randint(1, 400), partial(self._strike, "lose_driver")
+                )
             if self._planned == self._committed:
                 if not await coordinator.plan(self._committed):
                     await process.runtime.sleep(TRIGGER)
@@ -226,14 +249,19 @@ class MicroBatchDriver:
         reader.start(self._read(reader, batches, epoch, grants, pace, end))
         writer.start(self._write(writer, batches, end))
         if self._is_hit(self._faults.lose_worker):
-            self._strike("lose_worker")
-            self._random.choice([reader, writer]).kill_after(self._random.randint(1, 150))
+            lost = self._random.choice([reader, writer])
+            lost.kill_after(self._random.randint(1, 150), partial(self._strike, "lose_worker"))
         if self._is_hit(self._faults.run_twice):
-            self._strike("run_twice")
-            self._loop.call_later(self._random.uniform(0.0, 0.3), end, False)
+            self._loop.call_later(self._random.uniform(0.0, 0.3), self._give_up, ended)
         is_done = await ended
         self._release(reader, writer, is_done)
         return is_done
+
+    def _give_up(self, ended: asyncio.Future[bool]) -> None:
+        """Believe an attempt to be lost that is still at work."""
+        if self.has_faults and not ended.done():
+            self._strike("run_twice")
+            settle(ended, False)
 
     def _take_worker(self, role: str) -> Process:
         while self._idle[role]:

@@ -39,6 +39,8 @@ class SimulatedStore(Store):
     ) -> None:
         super().__init__(directory, durability, runtime)
         self.is_full = False
+        self.refused = 0
+        """Writes that failed because the disk was full."""
         self._chance = chance
         self._at_crash: tuple[bytes, bytes] | None = None
 
@@ -70,5 +72,6 @@ class SimulatedStore(Store):
 
     def _write_group(self, group: Any) -> None:
         if self.is_full:
+            self.refused += 1
             raise sqlite3.OperationalError("database or disk is full")
         super()._write_group(group)

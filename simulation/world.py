@@ -138,6 +138,9 @@ def _replacements(loop: SimulatedLoop, chance: random.Random) -> list[tuple[Any,
     def sleep(seconds: float) -> None:
         raise SimulationError(f"the event loop was blocked for {seconds} s by time.sleep")
 
+    def getaddrinfo(host: Any, port: Any, *args: Any, **options: Any) -> Any:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (str(host), int(port or 0)))]
+
     def gmtime(seconds: float | None = None) -> time.struct_time:
         return _gmtime(loop.wall_time() if seconds is None else seconds)
 
@@ -153,6 +156,7 @@ def _replacements(loop: SimulatedLoop, chance: random.Random) -> list[tuple[Any,
         (time.gmtime, gmtime),
         (os.urandom, urandom),
         (os.getpid, lambda: 1),  # both are a part of the names of clients
+        (socket.getaddrinfo, getaddrinfo),
         (socket.gethostname, lambda: "simulated"),
         (uuid.uuid1, lambda node=None, clock_seq=None: uuid.uuid4()),  # its C code has a clock
     ]

@@ -90,6 +90,11 @@ def test_judge_finds_what_was_lost_and_what_nobody_sent():
     assert len(verdict.problems) == 2
 
 
+def test_judge_does_not_expect_a_message_whose_send_failed():
+    verdict = judged(history(a="failed", b="failed"), ["b"])
+    assert (verdict.lost, verdict.unexpected, verdict.recovered) == ([], ["b"], [])
+
+
 def test_judge_forgives_duplicates_near_a_fault_only():
     made = history(a="ok")
     assert judged(made, ["a", "a"]).undue == ["a"]
