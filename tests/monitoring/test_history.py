@@ -2,7 +2,7 @@
 
 import datetime as dt
 
-from pairbus.monitoring.send_rates import SendRates
+from pairbus.monitoring.send_rates import DrainRates, SendRates
 from pairbus.monitoring.snapshot import Facts, assemble
 from pairbus.monitoring.syphon_events import SyphonEvents
 
@@ -39,6 +39,28 @@ def test_rate_returns_to_zero_when_the_load_or_the_client_ends():
         last = rates.update([client(written, 100)])["sent_primary"]
     assert last == 0
     assert rates.update([]) == {"sent_primary": 0.0, "sent_backlog": 0.0}
+
+
+def draining(progress: float | None, forwarded: int, state: str = "running"):
+    return {
+        "id": "s", "state": state, "forwarded": forwarded, "rate": 7.0,
+        "last_progress": None if progress is None else at(progress),
+    }  # fmt: skip
+
+
+def test_drain_in_micro_batches_is_a_flat_line_that_returns_to_zero():
+    rates = DrainRates()
+    assert rates.update([draining(None, 0)]) == 7.0, "before any progress the syphon's own"
+    seen = []
+    for second in range(5, 65):
+        batch = second // 5  # 400 messages every five seconds, read every second
+        seen.append(rates.update([draining(batch * 5, batch * 400)]))
+    assert set(seen[5:]) == {80.0}
+    assert rates.update([draining(60, 4800, "idle")]) == 0
+    # A restarted syphon may count from zero.
+    assert rates.update([draining(90, 5000)]) == 7.0
+    assert rates.update([draining(95, 10)]) == 7.0
+    assert rates.update([draining(100, 60)]) == 10.0
 
 
 def syphon(state, **changes):

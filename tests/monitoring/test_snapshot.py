@@ -154,6 +154,18 @@ def test_paused_syphon_is_in_the_headline_and_has_no_time_left():
     assert see(running)["headline"] == "No paired client reports"
 
 
+def test_destination_that_is_waited_for_is_in_the_headline_with_its_reason():
+    syphon = {
+        "kind": "syphon", "id": "s", "state": "running", "updated_at": at(0),
+        "waiting_for": {"orders": "com.microsoft:entity-disabled", "bills": "amqp:not-found"},
+        "waiting_counts": {"orders": 12},
+    }  # fmt: skip
+    snapshot = see(client(entity("orders")), syphon, backlog=[])
+    assert snapshot["headline"] == (
+        "Syphon: orders: waiting for it to be enabled (12 messages) and 1 more"
+    )
+
+
 def test_backlog_that_nobody_drains_is_told_in_the_headline():
     queue = {"path": "contoso/x-servicebus-transfer/0", "active": 5, "dead_letters": 0}
     syphon = {"kind": "syphon", "id": "s", "updated_at": at(0), "state": "stopped", "rate": 1.0}

@@ -15,7 +15,7 @@ from typing import Any
 
 from pairbus.monitoring.endpoints import Pair
 from pairbus.monitoring.running_cost import RunningCost
-from pairbus.monitoring.send_rates import SendRates
+from pairbus.monitoring.send_rates import DrainRates, SendRates
 from pairbus.monitoring.snapshot import Facts, assemble
 from pairbus.monitoring.sources import (
     BacklogSource,
@@ -66,6 +66,7 @@ class PairMonitor:
         self._watchers: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
         self._history: deque[list[float | None]] = deque(maxlen=HISTORY)
         self._rates = SendRates()
+        self._drain_rates = DrainRates()
         self._syphon_events = SyphonEvents()
         self._past_syphons: list[Row] = []
         self._thread: threading.Thread | None = None
@@ -166,7 +167,7 @@ class PairMonitor:
     def _sample(self, now: dt.datetime, snapshot: Row, *, is_counted: bool) -> None:
         rates = self._rates.update(snapshot["clients"])
         backlog = snapshot["backlog"]
-        drained = [s["rate"] or 0.0 for s in snapshot["syphons"] if s["state"] == "running"]
+        drained = self._drain_rates.update(snapshot["syphons"])
         self._history.append(
             [
                 round(now.timestamp(), 3),
@@ -174,7 +175,7 @@ class PairMonitor:
                 backlog["active"] if is_counted or backlog["source"] != "secondary" else None,
                 rates["sent_primary"],
                 rates["sent_backlog"],
-                sum(drained) if snapshot["syphons"] else None,
+                drained if snapshot["syphons"] else None,
             ]
         )
 

@@ -1,7 +1,9 @@
-"""Sends per second, from the counts in the clients' status files.
+"""Messages per second that clients send and syphons forward, from the counts in their status files.
 
 A client writes its status every few seconds. A rate by the time of reading would be a saw-tooth of
 that period, so a rate is the growth between two reports divided by the time between those reports.
+A syphon forwards in micro-batches of up to some seconds, so its rate is the growth between two
+times at which it made progress.
 """
 
 import datetime as dt
@@ -58,3 +60,30 @@ class SendRates:
         if seconds < SHORTEST:
             return None
         return {name: max(0, after[name] - before[name]) / seconds for name in NAMES}
+
+
+class DrainRates:
+    """Keeps the latest progress of each syphon."""
+
+    def __init__(self) -> None:
+        self._progress: dict[str, deque[tuple[dt.datetime, int]]] = {}
+
+    def update(self, syphons: Iterable[Row]) -> float:
+        """Take the syphons of a snapshot; return the messages per second that they forward."""
+        running = {str(s["id"]): s for s in syphons if s["state"] == "running"}
+        self._progress = {name: kept for name, kept in self._progress.items() if name in running}
+        return sum(self._rate(name, syphon) for name, syphon in running.items())
+
+    def _rate(self, name: str, syphon: Row) -> float:
+        at, forwarded = parse_time(syphon["last_progress"]), int(syphon["forwarded"] or 0)
+        progress = self._progress.setdefault(name, deque())
+        if at is not None and (not progress or at > progress[-1][0]):
+            if progress and forwarded < progress[-1][1]:
+                progress.clear()  # a new run
+            progress.append((at, forwarded))
+            while len(progress) > 2 and (at - progress[1][0]).total_seconds() >= WINDOW:
+                progress.popleft()
+        seconds = (progress[-1][0] - progress[0][0]).total_seconds() if progress else 0.0
+        if seconds < SHORTEST:
+            return float(syphon["rate"] or 0.0)
+        return (progress[-1][1] - progress[0][1]) / seconds

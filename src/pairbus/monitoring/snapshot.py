@@ -290,7 +290,8 @@ def judge(
         wait for s in syphons if s["state"] not in ("stopped", "silent") for wait in s["waits"]
     ]
     if waits:
-        parts.append(f"syphon waits for {waits[0]}" + (" and others" if len(waits) > 1 else ""))
+        more = f" and {len(waits) - 1} more" if len(waits) > 1 else ""
+        parts.append(f"syphon: {waits[0]}{more}")
     if unprotected_clients:
         number = count(unprotected_clients, "client", "clients")
         parts.append(f"{number} unprotected: {brief(unprotected_clients[0]['unprotected'])}")

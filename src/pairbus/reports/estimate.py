@@ -234,14 +234,14 @@ class _Meter:
 def _assumptions(workload: Workload, prices: PriceList, rules: Rules) -> tuple[str, ...]:
     tier = prices.tier(rules.tier)
     lines = [
-        f"every message of the {workload.outage / 60:g} minutes of outage goes through the backlog",
-        f"{workload.rate:g} messages a second is the rate of all {workload.clients} clients",
+        f"all messages of the {workload.outage / 60:,g} minutes of outage go through the backlog",
+        f"all {workload.clients:,} clients together send {workload.rate:,g} messages a second",
         f"a message has {workload.size:,} bytes, and is sent in batches of {workload.batch}",
         f"aliases add about {ALIASES} bytes to a message in the backlog",
         "each message is settled once after each receive; a settle is one operation",
         f"each client pings each entity every {workload.ping_interval:g} s of the outage",
         "the application's own receives and settlements on the primary are derived, not measured",
-        f"{workload.subscriptions} receiver(s) get a copy of each message",
+        f"copies of each message that are received: {workload.subscriptions}",
         f"{tier.name} tier, prices of {prices.date} in {prices.currency}",
         f"the subscription uses {rules.month_operations:,} operations in the month beside these",
         "uncertain: whether a poll that ends empty is charged (low: it is not)",
