@@ -11,7 +11,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from pairbus.cli.output import emit, json_option, say, wrap
+from pairbus.cli.output import bar_column, emit, json_option, say, wrap
 from pairbus.cli.tables import Column, Table, cell, shorten_middle, show
 from pairbus.monitoring.formatting import duration
 
@@ -137,3 +137,17 @@ def test_values_are_shown_for_people():
 def test_item_of_a_list_hangs_below_its_text(monkeypatch):
     monkeypatch.setenv("COLUMNS", "20")
     assert wrap("  - one two three four") == "  - one two three\n    four"
+
+
+def test_progress_bar_is_not_drawn_in_the_colour_of_a_failure():
+    from rich.console import Console
+    from rich.progress import Progress
+
+    for completed, total in ((None, None), (3, 9), (9, 9)):
+        console = Console(force_terminal=True, color_system="standard", width=60)
+        with console.capture() as drawn, Progress(bar_column(20), console=console) as bar:
+            bar.add_task("", total=total, completed=completed or 0)
+        assert "━" in drawn.get()
+        assert "\x1b[91m" not in drawn.get(), "bright red"
+        assert "\x1b[31m" not in drawn.get(), "red"
+        assert "\x1b[35m" not in drawn.get(), "magenta, in which rich shows red-purple"

@@ -106,3 +106,10 @@ def say(line: str) -> None:
     """Print a line for people; silent with --json."""
     if not wants_json():
         click.echo(mask(line))
+
+
+def bar_column(width: int | None) -> Any:
+    """Return the bar of a progress display; rich would draw it in red, the colour of a failure."""
+    from rich.progress import BarColumn
+
+    return BarColumn(width, complete_style="cyan", finished_style="green", pulse_style="cyan")

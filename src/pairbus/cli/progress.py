@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pairbus.cli.errors import ExitCode, UserError, require
-from pairbus.cli.output import wants_json
+from pairbus.cli.output import bar_column, wants_json
 from pairbus.extras import needs
 
 if TYPE_CHECKING:
@@ -112,9 +112,9 @@ def _is_bar_possible() -> bool:
 @contextlib.contextmanager
 def _bar() -> Iterator[Any]:
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(20), TimeElapsedColumn())
+    columns = (TextColumn("{task.description}"), bar_column(20), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         progress.add_task("checking the ledger", total=None)
         yield progress

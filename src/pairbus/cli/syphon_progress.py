@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from pairbus.cli.output import is_terminal, say, wants_json
+from pairbus.cli.output import bar_column, is_terminal, say, wants_json
 from pairbus.monitoring.formatting import duration
 from pairbus.monitoring.snapshot import read_syphon
 
@@ -65,7 +65,7 @@ def shown(progress: RunProgress) -> Iterator[Callable[[], None]]:
 def _bar(progress: RunProgress) -> Iterator[Callable[[], None]]:
     """Draw one line with the bar, and below it one with problems, if there are any."""
     from rich import get_console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import Progress, TextColumn, TimeElapsedColumn
     from rich.table import Table
     from rich.text import Text
 
@@ -80,7 +80,7 @@ def _bar(progress: RunProgress) -> Iterator[Callable[[], None]]:
     console = get_console()
     columns = [
         TextColumn("{task.description:8}"),
-        BarColumn(bar_width=None),
+        bar_column(None),
         TextColumn("{task.completed:,.0f} of {task.total:,.0f}"),
         TextColumn("{task.fields[speed]}"),
     ]

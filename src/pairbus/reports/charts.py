@@ -9,19 +9,39 @@ from html import escape
 
 WIDTH = 1000
 HEIGHT = 300
-LEFT, RIGHT, TOP, BOTTOM = 64, 32, 12, 34  # half of the last time label is beyond the plot
+NARROW_WIDTH = 360
+NARROW_HEIGHT = 220
+LEFT, NARROW_LEFT, RIGHT, TOP, BOTTOM = 64, 44, 32, 12, 34
+# Half of the last time label is beyond the plot: RIGHT is its room.
 
 
 def lines(
     times: Sequence[dt.datetime], series: Sequence[tuple[str, str, Sequence[float]]], label: str
 ) -> str:
-    """Draw series over time as filled lines.
+    """Draw series over time as filled lines, for a wide and for a narrow screen.
+
+    A drawing is scaled to the screen together with its text, which could not be read on a phone. So
+    there are two, and the style sheet shows the one that fits.
 
     Args:
         times: when, ascending.
         series: for each a name, a CSS class that colours it, and its values.
         label: what the chart shows, for those who cannot see it.
     """
+    return _lines(times, series, label, "wide", WIDTH, HEIGHT, LEFT) + _lines(
+        times, series, label, "narrow", NARROW_WIDTH, NARROW_HEIGHT, NARROW_LEFT
+    )
+
+
+def _lines(
+    times: Sequence[dt.datetime],
+    series: Sequence[tuple[str, str, Sequence[float]]],
+    label: str,
+    form: str,
+    width: int,
+    height: int,
+    left: int,
+) -> str:
     highest = max((max(values, default=0) for _, _, values in series), default=0)
     ticks = nice_ticks(highest)
     top = ticks[-1] or 1
@@ -29,22 +49,27 @@ def lines(
     span = max(times[-1].timestamp() - first, 1)
 
     def x(time: dt.datetime) -> float:
-        return LEFT + (WIDTH - LEFT - RIGHT) * (time.timestamp() - first) / span
+        return left + (width - left - RIGHT) * (time.timestamp() - first) / span
 
     def y(value: float) -> float:
-        return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * value / top
+        return height - BOTTOM - (height - TOP - BOTTOM) * value / top
 
-    parts = [_open(label)]
+    head = (
+        f'<svg class="chart {form}" viewBox="0 0 {width} {height}" role="img" '
+        f'aria-label="{escape(label)}" preserveAspectRatio="xMidYMid meet" '
+        f'data-left="{left}" data-right="{RIGHT}" data-width="{width}">'
+    )
+    parts = [head]
     parts += [
-        f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(tick):.1f}" '
-        f'y2="{y(tick):.1f}"/><text class="tick end" x="{LEFT - 8}" y="{y(tick) + 4:.1f}">'
+        f'<line class="grid" x1="{left}" x2="{width - RIGHT}" y1="{y(tick):.1f}" '
+        f'y2="{y(tick):.1f}"/><text class="tick end" x="{left - 8}" y="{y(tick) + 4:.1f}">'
         f"{short(tick)}</text>"
         for tick in ticks
     ]
     parts += [
-        f'<text class="tick mid" x="{x(time):.1f}" y="{HEIGHT - BOTTOM + 20}">'
+        f'<text class="tick mid" x="{x(time):.1f}" y="{height - BOTTOM + 20}">'
         f"{escape(clock(time, span))}</text>"
-        for time in time_ticks(times)
+        for time in time_ticks(times, 8 if form == "wide" else 4)
     ]
     for name, css, values in series:
         points = " ".join(f"{x(t):.1f},{y(v):.1f}" for t, v in zip(times, values, strict=True))
@@ -59,7 +84,7 @@ def lines(
             parts.append(
                 f'<circle class="{css} dot" cx="{x(times[0]):.1f}" cy="{y(values[0]):.1f}" r="4"/>'
             )
-    parts.append(f'<line class="cursor" y1="{TOP}" y2="{HEIGHT - BOTTOM}" hidden="hidden"/></svg>')
+    parts.append(f'<line class="cursor" y1="{TOP}" y2="{height - BOTTOM}" hidden="hidden"/></svg>')
     return "".join(parts)
 
 
@@ -123,11 +148,3 @@ def short(value: float) -> str:
         if value >= limit:
             return f"{value / limit:g}{letter}"
     return f"{value:g}"
-
-
-def _open(label: str) -> str:
-    return (
-        f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
-        f'aria-label="{escape(label)}" preserveAspectRatio="xMidYMid meet" '
-        f'data-left="{LEFT}" data-right="{RIGHT}" data-width="{WIDTH}">'
-    )

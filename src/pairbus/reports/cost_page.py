@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pairbus.reports.cost_report import CostReport, Line
 
 SERIES = (
-    ("Sent to primary, drained ones too", "primary"),
+    ("Sent to primary (drained included)", "primary"),
     ("Sent to backlog", "backlog"),
     ("Drained", "drained"),
 )
@@ -88,7 +88,7 @@ def _cards(report: CostReport) -> str:
         (money(report.total.spent, report.currency), "spent in all"),
         (money(extra.spent, report.currency), "added by the outage"),
         (f"{report.total.operations:,}", "billable operations"),
-        (f"{extra.operations:,}", "operations added by it"),
+        (f"{extra.operations:,}", "operations added by the outage"),
         (size(report.total.transfer_bytes), "left a region"),
     ]
     items = "".join(f"<li><b>{escape(v)}</b><span>{escape(t)}</span></li>" for v, t in cards)
