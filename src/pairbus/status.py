@@ -128,7 +128,9 @@ class PairStatus:
             lines.append(text)
         out = [queue for queue in self.backlog_queues if not queue.in_rotation]
         in_rotation = len(self.backlog_queues) - len(out)
-        lines.append(f"  {in_rotation} of {len(self.backlog_queues)} backlog queues in rotation")
+        if not self.unprotected:  # else none of them is known to work
+            number = len(self.backlog_queues)
+            lines.append(f"  {in_rotation} of {number} backlog queues in rotation")
         lines += [f"  {queue.path} is out: {queue.reason}" for queue in out]
         if self.ledger_problem:
             lines.append(f"  ledger: {self.ledger_problem}")
