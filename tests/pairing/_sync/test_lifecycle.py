@@ -283,6 +283,17 @@ def test_client_that_is_dropped_during_an_outage_stops_its_pings(world):
     eventually(lambda: entity.next_ping is None)
 
 
+def test_closing_client_lets_a_ping_that_is_under_way_end(world, monkeypatch):
+    monkeypatch.setattr(shell, "CLOSE_WAIT", 60.0)
+    client = world.pair()
+    client.force_failover("orders")
+    client.release("orders")  # sends a ping immediately
+
+    client.close()
+
+    assert not [event.reason for event in world.seen.of(events.PingSent) if not event.succeeded]
+
+
 def eventually(happened):
     """Wait until something is true that no event reports."""
     ended = monotonic() + 60

@@ -60,6 +60,20 @@ def hide(monkeypatch):
     return hide
 
 
+def test_a_sender_that_is_closed_while_it_opens_is_no_reason_to_warn(monkeypatch, caplog):
+    class Handler:
+        _connection = _link = _cbs_authenticator = None
+
+    class Sender:
+        _handler = Handler
+
+    monkeypatch.setattr(contract, "_warned", set())
+    with caplog.at_level(logging.WARNING, "pairbus.sdk"):
+        contract.probe_open_sender(Sender)
+
+    assert not caplog.records
+
+
 def bodies(namespace, path):
     found = namespace.do(lambda ns: ns.peek(path, 0, 1000))
     return [bytes(Message.parse(delivery.message.bare).body) for delivery in found]

@@ -244,6 +244,11 @@ class Entity:
                 self.next_ping = schedule.due
 
     async def _ping(self, stopped: AEvent) -> None:
+        with self.pair.attempts.one():
+            if not stopped.is_set():  # else a closing client waits no longer
+                await self._ping_now(stopped)
+
+    async def _ping_now(self, stopped: AEvent) -> None:
         pair = self.pair
         started = monotonic()
         # A sender of its own each time: the last one failed, or was never opened.

@@ -26,6 +26,8 @@ logger = logging.getLogger("pairbus.client")
 
 # How long one of the two clients may stay open after the other, where the syphon runs.
 FAULT_AFTER = 5.0
+# How long closing waits for a ping or probe that is under way.
+CLOSE_WAIT = 1.0
 FORKED = "the process was forked: make the clients and the pair in the child"
 
 
@@ -160,6 +162,7 @@ class Lifecycle:
             await task.join(10.0)
         if self.protection is not None:
             await self.protection.close()
+        await self.pair.attempts.wait(CLOSE_WAIT)
         await self.pair.replies.close()
         await close_sdk(self.primary)
         registry.leave(self.primary, self.secondary)

@@ -14,6 +14,7 @@ from pairbus import events
 from pairbus.classify import Verdict, classify
 from pairbus.exceptions import OversizeError, bare, describe
 from pairbus.options import Oversize
+from pairbus.pairing._async.attempts import Attempts
 from pairbus.pairing._async.coalescer import Sharing
 from pairbus.pairing._async.entity import Entity, ping_message
 from pairbus.pairing._async.host_probe import HostProbe
@@ -98,6 +99,7 @@ class Pair:
         self.primary_batches = senders.batch_arguments(settings.primary)
         self.secondary_batches = senders.batch_arguments(settings.secondary)
         self.entities: dict[str, Entity] = {}
+        self.attempts = Attempts()  # pings and probes that are under way
         self.replies = Replies(self)
         self.bus = EventBus(f"{self.primary_host}>{self.secondary_host}", settings.observers)
         self._settings = settings
@@ -240,7 +242,9 @@ class Pair:
             if await stopped.wait(due - monotonic()):
                 return
             for path in self._rotation.due(monotonic()):
-                await self._probe(path, stopped)
+                with self.attempts.one():
+                    if not stopped.is_set():
+                        await self._probe(path, stopped)
 
     async def _probe(self, path: str, stopped: AEvent) -> None:
         """Ping the queue. A link alone opens to a full queue too, and the next send would fail."""

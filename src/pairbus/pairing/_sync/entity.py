@@ -245,6 +245,11 @@ class Entity:
                 self.next_ping = schedule.due
 
     def _ping(self, stopped: Event) -> None:
+        with self.pair.attempts.one():
+            if not stopped.is_set():  # else a closing client waits no longer
+                self._ping_now(stopped)
+
+    def _ping_now(self, stopped: Event) -> None:
         pair = self.pair
         started = monotonic()
         # A sender of its own each time: the last one failed, or was never opened.

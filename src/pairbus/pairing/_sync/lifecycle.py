@@ -27,6 +27,8 @@ logger = logging.getLogger("pairbus.client")
 
 # How long one of the two clients may stay open after the other, where the syphon runs.
 FAULT_AFTER = 5.0
+# How long closing waits for a ping or probe that is under way.
+CLOSE_WAIT = 1.0
 FORKED = "the process was forked: make the clients and the pair in the child"
 
 
@@ -161,6 +163,7 @@ class Lifecycle:
             task.join(10.0)
         if self.protection is not None:
             self.protection.close()
+        self.pair.attempts.wait(CLOSE_WAIT)
         self.pair.replies.close()
         close_sdk(self.primary)
         registry.leave(self.primary, self.secondary)

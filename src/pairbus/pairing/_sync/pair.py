@@ -15,6 +15,7 @@ from pairbus import events
 from pairbus.classify import Verdict, classify
 from pairbus.exceptions import OversizeError, bare, describe
 from pairbus.options import Oversize
+from pairbus.pairing._sync.attempts import Attempts
 from pairbus.pairing._sync.coalescer import Sharing
 from pairbus.pairing._sync.entity import Entity, ping_message
 from pairbus.pairing._sync.host_probe import HostProbe
@@ -99,6 +100,7 @@ class Pair:
         self.primary_batches = senders.batch_arguments(settings.primary)
         self.secondary_batches = senders.batch_arguments(settings.secondary)
         self.entities: dict[str, Entity] = {}
+        self.attempts = Attempts()  # pings and probes that are under way
         self.replies = Replies(self)
         self.bus = EventBus(f"{self.primary_host}>{self.secondary_host}", settings.observers)
         self._settings = settings
@@ -241,7 +243,9 @@ class Pair:
             if stopped.wait(due - monotonic()):
                 return
             for path in self._rotation.due(monotonic()):
-                self._probe(path, stopped)
+                with self.attempts.one():
+                    if not stopped.is_set():
+                        self._probe(path, stopped)
 
     def _probe(self, path: str, stopped: Event) -> None:
         """Ping the queue. A link alone opens to a full queue too, and the next send would fail."""

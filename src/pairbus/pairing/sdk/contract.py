@@ -167,8 +167,10 @@ def _missing(*probes: tuple[PrivateName, Callable[[], Any]]) -> list[PrivateName
     for name, read in probes:
         try:
             read()
-        except AttributeError:
-            found.append(name)
+        except AttributeError as error:
+            is_closed = error.name is not None and error.obj is None  # an attribute of None
+            if not is_closed:
+                found.append(name)
     return found
 
 
