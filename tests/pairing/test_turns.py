@@ -1,18 +1,13 @@
 """The lock of a link: one at a time, in order, with a deadline, whoever gives up meanwhile."""
 
 import asyncio
-import linecache
-import sys
 import threading
 from time import monotonic
 
 import pytest
 from azure.servicebus import ServiceBusMessage
 
-from pairbus.pairing import turns
 from pairbus.pairing._async.coalescer import Coalescer, Sharing, single_of
-from pairbus.pairing._sync import link as link_module
-from pairbus.pairing._sync.link import Link
 from pairbus.pairing.core.coalescing import Coalescing
 from pairbus.pairing.turns import ALock, Lock, Request, Turn
 
@@ -173,68 +168,3 @@ def test_the_next_waiter_takes_back_a_turn_whose_owner_is_gone():
     theirs = Turn()
     threading.Timer(0.05, lambda: lock.__setattr__("_owner", None)).start()
     assert lock.acquire(theirs, far())
-
-
-class Sender:
-    """An SDK sender that opens and sends without a broker."""
-
-    def __init__(self):
-        self.sent = []
-
-    def __enter__(self):
-        return self
-
-    def create_message_batch(self):
-        class Batch:
-            max_size_in_bytes = 1000
-
-        return Batch
-
-    def send_messages(self, what, *, timeout):
-        self.sent.append(what)
-
-    def close(self):
-        pass
-
-
-class Interrupted(BaseException):
-    """What a signal handler raises."""
-
-
-@pytest.mark.parametrize("is_open", [True, False])
-def test_a_signal_at_any_line_of_a_send_loses_no_turn(is_open):
-    """Raise at each line of the link and of its lock, one after another, then send again."""
-    files = {link_module.__file__, turns.__file__}
-    sender = Sender()
-    for number in range(400):
-        link = Link(lambda: sender, "orders")
-        if is_open:
-            link.send("opens", deadline=far())
-        lines = 0
-
-        def trace(frame, event, argument, number=number):
-            nonlocal lines
-            if frame.f_code.co_filename not in files:
-                return None
-            # The end of a `with` block is traced as its first line; CPython runs no signal handler
-            # between it and the release of the lock.
-            source = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
-            if event == "line" and "with self._guard" not in source:
-                lines += 1
-                if lines == number + 1:
-                    raise Interrupted
-            return trace
-
-        sys.settrace(trace)
-        try:
-            link.send("interrupted", deadline=far())
-            is_done = True
-        except Interrupted:
-            is_done = False
-        finally:
-            sys.settrace(None)
-        link.send("next", deadline=monotonic() + 60)  # TurnTimeoutError, if the turn was lost
-        if is_done:
-            break
-    assert number > 10, "the send was traced"
-    assert sender.sent.count("next") == number + 1

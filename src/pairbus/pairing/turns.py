@@ -110,6 +110,8 @@ class ALock:
                 return
         self._owner = None
 
+    abandon = release  # a task that is cancelled while it waits has a future that is done
+
     def hand(self, turn: object, other: object) -> bool:
         """Hand the lock from `turn`, if that has it, to `other`."""
         if self._owner is turn:
@@ -213,6 +215,14 @@ class Lock:
                     handed.set()
                     return
             self._owner = None
+
+    def abandon(self, turn: Turn) -> None:
+        """As `release`, for a user that was interrupted: it may also still be in the queue."""
+        for waiter in list(self._waiting):
+            if waiter[0]() is turn:
+                with contextlib.suppress(ValueError):
+                    self._waiting.remove(waiter)
+        self.release(turn)
 
     def hand(self, turn: Turn, other: Turn) -> bool:
         """Hand the lock from `turn`, if that has it, to `other`."""

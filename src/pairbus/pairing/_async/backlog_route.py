@@ -132,14 +132,18 @@ class BacklogRoute:
         if not pair.timing.drains_first:
             await self._take(chunks, budget, cause)
             return True
-        may_enter, left = await entity.drain.enter(budget)
-        if not may_enter:
-            return False
+        call = object()
         try:
-            await self._take(chunks, left, cause)
-        finally:
-            entity.drain.leave()
-        return True
+            try:
+                may_enter, left = await entity.drain.enter(call, budget)
+                if may_enter:
+                    await self._take(chunks, left, cause)
+            finally:
+                entity.drain.leave(call)
+        except BaseException:
+            entity.drain.leave(call)  # a signal may have interrupted the first
+            raise
+        return may_enter
 
     async def _take(
         self, chunks: Sequence[Chunk], budget: float, cause: BaseException | None

@@ -85,15 +85,12 @@ class Coalescer:
         the application drops must be gone without a garbage collection.)
         """
         if self._lock.has(turn) and self._waiting():
-            own = Turn()
-            if self._lock.hand(turn, own):
-                turn = own
-                try:
-                    aspawn(self._run, own, transmit, name=f"pairbus lists {self._name}")
-                except RuntimeError as error:
-                    logger.debug("no task for the lists of %s: %r", self._name, error)
-                else:
-                    return
+            try:
+                aspawn(self._run, turn, transmit, name=f"pairbus lists {self._name}")
+            except RuntimeError as error:
+                logger.debug("no task for the lists of %s: %r", self._name, error)
+            else:
+                return
         self._lock.release(turn)
 
     def _waiting(self) -> list[Request]:
@@ -106,7 +103,10 @@ class Coalescer:
         return [turn for turn in chosen if isinstance(turn, Request)]
 
     async def _run(self, turn: Turn, transmit: Transmit) -> None:
-        """Send lists until the next send goes alone."""
+        """Take the turn over from its owner, and send lists until the next send goes alone."""
+        own = Turn()
+        if not self._lock.hand(turn, own):
+            return  # the owner was interrupted after it started this task, and released the turn
         try:
             while group := self._lock.take(self._waiting()):
                 try:
@@ -115,7 +115,7 @@ class Coalescer:
                     # Only if this task is cancelled: what became of the messages is not known.
                     self._answer(group, TurnTimeoutError(message="The send was interrupted."))
         finally:
-            self._lock.release(turn)
+            self._lock.release(own)
 
     async def _send(self, group: Sequence[Request], transmit: Transmit) -> None:
         group = [request for request in group if self._is_wanted(request)]

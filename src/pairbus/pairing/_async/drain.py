@@ -41,7 +41,7 @@ class EntityDrain:
         self.round: Round | None = None  # None while not draining
         self.problem: str | None = None  # why a fence could not be sent
         self.queues: set[str] = set()  # that may have messages since the primary last took one
-        self._in_flight = 0  # calls that are putting messages into the backlog
+        self._in_flight: set[object] = set()  # calls that are putting messages into the backlog
         self._idle = AEvent()
         self._hold: AEvent | None = None  # set when held sends may go on
         self._stopped: AEvent | None = None
@@ -53,10 +53,11 @@ class EntityDrain:
 
     # -- sends
 
-    async def enter(self, budget: float) -> tuple[bool, float]:
+    async def enter(self, call: object, budget: float) -> tuple[bool, float]:
         """A call is about to put messages into the backlog.
 
         Args:
+            call: Identifies the call.
             budget: How long the call may take, in seconds.
 
         Returns:
@@ -72,7 +73,7 @@ class EntityDrain:
                     return False, budget
                 hold = self._hold if left > 0 else None
                 if hold is None:
-                    self._in_flight += 1
+                    self._in_flight.add(call)
                     return True, budget - (monotonic() - started)
             await hold.wait(left)
 
@@ -82,10 +83,10 @@ class EntityDrain:
         if self.round is not None:
             self.round = self.round.mark_dirty()
 
-    def leave(self) -> None:
-        """Such a call has ended."""
+    def leave(self, call: object) -> None:
+        """Such a call has ended. Twice is fine."""
         with self._entity.guard:
-            self._in_flight -= 1
+            self._in_flight.discard(call)
             if not self._in_flight:
                 self._idle.set()
 

@@ -133,14 +133,18 @@ class BacklogRoute:
         if not pair.timing.drains_first:
             self._take(chunks, budget, cause)
             return True
-        may_enter, left = entity.drain.enter(budget)
-        if not may_enter:
-            return False
+        call = object()
         try:
-            self._take(chunks, left, cause)
-        finally:
-            entity.drain.leave()
-        return True
+            try:
+                may_enter, left = entity.drain.enter(call, budget)
+                if may_enter:
+                    self._take(chunks, left, cause)
+            finally:
+                entity.drain.leave(call)
+        except BaseException:
+            entity.drain.leave(call)  # a signal may have interrupted the first
+            raise
+        return may_enter
 
     def _take(
         self, chunks: Sequence[Chunk], budget: float, cause: BaseException | None

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 import uuid
 from collections import deque
 from collections.abc import Callable, Collection
@@ -25,6 +24,7 @@ from pairbus.pairing.core import health as core
 from pairbus.pairing.core.health import Command, Fact, Health, Phase, step
 from pairbus.pairing.core.ping import PING_TIME_TO_LIVE, PingSchedule, first_gap
 from pairbus.pairing.runtime import Event, Guard, spawn, wall
+from pairbus.pairing.turns import Lock, Turn
 from pairbus.status import Counts
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Entity:
         self.drain = EntityDrain(self)
         self._engaged_at = 0.0  # when sends began to go to the backlog
         self._pending: deque[Callable[[], None]] = deque()
-        self._emitting = threading.Lock()
+        self._emitting = Lock()
         self._timer: Event | None = None  # set to cancel
         self._pings: Event | None = None  # set to stop
         self._is_closed = False
@@ -137,12 +137,16 @@ class Entity:
         Observers are called without the guard and may change the state themselves; their events are
         emitted by the thread that is emitting already.
         """
-        while self._pending and self._emitting.acquire(blocking=False):
-            try:
+        if not self._pending:
+            return
+        turn = Turn()
+        try:
+            while self._pending and self._emitting.now(turn):
                 while self._pending:
                     self._pending.popleft()()
-            finally:
-                self._emitting.release()
+                self._emitting.release(turn)
+        finally:
+            self._emitting.release(turn)  # if an observer raised, or a signal handler did
 
     def _perform(self, command: Command) -> None:
         """Start a command; nothing here waits."""

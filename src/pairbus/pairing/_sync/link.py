@@ -98,14 +98,20 @@ class Link:
             ServiceBusError, ValueError, TypeError: as the SDK raises them.
         """
         turn = Turn()
+        is_counted = False
         try:
-            if not self._lock.now(turn):
-                turn = Request(what, single_of(what, size), deadline, wanted)
-                return self._wait_and_send(turn)
-            self._transmit(what, deadline)
-            return False
-        finally:
-            self._release(turn)
+            try:
+                if self._lock.now(turn):
+                    self._transmit(what, deadline)
+                else:
+                    turn = Request(what, single_of(what, size), deadline, wanted)
+                    is_counted = self._wait_and_send(turn)
+            finally:
+                self._release(turn)
+        except BaseException as error:
+            self._release_interrupted(turn, error)
+            raise
+        return is_counted
 
     def _wait_and_send(self, request: Request) -> bool:
         """Wait for the turn and send; or wait until others have sent it with theirs."""
@@ -189,24 +195,30 @@ class Link:
 
     def call(self, operation: Callable[..., T], *, deadline: float) -> T:
         """Return the result of `operation(sender)`: for calls such as scheduling."""
-        turn = Turn()
-        try:
-            if not self._lock.acquire(turn, deadline):
-                raise self._no_turn()
+        def open_and_call() -> T:
             sender = self._opened(deadline)
             return self._connection.bounded(sender, deadline, partial(operation, sender))
-        finally:
-            self._release(turn)
+
+        return self._in_turn(open_and_call, deadline)
 
     def open(self, *, deadline: float) -> None:
         """Open the link now, so that the first send finds it open."""
+        self._in_turn(partial(self._opened, deadline), deadline)
+
+    def _in_turn(self, use: Callable[[], T], deadline: float) -> T:
+        """Return the result of `use()`, which begins when it is this caller's turn."""
         turn = Turn()
         try:
-            if not self._lock.acquire(turn, deadline):
-                raise self._no_turn()
-            self._opened(deadline)
-        finally:
-            self._release(turn)
+            try:
+                if not self._lock.acquire(turn, deadline):
+                    raise self._no_turn()
+                result = use()
+            finally:
+                self._release(turn)
+        except BaseException as error:
+            self._release_interrupted(turn, error)
+            raise
+        return result
 
     def close(self) -> None:
         """Close the link for good; a send that is under way fails."""
@@ -238,6 +250,15 @@ class Link:
             self._coalescer.release(turn, self._transmit)
         else:
             self._lock.release(turn)
+
+    def _release_interrupted(self, turn: Turn, error: BaseException) -> None:
+        """Release the turn if a signal handler raised `error`, maybe while it was being released.
+
+        The next waiter would take back a turn whose owner is gone, but the frames of the owner
+        exist as long as the application keeps the error, for example in an `except` block.
+        """
+        if not isinstance(error, Exception):
+            self._lock.abandon(turn)
 
     def _no_turn(self) -> TurnTimeoutError:
         return TurnTimeoutError(
