@@ -4,12 +4,14 @@
   refuses connections; or is silent, and the link must be opened; or goes silent on an open link.
 * `secondary_away`: failed over, the secondary refuses connections for a while, and a number of
   senders go on sending. `back_after` is when the last of them succeeded after the secondary was
-  back; `raised` is how many sends raised an error.
+  back; `raised` is how many sends raised an error. The secondary runs in a process of its own, as
+  the service does: so it takes no processor time from the senders' interpreter.
 * `pause`: 50 async senders fail over at the same moment, over TLS: the longest time for which the
   event loop was blocked; beside it, 50 SDK senders that open their links with a shared context.
 """
 
 import asyncio
+import multiprocessing
 import ssl
 import tempfile
 import threading
@@ -23,6 +25,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage, TransportType,
 from azure.servicebus.exceptions import ServiceBusError
 
 from pairbus import SendAvailabilityPairedNamespaceOptions, broker, pair_namespace
+from pairbus.administration import admin_client, aio_admin_client
 from pairbus.aio import pair_namespace as aio_pair_namespace
 
 AWAY = (0.3, 2.0, 10.0)  # seconds
@@ -42,7 +45,7 @@ def options_for(secondary, kind=ServiceBusClient, **changes):
     """Options at their defaults, but for the interval and what changes."""
     return SendAvailabilityPairedNamespaceOptions(
         secondary=kind.from_connection_string(secondary.connection_string),
-        secondary_admin=changes.pop("admin", None) or secondary.admin_client(),
+        secondary_admin=changes.pop("admin", None) or admin_client(secondary.connection_string),
         **{"primary_namespace": "contoso", "failover_interval": 0, **changes},
     )
 
@@ -102,6 +105,48 @@ async def aio_first_send() -> AsyncIterator[str]:
 # -- the secondary goes away while failed over
 
 
+class FarSecondary:
+    """A secondary in another process, which can be told to refuse connections.
+
+    Args:
+        connection_string: Its connection string.
+        pipe: To its process.
+    """
+
+    def __init__(self, connection_string: str, pipe) -> None:
+        self.connection_string = connection_string
+        self._pipe = pipe
+
+    def refuse(self, is_refusing: bool) -> None:
+        """Refuse connections, or accept them again; returns when it is so."""
+        self._pipe.send("refuse" if is_refusing else "clear")
+        self._pipe.recv()
+
+
+def _serve(pipe) -> None:
+    with broker.run(namespace="backup") as secondary:
+        pipe.send(secondary.connection_string)
+        while (what := pipe.recv()) != "stop":
+            getattr(secondary.faults, what)()
+            pipe.send(what)
+
+
+@contextmanager
+def far_world() -> Iterator[tuple[broker.RunningNamespace, FarSecondary]]:
+    """A primary in this process, which nobody uses, and a secondary in another."""
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    process = context.Process(target=_serve, args=(there,), daemon=True)
+    process.start()
+    try:
+        with broker.run(namespace="contoso") as primary:
+            primary.create_queue("orders")
+            yield primary, FarSecondary(here.recv(), here)
+    finally:
+        here.send("stop")
+        process.join(10)
+
+
 class Sending:
     """One sender that sends ten messages a second until `stop` is set."""
 
@@ -130,7 +175,7 @@ def secondary_away() -> Iterator[str]:
     """The secondary refuses connections for a while, with so many senders."""
     for away in AWAY:
         for count in SENDERS:
-            with world() as (primary, secondary):
+            with far_world() as (primary, secondary):
                 sdk = ServiceBusClient.from_connection_string(primary.connection_string)
                 with pair_namespace(sdk, options_for(secondary, require_secondary=True)) as client:
                     client.force_failover("orders")
@@ -139,9 +184,9 @@ def secondary_away() -> Iterator[str]:
                     sending = [Sending(sender, stop) for sender in senders]
                     while not all(one.succeeded_at for one in sending):
                         time.sleep(0.05)
-                    fault = secondary.faults.refuse()
+                    secondary.refuse(True)
                     time.sleep(away)
-                    secondary.faults.clear(fault.id)
+                    secondary.refuse(False)
                     back = time.perf_counter()
                     while any(one.first_after(back) is None for one in sending):
                         time.sleep(0.02)
@@ -178,9 +223,9 @@ async def aio_secondary_away() -> AsyncIterator[str]:
     """The same with async senders."""
     for away in AWAY:
         for count in SENDERS:
-            with world() as (primary, secondary):
+            with far_world() as (primary, secondary):
                 sdk = aio.ServiceBusClient.from_connection_string(primary.connection_string)
-                async with secondary.aio_admin_client() as admin:
+                async with aio_admin_client(secondary.connection_string) as admin:
                     options = options_for(
                         secondary, aio.ServiceBusClient, admin=admin, require_secondary=True
                     )
@@ -191,9 +236,9 @@ async def aio_secondary_away() -> AsyncIterator[str]:
                         sending = [AioSending(sender, stop) for sender in senders]
                         while not all(one.succeeded_at for one in sending):
                             await asyncio.sleep(0.05)
-                        fault = secondary.faults.refuse()
+                        secondary.refuse(True)
                         await asyncio.sleep(away)
-                        secondary.faults.clear(fault.id)
+                        secondary.refuse(False)
                         back = time.perf_counter()
                         while any(one.first_after(back) is None for one in sending):
                             await asyncio.sleep(0.02)

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairbus.pairing.core.backlog import MAX_WAIT, BacklogCall, Failure
+from pairbus.pairing.core.backlog import CROWD, MAX_WAIT, BacklogCall, Failure
 from pairbus.pairing.core.rotation import Rotation
 
 THREE = Rotation(("q/0", "q/1", "q/2"))
@@ -25,6 +25,18 @@ def test_broken_connection_is_retried_on_the_same_queue_with_back_off():
     assert waits == [0.05, 0.1, 0.2, 0.4, 0.4, 0.4]
     assert call.pick(THREE, current="q/0", now=4.9, draw=0.9) == "q/0"
     assert call.bad_queues("q/0", 5.0) == []
+
+
+def test_many_calls_that_wait_together_retry_as_often_as_few():
+    def waits(others):
+        call, path = call_of(budget=30.0)
+        return [
+            call.note_failure(path, Failure.BROKEN, THREE, now=now, draw=0.5, others=others)
+            for now in (0.0, 0.1, 0.3, 0.7, 26.0)
+        ]
+
+    assert waits(CROWD) == waits(0) == [0.05, 0.1, 0.2, 0.4, 0.4]
+    assert waits(10 * CROWD) == [0.5, 1.0, 2.0, 4.0, 1.0], "four tries are left before the deadline"
 
 
 def test_after_half_the_time_another_queue_is_tried_and_none_is_removed():

@@ -220,13 +220,19 @@ class BacklogRoute:
                 if failure is Failure.UNUSABLE or path not in pair.rotation.available:
                     await pair.remove_queue(path, error)
                 wait = call.note_failure(
-                    path, failure, pair.rotation, now=monotonic(), draw=random.random()
+                    path,
+                    failure,
+                    pair.rotation,
+                    now=monotonic(),
+                    draw=random.random(),
+                    others=pair.reconnecting.waiting,
                 )
                 if monotonic() + wait >= call.deadline:
                     self._unavailable(cause, last)
                 if wait:
-                    await asleep(wait)
+                    await pair.reconnecting.wait(wait)
             else:
+                pair.reconnecting.connected()
                 for bad in call.bad_queues(path, monotonic()):
                     await pair.remove_queue(bad, errors[bad])
                 if path not in pair.rotation.available:

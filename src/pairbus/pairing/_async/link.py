@@ -194,6 +194,7 @@ class Link:
 
     async def call(self, operation: Callable[..., Awaitable[T]], *, deadline: float) -> T:
         """Return the result of `operation(sender)`: for calls such as scheduling."""
+
         async def open_and_call() -> T:
             sender = await self._opened(deadline)
             return await self._connection.bounded(sender, deadline, partial(operation, sender))

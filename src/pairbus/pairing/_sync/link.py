@@ -195,6 +195,7 @@ class Link:
 
     def call(self, operation: Callable[..., T], *, deadline: float) -> T:
         """Return the result of `operation(sender)`: for calls such as scheduling."""
+
         def open_and_call() -> T:
             sender = self._opened(deadline)
             return self._connection.bounded(sender, deadline, partial(operation, sender))

@@ -20,6 +20,7 @@ from pairbus.pairing._sync.coalescer import Sharing
 from pairbus.pairing._sync.entity import Entity, ping_message
 from pairbus.pairing._sync.host_probe import HostProbe
 from pairbus.pairing._sync.link import Link
+from pairbus.pairing._sync.reconnecting import Reconnecting
 from pairbus.pairing._sync.replies import Replies
 from pairbus.pairing.accounting import Accounts
 from pairbus.pairing.core.coalescing import Coalescing
@@ -101,6 +102,7 @@ class Pair:
         self.secondary_batches = senders.batch_arguments(settings.secondary)
         self.entities: dict[str, Entity] = {}
         self.attempts = Attempts()  # pings and probes that are under way
+        self.reconnecting = Reconnecting()  # calls that failed to connect to the secondary
         self.replies = Replies(self)
         self.bus = EventBus(f"{self.primary_host}>{self.secondary_host}", settings.observers)
         self._settings = settings

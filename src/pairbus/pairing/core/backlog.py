@@ -19,6 +19,7 @@ __all__ = ["BacklogCall", "Failure"]
 
 FIRST_WAIT = 0.05  # seconds before the first retry after a broken connection; it doubles
 MAX_WAIT = 0.4
+CROWD = 8  # more calls than this that wait for a retry wait longer, so that fewer try at a time
 SHORTEST_ATTEMPT = 2.0  # seconds: opening a link needs a while
 PROMPT = 2.0  # an answer within this time shows that the namespace works
 
@@ -72,9 +73,19 @@ class BacklogCall:
         return self.deadline
 
     def note_failure(
-        self, path: str, failure: Failure, rotation: Rotation, *, now: float, draw: float
+        self,
+        path: str,
+        failure: Failure,
+        rotation: Rotation,
+        *,
+        now: float,
+        draw: float,
+        others: int = 0,
     ) -> float:
-        """Record a failed attempt; returns how long to wait before the next one, in seconds."""
+        """Record a failed attempt; returns how long to wait before the next one, in seconds.
+
+        `others` is how many calls of the client wait likewise: the first that succeeds wakes them.
+        """
         if failure is not Failure.BROKEN or now >= self._half:
             self.failed[path] = failure
         if failure in (Failure.SILENT, Failure.UNUSABLE):
@@ -83,7 +94,10 @@ class BacklogCall:
             return 0.0
         wait, self._wait = self._wait, min(2 * self._wait, MAX_WAIT)
         # Spread the retries of senders that lost their connections in the same moment.
-        return wait * (0.5 + draw)
+        wait *= 0.5 + draw
+        if others <= CROWD:
+            return wait
+        return max(wait, min(wait * others / CROWD, (self.deadline - now) / 4))
 
     def bad_queues(self, path: str, now: float) -> list[str]:
         """The queues that failed while `path` took the message: remove them."""
