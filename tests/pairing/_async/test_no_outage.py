@@ -74,6 +74,21 @@ async def test_waiting_for_a_turn_on_a_primary_that_throttles_is_no_outage(world
     assert world.backlog() == []
 
 
+async def test_retry_of_a_throttled_send_that_the_deadline_cuts_short_is_no_outage(world):
+    """The primary has just answered; the fraction of a second that was left shows nothing."""
+    client = await world.pair(world.primary_client(retry_total=3))
+    sender = world.keep(client.get_queue_sender("orders"))
+    await sender.send_messages(ServiceBusMessage("opens"))
+    world.primary.faults.throttle("orders", times=1)
+    world.primary.faults.hang("orders", take=False)
+
+    with pytest.raises(ServiceBusServerBusyError):
+        await sender.send_messages(ServiceBusMessage("a"), timeout=3)  # the retry has 1.4 s
+
+    assert phase(client) == "healthy"
+    assert world.backlog() == []
+
+
 async def test_sends_that_wait_on_a_silent_primary_are_redirected_with_the_first(world):
     client = await world.pair()
     sender = world.keep(client.get_queue_sender("orders"))

@@ -75,6 +75,21 @@ def test_waiting_for_a_turn_on_a_primary_that_throttles_is_no_outage(world):
     assert world.backlog() == []
 
 
+def test_retry_of_a_throttled_send_that_the_deadline_cuts_short_is_no_outage(world):
+    """The primary has just answered; the fraction of a second that was left shows nothing."""
+    client = world.pair(world.primary_client(retry_total=3))
+    sender = world.keep(client.get_queue_sender("orders"))
+    sender.send_messages(ServiceBusMessage("opens"))
+    world.primary.faults.throttle("orders", times=1)
+    world.primary.faults.hang("orders", take=False)
+
+    with pytest.raises(ServiceBusServerBusyError):
+        sender.send_messages(ServiceBusMessage("a"), timeout=3)  # the retry has 1.4 s
+
+    assert phase(client) == "healthy"
+    assert world.backlog() == []
+
+
 def test_sends_that_wait_on_a_silent_primary_are_redirected_with_the_first(world):
     client = world.pair()
     sender = world.keep(client.get_queue_sender("orders"))

@@ -9,6 +9,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from azure.servicebus.aio import ServiceBusSender
+from azure.servicebus.exceptions import OperationTimeoutError
 
 from pairbus.classify import Verdict, is_connection_failure
 from pairbus.exceptions import add_source, add_text
@@ -95,6 +96,8 @@ class PrimaryRoute:
         """
         pair, entity = self._pair, self._entity
         retries = Retries(pair.retries, was_open)
+        busy: Exception | None = None  # the last answer of a service that is busy
+        began = started
         while True:
             if isinstance(error, UnwantedError):
                 return Redirect(entity.last_error)
@@ -108,6 +111,10 @@ class PrimaryRoute:
             if entity.health.is_failed_over:
                 # Engaged while this send was under way: it is redirected, not failed.
                 return Redirect(error)
+            if verdict is Verdict.BUSY:
+                busy = error
+            elif busy is not None and self._is_cut_short(error, began):
+                raise self._named(busy)
             wait = retries.wait(
                 verdict,
                 is_broken=verdict is Verdict.OUTAGE and is_connection_failure(error),
@@ -118,6 +125,7 @@ class PrimaryRoute:
             if wait > 0 and await entity.engaged.wait(wait):
                 return Redirect(error)
             self._lifecycle.check()
+            began = monotonic()
             try:
                 await attempt()
             except Exception as failure:  # noqa: BLE001  # decided by the table
@@ -127,6 +135,11 @@ class PrimaryRoute:
         if verdict is Verdict.BUSY:
             raise self._named(error)
         return await self._after_outage(error, started)
+
+    def _is_cut_short(self, error: Exception, began: float) -> bool:
+        """Whether the deadline ended an attempt before it could tell a silent primary."""
+        is_late = isinstance(error, OperationTimeoutError)
+        return is_late and monotonic() - began < self._pair.timing.open_timeout
 
     async def _after_outage(self, error: Exception, started: float) -> Redirect:
         """Report an outage; redirect the call if that fails the entity over, else raise."""
