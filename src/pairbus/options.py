@@ -201,7 +201,7 @@ class SendAvailabilityPairedNamespaceOptions:
         failover_interval: How long a primary entity may fail before its sends go to the backlog,
             0 to 3600 seconds. With 0 the failed call itself is redirected.
         ping_primary_interval: How often a failed-over entity is pinged, 1 to 1800 seconds.
-        enable_syphon: Run the syphon in this process; needs `syphon`.
+        enable_syphon: Run the syphon in this process; needs `syphon` and the extra `spark`.
         primary_namespace: The primary's name in backlog paths. Needed only where its host is an
             address; otherwise it is the first label of the host name.
         send_timeout: Deadline of a send to either namespace, retries included, in seconds.
@@ -221,7 +221,8 @@ class SendAvailabilityPairedNamespaceOptions:
             go to the backlog until the syphon has delivered it, so that no message overtakes;
             needs the right Listen on the reply queue in the secondary.
         backlog_cooldown: How long a failing backlog queue stays out of the rotation, in seconds.
-        ledger: Directory or URL of the ledger and the status files; none if left out.
+        ledger: Directory or URL of the ledger and the status files; none if left out. Needs the
+            extra `ledger`.
         observers: Functions that are called with each event; their exceptions are logged.
         syphon: How the syphon reaches the namespaces; needed by `enable_syphon`.
     """
