@@ -31,11 +31,6 @@ class BrokerProcess:
         self.connection_string = ""
 
     @property
-    def is_running(self) -> bool:
-        """Whether the process lives."""
-        return self._process is not None and self._process.poll() is None
-
-    @property
     def pid(self) -> int:
         """The process's number; 0 if it does not run."""
         return self._process.pid if self._process else 0
