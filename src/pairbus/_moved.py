@@ -116,7 +116,7 @@ def _find(module: str, name: str) -> Any:
 
 
 def find_renamed(module: str, name: str) -> Any:
-    """Return what `name` of a module is now that still exists but lost the name; warns.
+    """Return the object that `name` referred to in a module that still exists, with a warning.
 
     Raises:
         AttributeError: there was no such name, or it is gone.

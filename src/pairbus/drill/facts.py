@@ -8,7 +8,7 @@ from datetime import timedelta
 
 
 class Kind(enum.Enum):
-    """The kinds of answer other than success that a namespace, or the way to it, can give."""
+    """How a request to a namespace can fail: on the way, or by the answer of the namespace."""
 
     NAME = "name"  # the host name cannot be resolved
     CONNECTION = "connection"  # no connection, or it broke
@@ -24,7 +24,7 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """An answer other than success, with its text in one line."""
+    """A failed request: its kind, and its text in one line."""
 
     kind: Kind
     text: str

@@ -2,9 +2,9 @@
 
 A broker delivers every message with the same sections in front (header, delivery annotations,
 message annotations), the same keys in the same order, and only numbers and tokens that differ. The
-first message is walked key by key; what was the same and where the numbers were is kept as a
-`Prefix`, and the next messages are compared with it and read by one call of `struct`. A message
-that looks different is walked again: this is a shortcut, never a rule.
+first message is read key by key. Its constant bytes and the positions of its numbers are kept as a
+prefix; the next messages are compared with the prefix and read by one call of `struct`. A message
+that differs is read key by key again.
 """
 
 import struct

@@ -136,7 +136,7 @@ def _scheduled(annotations: Mapping[Any, Any]) -> tuple[Any, int | None]:
 
 
 def _plain(value: Any) -> Any:
-    """The value of one that may be given with its AMQP type, as the SDK allows."""
+    """The value itself, if it is given together with its AMQP type, as the SDK allows."""
     return value["VALUE"] if isinstance(value, dict) and "VALUE" in value else value
 
 

@@ -1,9 +1,9 @@
 """Compaction: merges small files into large ones; a crash loses no row and repeats none.
 
-Thousands of clients write a file a minute each. A compaction reads files that are settled (not
-written to any more: no file ever is), drops repeats, writes a new file whole, and only then removes
-the old ones. If it dies in between, rows are in two files, which readers notice and drop. Two
-compactions side by side do no more harm than that.
+Thousands of clients write one file a minute each, and never change it. A compaction reads some of
+these files, drops repeated rows, writes one new file completely, and then removes the old ones. If
+it dies before that, some rows are in two files, and readers drop the repeats. Two compactions that
+run at the same time cause nothing worse.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Decides which files of a ledger to read, from their footers alone.
 
-A copied file, or what a crash in the middle of a compaction left behind, repeats rows. Each file
-says in its footer which rows of which writer it holds, so a file whose rows are all elsewhere too
-is left out, files that overlap in part are named so that their rows can be compared one by one,
-and a gap in a writer's numbers shows that rows are missing, and between which times.
+Rows can be repeated: in a copied file, or after a compaction that crashed. The footer of each file
+lists its rows by writer and number. If all rows of a file are also in other files, it is not read.
+If only some are, the rows of these files are compared one by one. A gap in the numbers of a writer
+shows that rows are missing, and from which time.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Find receipts: which messages of a backlog queue were forwarded already, and which are in doubt.
 
-A syphon whose target changed asks this before it sends a message that was handed out before: what
-has a receipt is never sent again, to any namespace.
+A syphon whose target has changed looks here before it sends a message that was handed out before:
+a message that has a receipt is not sent again, to any namespace.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The ledger's two tables, as data: every column with its type and meaning.
 
-This one description makes the Arrow schemas that writers use, the Spark schemas that the jobs
-read with, and the page of the reference. A change that a reader of an older ledger could not take
-raises `VERSION`.
+The Arrow schemas of the writers, the Spark schemas of the jobs, and the page of the reference are
+derived from it. A change that older readers cannot handle increases `VERSION`.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def resubmit(secondary: Endpoint, path: str, wanted: Collection[int]) -> list[in
         wanted: Sequence numbers in its dead-letter queue.
 
     Returns:
-        The sequence numbers of those that were put back. Others are gone, or locked by somebody.
+        The sequence numbers of those that were put back. The others were removed, or are locked.
     """
     with secondary.bulk_connection() as connection:
         receiver = connection.receiver(_dead_letter_path(path))

@@ -1,4 +1,4 @@
-"""Rules of subscriptions by management request, as clients other than Python's send them."""
+"""Rules of subscriptions by management request, as clients of other languages send them."""
 
 from __future__ import annotations
 
