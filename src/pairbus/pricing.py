@@ -249,3 +249,12 @@ def format_amount(amount: Decimal) -> str:
     if amount < Decimal("0.000001"):
         return "<0.000001"
     return f"{amount:.6f}".rstrip("0")
+
+
+def format_size(count: float) -> str:
+    """Return bytes as people read them: 512 B, 1.5 KB."""
+    for unit in ("B", "KB", "MB", "GB"):
+        if count < 1024:
+            return f"{count:,.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"
+        count /= 1024
+    return f"{count:,.1f} TB"

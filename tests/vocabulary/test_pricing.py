@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pairbus.names import billable
-from pairbus.pricing import PriceError, Rules, format_amount, hourly_prices, parse_prices
+from pairbus.pricing import (
+    PriceError,
+    Rules,
+    format_amount,
+    format_size,
+    hourly_prices,
+    parse_prices,
+)
 from pairbus.reports.estimate import Workload, estimate
 from pairbus.reports.price_lists import load_prices, shipped
 
@@ -266,3 +273,11 @@ def test_the_outage_adds_what_the_total_has_above_the_usual(clients, rate, size,
 )
 def test_amounts_show_something_of_the_smallest(amount, shown):
     assert format_amount(Decimal(amount)) == shown
+
+
+@pytest.mark.parametrize(
+    ("count", "shown"),
+    [(0, "0 B"), (1023, "1,023 B"), (1536, "1.5 KB"), (3 << 20, "3.0 MB"), (5 << 40, "5.0 TB")],
+)
+def test_sizes_are_shown_in_the_largest_unit_that_fits(count, shown):
+    assert format_size(count) == shown

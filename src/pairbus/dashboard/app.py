@@ -28,7 +28,7 @@ from pairbus.monitoring import metrics
 from pairbus.monitoring.formatting import brief, duration, one_line, to_plain
 from pairbus.monitoring.monitor import PairMonitor
 from pairbus.monitoring.timeline import age, parse_time
-from pairbus.pricing import format_amount
+from pairbus.pricing import format_amount, format_size
 
 STATIC = Path(__file__).parent / "static"
 # The sections of each page that the stream replaces: ids in the templates.
@@ -58,7 +58,7 @@ def create_app(monitor: PairMonitor, guard: Guard) -> Starlette:
         number=lambda value: "–" if value is None else f"{value:,.0f}",
         rate=lambda value: "–" if value is None else f"{value:,.1f}",
         short=lambda path: str(path).rsplit("/", 1)[-1],
-        size=size,
+        size=format_size,
     )
     stopping = asyncio.Event()
 
@@ -209,14 +209,3 @@ def clock(value: Any) -> str:
     parsed = parsed.astimezone(dt.UTC)
     today = dt.datetime.now(dt.UTC).date()
     return parsed.strftime("%H:%M:%S" if parsed.date() == today else "%Y-%m-%d %H:%M:%S")
-
-
-def size(value: float | None) -> str:
-    """Return bytes as people read them."""
-    if value is None:
-        return "–"
-    for unit in ("B", "KB", "MB", "GB"):
-        if value < 1024 or unit == "GB":
-            return f"{value:,.0f} {unit}" if unit == "B" else f"{value:,.1f} {unit}"
-        value /= 1024
-    return "–"

@@ -10,7 +10,7 @@ from importlib import resources
 from typing import TYPE_CHECKING
 
 from pairbus.names import parse_backlog_path
-from pairbus.pricing import STAGE_NAMES, format_amount
+from pairbus.pricing import STAGE_NAMES, format_amount, format_size
 from pairbus.reports import charts
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def _cards(report: CostReport) -> str:
         (money(extra.spent, report.currency), "added by the outage"),
         (f"{report.total.operations:,}", "billable operations"),
         (f"{extra.operations:,}", "operations added by the outage"),
-        (size(report.total.transfer_bytes), "left a region"),
+        (format_size(report.total.transfer_bytes), "left a region"),
     ]
     items = "".join(f"<li><b>{escape(v)}</b><span>{escape(t)}</span></li>" for v, t in cards)
     return f'<ul class="cards">{items}</ul>'
@@ -215,13 +215,3 @@ def _when(moment: dt.datetime | None) -> str:
 def money(amount: Decimal, currency: str) -> str:
     """Return money as a person reads it."""
     return f"{format_amount(amount)} {currency}"
-
-
-def size(count: int) -> str:
-    """Return bytes as a person reads them."""
-    value = float(count)
-    for unit in ("B", "KB", "MB", "GB"):
-        if value < 1024:
-            return f"{value:,.0f} {unit}" if unit == "B" else f"{value:,.1f} {unit}"
-        value /= 1024
-    return f"{value:,.1f} TB"
