@@ -188,7 +188,8 @@ class Crash:
         connections = NamespaceConnections(ConnectionPool(ThreadRuntime()), target, "test")
         backlog, locked = BacklogQueues(ThreadRuntime(), connections), 0
         for page in [JournalPage(p, p.read_bytes(), LocalFiles()) for p in self.pages()]:
-            locked += len(backlog.renew(page.queue, page.tokens)) if page.tokens else 0
+            ends = backlog.renew(page.queue, page.tokens) if page.tokens else {}
+            locked += sum(end is not None for end in ends.values())  # None: it was settled
         return locked, self.taken()
 
     def taken(self):
