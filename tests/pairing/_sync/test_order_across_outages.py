@@ -30,8 +30,8 @@ pytestmark = [
 ]
 
 QUEUES = [f"{BACKLOG}/0", f"{BACKLOG}/1"]
-SEEDS = range(1, 5)
-OUTAGES = 15
+SEEDS = range(1, 4)
+OUTAGES = 25
 LOCK = timedelta(seconds=5)  # so that what a killed syphon held comes back soon
 
 
