@@ -39,6 +39,19 @@ def test_many_calls_that_wait_together_retry_as_often_as_few():
     assert waits(10 * CROWD) == [0.5, 1.0, 2.0, 4.0, 1.0], "four tries are left before the deadline"
 
 
+def test_of_many_calls_that_wait_together_some_retry_soon():
+    def wait(draw):
+        call, path = call_of(budget=30.0)
+        waits = [
+            call.note_failure(path, Failure.BROKEN, THREE, now=0.0, draw=draw, others=10 * CROWD)
+            for _ in range(4)
+        ]
+        return waits[-1]
+
+    assert wait(0.0) == 0.2
+    assert wait(0.99) > 7
+
+
 def test_after_half_the_time_another_queue_is_tried_and_none_is_removed():
     call, path = call_of()
     fail(call, path, Failure.BROKEN, now=5.0)

@@ -94,10 +94,12 @@ class BacklogCall:
             return 0.0
         wait, self._wait = self._wait, min(2 * self._wait, MAX_WAIT)
         # Spread the retries of senders that lost their connections in the same moment.
-        wait *= 0.5 + draw
+        alone = wait * (0.5 + draw)
         if others <= CROWD:
-            return wait
-        return max(wait, min(wait * others / CROWD, (self.deadline - now) / 4))
+            return alone
+        # From 0 on: if all waited for at least a while, nobody would notice a return meanwhile.
+        together = wait * 2 * draw * others / CROWD
+        return max(alone, min(together, (self.deadline - now) / 4))
 
     def bad_queues(self, path: str, now: float) -> list[str]:
         """The queues that failed while `path` took the message: remove them."""
