@@ -336,6 +336,10 @@ def draw_plan(chance: random.Random, count: int, until: float) -> list[Planned]:
             kind = chance.choice(["reset", "cut", "half_open", "refuse", "kill"])
             at = outage.at + chance.uniform(12.0, outage.seconds)
             plan.append(Planned(at, "secondary", kind, chance.uniform(0.5, 4.0)))
+        if chance.random() < 0.5:  # the primary is back, and the syphon drains the backlog
+            kind = chance.choice(["throttle", "full_entity", "disabled", "reset", "deaf", "kill"])
+            at = outage.at + outage.seconds + chance.uniform(0.0, 3.0)
+            plan.append(Planned(at, "primary", kind, chance.uniform(1.0, 8.0)))
     if chance.random() < 0.3:  # both namespaces are down
         first = chance.choice(plan)
         other = "secondary" if first.side == "primary" else "primary"

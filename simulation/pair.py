@@ -182,6 +182,8 @@ class PairRun:
                 per_queue=self._random.choice([5, 20, 5000]),
                 batch_size=self._random.choice([3, 10, 1000]),
                 long_poll=self._random.choice([5.0, 60.0]),
+                # The default is 2; most faults are over by then.
+                most_locks=self._random.choice([0.1, 2.0]),
             )
             faults = SparkFaults.draw(self._random)
             if not self._choice.spark:

@@ -63,6 +63,7 @@ class SyphonParts:
         per_queue: most messages of one queue in a micro-batch.
         batch_size: most messages of one Arrow batch.
         long_poll: seconds that the doorbell waits.
+        most_locks: for how many locks messages stay locked before they are deferred.
         send_timeout: seconds that a destination may take.
     """
 
@@ -74,6 +75,7 @@ class SyphonParts:
     per_queue: int
     batch_size: int
     long_poll: float
+    most_locks: float
     send_timeout: float = 10.0
 
     def state(self, process: Process) -> StateDirectory:
@@ -97,8 +99,7 @@ class SyphonParts:
             ),
             self.ledger.operations(self.path.name),
             Planner(self.queues, per_queue=self.per_queue),
-            # Messages are deferred after a tenth of a lock, because faults do not last for two.
-            HeldMessages(destination=Backoff(first=2.0), most_locks=0.1),
+            HeldMessages(destination=Backoff(first=2.0), most_locks=self.most_locks),
         )
 
     def open_probe(self, process: Process) -> PrimaryProbe:
