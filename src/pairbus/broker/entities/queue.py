@@ -1,8 +1,7 @@
 """A queue: ordered delivery to receivers, locks, deferral, schedules and expiry.
 
-The same class serves a queue, a subscription, a dead-letter queue, and the scheduled messages of a
-topic. It decides in memory and stages changes in the journal; a message that was sent becomes
-visible when :meth:`Queue.publish` is called, after its group is durable.
+The class also serves subscriptions, dead-letter queues and the scheduled messages of a topic. It
+decides in memory and stages changes in the journal; `Queue.publish` makes durable messages visible.
 """
 
 from __future__ import annotations

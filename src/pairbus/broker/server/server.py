@@ -68,10 +68,8 @@ class Broker:
             settings.credits_per_second, is_debt_owed=settings.limits.is_debt_owed
         )
         self.throttle = Throttle(settings.namespace, balance, lambda: self.namespace.now())
-        self.idle_links = 0
-        """Links that were detached because they were idle."""
-        self.idle_connections = 0
-        """Connections that were closed because they had no links."""
+        self.idle_links = 0  # links that were detached because they were idle
+        self.idle_connections = 0  # connections that were closed because they had no links
         self._started_at = 0.0
         self._port = 0
         self.fatal: Exception | None = None
