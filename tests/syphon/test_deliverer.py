@@ -246,7 +246,7 @@ def test_at_a_limited_rate_small_batches_go_out_in_order_and_the_task_reports_it
     last = task.reports[-1]
     assert last.has_ended
     assert last.sending.peak < 400
-    assert last.sending.rate < last.sending.peak
+    assert last.sending.rate < 300  # where it began
 
 
 def test_messages_that_a_busy_primary_refuses_too_long_are_returned(pair, task):

@@ -88,8 +88,17 @@ def test_tasks_adapt_their_shares_and_the_planner_adds_them_up():
 
 def test_a_busy_answer_counts_for_the_rate_that_was_really_used():
     rate = AdaptiveRate(None, 50_000.0).busy(1.0, measured=900.0)
-    assert rate.peak == 900
     assert rate.rate == pytest.approx(720)
+    assert rate.busy(3.0, measured=500.0).peak == 500
+
+
+def test_the_rate_at_which_slow_start_ended_is_not_expected_in_the_long_run():
+    rate = AdaptiveRate(1000.0, 290.0).busy(10.0)
+    assert rate.rate == pytest.approx(232)
+    assert rate.lasting < 232
+    for _ in range(10):
+        rate = rate.used(1.0)
+    assert rate.rate < 245  # it stays, instead of returning to 290
 
 
 def test_without_a_ceiling_the_rate_becomes_unlimited():

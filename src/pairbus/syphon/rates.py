@@ -5,11 +5,12 @@ and the live traffic. When they are used up it answers server-busy, to everybody
 find the rate that is left, stay close below it, and seldom try for more.
 
 It starts slowly and grows by 30 % every second until the first server-busy answer (slow start),
-which takes 20 % off the rate; each later one takes 12 %. The rate at which the answer came is
-remembered as the *peak*. After that the rate grows by addition, as CUBIC does for TCP (RFC 9438):
-quickly at first, more and more slowly towards the peak, where it stays for most of the time, and
-faster again beyond it, because then the namespace has more to give than before. It never exceeds a
-ceiling that leaves a share of the credits free for live traffic.
+which takes 20 % off the rate; each later one takes 12 %. The rate at which the answer came (after
+slow start, which goes well beyond it: the lowered rate) is remembered as the *peak*. After that the
+rate grows by addition, as CUBIC does for TCP (RFC 9438): quickly at first, more and more slowly
+towards the peak, where it stays for most of the time, and faster again beyond it, because then the
+namespace has more to give than before. It never exceeds a ceiling that leaves a share of the
+credits free for live traffic.
 
 Reading (the secondary) and sending (the primary) have a rate each, and no more is read than can be
 sent. The rate of sending is shared among the tasks of a micro-batch; each adapts its share while
@@ -55,7 +56,8 @@ class AdaptiveRate:
     Args:
         ceiling: never more than this; None for no ceiling.
         rate: what is allowed now.
-        peak: the rate at the last server-busy answer; None before the first (slow start).
+        peak: the rate at the last server-busy answer, after the first one less the decrease;
+            None before the first (slow start).
         busy_at: when that was.
     """
 
@@ -101,8 +103,11 @@ class AdaptiveRate:
         if now - self.busy_at < 1.0:
             return self
         peak = self.rate if measured is None else min(self.rate, max(FIRST, measured))
-        decrease = FIRST_DECREASE if self.peak is None else DECREASE
-        return AdaptiveRate(self.ceiling, self._bounded(peak * (1 - decrease)), peak, now)
+        if self.peak is None:
+            # Slow start goes far beyond the rate that is allowed: do not return to where it ended.
+            rate = self._bounded(peak * (1 - FIRST_DECREASE))
+            return AdaptiveRate(self.ceiling, rate, rate, now)
+        return AdaptiveRate(self.ceiling, self._bounded(peak * (1 - DECREASE)), peak, now)
 
     def is_throttled(self, now: float) -> bool:
         """Whether the namespace allows less than the ceiling: it was busy a moment ago."""
