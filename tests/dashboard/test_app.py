@@ -67,6 +67,13 @@ async def test_page_shows_a_fence_that_nobody_answers(scene):
     assert "fence not answered" in text
 
 
+async def test_page_says_which_namespace_throttles_and_what_it_allows(scene):
+    scene.syphon(allowed_rate=213.7, throttled_by="primary")
+    _, client, _ = connect(scene, Guard())
+    text = (await client.get("/")).text
+    assert "Throttled by the primary, which allows about 214/s" in text
+
+
 async def test_unknown_address_is_a_page_with_the_way_back(page):
     _, client, _ = page
     answer = await client.get("/nowhere")

@@ -166,6 +166,16 @@ def test_destination_that_is_waited_for_is_in_the_headline_with_its_reason():
     )
 
 
+def test_running_syphon_has_the_allowed_rate_and_the_namespace_that_throttles():
+    running = {
+        "kind": "syphon", "id": "s", "updated_at": at(0), "state": "running",
+        "allowed_rate": 213.7, "throttled_by": "primary",
+    }  # fmt: skip
+    [syphon] = see(running)["syphons"]
+    assert (syphon["allowed_rate"], syphon["throttled_by"]) == (213.7, "primary")
+    assert see({**running, "state": "paused"})["syphons"][0]["throttled_by"] is None
+
+
 def test_backlog_that_nobody_drains_is_told_in_the_headline():
     queue = {"path": "contoso/x-servicebus-transfer/0", "active": 5, "dead_letters": 0}
     syphon = {"kind": "syphon", "id": "s", "updated_at": at(0), "state": "stopped", "rate": 1.0}

@@ -22,7 +22,8 @@ Row = dict[str, Any]
 PHASES = ("healthy", "draining", "suspect", "failed_over")
 SYPHON_KEYS = (
     "id", "host", "pid", "updated_at", "stalled", "forwarded", "remaining", "in_flight",
-    "dead_lettered", "oldest_age", "rate", "eta", "last_progress", "checkpoint", "throttled_by",
+    "dead_lettered", "oldest_age", "rate", "allowed_rate", "throttled_by", "eta", "last_progress",
+    "checkpoint",
 )  # fmt: skip
 STALE_AFTER = 60.0  # a status file is rewritten every few seconds while its owner runs
 
@@ -121,7 +122,7 @@ def read_syphon(status: Mapping[str, Any], now: dt.datetime) -> Row:
     row["queues"] = list(status.get("queues") or ())
     if is_stale or state != "running":
         # Nothing moves, so there is no rate and no remaining time.
-        row["rate"], row["eta"] = 0.0, None
+        row["rate"], row["eta"], row["throttled_by"] = 0.0, None, None
     until = age(status.get("next_attempt"), now)
     next_attempt_in = None if until is None or until > 0 else -until
     return {
