@@ -1,6 +1,7 @@
 """Events reach the log and the observers, and nothing that an observer does costs a message."""
 
 import logging
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -43,6 +44,21 @@ def test_an_observer_that_raises_anything_stops_nothing(error):
     unavailable(bus)
 
     assert len(seen) == 1
+
+
+def test_an_observer_that_raises_keyboard_interrupt_stops_no_background_thread():
+    seen = []
+
+    def broken(event):
+        raise KeyboardInterrupt
+
+    bus = EventBus("a>b", [broken, seen.append])
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(unavailable, bus).result(60)
+    assert len(seen) == 1
+
+    with pytest.raises(KeyboardInterrupt):
+        unavailable(bus)  # in the main thread it may be a signal
 
 
 def test_repeated_events_do_not_push_out_the_beginning_of_an_outage():

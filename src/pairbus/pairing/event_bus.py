@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -80,9 +81,10 @@ class EventBus:
         for observer in self.observers:
             try:
                 observer(event)
-            except KeyboardInterrupt:
-                raise
-            except BaseException:
+            except BaseException as error:
+                is_main = threading.current_thread() is threading.main_thread()
+                if isinstance(error, KeyboardInterrupt) and is_main:
+                    raise  # Ctrl-C while the observer ran; signals reach the main thread alone
                 logger.exception("observer %r failed; the message is not affected", observer)
         if kind in _LEVELS and self.on_transition is not None:
             self.on_transition()

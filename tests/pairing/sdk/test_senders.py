@@ -19,10 +19,29 @@ from azure.servicebus.aio import _servicebus_sender_async
 from azure.servicebus.exceptions import ServiceBusError
 
 from pairbus.pairing.sdk.contract import CONNECTION, HANDLER, TRANSPORT
-from pairbus.pairing.sdk.senders import disable_retries, share_tls_context
+from pairbus.pairing.sdk.senders import disable_retries, host_to_resolve, share_tls_context
 from pairbus.pairing.sdk.wire import Opening, cut, wire_of
 
 KEY = AzureNamedKeyCredential("name", "key")
+
+
+@pytest.mark.parametrize(
+    ("options", "host"),
+    [
+        ({}, "contoso.servicebus.windows.net"),
+        ({"custom_endpoint_address": "sb://gateway.example:5671"}, "gateway.example"),
+        ({"custom_endpoint_address": "gateway.example"}, "gateway.example"),
+        ({"custom_endpoint_address": "sb://127.0.0.1:5671"}, None),
+        (
+            {"http_proxy": {"proxy_hostname": "proxy.example", "proxy_port": 3128}},
+            "proxy.example",
+        ),
+    ],
+)
+def test_the_name_that_the_sdk_will_look_up_is_known(options, host):
+    client = aio.ServiceBusClient("contoso.servicebus.windows.net", KEY, **options)
+
+    assert host_to_resolve(client.get_queue_sender("orders")) == host
 
 
 @pytest.mark.parametrize("use_tls", [True, False])  # the async SDK reads it without TLS too

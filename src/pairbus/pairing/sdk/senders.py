@@ -148,11 +148,14 @@ def host_to_resolve(sender: Any) -> str | None:
     """The host name that `sender` looks up; None if it is an address, or not known."""
     try:
         config = CONFIG.of(sender)
-        if config.custom_endpoint_address or config.http_proxy:
-            return None
-        host = str(sender.fully_qualified_namespace)
+        if config.http_proxy:
+            host = str(config.http_proxy["proxy_hostname"])
+        elif config.custom_endpoint_address:
+            host = str(config.custom_endpoint_hostname)
+        else:
+            host = str(sender.fully_qualified_namespace)
         return host.split(":")[0] if namespace_from_host(host) is not None else None
-    except (AttributeError, ValueError):
+    except (AttributeError, KeyError, TypeError, ValueError):
         return None
 
 
