@@ -191,6 +191,18 @@ def held(number, destination="orders", queue="b/0"):
     return HeldMessage(queue, f"t{number}", number, destination, 60.0)
 
 
+def test_deferred_messages_wait_until_held_ones_of_their_destination_are_deferred():
+    room = HeldMessages(destination=Backoff(first=10))
+    room.fail("orders", "com.microsoft:entity-disabled", 0)
+    room.defer("orders", 0)
+    room.probe("orders", ("b/0", 1), 10)
+    room.hold([held(8)], 11)  # by a task that began before the destination recovered
+    room.settled("b/0", [1])
+    assert room.next_fetch({"orders": 2}, 11) == (set(), [])
+    room.deferred(room.take_waiting(12, lock=60))
+    assert room.next_fetch({"orders": 3}, 12) == ({"orders"}, [])
+
+
 def test_a_destination_that_waits_is_probed_by_its_oldest_message():
     room = HeldMessages(destination=Backoff(first=10))
     room.fail("orders", "com.microsoft:entity-disabled", 0)

@@ -257,6 +257,8 @@ class HeldMessages:
                 continue
             if not waiting.get(name) and not found.messages():
                 del self._destinations[name]
+            elif found.held:
+                continue  # older than deferred ones, perhaps: they must be deferred first
             elif found.is_draining:
                 draining.add(name)
             else:
