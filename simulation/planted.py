@@ -102,7 +102,8 @@ def table(found: dict[str, tuple[int, str] | None], known: str = "") -> str:
 def _kind(what: str) -> str:
     """The kind of problem, without the names of messages."""
     for kind in (
-        "lost", "unexpected", "duplicated without a fault", "beyond the deadline", "overtaken",
+        "reserved property", "cost counts", "tables disagree", "lost", "unexpected",
+        "duplicated without a fault", "beyond the deadline", "overtaken",
         "changed", "without a receipt", "the backlog does not become empty",
         "do not go to the primary again", "although the primary was healthy",
         "pings a healthy primary",
