@@ -10,6 +10,7 @@ from pairbus.client.errors import AuthenticationError
 from pairbus.runtime import ThreadRuntime
 from pairbus.syphon._sync.backlog import BacklogQueues
 from pairbus.syphon._sync.connections import ConnectionPool, NamespaceConnections, check_access
+from pairbus.syphon._sync.receiving import QueueReceiver
 from pairbus.syphon.target import Target
 
 
@@ -35,6 +36,16 @@ def test_a_queue_is_empty_when_it_holds_no_message_or_does_not_exist(secondary):
     assert backlog.is_empty("full") is False
     assert backlog.is_empty("empty") is True
     assert backlog.is_empty("no-such-queue") is True
+
+
+def test_a_queue_that_does_not_exist_is_read_as_empty_without_a_warning(secondary, caplog):
+    connections = NamespaceConnections(
+        ConnectionPool(ThreadRuntime()), Target(secondary.connection_string), "reader"
+    )
+    receiver = QueueReceiver(connections, is_ordered=True)
+    assert receiver.receive("no-such-queue", 10, 1000) == []
+    assert not receiver.has_failed
+    assert [record for record in caplog.records if record.levelname == "WARNING"] == []
 
 
 @pytest.mark.slow

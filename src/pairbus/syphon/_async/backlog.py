@@ -22,7 +22,7 @@ from pairbus.syphon._async.fetching import Fetched, fetch
 from pairbus.syphon.orphaned_locks import Inspection
 from pairbus.syphon.settlement import DEFER
 
-__all__ = ["BROKEN", "BacklogQueues"]
+__all__ = ["BROKEN", "MISSING", "BacklogQueues"]
 
 log = logging.getLogger("pairbus.syphon")
 T = TypeVar("T")

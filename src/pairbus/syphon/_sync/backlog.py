@@ -23,7 +23,7 @@ from pairbus.syphon._sync.fetching import Fetched, fetch
 from pairbus.syphon.orphaned_locks import Inspection
 from pairbus.syphon.settlement import DEFER
 
-__all__ = ["BROKEN", "BacklogQueues"]
+__all__ = ["BROKEN", "MISSING", "BacklogQueues"]
 
 log = logging.getLogger("pairbus.syphon")
 T = TypeVar("T")

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from pairbus.client.errors import ClientError
 from pairbus.client.settlement import Mode
-from pairbus.syphon._sync.backlog import BROKEN
+from pairbus.syphon._sync.backlog import BROKEN, MISSING
 from pairbus.syphon._sync.connections import NamespaceConnections
 
 __all__ = ["Browser", "QueueReceiver"]
@@ -56,8 +56,9 @@ class QueueReceiver:
                     self.is_busy = self.has_failed = True
                     return []
                 if attempt or (asked and self._is_ordered):
-                    log.warning("%s: cannot be received from: %s", queue, exc.condition)
-                    self.has_failed = str(exc.condition) != "amqp:not-found"
+                    self.has_failed = str(exc.condition) != MISSING
+                    if self.has_failed:
+                        log.warning("%s: cannot be received from: %s", queue, exc.condition)
                     self.broke_off = asked and self.has_failed
                     return []
             else:
