@@ -2,7 +2,12 @@
 
 import pytest
 
-from pairbus.client.errors import ConnectionLostError, LinkDetachedError
+from pairbus.client.errors import (
+    ConnectionLostError,
+    ConnectTimeoutError,
+    LinkDetachedError,
+    OperationTimeoutError,
+)
 from pairbus.syphon._sync.destinations import Destinations
 from pairbus.syphon.refusals import Cause, judge
 
@@ -38,6 +43,18 @@ def test_the_whole_primary_waits_if_the_connection_breaks_while_a_link_is_opened
     outcome = outcome_of(ConnectionLostError("amqp:decode-error", "the handshake was cut off"))
 
     assert judge(outcome.condition).cause is Cause.PRIMARY
+
+
+def test_the_whole_primary_waits_if_it_does_not_answer_a_connection():
+    outcome = outcome_of(ConnectTimeoutError("connecting to contoso"))
+
+    assert judge(outcome.condition).cause is Cause.PRIMARY
+
+
+def test_only_the_destination_waits_that_does_not_answer_on_an_open_connection():
+    outcome = outcome_of(OperationTimeoutError("attaching to orders"))
+
+    assert judge(outcome.condition).cause is Cause.DESTINATION
 
 
 def test_a_destination_that_does_not_exist_is_reported_as_missing():

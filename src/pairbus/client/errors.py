@@ -5,6 +5,7 @@ AmqpError
     ├── ConnectionLostError      the connection is gone: make a new one
     ├── LinkDetachedError        the peer detached the link: open it again, or see the condition
     ├── OperationTimeoutError    no answer came in time; the outcome is unknown
+    │   └── ConnectTimeoutError  there was none while connecting: nothing was sent
     ├── AuthenticationError      the token was refused: .status_code
     ├── RejectedError            the peer refused a message
     └── RequestFailedError       a management request was refused: .status_code
@@ -45,6 +46,10 @@ class OperationTimeoutError(ClientError):
 
     def __init__(self, description: str) -> None:
         super().__init__(TIMEOUT, description)
+
+
+class ConnectTimeoutError(OperationTimeoutError):
+    """The peer did not answer while the connection was being opened; nothing was sent."""
 
 
 class RejectedError(ClientError):

@@ -9,8 +9,8 @@ from pairbus import broker
 from pairbus.broker.settings import Limits
 from pairbus.client import (
     ConnectionLostError,
+    ConnectTimeoutError,
     LinkDetachedError,
-    OperationTimeoutError,
     SasKey,
 )
 from pairbus.client._async.receiver import LongPoll
@@ -37,7 +37,7 @@ async def test_peer_that_says_nothing_is_timed_out():
         client = BulkConnection(
             host="127.0.0.1", port=port, tls=False, credential=SasKey("a", "b"), timeout=0.05
         )
-        with pytest.raises(OperationTimeoutError) as caught:
+        with pytest.raises(ConnectTimeoutError) as caught:
             await client.sender("q")
         assert caught.value.condition == "com.microsoft:timeout"
         assert not client.is_usable

@@ -25,7 +25,7 @@ from pairbus.client._sync.sender import BulkSender
 from pairbus.client._sync.tokens import TokenKeeper
 from pairbus.client.auth import Signer, TokenCredential, provider_of
 from pairbus.client.endpoint import Endpoint, endpoint_of
-from pairbus.client.errors import SOCKET_ERROR, ConnectionLostError, OperationTimeoutError
+from pairbus.client.errors import SOCKET_ERROR, ConnectionLostError, ConnectTimeoutError
 from pairbus.client.settlement import Mode
 from pairbus.names import AMQP_PORT, AMQPS_PORT, join_host
 from pairbus.runtime import ThreadRuntime, Runtime
@@ -107,7 +107,7 @@ class BulkConnection:
 
         Raises:
             ConnectionLostError: the peer cannot be reached, or the connection is gone.
-            OperationTimeoutError: it did not answer in time.
+            ConnectTimeoutError: it did not answer in time.
         """
         mux, deadline = self.mux, self.deadline(timeout)
         with mux.condition:
@@ -120,7 +120,7 @@ class BulkConnection:
         with mux.condition:
             if not mux.wait_until(self._is_active, deadline):
                 mux.fail(ConnectionLostError(CONNECTION_FORCED, "the peer did not open"))
-                raise OperationTimeoutError(f"opening {self.endpoint.host}:{self.endpoint.port}")
+                raise ConnectTimeoutError(f"opening {self.endpoint.host}:{self.endpoint.port}")
         return self
 
     def _is_active(self) -> bool:
@@ -136,7 +136,7 @@ class BulkConnection:
             stream = self.runtime.connect(host, port, tls=context, timeout=timeout)
         except TimeoutError as exc:
             self.close()
-            raise OperationTimeoutError(f"connecting to {host}:{port}") from exc
+            raise ConnectTimeoutError(f"connecting to {host}:{port}") from exc
         except OSError as exc:
             self.close()
             raise ConnectionLostError(SOCKET_ERROR, f"connecting to {host}:{port}: {exc}") from exc

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from pairbus.client._async.sender import Posted
-from pairbus.client.errors import ClientError, ConnectionLostError
+from pairbus.client.errors import ClientError, ConnectionLostError, ConnectTimeoutError
 from pairbus.syphon._async.connections import NamespaceConnections
 from pairbus.syphon.refusals import Cause, Outcome, judge
 
@@ -62,8 +62,8 @@ class Destinations:
 def _unsent(error: ClientError) -> Outcome:
     """A link could not be opened.
 
-    Nothing was sent, so no message can be at fault. Unless the connection broke, the primary
-    answered, so it is this destination alone that has to wait.
+    Nothing was sent, so no message can be at fault. Unless the connection broke or could not be
+    opened, the primary answered, so it is this destination alone that has to wait.
     """
     outcome = _outcome(error)
     if judge(outcome.condition or "").cause is Cause.MESSAGE:
@@ -72,7 +72,7 @@ def _unsent(error: ClientError) -> Outcome:
 
 
 def _outcome(error: ClientError) -> Outcome:
-    is_lost = isinstance(error, ConnectionLostError)
+    is_lost = isinstance(error, ConnectionLostError | ConnectTimeoutError)
     is_busy = str(error.condition) == "com.microsoft:server-busy"
     condition = CONNECTION_LOST if is_lost and not is_busy else str(error.condition)
     return Outcome(condition, error.description or "")
