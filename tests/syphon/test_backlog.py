@@ -6,7 +6,8 @@ import pytest
 
 from pairbus import broker
 from pairbus.client import BulkConnection
-from pairbus.client.errors import AuthenticationError
+from pairbus.client.errors import AuthenticationError, OperationTimeoutError
+from pairbus.client.settlement import Mode
 from pairbus.runtime import ThreadRuntime
 from pairbus.syphon._sync.backlog import BacklogQueues
 from pairbus.syphon._sync.connections import ConnectionPool, NamespaceConnections, check_access
@@ -46,6 +47,34 @@ def test_a_queue_that_does_not_exist_is_read_as_empty_without_a_warning(secondar
     assert receiver.receive("no-such-queue", 10, 1000) == []
     assert not receiver.has_failed
     assert [record for record in caplog.records if record.levelname == "WARNING"] == []
+
+
+def test_a_receive_without_an_answer_is_not_repeated_on_the_same_connection(secondary):
+    class HalfOpen(NamespaceConnections):
+        """The first connection is half open: it answers no receive, and nothing closes it."""
+
+        is_dead = True
+
+        def receiver(self, entity, mode=Mode.PEEK_LOCK):
+            found = super().receiver(entity, mode)
+            if self.is_dead:
+                found.take_now = self.time_out
+            return found
+
+        def time_out(self, count, size):
+            raise OperationTimeoutError("receiving")
+
+        def drop(self):
+            self.is_dead = False
+            super().drop()
+
+    pool = ConnectionPool(ThreadRuntime())
+    receiver = QueueReceiver(
+        HalfOpen(pool, Target(secondary.connection_string), "reader"), is_ordered=True
+    )
+    assert receiver.receive("full", 10, 1000) == []
+    assert receiver.broke_off
+    assert len(receiver.receive("full", 10, 1000)) == 1
 
 
 @pytest.mark.slow

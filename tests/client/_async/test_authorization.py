@@ -73,7 +73,7 @@ def now():
 def connect(ns, credential, **options):
     return BulkConnection(
         host="127.0.0.1", port=ns.port, tls=False, credential=credential, runtime=runtime,
-        **{"timeout": 10, **options},
+        **{"timeout": 10, "idle_time_out": None, **options},  # its clocks jump
     )  # fmt: skip
 
 

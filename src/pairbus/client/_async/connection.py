@@ -29,7 +29,7 @@ from pairbus.client.settlement import Mode
 from pairbus.names import AMQP_PORT, AMQPS_PORT, join_host
 from pairbus.runtime import AsyncioRuntime, AsyncRuntime
 
-_IDLE_TIME_OUT = 240.0  # seconds; Service Bus closes at this silence too
+_IDLE_TIME_OUT = 60.0  # seconds; a half-open connection is noticed after this silence
 
 
 class BulkConnection:

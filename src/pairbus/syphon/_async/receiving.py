@@ -7,7 +7,7 @@ is back.
 import logging
 from collections.abc import Sequence
 
-from pairbus.client.errors import ClientError
+from pairbus.client.errors import ClientError, OperationTimeoutError
 from pairbus.client.settlement import Mode
 from pairbus.syphon._async.backlog import BROKEN, MISSING
 from pairbus.syphon._async.connections import NamespaceConnections
@@ -49,7 +49,10 @@ class QueueReceiver:
                 asked = True
                 got = await receiver.take_now(count, size)
             except ClientError as exc:
-                await self._connections.forget_receiver(queue)
+                if isinstance(exc, OperationTimeoutError):
+                    await self._connections.drop()  # it may be half open: nothing will ever come
+                else:
+                    await self._connections.forget_receiver(queue)
                 if str(exc.condition) == SERVER_BUSY:
                     # The request was refused as a whole: nothing was handed out for it.
                     self.is_busy = self.has_failed = True

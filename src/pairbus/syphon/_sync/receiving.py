@@ -8,7 +8,7 @@ is back.
 import logging
 from collections.abc import Sequence
 
-from pairbus.client.errors import ClientError
+from pairbus.client.errors import ClientError, OperationTimeoutError
 from pairbus.client.settlement import Mode
 from pairbus.syphon._sync.backlog import BROKEN, MISSING
 from pairbus.syphon._sync.connections import NamespaceConnections
@@ -50,7 +50,10 @@ class QueueReceiver:
                 asked = True
                 got = receiver.take_now(count, size)
             except ClientError as exc:
-                self._connections.forget_receiver(queue)
+                if isinstance(exc, OperationTimeoutError):
+                    self._connections.drop()  # it may be half open: nothing will ever come
+                else:
+                    self._connections.forget_receiver(queue)
                 if str(exc.condition) == SERVER_BUSY:
                     # The request was refused as a whole: nothing was handed out for it.
                     self.is_busy = self.has_failed = True
