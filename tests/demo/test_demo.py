@@ -227,12 +227,13 @@ def wait_until_gone(pid):
 
 @pytest.mark.spark
 @pytest.mark.slow
-def test_demo_that_is_terminated_leaves_no_broker_behind(tmp_path):
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGHUP])
+def test_demo_that_is_terminated_leaves_no_broker_behind(tmp_path, how):
     with running_demo(tmp_path, "--no-page") as demo:
         lines = read_until(demo, "contoso-dr runs as process")
-        demo.terminate()
+        demo.send_signal(how)
         lines += demo.stdout.readlines()
-    assert demo.returncode == 128 + signal.SIGTERM, "".join(lines)
+    assert demo.returncode == 128 + how, "".join(lines)
     for pid in re.findall(r"runs as process (\d+)", "".join(lines)):
         assert wait_until_gone(int(pid))
     assert not list(tmp_path.glob("pairbus-demo-*"))

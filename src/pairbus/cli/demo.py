@@ -1,13 +1,11 @@
 """`pairbus demo`: an outage on this machine, with an account of every message."""
 
-import signal
-import sys
 import threading
 from typing import TYPE_CHECKING
 
 import click
 
-from pairbus.cli.errors import ExitCode, fail, require
+from pairbus.cli.errors import ExitCode, exit_on_signals, fail, require
 from pairbus.cli.output import emit, is_terminal, say, write_json
 from pairbus.cli.tables import Column, Table
 from pairbus.monitoring.formatting import one_line
@@ -44,7 +42,7 @@ def command(fast: bool, keep: bool, as_json: bool, no_page: bool) -> None:
     from pairbus.demo.setup import FAST, NORMAL
 
     # As with Ctrl-C, nothing that was started stays behind.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    exit_on_signals()
     try:
         verdict, scenario = play(FAST if fast else NORMAL, drawn=is_terminal(), page=not no_page)
     except (RuntimeError, OSError) as exc:

@@ -1,13 +1,11 @@
 """`pairbus drill`: rehearse an outage on the user's own pair."""
 
 import logging
-import signal
-import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from pairbus.cli.errors import ExitCode
+from pairbus.cli.errors import ExitCode, exit_on_signals
 from pairbus.cli.options import pair_options
 from pairbus.cli.output import emit, json_option, say
 from pairbus.cli.tables import Column, Table, cell
@@ -139,7 +137,7 @@ def group(ctx: click.Context, /, pair: Pair, **options: Any) -> None:
     # The steps say what happens; the library's warnings would repeat it on the standard error.
     logging.getLogger("pairbus").addHandler(logging.NullHandler())
     # As with Ctrl-C, the drill cleans up after itself.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    exit_on_signals()
     from pairbus.drill.drill import Drill
 
     drill = Drill(pair, settings, _show_step, lambda text: say(f"           {text}"))

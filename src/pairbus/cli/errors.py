@@ -8,6 +8,8 @@ the same. `require("pyarrow", "ledger")` imports a library of an extra, and answ
 import contextlib
 import enum
 import importlib
+import signal
+import sys
 from collections.abc import Iterator
 from types import ModuleType
 from typing import NoReturn
@@ -65,6 +67,13 @@ def missing_extra(exc: BaseException) -> UserError | None:
             return UserError(text, code=ExitCode.MISSING_EXTRA)
         link = link.__cause__
     return None
+
+
+def exit_on_signals() -> None:
+    """Exit on SIGTERM, and when the terminal is closed, as on Ctrl-C: clean-up code runs."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # `nohup` ignores SIGHUP
+            signal.signal(number, lambda received, _frame: sys.exit(128 + received))
 
 
 @contextlib.contextmanager
