@@ -300,7 +300,7 @@ def test_shared_formats_have_no_second_implementation():
     }
     # Other questions: is this address a loopback one, does a certificate or an Origin name it.
     allowed = {
-        "broker/settings.py", "broker/server/tls.py", "broker/server/websocket.py",
+        "broker/settings.py", "broker/server/tls.py", "broker/server/origins.py",
         "dashboard/guard.py",
     }  # fmt: skip
     found = []
