@@ -108,7 +108,7 @@ def test_rate_and_time_to_go_come_from_what_was_settled():
     assert progress.rate == 100
     assert progress.eta(500, 10) == 5
     assert progress.eta(500, 11) == 4  # messages went on moving, and are not reported yet
-    assert progress.eta(500, 10, allowed=125.0) == 4
+    assert progress.eta(500, 10, allowed=150.0) == 4  # the mean of 100 and 150
     assert progress.eta(500, 10, allowed=1000.0) == 5  # far from that: something else is the limit
     assert progress.eta(0, 10) == 0
     assert progress.eta(None, 10) is None

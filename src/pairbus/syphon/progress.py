@@ -82,15 +82,16 @@ class Progress:
         Args:
             remaining: messages that were left when the totals last changed; None if unknown.
             now: the time.
-            allowed: messages a second that the namespaces allow; None for no limit. The
-                estimate uses this rate once the drain is close to it.
+            allowed: messages a second that the namespaces allow; None for no limit. Once the
+                drain is close to it, the estimate uses the mean of both rates: the measured one
+                follows slowly, and the allowed one is too high after the slow start.
         """
         if remaining is None:
             return None
         if remaining == 0:
             return 0.0
         is_limited = allowed is not None and self.rate >= 0.5 * allowed
-        rate = allowed if is_limited and allowed is not None else self.rate
+        rate = (self.rate + allowed) / 2 if is_limited and allowed is not None else self.rate
         if rate <= 0:
             return None
         # Messages went on moving since then; tasks report them every few seconds.
