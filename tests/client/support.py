@@ -1,7 +1,11 @@
 """Messages for the tests, and a peer that misbehaves as a test says."""
 
+import fcntl
 import socket
+import struct
+import termios
 import threading
+import time
 
 from pairbus.amqp.connection import Connection, Role
 from pairbus.amqp.errors import ProtocolError
@@ -105,6 +109,12 @@ class Peer:
         with self.lock:
             self.engine.detach(self.links_to(address)[-1], Error(condition, description))
             self.socket.sendall(self.engine.data_to_send())
+        self.wait_for_arrival()
+
+    def wait_for_arrival(self):
+        """Wait until all bytes are in the client's socket, where it may not have read them."""
+        while struct.unpack("i", fcntl.ioctl(self.socket, termios.TIOCOUTQ, bytes(4)))[0]:
+            time.sleep(0.001)
 
     def answer(self, engine, event, replies):
         match event:
