@@ -14,6 +14,8 @@ from hypothesis import HealthCheck, settings
 # a process with SIGINT would wait forever. A handler, unlike SIG_IGN, is reset when a child starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # likewise under `nohup`
+    signal.signal(signal.SIGHUP, lambda *_: None)
 
 # Machines that run the tests are shared and noisy: a slow example is no failure, and the same
 # examples come every time, so that a red run can be run again.
