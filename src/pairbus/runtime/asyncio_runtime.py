@@ -198,10 +198,11 @@ class AsyncioStream(asyncio.Protocol):
             await self._waiters.wait(max(0.0, timeout))
 
     def close(self) -> None:
-        """Close without waiting; wakes all waiters in `wait`."""
+        """Close without waiting; wakes all waiters in `wait`. Unsent data is discarded."""
         if not self._has_ended:
             self._has_ended = True
-            self._transport.close()
+            self._transport.close()  # begins the end of TLS
+            self._transport.abort()  # waits neither for a peer that does not read nor for its TLS
         self._waiters.wake_all()
 
 

@@ -1,5 +1,6 @@
 """The fault proxy does to a connection what each of its modes says."""
 
+import contextlib
 import socket
 import socketserver
 import threading
@@ -170,3 +171,21 @@ def test_connection_string_points_at_the_proxy() -> None:
     target = "Endpoint=sb://127.0.0.1:5999;SharedAccessKeyName=k;SharedAccessKey=v=;UseDevelopmentEmulator=true"
     with FaultProxy(target) as proxy:
         assert proxy.connection_string == target.replace("5999", str(proxy.port))
+
+
+def test_closing_ends_connections_whose_target_does_not_read() -> None:
+    size = 1 << 24  # more than the buffers between the two
+    with socket.create_server(("127.0.0.1", 0)) as target:
+        with FaultProxy(f"127.0.0.1:{target.getsockname()[1]}") as proxy:
+            with connect(proxy) as client:
+                connection, _ = target.accept()
+                client.sendall(bytes(size))
+            while proxy.connections:
+                pass
+        with connection:
+            connection.settimeout(30)
+            taken = 0
+            with contextlib.suppress(ConnectionResetError):
+                while data := connection.recv(1 << 20):
+                    taken += len(data)
+            assert taken < size

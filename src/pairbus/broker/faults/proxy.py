@@ -49,6 +49,7 @@ class FaultProxy:
         self.latency = latency
         self._mode = "pass"
         self.pipes: set[_Pipe] = set()
+        self.transports: set[asyncio.Transport] = set()  # all that are not closed yet
         self._listener: socket.socket | None = None
         self._joining: set[asyncio.Task[Any]] = set()
         self.loop = asyncio.new_event_loop()
@@ -152,12 +153,14 @@ class FaultProxy:
 
     async def _stop(self) -> None:
         await self._close_listener()
-        for pipe in list(self.pipes):
-            pipe.abort()
-        await asyncio.sleep(0)  # lets the transports notify their protocols
-        for task in asyncio.all_tasks(self.loop) - {asyncio.current_task()}:
-            task.cancel()
-        await asyncio.sleep(0)
+        if tasks := asyncio.all_tasks(self.loop) - {asyncio.current_task()}:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+        while self.transports:  # also of connections whose peer has closed, with unsent bytes
+            for transport in list(self.transports):
+                abort_with_reset(transport)
+            await asyncio.sleep(0)
 
     async def _close_listener(self) -> None:
         listener, self._listener = self._listener, None
@@ -224,18 +227,36 @@ class _Pipe:
         self.client = self.target = None
 
 
-class _ClientSide(asyncio.Protocol):
+class _Side(asyncio.Protocol):
+    """One of the two connections; the proxy knows its transport until it is closed."""
+
     def __init__(self, proxy: FaultProxy) -> None:
         self.proxy = proxy
+        self.transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        self.proxy.transports.add(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        assert self.transport is not None
+        self.proxy.transports.discard(self.transport)
+
+
+class _ClientSide(_Side):
+    def __init__(self, proxy: FaultProxy) -> None:
+        super().__init__(proxy)
         self.pipe: _Pipe | None = None
         self.dialing: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+        super().connection_made(transport)
+        assert self.transport is not None
         if self.proxy.mode == "reset":
-            abort_with_reset(transport)
+            abort_with_reset(self.transport)
             return
-        self.pipe = _Pipe(self.proxy, transport)
+        self.pipe = _Pipe(self.proxy, self.transport)
         self.dialing = self.proxy.loop.create_task(self._dial(self.pipe))
 
     async def _dial(self, pipe: _Pipe) -> None:
@@ -258,13 +279,15 @@ class _ClientSide(asyncio.Protocol):
             self.pipe.pump()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
         if self.pipe is not None:
             self.pipe.client = None
             self.pipe.lost()
 
 
-class _TargetSide(asyncio.Protocol):
+class _TargetSide(_Side):
     def __init__(self, pipe: _Pipe) -> None:
+        super().__init__(pipe.proxy)
         self.pipe = pipe
 
     def data_received(self, data: bytes) -> None:
@@ -272,5 +295,6 @@ class _TargetSide(asyncio.Protocol):
         self.pipe.pump()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
         self.pipe.target = None
         self.pipe.lost()
