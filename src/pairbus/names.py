@@ -164,6 +164,12 @@ def parse_backlog_path(path: str) -> tuple[str, int] | None:
     return (match[1], int(match[2])) if match else None
 
 
+def describe_entity(namespace: str, path: str) -> str:
+    """Return a short name for people: "orders, contoso", "backlog 3 of contoso"."""
+    backlog = parse_backlog_path(path)
+    return f"backlog {backlog[1]} of {backlog[0]}" if backlog else f"{path}, {namespace}"
+
+
 # -- connection strings -------------------------------------------------------------------------
 
 _ENDPOINT: Final = re.compile(r"(?:^|;)\s*(?:endpoint|hostname)\s*=", re.IGNORECASE)

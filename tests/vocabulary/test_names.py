@@ -16,6 +16,7 @@ from pairbus.names import (
     backlog_paths,
     backlog_prefix,
     billable,
+    describe_entity,
     format_connection_string,
     is_connection_string,
     join_host,
@@ -136,6 +137,11 @@ def test_backlog_path_is_read_back(namespace, index):
 )
 def test_other_paths_are_not_backlog_queues(path, expected):
     assert parse_backlog_path(path) == expected
+
+
+def test_entities_have_short_names_that_begin_with_what_tells_them_apart():
+    assert describe_entity("127.0.0.1:5672", backlog_path("contoso", 3)) == "backlog 3 of contoso"
+    assert describe_entity("contoso", "a/orders") == "a/orders, contoso"
 
 
 def test_connection_string_is_read_without_regard_to_case_and_whitespace():

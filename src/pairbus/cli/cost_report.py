@@ -14,6 +14,7 @@ from pairbus.cli.options import PAIR_HELP, ledgers_argument, resolve_pair
 from pairbus.cli.output import emit, json_option, say
 from pairbus.cli.progress import ledger_steps
 from pairbus.cli.tables import Column, Table
+from pairbus.names import describe_entity
 from pairbus.pricing import STAGE_NAMES, format_amount
 
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ def report_tables(report: "CostReport") -> list[Table | str]:
         stages.add(*_line_cells(name, line))
     entities = _line_table("entity", report, title="By entity")
     for line in report.by_entity[:20]:
-        entities.add(*_line_cells("/".join(line.name), line))
+        entities.add(*_line_cells(describe_entity(*line.name), line))
     hours = _line_table("hour", report, title="By hour")
     for line in report.by_hour[-48:]:
         hours.add(*_line_cells(line.name[0][:16].replace("T", " "), line))

@@ -9,7 +9,7 @@ from html import escape
 from importlib import resources
 from typing import TYPE_CHECKING
 
-from pairbus.names import parse_backlog_path
+from pairbus.names import describe_entity
 from pairbus.pricing import STAGE_NAMES, format_amount, format_size
 from pairbus.reports import charts
 
@@ -56,7 +56,12 @@ def render(report: CostReport) -> str:
             _entities(report),
             "</div>",
             _table("By stage", "stage", [(_stage_name(x), x) for x in report.by_stage], report),
-            _table("By entity", "entity", [(_path(x), x) for x in report.by_entity], report),
+            _table(
+                "By entity",
+                "entity",
+                [(_entity(x), x) for x in report.by_entity],
+                report,
+            ),
             _table("By hour", "hour (UTC)", [(_hour(x), x) for x in report.by_hour], report),
             _table("By client", "client", [(x.name[0], x) for x in report.by_client], report),
             _footer(report),
@@ -144,7 +149,12 @@ def _entities(report: CostReport) -> str:
     least = report.total.spent * SMALLEST_SHARE
     large = [line for line in report.by_entity[:MOST_ENTITIES] if line.spent >= least]
     rows = [
-        (_short(line), float(line.spent), money(line.spent, report.currency), "spent")
+        (
+            describe_entity(*line.name),
+            float(line.spent),
+            money(line.spent, report.currency),
+            "spent",
+        )
         for line in large
     ]
     if rest := report.by_entity[len(large) :]:
@@ -185,23 +195,16 @@ def _footer(report: CostReport) -> str:
     return "<footer>" + "".join(f"<p>{escape(line)}</p>" for line in lines) + "</footer>"
 
 
+def _entity(line: Line) -> str:
+    return describe_entity(*line.name)
+
+
 def _stage_name(line: Line) -> str:
     return STAGE_NAMES[line.name[0]].capitalize() + (" (derived)" if line.name[1] else "")
 
 
 def _stage_colour(line: Line) -> str:
     return "extra" if line.name[2] else "usual"
-
-
-def _path(line: Line) -> str:
-    return "/".join(line.name)
-
-
-def _short(line: Line) -> str:
-    """Return an entity's name with its distinguishing part first."""
-    namespace, entity = line.name
-    backlog = parse_backlog_path(entity)
-    return f"backlog {backlog[1]} of {backlog[0]}" if backlog else f"{entity}, {namespace}"
 
 
 def _hour(line: Line) -> str:
