@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from pairbus.broker.entities.messages import NEVER
 
-LONGEST = 86_400  # seconds: a timer is set again at least once a day
+LONGEST = 1.0  # seconds: the clock is read this often, for it may be set or the machine suspended
 
 
 class DeadlineTimer:
@@ -59,5 +59,6 @@ class DeadlineTimer:
 
     def _fire(self) -> None:
         self._handle = None
-        self._tick()
+        if self._now() >= self._due:
+            self._tick()
         self.update()
