@@ -24,6 +24,9 @@ T = TypeVar("T")
 ATTEMPTS = 5
 """How often a job is begun again because a compaction removed files that it was about to read."""
 
+NO_FILESYSTEM = ("No FileSystem for scheme", "ClassNotFoundException")
+"""What Hadoop says where Spark has no connector for an object store."""
+
 WATERMARK = "2 hours"
 """How late a row may be added and still be found to be a repeat."""
 
@@ -126,15 +129,12 @@ def spark_path(location: str) -> str:
 
 def is_known_to_spark(spark: SparkSession, location: str) -> bool:
     """Return whether Spark has a filesystem of its own for a location."""
-    scheme = spark_path(location).split("://", 1)[0]
-    jvm = spark._jvm  # noqa: SLF001 (there is no other way to ask)
-    if scheme == "file" or jvm is None:
+    if "://" not in location:
         return True
-    settings = spark._jsc.hadoopConfiguration()  # noqa: SLF001
     try:
-        jvm.org.apache.hadoop.fs.FileSystem.getFileSystemClass(scheme, settings)
-    except Exception:  # noqa: BLE001 (whatever Java throws: there is none)
-        return False
+        spark.read.schema("value STRING").text(spark_path(location))
+    except Exception as exc:  # noqa: BLE001 (what Java throws is wrapped in different ways)
+        return not any(sign in str(exc) for sign in NO_FILESYSTEM)
     return True
 
 
