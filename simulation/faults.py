@@ -248,7 +248,9 @@ async def recreated(side: Side, seconds: float, chance: random.Random) -> bool:
         if not entity.exists(namespace.admin):
             return
         namespace.committer.flush()
-        held = namespace.peek(entity.receiving_path, 0, 10_000)
+        # The scheduled messages of a topic are in the topic itself.
+        paths = {entity.receiving_path, entity.name}
+        held = [one for path in sorted(paths) for one in namespace.peek(path, 0, 10_000)]
         if not held or side.name == "primary":
             rescued[:] = [body_of(one.message.bare or b"") for one in held]
             again.append(entity.delete(namespace.admin))

@@ -346,6 +346,25 @@ def test_operations_are_counted_by_namespace_and_stage(pair, task):
     assert len(pair.take("orders", 5)) == 5
 
 
+class Unanswered:
+    """A secondary that settles and does not answer: all locks count as lost."""
+
+    def __init__(self, backlog):
+        self.backlog = backlog
+
+    def settle(self, queue, tokens, how, reason="", description=""):
+        self.backlog.settle(queue, tokens, how, reason, description)
+        return len(tokens)
+
+
+def test_settlement_that_was_not_answered_is_not_charged(pair, task):
+    pair.fill([backlog_message("orders", n) for n in range(5)])
+    task.run(secondary="contoso-dr", settling=Unanswered(task.backlog))
+    stages = {one.stage for report in task.reports for one in report.operations}
+    assert stages == {"send_primary"}
+    assert len(pair.take("orders", 5)) == 5
+
+
 def test_verdicts_complete_and_abandon_need_no_destination(pair, task):
     pair.fill([backlog_message("orders", n) for n in range(2)])
     deliverer = task.deliverer()

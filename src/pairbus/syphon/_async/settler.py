@@ -184,8 +184,8 @@ class Settler:
             if settlement.how == "completed":
                 settlement.add_tokens(completed)
         for queue, tokens in completed.items():
-            await settling.settle(queue, tokens, "completed")
-            self._count_settled(queue, "completed", len(tokens))
+            lost = await settling.settle(queue, tokens, "completed")
+            self._count_settled(queue, "completed", len(tokens) - lost)
         for settlement in pending:
             if settlement.how == "completed":
                 continue
@@ -199,7 +199,7 @@ class Settler:
                 if lost and how in ("abandoned", DEFER):
                     # They may still be locked, and newer messages would overtake them.
                     self._uncertain.add(queue)
-                self._count_settled(queue, "deferred" if how == DEFER else how, len(tokens))
+                self._count_settled(queue, "deferred" if how == DEFER else how, len(tokens) - lost)
 
     async def _answer_fences(self, settling: Settling, answering: Answering) -> None:
         """Answer fences, then complete them; after a crash in between, one is answered twice."""
@@ -215,8 +215,8 @@ class Settler:
                     continue
                 self._note_settled(queue, sequence)
             if done:
-                await settling.settle(queue, done, "completed")
-                self._count_settled(queue, "completed", len(done))
+                lost = await settling.settle(queue, done, "completed")
+                self._count_settled(queue, "completed", len(done) - lost)
 
     async def _refuse_fence(
         self, settling: Settling, queue: str, token: bytes, outcome: Outcome
@@ -225,14 +225,14 @@ class Settler:
         condition = outcome.condition or ""
         if condition in _NO_RIGHT or judge(condition).cause in (Cause.MISSING, Cause.MESSAGE):
             text = f"{condition}: {outcome.description}"[:1024]
-            await settling.settle(queue, [token], "suspended", "FenceNotAnswered", text)
-            self._count_settled(queue, "suspended", 1)
+            lost = await settling.settle(queue, [token], "suspended", "FenceNotAnswered", text)
+            self._count_settled(queue, "suspended", 1 - lost)
             self._dead_lettered["FenceNotAnswered"] = (
                 self._dead_lettered.get("FenceNotAnswered", 0) + 1
             )
             return True
-        await settling.settle(queue, [token], "abandoned")
-        self._count_settled(queue, "abandoned", 1)
+        lost = await settling.settle(queue, [token], "abandoned")
+        self._count_settled(queue, "abandoned", 1 - lost)
         return False
 
     def _note_settled(self, queue: str, sequence: int) -> None:
@@ -240,7 +240,9 @@ class Settler:
             self._undeferred.setdefault(queue, []).append(sequence)
 
     def _count_settled(self, queue: str, how: str, number: int) -> None:
-        self.count(self._namespace, "settle", queue, how, number, 0, number)
+        """Count the messages that were settled: one whose answer did not come is not charged."""
+        if number:
+            self.count(self._namespace, "settle", queue, how, number, 0, number)
 
     def _add_up(self, settlement: Settlement) -> None:
         number = len(settlement.indices)

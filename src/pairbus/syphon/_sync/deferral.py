@@ -185,8 +185,9 @@ class Deferral:
             try:
                 tokens = [bytes.fromhex(one.token) for one in messages]
                 is_deferred = self._backlog.defer(queue, tokens)
-                self._count("settle", queue, "deferred", 1, len(tokens), 0, len(tokens))
-                log.info("%s: %d messages deferred for %s", queue, len(tokens), destination)
+                if is_deferred:
+                    self._count("settle", queue, "deferred", 1, len(tokens), 0, len(tokens))
+                    log.info("%s: %d messages deferred for %s", queue, len(tokens), destination)
             finally:
                 with self._guard:
                     self._held.deferred(messages)
