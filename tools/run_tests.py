@@ -2,8 +2,9 @@
 
 Most tests wait for sockets and timers, so JOBS of them run side by side. The tests with Spark run
 beside these in a process of their own, one after the other: first those that share one Spark
-session, then those that start Spark in processes of their own. Without `--all`, tests marked `long`
-are left out.
+session, then those that start Spark in processes of their own. They take longest and use little
+more than one core, so the others give way to them. Without `--all`, tests marked `long` are left
+out.
 """
 
 import argparse
@@ -15,6 +16,7 @@ import time
 from collections.abc import Iterable
 
 PYTEST = [sys.executable, "-m", "pytest", "--durations", "15"]
+GIVE_WAY = ["nice", "-n", "4"]
 
 
 class BackgroundRun:
@@ -64,7 +66,10 @@ def main() -> int:
     background = BackgroundRun("spark" + chosen, env)
     try:
         print("The tests with Spark run beside these; their output follows.", flush=True)
-        command = [*PYTEST, "-n", arguments.jobs, "--dist", "loadfile", "-m", "not spark" + chosen]
+        command = [
+            *GIVE_WAY, *PYTEST, "-n", arguments.jobs, "--dist", "loadfile",
+            "-m", "not spark" + chosen,
+        ]  # fmt: skip
         with subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=env
         ) as foreground:

@@ -25,6 +25,7 @@ LEFT_OUT = tuple(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_pairing_works_on_the_oldest_sdk():
     if not PYTHON.exists():
         if os.environ.get("CI") == "true":

@@ -279,7 +279,7 @@ fates = st.tuples(
 histories = st.lists(st.lists(fates, min_size=1, max_size=8), min_size=60, max_size=120)
 
 
-@settings(max_examples=2)
+@settings(max_examples=1)  # of 60 to 120 histories
 @given(histories)
 def test_books_balance_exactly_when_nothing_was_lost_or_doubled(spark, tmp_path_factory, many):
     """Each history is a destination of its own, so that one run of the job judges them all."""
@@ -339,6 +339,7 @@ def compiled(spark):
 
 
 @pytest.mark.usefixtures("compiled")
+@pytest.mark.long
 def test_one_lost_in_a_million_is_found_and_named(spark, tmp_path):
     count, gone = 1_000_000, 765_432
     store = Store(str(tmp_path))
