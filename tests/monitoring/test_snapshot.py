@@ -186,6 +186,8 @@ def test_backlog_that_nobody_drains_is_told_in_the_headline():
     running = see({**syphon, "state": "running"}, backlog=[queue])
     assert running["headline"] == "5 in the backlog"
     assert running["syphons"][0]["rate"] == 1.0
+    estimated = see({**syphon, "state": "running", "eta": 46.0}, backlog=[queue])
+    assert estimated["headline"] == "5 in the backlog, drained in 46s"
     idle = see({**syphon, "state": "idle", "eta": 0.0}, backlog=[])
     assert (idle["syphons"][0]["rate"], idle["syphons"][0]["eta"]) == (0, None)
 

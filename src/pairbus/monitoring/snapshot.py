@@ -8,7 +8,7 @@ import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from pairbus.monitoring.formatting import brief
+from pairbus.monitoring.formatting import brief, duration
 from pairbus.monitoring.syphon_problems import (
     explain_stall,
     explain_waits,
@@ -281,6 +281,8 @@ def judge(
         parts.append(f"{backlog['active']:,} in the backlog")
         if all(s["state"] in ("stopped", "silent") for s in syphons) and not silent:
             parts.append("no syphon reports")
+        elif not failed and len(syphons) == 1 and syphons[0]["eta"]:
+            parts.append(f"drained in {duration(syphons[0]['eta'])}")
     if backlog["dead_letters"]:
         parts.append(f"{backlog['dead_letters']:,} dead letters")
     if stalled:
