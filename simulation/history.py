@@ -9,7 +9,7 @@ arrived although the outcome of its send was unknown.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 NEVER = float("inf")
@@ -148,16 +148,19 @@ def overtaken(
     history: History,
     backlog: Sequence[tuple[float, str, str]],
     primary: Sequence[tuple[float, str, str]],
+    detecting: Container[str] = (),
 ) -> list[str]:
     """Messages that overtook an older one of the same backlog queue and destination.
 
     Only messages count that entered one backlog queue once and that the primary cannot have got
-    directly: their send was redirected from beginning to end, or they arrived once.
+    directly: their send was redirected from beginning to end, or they arrived once. Where
+    duplicates are detected, the one that arrived may be the direct one.
 
     Args:
         history: the sends.
         backlog: what the secondary took: when, which queue, which message, in this order.
         primary: what the primary took: when, which entity, which message, in this order.
+        detecting: entities that detect duplicates.
     """
     entered, arrived = Counter(name for *_, name in backlog), Counter(name for *_, name in primary)
     first = {
@@ -169,9 +172,9 @@ def overtaken(
         call = history.calls.get(name)
         if call is None or call.due is not None or entered[name] != 1 or name not in first:
             continue
-        if not call.is_redirected and arrived[name] != 1:
-            continue
         place, entity = first[name]
+        if not call.is_redirected and (arrived[name] != 1 or entity in detecting):
+            continue
         latest, before = newest.get((queue, entity), (-1, ""))
         if place < latest:
             found.append(f"{name} before {before}")

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from pairbus.pairing.core.limits import LIMITS
 from simulation.applications import Application, Times
+from simulation.destinations import PRIMARY
 from simulation.faults import OUTAGES, Planned
 from simulation.history import History, Verdict, Window, judge, out_of_order, overtaken
 from simulation.ledger import Ledger, disagreements
@@ -103,7 +104,10 @@ class Evidence:
         found += self._missing_receipts()
         found += self._disagreements()
         if self.syphons == 1 and not self._has("clock_jump"):  # it ends locks early or late
-            found += _named("overtaken", overtaken(self.history, self.backlog, self.primary))
+            detecting = {one.name for one in PRIMARY if one.detects}
+            found += _named(
+                "overtaken", overtaken(self.history, self.backlog, self.primary, detecting)
+            )
             found += _named("out of order", out_of_order(self._ordered(), self.primary))
         return found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,7 @@ def out_of_order(
     rows: Sequence[Mapping[str, Any]],
     arrived: Mapping[str, Sequence[str]],
     jumps: Sequence[Window] = (),
+    detecting: Container[str] = (),
 ) -> list[str]:
     """Return messages that overtook an older one of the same backlog queue and destination.
 
@@ -58,6 +59,7 @@ def out_of_order(
         rows: the ledger's messages.
         arrived: what is in the primary, by entity and in order.
         jumps: when the secondary's clock was wrong: locks end early then, and no order is promised.
+        detecting: entities that detect duplicates.
     """
     places = {
         (row["backlog_queue"], row["sequence_number"], row["message_id"])
@@ -67,4 +69,4 @@ def out_of_order(
     }
     backlog = [(0.0, queue, name) for queue, _, name in sorted(places)]
     primary = [(0.0, entity, name) for entity, names in arrived.items() for name in names]
-    return overtaken(history, backlog, primary)
+    return overtaken(history, backlog, primary, detecting)

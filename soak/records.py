@@ -51,11 +51,24 @@ def read_history(folder: Path) -> History:
     """Return all calls of all applications."""
     history = History()
     for path in sorted(folder.glob("*.calls")):
+        failed_over: set[str] = set()
+        redirected: dict[str, str] = {}  # calls that began while their entity was failed over
+        life = ""
         for line in read_lines(path):
             if "began" in line:
+                if not line["id"].startswith(life):  # a new process
+                    failed_over.clear()
+                life = line["id"].rpartition(".")[0] + "."
                 history.begin(line["id"], path.stem, line["began"])
+                if line["entity"] in failed_over:
+                    redirected[line["id"]] = line["entity"]
             elif (call := history.calls.get(line.get("id", ""))) is not None:
                 _end(call, line)
+                call.is_redirected = redirected.pop(line["id"], None) in failed_over
+            elif line.get("event") == "FailedOver":
+                failed_over.add(line["entity"])
+            elif line.get("event") == "Restored":
+                failed_over.discard(line["entity"])
     return history
 
 

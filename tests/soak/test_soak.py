@@ -73,6 +73,39 @@ def test_message_that_overtook_an_older_one_of_its_backlog_queue_is_found():
     assert out_of_order(history, rows, {"orders": ["b", "a"]}) == ["b before a"]
 
 
+def test_message_that_may_be_the_direct_copy_overtakes_nothing_where_duplicates_are_detected():
+    history = History()
+    for name in ("a", "b"):
+        history.begin(name, "app", 1.0)
+    rows = rows_of(("forwarded", "a", "q", 1), ("forwarded", "b", "q", 2))
+    reversed_ = {"orders": ["b", "a"]}
+    assert out_of_order(history, rows, reversed_, detecting=["orders"]) == []
+    for call in history.calls.values():
+        call.is_redirected = True
+    assert out_of_order(history, rows, reversed_, detecting=["orders"]) == ["b before a"]
+
+
+def test_call_is_redirected_if_its_entity_was_failed_over_from_begin_to_end(tmp_path):
+    journal = Journal(tmp_path / "app.calls")
+
+    def send(name, *events, entity="orders"):
+        journal.add(id=name, entity=entity, began=1.0)
+        for event in events:
+            journal.add(event=event, entity="orders", at=1.5)
+        journal.add(id=name, ended=2.0, is_ok=True, error="")
+
+    send("app.1001.0")
+    send("app.1001.1", "FailedOver")
+    send("app.1001.2")
+    send("app.1001.3", entity="invoices")
+    send("app.1001.4", "Restored")
+    send("app.1001.5", "FailedOver")
+    send("app.1002.0")  # a new process does not know of the failover
+    journal.close()
+    calls = read_history(tmp_path).calls
+    assert [name for name, call in calls.items() if call.is_redirected] == ["app.1001.2"]
+
+
 def test_plan_has_every_kind_equally_often_and_depends_on_the_seed():
     plan = draw_plan(7, 300)
     assert set(Counter(one.kind for one in plan).values()) == {300 // len(KINDS)}
