@@ -4,6 +4,7 @@ import contextlib
 import socket
 import socketserver
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -179,9 +180,10 @@ def test_closing_ends_connections_whose_target_does_not_read() -> None:
         with FaultProxy(f"127.0.0.1:{target.getsockname()[1]}") as proxy:
             with connect(proxy) as client:
                 connection, _ = target.accept()
+                client.settimeout(60)
                 client.sendall(bytes(size))
-            while proxy.connections:
-                pass
+            while proxy.connections:  # until it has seen the client's end
+                time.sleep(0.001)
         with connection:
             connection.settimeout(30)
             taken = 0
