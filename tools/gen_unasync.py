@@ -38,6 +38,7 @@ NAMES = {
     "AsyncioRuntime": "ThreadRuntime",
     "_async": "_sync",
     "aabandonable": "abandonable",
+    "acheck_cancelled": "check_cancelled",
     "ablocking": "blocking",
     "aon_drop": "on_drop",
     "aon_fork": "on_fork",

@@ -116,6 +116,21 @@ def sleep(seconds: float) -> None:
     time.sleep(seconds)
 
 
+def acheck_cancelled() -> None:
+    """Raise the cancellation of the current task if it was lost.
+
+    Before Python 3.12, `asyncio.wait_for`, which the SDK uses, loses a cancellation that comes with
+    the result. A task that goes on for ever would also keep `asyncio.run` from ending.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
+
+
+def check_cancelled() -> None:
+    """Do nothing: a thread is not cancelled."""
+
+
 def wall(moment: float) -> datetime:
     """The time of day of a moment of the monotonic clock."""
     return datetime.now(UTC) + timedelta(seconds=moment - time.monotonic())

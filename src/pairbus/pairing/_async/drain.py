@@ -19,7 +19,7 @@ from pairbus.pairing._async.link import Link
 from pairbus.pairing.core import health as core
 from pairbus.pairing.core.draining import OVERDUE, Round, most_hold
 from pairbus.pairing.fences import Answer, fence_message
-from pairbus.pairing.runtime import AEvent, aspawn, wall
+from pairbus.pairing.runtime import AEvent, acheck_cancelled, aspawn, wall
 from pairbus.status import DrainStatus
 
 if TYPE_CHECKING:
@@ -177,6 +177,7 @@ class EntityDrain:
         entity = self._entity
         last = Round(monotonic())
         while not stopped.is_set():
+            acheck_cancelled()
             hold = last.next_hold(send_timeout)
             held_until = monotonic() + hold
             if hold:
@@ -252,6 +253,7 @@ class EntityDrain:
         message = fence_message(fence, entity.name, pair.replies.path, pair.client_id)
         retry = FIRST_RETRY
         while not stopped.is_set():
+            acheck_cancelled()
             try:
                 await link.send(message, deadline=monotonic() + pair.timing.send_timeout)
             except Exception as error:  # noqa: BLE001  # whatever it is, the drain waits

@@ -22,7 +22,7 @@ from pairbus.pairing._async.link import Link
 from pairbus.pairing.core import health as core
 from pairbus.pairing.core.health import Command, Fact, Health, Phase, step
 from pairbus.pairing.core.ping import PING_TIME_TO_LIVE, PingSchedule, first_gap
-from pairbus.pairing.runtime import AEvent, AGuard, aspawn, wall
+from pairbus.pairing.runtime import AEvent, AGuard, acheck_cancelled, aspawn, wall
 from pairbus.pairing.turns import Lock, Turn
 from pairbus.status import Counts
 
@@ -242,6 +242,7 @@ class Entity:
         )
         schedule = PingSchedule(at, gap, timing.ping_primary_interval)
         while not await stopped.wait(schedule.wait(monotonic())):
+            acheck_cancelled()
             await self._ping(stopped)
             schedule = schedule.after(monotonic())
             if not stopped.is_set():

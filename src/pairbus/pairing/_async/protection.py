@@ -18,7 +18,7 @@ from pairbus.exceptions import PairingError, describe
 from pairbus.pairing._async.backlog_queues import Provided
 from pairbus.pairing._async.link import Link
 from pairbus.pairing._async.pair import Pair
-from pairbus.pairing.runtime import AEvent, aspawn
+from pairbus.pairing.runtime import AEvent, acheck_cancelled, aspawn
 
 logger = logging.getLogger("pairbus.protection")
 
@@ -95,6 +95,7 @@ class Protection:
     async def _try_until_protected(self) -> None:
         retry = FIRST_RETRY
         while not self._stopped.is_set():
+            acheck_cancelled()
             try:
                 await self.provide_queues()
                 await self._open_link()

@@ -18,7 +18,7 @@ from pairbus.exceptions import PairingError, describe
 from pairbus.names import reply_queue_path
 from pairbus.pairing.abandoning import aabandonable
 from pairbus.pairing.fences import Answer, read_answer
-from pairbus.pairing.runtime import AEvent, AGuard, aspawn
+from pairbus.pairing.runtime import AEvent, AGuard, acheck_cancelled, aspawn
 
 if TYPE_CHECKING:
     from pairbus.pairing._async.pair import Pair
@@ -120,10 +120,12 @@ class Replies:
     async def _receive_until(self, stopped: AEvent) -> None:
         retry = FIRST_RETRY
         while not stopped.is_set():
+            acheck_cancelled()
             receiver: ServiceBusReceiver | None = None
             try:
                 receiver = await self._open()
                 while not stopped.is_set():
+                    acheck_cancelled()
                     await self._receive(receiver)
                     retry, self.problem = FIRST_RETRY, None
             except Exception as error:  # noqa: BLE001  # whatever it is, the drain waits

@@ -20,7 +20,7 @@ from pairbus.pairing._sync.link import Link
 from pairbus.pairing.core import health as core
 from pairbus.pairing.core.draining import OVERDUE, Round, most_hold
 from pairbus.pairing.fences import Answer, fence_message
-from pairbus.pairing.runtime import Event, spawn, wall
+from pairbus.pairing.runtime import Event, check_cancelled, spawn, wall
 from pairbus.status import DrainStatus
 
 if TYPE_CHECKING:
@@ -178,6 +178,7 @@ class EntityDrain:
         entity = self._entity
         last = Round(monotonic())
         while not stopped.is_set():
+            check_cancelled()
             hold = last.next_hold(send_timeout)
             held_until = monotonic() + hold
             if hold:
@@ -253,6 +254,7 @@ class EntityDrain:
         message = fence_message(fence, entity.name, pair.replies.path, pair.client_id)
         retry = FIRST_RETRY
         while not stopped.is_set():
+            check_cancelled()
             try:
                 link.send(message, deadline=monotonic() + pair.timing.send_timeout)
             except Exception as error:  # noqa: BLE001  # whatever it is, the drain waits

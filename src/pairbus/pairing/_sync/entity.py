@@ -23,7 +23,7 @@ from pairbus.pairing._sync.link import Link
 from pairbus.pairing.core import health as core
 from pairbus.pairing.core.health import Command, Fact, Health, Phase, step
 from pairbus.pairing.core.ping import PING_TIME_TO_LIVE, PingSchedule, first_gap
-from pairbus.pairing.runtime import Event, Guard, spawn, wall
+from pairbus.pairing.runtime import Event, Guard, check_cancelled, spawn, wall
 from pairbus.pairing.turns import Lock, Turn
 from pairbus.status import Counts
 
@@ -243,6 +243,7 @@ class Entity:
         )
         schedule = PingSchedule(at, gap, timing.ping_primary_interval)
         while not stopped.wait(schedule.wait(monotonic())):
+            check_cancelled()
             self._ping(stopped)
             schedule = schedule.after(monotonic())
             if not stopped.is_set():

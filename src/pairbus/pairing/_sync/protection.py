@@ -19,7 +19,7 @@ from pairbus.exceptions import PairingError, describe
 from pairbus.pairing._sync.backlog_queues import Provided
 from pairbus.pairing._sync.link import Link
 from pairbus.pairing._sync.pair import Pair
-from pairbus.pairing.runtime import Event, spawn
+from pairbus.pairing.runtime import Event, check_cancelled, spawn
 
 logger = logging.getLogger("pairbus.protection")
 
@@ -96,6 +96,7 @@ class Protection:
     def _try_until_protected(self) -> None:
         retry = FIRST_RETRY
         while not self._stopped.is_set():
+            check_cancelled()
             try:
                 self.provide_queues()
                 self._open_link()

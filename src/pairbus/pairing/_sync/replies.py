@@ -19,7 +19,7 @@ from pairbus.exceptions import PairingError, describe
 from pairbus.names import reply_queue_path
 from pairbus.pairing.abandoning import abandonable
 from pairbus.pairing.fences import Answer, read_answer
-from pairbus.pairing.runtime import Event, Guard, spawn
+from pairbus.pairing.runtime import Event, Guard, check_cancelled, spawn
 
 if TYPE_CHECKING:
     from pairbus.pairing._sync.pair import Pair
@@ -121,10 +121,12 @@ class Replies:
     def _receive_until(self, stopped: Event) -> None:
         retry = FIRST_RETRY
         while not stopped.is_set():
+            check_cancelled()
             receiver: ServiceBusReceiver | None = None
             try:
                 receiver = self._open()
                 while not stopped.is_set():
+                    check_cancelled()
                     self._receive(receiver)
                     retry, self.problem = FIRST_RETRY, None
             except Exception as error:  # noqa: BLE001  # whatever it is, the drain waits
