@@ -165,7 +165,7 @@ class Soak:
         rows = read_messages(self._folder / "ledger")
         others += contradictions(rows, arrived)
         jumps = [one for one in windows(struck) if one.kind == "clock secondary"]
-        if found := out_of_order(history, rows, arrived, jumps, ENTITIES[:1]):
+        if found := out_of_order(history, rows, arrived, jumps, detecting=ENTITIES[:1]):
             others.append(f"overtaken: {', '.join(found)}")
         return Result(
             struck=struck,

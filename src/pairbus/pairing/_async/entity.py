@@ -242,8 +242,8 @@ class Entity:
         )
         schedule = PingSchedule(at, gap, timing.ping_primary_interval)
         while not await stopped.wait(schedule.wait(monotonic())):
-            acheck_cancelled()
             await self._ping(stopped)
+            acheck_cancelled()
             schedule = schedule.after(monotonic())
             if not stopped.is_set():
                 self.next_ping = schedule.due

@@ -243,8 +243,8 @@ class Entity:
         )
         schedule = PingSchedule(at, gap, timing.ping_primary_interval)
         while not stopped.wait(schedule.wait(monotonic())):
-            check_cancelled()
             self._ping(stopped)
+            check_cancelled()
             schedule = schedule.after(monotonic())
             if not stopped.is_set():
                 self.next_ping = schedule.due
