@@ -119,7 +119,10 @@ class PairRun:
                 memory=folder is None,
                 data=folder,
                 durability=self._random.choice(["normal", "full"]),
-                limits=Limits(idle_link_timeout=self._random.choice([None, None, 8.0])),
+                limits=Limits(
+                    credits_per_second=self._credits() if name == "primary" else None,
+                    idle_link_timeout=self._random.choice([None, None, 8.0]),
+                ),
             )
         )
         port = await broker.start(0)
@@ -166,6 +169,11 @@ class PairRun:
                 )
             )
 
+    def _credits(self) -> int | None:
+        """In some runs the primary throttles whoever sends more than a few messages a second."""
+        chance = random.Random(f"credits of the primary {self._loop.seed}")
+        return chance.randint(10, 40) if chance.random() < 0.25 else None
+
     def _make_syphons(self, count: int) -> None:
         for number in range(count):
             name = f"syphon{number}"
@@ -173,6 +181,7 @@ class PairRun:
             files = SimulatedFiles(chance, self._loop.wall_time)
             path = Path("/", name)
             files.make_folder(path)
+            is_small = random.Random(f"max_bytes {self._loop.seed}").random() < 0.25
             parts = SyphonParts(
                 Target(self._text("primary")),
                 Target(self._text("secondary")),
@@ -181,6 +190,7 @@ class PairRun:
                 self._ledger,
                 per_queue=self._random.choice([5, 20, 5000]),
                 batch_size=self._random.choice([3, 10, 1000]),
+                max_bytes=500 if is_small else 1_000_000,  # 500: a few messages
                 long_poll=self._random.choice([5.0, 60.0]),
                 # The default is 2; most faults are over by then.
                 most_locks=self._random.choice([0.1, 2.0]),
@@ -256,6 +266,7 @@ class PairRun:
         """Receive what arrived, as an application does."""
         last = max((call.due or 0.0 for call in self._history.calls.values()), default=0.0)
         await asyncio.sleep(max(0.0, last - self._loop.wall_time()) + 1.0)  # all are due then
+        self._sides["primary"].broker.throttle.is_on = False
         found: list[str] = []
         runtime = SimulatedRuntime(self._loop, "collector")
         async with BulkConnection(self._text("primary"), runtime=runtime) as connection:

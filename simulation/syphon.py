@@ -62,6 +62,7 @@ class SyphonParts:
         ledger: where receipts and operations are recorded.
         per_queue: most messages of one queue in a micro-batch.
         batch_size: most messages of one Arrow batch.
+        max_bytes: most bytes of one batch that is sent to a destination.
         long_poll: seconds that the doorbell waits.
         most_locks: for how many locks messages stay locked before they are deferred.
         send_timeout: seconds that a destination may take.
@@ -74,6 +75,7 @@ class SyphonParts:
     ledger: Ledger
     per_queue: int
     batch_size: int
+    max_bytes: int
     long_poll: float
     most_locks: float
     send_timeout: float = 10.0
@@ -142,7 +144,9 @@ class SyphonParts:
             BacklogQueues(process.runtime, settler),
             receipts.write,
             state.report,
-            DeliverySettings(blocked=state.blocked(), waits_for_missing=True),
+            DeliverySettings(
+                blocked=state.blocked(), max_bytes=self.max_bytes, waits_for_missing=True
+            ),
             probe=receipts.probe,
             is_stopping=lambda: state.is_stopping,
             answering=FenceAnswers(process.runtime, settler, self.path.name),

@@ -7,6 +7,8 @@ SETTINGS = {
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     # What they show is searched for secrets.
     "spark.ui.enabled": "true",
     "spark.ui.port": "0",
