@@ -157,6 +157,18 @@ def test_picture_has_a_fixed_height_and_fits_a_small_terminal():
     assert height(display) == empty
 
 
+def test_picture_has_the_whole_link_of_the_page_and_no_part_of_it():
+    from rich.console import Console
+
+    link = f"http://127.0.0.1:65535/?token={'x' * 32}"
+    display = Display(Progress(["set up"]))
+    display.show_page(link)
+    drawn = io.StringIO()
+    Console(width=WIDTH, file=drawn).print(display.render())
+    assert drawn.getvalue().count("http://") == 1
+    assert link in drawn.getvalue()
+
+
 @contextlib.contextmanager
 def running_demo(folder, *options):
     process = subprocess.Popen(

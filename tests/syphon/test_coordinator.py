@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from pairbus.syphon._sync.primary_probe import PrimaryProbe
+from pairbus.syphon.journal import Journal
 from pairbus.syphon.records import HeldMessage, OperationCount, QueueRead
 from pairbus.syphon.state import StateDirectory
 from pairbus.syphon.status_records import ProgressRecord
@@ -254,8 +255,9 @@ def test_a_backlog_in_an_unknown_state_is_not_empty(tmp_path):
     assert scene.progress().is_empty
 
 
-def test_a_replayed_epoch_reads_every_queue(scene):
-    assert {grant.queue for grant in scene.coordinator.grants(7)} == {"b/0", "b/1"}
+def test_a_replayed_epoch_reads_only_queues_that_were_read_in_it(scene):
+    Journal(scene.state.path).open_page(7, "b/1").close()
+    assert {grant.queue for grant in scene.coordinator.grants(7)} == {"b/1"}
 
 
 def test_a_new_run_keeps_the_totals_and_forgets_how_the_last_one_ended(tmp_path):

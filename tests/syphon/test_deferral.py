@@ -341,6 +341,22 @@ def test_a_deferred_message_that_was_sent_and_not_settled_is_sent_again(task, pa
 
 
 @pytest.mark.slow
+def test_a_deferred_message_whose_lock_was_lost_is_not_reported_as_settled(task, pair):
+    """A retry returned it meanwhile: it is in the queue, and only the record knows of it."""
+    pair.primary.create_queue("slow")
+    pair.fill([backlog_message("slow", n) for n in range(3)])
+    numbers = tuple(defer_all(pair, 3))
+    blocked = BlockedRecord({"slow": None}, fetched={QUEUE: (numbers[0], numbers[-1])})
+    slow = list(task.read(numbers=numbers))
+    retry = list(task.read(numbers=numbers))  # returns the messages first
+    task.run(read=slow, blocked=blocked)
+    assert [report.undeferred for report in task.reports] == [{}]
+    assert task.reports[-1].forwarded == 3
+    task.run(read=retry, blocked=blocked)
+    assert task.reports[-1].undeferred == {QUEUE: numbers}
+
+
+@pytest.mark.slow
 def test_deferred_messages_that_cannot_be_sent_are_deferred_again(task, pair):
     pair.fill([backlog_message("nowhere", n) for n in range(3)])
     numbers = tuple(defer_all(pair, 3))

@@ -176,6 +176,8 @@ def test_a_retry_leaves_the_queue_and_the_coordinator_waits_for_it(location):
     assert orphans.queues() == [QUEUE]
     coordinator.drop_before(2)
     assert [page.queue for page in coordinator.pages_of("other")] == []
+    assert coordinator.queues_of(1) == {QUEUE}
+    assert coordinator.queues_of(2) == set()
     (page,) = coordinator.uncertain(1)[QUEUE]
     page.remove()
     assert files.tree(path / "journal") == {}

@@ -134,7 +134,11 @@ class Guard:
         no_store = {"cache-control": "no-store"}
         given = request.query_params.getlist("token")
         if request.method != "GET" or not all(same(value, self.token) for value in given):
-            return PlainTextResponse("this token is not the one of this page\n", 403, no_store)
+            return PlainTextResponse(
+                "this token is not the one of this page: open the whole link that was printed\n",
+                403,
+                no_store,
+            )
         rest = [(key, value) for key, value in request.query_params.multi_items() if key != "token"]
         # One slash in front: "//host/" would be the address of another site.
         target = "/" + request.url.path.lstrip("/") + (f"?{urlencode(rest)}" if rest else "")

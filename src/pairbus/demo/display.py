@@ -101,6 +101,12 @@ class Display:
         self.progress.doing = text
         self.say(f"== {self.progress.acts[self.progress.act]}: {text}")
 
+    def show_page(self, link: str) -> None:
+        """The live page is up: the picture has a line for its link, which is never cut there."""
+        self.progress.page = link
+        if not self._live:
+            click.echo(f"{self._clock()} live page: {link}")
+
     def update(self, **changes: Any) -> None:
         """Show new figures; in a pipe a line every five seconds."""
         for name, value in changes.items():

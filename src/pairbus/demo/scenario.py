@@ -192,8 +192,7 @@ class Scenario:
             self.display.say(f"no live page: {exc.name} is missing (pip install 'pairbus[web]')")
             return
         page = self._stack.enter_context(serving(self.pair.for_page(), tick=1.0, refresh=2.0))
-        self.display.update(page=page.link)
-        self.display.say(f"live page: {page.link}")
+        self.display.show_page(page.link)
 
     # ------------------------------------------------------------------ watching
 

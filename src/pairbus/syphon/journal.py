@@ -38,6 +38,7 @@ __all__ = [
     "PageWriter",
     "mark_requests",
     "mark_taken_over",
+    "queue_of",
 ]
 
 #: Bytes of a lock token, and of every record.
@@ -112,7 +113,7 @@ class JournalPage:
     @property
     def queue(self) -> str:
         """The queue that was read."""
-        return unquote(self.path.name.rpartition("@")[0])
+        return queue_of(self.path)
 
     def mark_returned(self) -> None:
         """Record that its tokens were returned, so that nobody does it again."""
@@ -125,6 +126,11 @@ class JournalPage:
     def remove(self) -> None:
         """Remove the page."""
         self.files.remove(self.path)
+
+
+def queue_of(path: PurePath) -> str:
+    """Return the queue whose page this is."""
+    return unquote(path.name.rpartition("@")[0])
 
 
 def _append(files: Files, path: PurePath, data: bytes) -> None:
@@ -150,6 +156,9 @@ class LockJournal(Protocol):
 
     def abandon_after(self, epoch: int) -> None:
         """Make the pages of later epochs uncertain: Spark's checkpoint was lost."""
+
+    def queues_of(self, epoch: int) -> set[str]:
+        """Return the queues that have pages of this epoch: nothing of the others was read in it."""
 
     def pages_of(self, queue: str) -> list[JournalPage]:
         """Return the pages of a queue, of all epochs."""
@@ -206,6 +215,10 @@ class Journal:
                 if page.is_uncertain:
                     found.setdefault(page.queue, []).append(page)
         return found
+
+    def queues_of(self, epoch: int) -> set[str]:
+        """Return the queues that have pages of this epoch: nothing of the others was read in it."""
+        return {queue_of(path) for path in self._pages(self.root / str(epoch))}
 
     def pages_of(self, queue: str) -> list[JournalPage]:
         """Return the pages of a queue, of all epochs."""

@@ -22,6 +22,7 @@ from pairbus.syphon.journal import (
     PageWriter,
     mark_requests,
     mark_taken_over,
+    queue_of,
 )
 from pairbus.syphon.object_files import ObjectFiles, open_files
 
@@ -112,6 +113,10 @@ class ObjectJournal:
 
     def abandon_after(self, epoch: int) -> None:
         """Do nothing: every page that a former coordinator left is uncertain."""
+
+    def queues_of(self, epoch: int) -> set[str]:
+        """Return the queues that have pages of this epoch: nothing of the others was read in it."""
+        return {queue_of(path) for path in self._paths() if _epoch_of(path) == epoch}
 
     def pages_of(self, queue: str) -> list[JournalPage]:
         """Return the pages of a queue, of all epochs."""

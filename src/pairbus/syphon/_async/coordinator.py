@@ -215,17 +215,18 @@ class Coordinator:
         return plan.grants
 
     def grants(self, epoch: int) -> tuple[Grant, ...]:
-        """Return the grants of a planned epoch; for one that another coordinator planned, all.
+        """Return the grants of an epoch.
 
-        Except for queues that were uncertain before that epoch: nothing was granted of them, and
-        a replay must not read past their locked messages.
+        Of an epoch that another coordinator planned, only the queues are read again that were read
+        in it, and were not uncertain before: another queue may not have been granted because
+        messages are locked there, and a replay must not read past them.
         """
         with self._guard:
             grants = self._planner.grants(epoch)
             if self._is_planned:
                 return grants
-            uncertain = self._journal.uncertain(epoch - 1)
-            return tuple(grant for grant in grants if grant.queue not in uncertain)
+            read = self._journal.queues_of(epoch) - self._journal.uncertain(epoch - 1).keys()
+            return tuple(grant for grant in grants if grant.queue in read)
 
     def pace(self, tasks: int) -> Pace | None:
         """Return how fast each of the tasks of the planned micro-batch may read."""

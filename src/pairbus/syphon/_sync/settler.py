@@ -146,10 +146,11 @@ class Settler:
             if self._deferred:  # a message that is deferred and not recorded would be forgotten
                 self._report(TaskReport(deferred=tuple(self._deferred)))
                 self._deferred = []
+            lost: set[str] = set()
             if self._settling is not None:
-                self._settle_all(self._settling, pending)
+                lost = self._settle_all(self._settling, pending)
             for settlement in pending:
-                self._add_up(settlement)
+                self._add_up(settlement, lost)
         if self._fences and self._settling is not None and self._answering is not None:
             self._answer_fences(self._settling, self._answering)
         self._send_report(sending, is_last)
@@ -178,14 +179,20 @@ class Settler:
             else:
                 return
 
-    def _settle_all(self, settling: Settling, pending: list[Settlement]) -> None:
-        """Complete each queue's messages together; then settle the others in their order."""
+    def _settle_all(self, settling: Settling, pending: list[Settlement]) -> set[str]:
+        """Complete each queue's messages together; then settle the others in their order.
+
+        Returns the queues where locks were lost, so that some messages are still there.
+        """
+        found: set[str] = set()
         completed: dict[str, list[bytes]] = {}
         for settlement in pending:
             if settlement.how == "completed":
                 settlement.add_tokens(completed)
         for queue, tokens in completed.items():
             lost = settling.settle(queue, tokens, "completed")
+            if lost:
+                found.add(queue)
             self._count_settled(queue, "completed", len(tokens) - lost)
         for settlement in pending:
             if settlement.how == "completed":
@@ -197,10 +204,13 @@ class Settler:
                 lost = settling.settle(
                     queue, tokens, how, settlement.reason, settlement.description
                 )
+                if lost:
+                    found.add(queue)
                 if lost and how in ("abandoned", DEFER):
                     # They may still be locked, and newer messages would overtake them.
                     self._uncertain.add(queue)
                 self._count_settled(queue, "deferred" if how == DEFER else how, len(tokens) - lost)
+        return found
 
     def _answer_fences(self, settling: Settling, answering: Answering) -> None:
         """Answer fences, then complete them; after a crash in between, one is answered twice."""
@@ -208,16 +218,17 @@ class Settler:
         for queue, passed in fences.items():
             outcomes = answering.answer(queue, [fence for fence, _, _ in passed])
             self.count(self._namespace, "management", queue, "answer", 0, 0, len(passed))
-            done: list[bytes] = []
+            done: dict[int, bytes] = {}
             for (_, token, sequence), outcome in zip(passed, outcomes, strict=True):
                 if outcome.is_accepted:
-                    done.append(token)
-                elif not self._refuse_fence(settling, queue, token, outcome):
-                    continue
-                self._note_settled(queue, sequence)
+                    done[sequence] = token
+                elif self._refuse_fence(settling, queue, token, outcome):
+                    self._note_settled(queue, sequence)
             if done:
-                lost = settling.settle(queue, done, "completed")
+                lost = settling.settle(queue, list(done.values()), "completed")
                 self._count_settled(queue, "completed", len(done) - lost)
+                for sequence in () if lost else done:
+                    self._note_settled(queue, sequence)
 
     def _refuse_fence(
         self, settling: Settling, queue: str, token: bytes, outcome: Outcome
@@ -231,12 +242,17 @@ class Settler:
             self._dead_lettered["FenceNotAnswered"] = (
                 self._dead_lettered.get("FenceNotAnswered", 0) + 1
             )
-            return True
+            return not lost
         lost = settling.settle(queue, [token], "abandoned")
         self._count_settled(queue, "abandoned", 1 - lost)
         return False
 
     def _note_settled(self, queue: str, sequence: int) -> None:
+        """Report a message that was received by its number, and is gone.
+
+        One that is still there must stay in the coordinator's record: nothing else finds it. If one
+        of several locks was lost, none is reported: what is gone is noticed at the next receive.
+        """
         if self._blocked.is_fetched(queue, sequence):
             self._undeferred.setdefault(queue, []).append(sequence)
 
@@ -245,11 +261,12 @@ class Settler:
         if number:
             self.count(self._namespace, "settle", queue, how, number, 0, number)
 
-    def _add_up(self, settlement: Settlement) -> None:
+    def _add_up(self, settlement: Settlement, lost: set[str]) -> None:
         number = len(settlement.indices)
         if self._blocked.fetched and settlement.how in ("completed", "suspended"):
             for i in settlement.indices:
-                self._note_settled(settlement.rows.entity[i], settlement.rows.sequence[i])
+                if settlement.rows.entity[i] not in lost:
+                    self._note_settled(settlement.rows.entity[i], settlement.rows.sequence[i])
         if settlement.event == "forwarded":
             self._forwarded += number
             self._size += settlement.size
