@@ -6,9 +6,10 @@ import subprocess
 import sys
 
 import pytest
-from azure.servicebus import ServiceBusClient, ServiceBusMessage
+from azure.servicebus import ServiceBusClient
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 
+from pairbus.amqp.codec import encode
 from pairbus.cli.errors import ExitCode
 from pairbus.client import BulkConnection, BulkReceiver
 from pairbus.envelope.encoded import open_message
@@ -18,30 +19,24 @@ pytestmark = [pytest.mark.sdk, pytest.mark.slow]
 
 
 def put(secondary, path, *bodies, **properties):
-    with (
-        ServiceBusClient.from_connection_string(secondary.connection_string) as client,
-        client.get_queue_sender(path) as sender,
-    ):
-        sender.send_messages(
+    application = {"x-ms-path": "orders", **properties}
+    with BulkConnection(secondary.connection_string) as bulk:
+        bulk.sender(path).send_batch(
             [
-                ServiceBusMessage(
-                    body,
-                    message_id=f"m-{body}",
-                    application_properties={"x-ms-path": "orders", **properties},
-                )
+                b"\x00\x53\x73" + encode([f"m-{body}"])
+                + b"\x00\x53\x74" + encode(application)
+                + b"\x00\x53\x75" + encode(body.encode())
                 for body in bodies
             ]
-        )
+        )  # fmt: skip
 
 
 def bury(secondary, path, reason="gone"):
     """Move all messages of a queue to its dead letters."""
-    with (
-        ServiceBusClient.from_connection_string(secondary.connection_string) as client,
-        client.get_queue_receiver(path) as receiver,
-    ):
-        for message in receiver.receive_messages(max_message_count=10, max_wait_time=1):
-            receiver.dead_letter_message(message, reason=reason, error_description="no such queue")
+    with BulkConnection(secondary.connection_string) as bulk:
+        tokens = [one.lock_token for one in bulk.receiver(path).receive_now(10)]
+        answers = bulk.management(path).settle_each([tokens], "suspended", reason, "no such queue")
+        assert answers == [None]
 
 
 def test_create_makes_what_is_missing_and_leaves_what_is_there(run):
