@@ -194,7 +194,7 @@ def test_a_send_that_waits_for_its_turn(sender, link):
         ("healthy", "direct"),
         ("failed over", "direct"),
         ("failed over", "drain_first"),
-        ("redirected", "direct"),
+        pytest.param("redirected", "direct", marks=pytest.mark.long),
     ],
 )
 def test_a_send_over_the_whole_path(situation, recovery):

@@ -29,12 +29,6 @@ def test_pair_keeps_its_promises(seed):
     assert report.counts
 
 
-@pytest.mark.slow
-def test_seed_replays_its_run():
-    one, other = (simulation.run(run_pair, 2)[0] for _ in range(2))
-    assert one == other
-
-
 def problems_of(seeds):
     """What the judge found, until it found something."""
     for seed in seeds:

@@ -21,8 +21,6 @@ from pairbus.broker import run
 from pairbus.client import BulkConnection, ClientError
 
 pytestmark = [pytest.mark.crash, pytest.mark.slow]
-KILLS = 10
-
 
 FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(["pairbus.broker.run", "pairbus.broker.server.server"])
@@ -104,16 +102,18 @@ def receive_until_killed(text: str, account: Account, stop: threading.Event) -> 
             account.completed.update(numbers)
 
 
-@pytest.mark.parametrize("durability", ["normal", "full"])
+@pytest.mark.parametrize(
+    ("durability", "kills"),
+    [("normal", 4), ("full", 3), pytest.param("normal", 20, marks=pytest.mark.long)],
+)
 def test_acknowledged_messages_survive_and_completed_ones_never_return(
-    tmp_path: Path, durability: str
+    tmp_path: Path, durability: str, kills: int
 ) -> None:
     random.seed(7)
     account = Account()
     entities = tmp_path / "entities.json"
     entities.write_text(json.dumps({"Namespaces": [{"Name": "n", "Queues": [{"Name": "q"}]}]}))
     broker = Process(tmp_path / "data", durability=durability, entities=entities)
-    kills = KILLS if durability == "normal" else 3
     for _ in range(kills):
         with broker as text:
             stop = threading.Event()

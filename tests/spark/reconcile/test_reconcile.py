@@ -279,7 +279,8 @@ fates = st.tuples(
 histories = st.lists(st.lists(fates, min_size=1, max_size=8), min_size=60, max_size=120)
 
 
-@settings(max_examples=1)  # of 60 to 120 histories
+@pytest.mark.long
+@settings(max_examples=3)  # of 60 to 120 histories
 @given(histories)
 def test_books_balance_exactly_when_nothing_was_lost_or_doubled(spark, tmp_path_factory, many):
     """Each history is a destination of its own, so that one run of the job judges them all."""

@@ -63,6 +63,7 @@ class FailsAtFirst:
         return verdict
 
 
+@pytest.mark.long
 def test_a_query_that_spark_gave_up_starts_again_or_says_why_and_loses_nothing(
     pair, spark, tmp_path, monkeypatch
 ):
