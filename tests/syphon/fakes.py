@@ -27,16 +27,20 @@ class FakeTimeRuntime(ThreadRuntime):
 
 
 class FakeBacklog:
-    """A fake secondary that records its calls. `empty` is None while unknown."""
+    """A fake secondary that records its calls. `empty` is None while unknown.
+
+    `lost` is how many of the messages that are abandoned were no longer locked.
+    """
 
     def __init__(self):
+        self.lost = 0
         self.given_back, self.renewed, self.empty = [], [], True
         self.deferred, self.browsed, self.pages = [], [], {}
         self.looked, self.found = [], Inspection(False, lock_seconds=60.0, size=100, peeks=1)
 
     def abandon(self, queue, tokens):
         self.given_back += [(queue, token.hex()) for token in tokens]
-        return True
+        return len(tokens) - self.lost
 
     def defer(self, queue, tokens):
         self.deferred += [(queue, token.hex()) for token in tokens]

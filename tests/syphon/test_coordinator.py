@@ -307,7 +307,7 @@ def test_messages_stay_held_unless_the_queue_says_that_their_locks_are_lost(
 
 
 def test_messages_that_could_not_be_returned_are_recorded_and_returned_later(scene):
-    abandon, scene.queues.abandon = scene.queues.abandon, lambda queue, tokens: False
+    abandon, scene.queues.abandon = scene.queues.abandon, lambda queue, tokens: None
     scene.report(held=HELD, failed={"orders": "x"})
     scene.tick()
     scene.report(delivered=("orders",))
@@ -320,12 +320,23 @@ def test_messages_that_could_not_be_returned_are_recorded_and_returned_later(sce
     assert {token for _, token in scene.queues.given_back} == {one.token for one in HELD}
 
 
+def test_only_messages_that_were_still_locked_are_counted_as_returned(scene):
+    scene.queues.lost = 1
+    scene.report(held=HELD, failed={"orders": "x"})
+    scene.tick()
+    scene.report(forwarded=1, delivered=("orders",))
+    scene.tick()
+    assert len(scene.queues.given_back) == 2
+    counted = [one.messages for one in scene.operations.counted if one.operation == "abandoned"]
+    assert counted == [1]
+
+
 def test_a_queue_is_not_read_while_its_messages_are_being_returned(scene):
     planned = []
 
     def abandon(queue, tokens):
         planned.append(scene.planned(0))
-        return True
+        return len(tokens)
 
     scene.queues.abandon = abandon
     scene.bell.ringing = {"b/0", "b/1"}

@@ -107,7 +107,7 @@ def test_an_event_that_may_leave_a_message_locked_makes_its_queue_uncertain(scen
     elif how == "report":
         scene.report(uncertain=("b/0",))
     else:
-        scene.queues.abandon = lambda queue, tokens: False
+        scene.queues.abandon = lambda queue, tokens: None
         scene.report(held=HELD, failed={"orders": "x"})
         scene.tick()
         scene.runtime.now += 10

@@ -139,10 +139,10 @@ class LockMaintenance:
                 self._orphans.suspect(queue, self._runtime.time())
 
     async def _abandon(self, queue: str, tokens: list[bytes]) -> bool:
-        if not await self._backlog.abandon(queue, tokens):
-            return False
-        self._count("settle", queue, "abandoned", 1, len(tokens), 0, len(tokens))
-        return True
+        number = await self._backlog.abandon(queue, tokens)
+        if number:
+            self._count("settle", queue, "abandoned", 1, number, 0, number)
+        return number is not None
 
     async def renew(self) -> None:
         """Renew the locks of held messages that have less than half of their time left."""

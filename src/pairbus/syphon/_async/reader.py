@@ -238,7 +238,7 @@ class BacklogReader:
             keep = sum((one.enqueued_time or 0) <= latest for one in opened)
             if keep < len(got):
                 later = [token for token, _ in reversed(got[keep:]) if token is not None]
-                if not await self._backlog.abandon(queue, later) and page is not None:
+                if await self._backlog.abandon(queue, later) is None and page is not None:
                     page.request()  # they stay locked for a while: the queue is uncertain
                 got, opened, tally.is_finished = got[:keep], opened[:keep], True
         return ReceivedBatch(queue, now, got, opened)
@@ -250,7 +250,7 @@ class BacklogReader:
             return False
         for page in pages:
             tokens = page.tokens[::-1]
-            if tokens and not await self._backlog.abandon(queue, tokens):
+            if tokens and await self._backlog.abandon(queue, tokens) is None:
                 return False
             page.mark_returned()
         return True

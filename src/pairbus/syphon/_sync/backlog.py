@@ -104,17 +104,23 @@ class BacklogQueues:
             lost += sum(one is not None for one in alone)
         return lost
 
-    def abandon(self, queue: str, tokens: Sequence[bytes]) -> bool:
-        """Abandon messages, in this order; False if the queue could not be reached."""
+    def abandon(self, queue: str, tokens: Sequence[bytes]) -> int | None:
+        """Abandon messages, in this order.
+
+        Returns how many were still locked; None if the queue could not be reached.
+        """
+        done = 0
         try:
             for i in range(0, len(tokens), TOKENS):
                 some = tokens[i : i + TOKENS]
-                if self._settle(queue, some, "abandoned", "", "", self._patience) is None:
-                    return False
+                lost = self._settle(queue, some, "abandoned", "", "", self._patience)
+                if lost is None:
+                    return None
+                done += len(some) - lost
         except LinkDetachedError as exc:
             if str(exc.condition) != MISSING:
                 raise
-        return True
+        return done
 
     def defer(self, queue: str, tokens: Sequence[bytes]) -> bool:
         """Defer messages by lock token; False if some of them may still be locked."""
@@ -129,7 +135,7 @@ class BacklogQueues:
         """Receive deferred messages by their sequence numbers, in this order."""
 
         def abandon(tokens: Sequence[bytes]) -> bool:
-            return self.abandon(queue, tokens)
+            return self.abandon(queue, tokens) is not None
 
         return fetch(self._connections.management(queue), abandon, numbers)
 

@@ -140,10 +140,10 @@ class LockMaintenance:
                 self._orphans.suspect(queue, self._runtime.time())
 
     def _abandon(self, queue: str, tokens: list[bytes]) -> bool:
-        if not self._backlog.abandon(queue, tokens):
-            return False
-        self._count("settle", queue, "abandoned", 1, len(tokens), 0, len(tokens))
-        return True
+        number = self._backlog.abandon(queue, tokens)
+        if number:
+            self._count("settle", queue, "abandoned", 1, number, 0, number)
+        return number is not None
 
     def renew(self) -> None:
         """Renew the locks of held messages that have less than half of their time left."""

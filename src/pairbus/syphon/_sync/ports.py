@@ -54,8 +54,11 @@ class Answering(Protocol):
 class Backlog(Protocol):
     """The secondary, as the coordinator sees it."""
 
-    def abandon(self, queue: str, tokens: Sequence[bytes]) -> bool:
-        """Abandon messages, in this order; False if the queue could not be reached."""
+    def abandon(self, queue: str, tokens: Sequence[bytes]) -> int | None:
+        """Abandon messages, in this order.
+
+        Returns how many were still locked; None if the queue could not be reached.
+        """
 
     def defer(self, queue: str, tokens: Sequence[bytes]) -> bool:
         """Defer messages by lock token; False if some of them may still be locked."""
