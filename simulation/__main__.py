@@ -8,22 +8,22 @@ from __future__ import annotations
 
 import argparse
 import logging
+import multiprocessing
 import os
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from functools import partial
 from pathlib import Path
 
-import simulation
 from simulation.judgement import Report
-from simulation.pair import run_pair
+from simulation.running import run_one
 from simulation.shrink import Choice, shrink
 
 PHASES = ("healthy", "failed over", "draining")
 SHRUNK = 3  # failing seeds of a campaign that are made smaller
+RUNS = 25  # of one process in a campaign
 TABLE = Path(__file__).parents[1] / "docs" / "topics" / "fault-coverage.inc"
 
 
@@ -111,14 +111,6 @@ def _kinds(outcome: Report | str) -> set[str]:
     return {problem.partition(":")[0] for problem in outcome.problems}
 
 
-def run_one(seed: int, choice: Choice | None = None) -> Report | str:
-    """The report of one seed, or how it failed."""
-    try:
-        return simulation.run(partial(run_pair, choice=choice), seed)[0]
-    except Exception as error:  # noqa: BLE001 - a run that cannot be judged is a failed run
-        return f"seed {seed}: {type(error).__name__}: {error}"
-
-
 def run_many(seeds: range, jobs: int, *, until_failure: bool = False, write: bool = False) -> int:
     """Run seeds side by side; print those that failed, and a summary."""
     began, count = time.monotonic(), 0
@@ -155,7 +147,11 @@ def _outcomes(seeds: range, jobs: int) -> Iterator[tuple[int, Report | str]]:
     if jobs < 2:
         yield from ((seed, run_one(seed)) for seed in seeds)
         return
-    with ProcessPoolExecutor(jobs) as pool:
+    # The memory that each run leaves behind makes a process ever slower.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(
+        jobs, context, logging.disable, (logging.CRITICAL,), max_tasks_per_child=RUNS
+    ) as pool:
         yield from zip(seeds, pool.map(run_one, seeds), strict=True)
 
 
