@@ -14,7 +14,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 
 from simulation.judgement import Report
@@ -148,11 +147,9 @@ def _outcomes(seeds: range, jobs: int) -> Iterator[tuple[int, Report | str]]:
         yield from ((seed, run_one(seed)) for seed in seeds)
         return
     # The memory that each run leaves behind makes a process ever slower.
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(
-        jobs, context, logging.disable, (logging.CRITICAL,), max_tasks_per_child=RUNS
-    ) as pool:
-        yield from zip(seeds, pool.map(run_one, seeds), strict=True)
+    # (An executor of Python 3.11 may stop working when it renews a process.)
+    with multiprocessing.Pool(jobs, maxtasksperchild=RUNS) as pool:
+        yield from zip(seeds, pool.imap(run_one, seeds), strict=True)
 
 
 def _totals(report: Report) -> Counter[str]:
