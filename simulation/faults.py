@@ -51,9 +51,10 @@ class Side:
         while True:
             try:
                 if self.broker.is_running:
-                    await self.broker.do(action)
+                    async with asyncio.timeout(10.0):  # one that is killed never answers
+                        await self.broker.do(action)
                     return
-            except BrokerError:
+            except (BrokerError, TimeoutError):
                 pass  # its disk is full, for example
             await asyncio.sleep(0.5)
 

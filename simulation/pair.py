@@ -44,6 +44,7 @@ from simulation.syphon import SyphonParts
 
 BACKLOG = tuple(backlog_paths("contoso", BACKLOG_QUEUES))
 FAULTS_UNTIL = 60.0  # seconds in which faults may begin
+FAULTS_END = 2000.0  # seconds after which all must be over
 DRAINED_WITHIN = 900.0  # seconds after the last fault until the backlog must be empty
 MEMORY = "/dev/shm" if Path("/dev/shm").is_dir() else None  # a disk in memory is faster
 
@@ -86,7 +87,8 @@ class PairRun:
         self._make_syphons(self._random.choice([1, 1, 1, 2]))
         sending = [self._loop.create_task(one.run(50)) for one in self._applications]
         draining = [self._loop.create_task(one.run()) for one in self._syphons]
-        await asyncio.gather(*(self._strike(planned) for planned in plan))
+        async with asyncio.timeout(FAULTS_END):
+            await asyncio.gather(*(self._strike(planned) for planned in plan))
         self._note("everything is healed")
         for application in self._applications:
             application.heal()
