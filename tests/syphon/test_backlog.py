@@ -90,6 +90,22 @@ def test_whether_a_queue_of_an_unreachable_secondary_is_empty_is_unknown():
     assert backlog.renew("full", [bytes(16)]) == {}
 
 
+def test_a_connection_that_timed_out_is_replaced_even_if_that_took_all_patience(secondary):
+    class LostOnce(NamespaceConnections):
+        is_lost = True
+
+        def management(self, queue):
+            if self.is_lost:
+                self.is_lost = False
+                raise OperationTimeoutError(f"peek on {queue}")
+            return super().management(queue)
+
+    runtime = ThreadRuntime()
+    target = Target(secondary.connection_string)
+    backlog = BacklogQueues(runtime, LostOnce(ConnectionPool(runtime), target, "test"), patience=0)
+    assert backlog.is_empty("full") is False
+
+
 def test_access_is_checked_before_anything_starts(secondary):
     text = secondary.connection_string
     assert check_access(ThreadRuntime(), Target(text), "full") is None

@@ -226,9 +226,14 @@ class BacklogQueues:
         return await self._connections.management(queue).peek(first, count)
 
     async def _retry(self, action: Callable[[], Awaitable[T]], patience: float) -> T | None:
-        """Act; after a broken connection on a new one; None when patience has run out."""
+        """Act; after a broken connection on a new one; None when patience has run out.
+
+        There are at least two attempts: a connection that the network has lost without a reset
+        uses up the patience, and a new one works.
+        """
         deadline = self._runtime.monotonic() + patience
         delay = 0.1
+        is_first = True
         while True:
             try:
                 return await action()
@@ -236,8 +241,9 @@ class BacklogQueues:
                 if str(exc.condition) == MISSING:
                     raise
                 await self._connections.drop()
-                if self._runtime.monotonic() + delay > deadline:
+                if not is_first and self._runtime.monotonic() + delay > deadline:
                     log.warning("the secondary cannot be reached: %s", exc.condition)
                     return None
+                is_first = False
                 await self._runtime.sleep(delay)
                 delay = min(2.0, delay * 2)
