@@ -10,7 +10,7 @@ from simulation.history import History, Window, judge
 from simulation.pair import run_pair
 
 SEEDS_THAT_FAILED = (
-    7, 8, 11, 33, 39, 4010, 4123, 5048, 5151, 6133, 6550, 6551, 6880, 6918, 7074, 7758, 9229,
+    7, 8, 11, 33, 39, 174, 4010, 4123, 5048, 5151, 6133, 6550, 6551, 6880, 6918, 7074, 7758, 9229,
     9387,
 )  # fmt: skip
 

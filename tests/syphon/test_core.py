@@ -268,6 +268,18 @@ def test_everything_is_returned_in_order_behind_a_probe_that_nobody_heard_of():
     assert not room.blocked().blocked
 
 
+def test_a_probe_is_given_up_when_an_older_message_is_held():
+    """A coordinator that died had returned it, and the next one does not know of it."""
+    room = HeldMessages(destination=Backoff(first=10))
+    room.fail("orders", "x", 0)
+    room.hold([held(2), held(3)], 0)
+    assert [h.sequence for h in room.due(10)] == [2]
+    room.hold([held(1, queue="b/1")], 11)  # of another queue: there is no order between them
+    assert room.blocked().blocked == {"orders": ("b/0", 2)}
+    room.hold([held(1)], 12)
+    assert room.blocked().blocked == {"orders": None}
+
+
 def test_messages_held_for_the_whole_primary_are_returned_together():
     room = HeldMessages(primary=Backoff(first=10))
     room.fail(WHOLE_PRIMARY, "amqp:connection:forced", 100)

@@ -116,8 +116,11 @@ class HeldMessages:
                     "", 0, now, since=now
                 )
             found.held[message.token] = message
-            if found.probe == (message.queue, message.sequence):
-                found.probe = None  # not tried: an older message came with it
+            probe = found.probe
+            if probe and probe[0] == message.queue and message.sequence <= probe[1]:
+                # Not tried, because an older message came with it; or an older one came after the
+                # probe was chosen: a coordinator that died had returned it.
+                found.probe = None
 
     def is_waiting_for(self, destinations: Iterable[str]) -> bool:
         """Whether one of these destinations is in the record for the next coordinator."""
