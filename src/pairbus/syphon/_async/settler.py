@@ -145,11 +145,11 @@ class Settler:
             if self._deferred:  # a message that is deferred and not recorded would be forgotten
                 self._report(TaskReport(deferred=tuple(self._deferred)))
                 self._deferred = []
-            lost: set[str] = set()
+            incomplete: set[str] = set()
             if self._settling is not None:
-                lost = await self._settle_all(self._settling, pending)
+                incomplete = await self._settle_all(self._settling, pending)
             for settlement in pending:
-                self._add_up(settlement, lost)
+                self._add_up(settlement, incomplete)
         if self._fences and self._settling is not None and self._answering is not None:
             await self._answer_fences(self._settling, self._answering)
         self._send_report(sending, is_last)
@@ -181,35 +181,52 @@ class Settler:
     async def _settle_all(self, settling: Settling, pending: list[Settlement]) -> set[str]:
         """Complete each queue's messages together; then settle the others in their order.
 
-        Returns the queues where locks were lost, so that some messages are still there.
+        Returns the queues where a lock was lost, so that some messages are still there.
         """
-        found: set[str] = set()
+        incomplete: set[str] = set()
         completed: dict[str, list[bytes]] = {}
         for settlement in pending:
             if settlement.how == "completed":
                 settlement.add_tokens(completed)
         for queue, tokens in completed.items():
-            lost = await settling.settle(queue, tokens, "completed")
-            if lost:
-                found.add(queue)
-            self._count_settled(queue, "completed", len(tokens) - lost)
+            if await self._settle(settling, queue, tokens, "completed"):
+                incomplete.add(queue)
         for settlement in pending:
-            if settlement.how == "completed":
+            how = settlement.how
+            if how == "completed":
                 continue
             for queue, tokens in settlement.add_tokens({}).items():
-                how = settlement.how
                 if how == "abandoned":
                     tokens.reverse()  # newest first: the queue is in order at any time
-                lost = await settling.settle(
-                    queue, tokens, how, settlement.reason, settlement.description
-                )
-                if lost:
-                    found.add(queue)
-                if lost and how in ("abandoned", DEFER):
+                if not await self._settle(
+                    settling, queue, tokens, how, settlement.reason, settlement.description
+                ):
+                    continue
+                incomplete.add(queue)
+                if how in ("abandoned", DEFER):
                     # They may still be locked, and newer messages would overtake them.
                     self._uncertain.add(queue)
-                self._count_settled(queue, "deferred" if how == DEFER else how, len(tokens) - lost)
-        return found
+        return incomplete
+
+    async def _settle(
+        self,
+        settling: Settling,
+        queue: str,
+        tokens: list[bytes],
+        how: str,
+        reason: str = "",
+        description: str = "",
+    ) -> int:
+        """Settle messages, and count them; return how many locks were lost.
+
+        A message whose answer did not come is not charged.
+        """
+        lost = await settling.settle(queue, tokens, how, reason, description)
+        settled = len(tokens) - lost
+        if settled:
+            name = "deferred" if how == DEFER else how
+            self.count(self._namespace, "settle", queue, name, settled, 0, settled)
+        return lost
 
     async def _answer_fences(self, settling: Settling, answering: Answering) -> None:
         """Answer fences, then complete them; after a crash in between, one is answered twice."""
@@ -223,27 +240,25 @@ class Settler:
                     done[sequence] = token
                 elif await self._refuse_fence(settling, queue, token, outcome):
                     self._note_settled(queue, sequence)
-            if done:
-                lost = await settling.settle(queue, list(done.values()), "completed")
-                self._count_settled(queue, "completed", len(done) - lost)
-                for sequence in () if lost else done:
+            if done and not await self._settle(settling, queue, list(done.values()), "completed"):
+                for sequence in done:
                     self._note_settled(queue, sequence)
 
     async def _refuse_fence(
         self, settling: Settling, queue: str, token: bytes, outcome: Outcome
     ) -> bool:
-        """Abandon a fence that could not be answered, or dead-letter it if the refusal is final."""
+        """Abandon a fence that could not be answered, or dead-letter it if the refusal is final.
+
+        Returns whether it is gone from the queue.
+        """
         condition = outcome.condition or ""
         if condition in _NO_RIGHT or judge(condition).cause in (Cause.MISSING, Cause.MESSAGE):
             text = f"{condition}: {outcome.description}"[:1024]
-            lost = await settling.settle(queue, [token], "suspended", "FenceNotAnswered", text)
-            self._count_settled(queue, "suspended", 1 - lost)
-            self._dead_lettered["FenceNotAnswered"] = (
-                self._dead_lettered.get("FenceNotAnswered", 0) + 1
-            )
+            reason = "FenceNotAnswered"
+            lost = await self._settle(settling, queue, [token], "suspended", reason, text)
+            self._dead_lettered[reason] = self._dead_lettered.get(reason, 0) + 1
             return not lost
-        lost = await settling.settle(queue, [token], "abandoned")
-        self._count_settled(queue, "abandoned", 1 - lost)
+        await self._settle(settling, queue, [token], "abandoned")
         return False
 
     def _note_settled(self, queue: str, sequence: int) -> None:
@@ -255,16 +270,11 @@ class Settler:
         if self._blocked.is_fetched(queue, sequence):
             self._undeferred.setdefault(queue, []).append(sequence)
 
-    def _count_settled(self, queue: str, how: str, number: int) -> None:
-        """Count the messages that were settled: one whose answer did not come is not charged."""
-        if number:
-            self.count(self._namespace, "settle", queue, how, number, 0, number)
-
-    def _add_up(self, settlement: Settlement, lost: set[str]) -> None:
+    def _add_up(self, settlement: Settlement, incomplete: set[str]) -> None:
         number = len(settlement.indices)
         if self._blocked.fetched and settlement.how in ("completed", "suspended"):
             for i in settlement.indices:
-                if settlement.rows.entity[i] not in lost:
+                if settlement.rows.entity[i] not in incomplete:
                     self._note_settled(settlement.rows.entity[i], settlement.rows.sequence[i])
         if settlement.event == "forwarded":
             self._forwarded += number
