@@ -6,6 +6,7 @@ time at which the sink got the row into FILE. With `count` instead it counts one
 
 # ruff: noqa: N802  (Spark names these methods)
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -67,8 +68,13 @@ class Bare(DataSource):
 def main() -> None:
     from pyspark.sql import SparkSession
 
+    from pairbus.spark.archive import base_of
+    from pairbus.spark.java import ensure_java, find_java
     from pairbus.spark.session import prepare_environment
 
+    base = base_of(find_java(), Path(ensure_java()))
+    if base.is_file():
+        os.environ["SPARK_SUBMIT_OPTS"] = f"-XX:SharedArchiveFile={base}"  # no archive of ours
     prepare_environment()  # Java and Python; no setting of ours
     file = sys.argv[1]
     spark = (

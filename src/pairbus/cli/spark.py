@@ -1,4 +1,4 @@
-"""`pairbus spark`: prints the job script, the bundle for executors and JAVA_HOME for a cluster."""
+"""`pairbus spark`: the job script, the bundle for executors, JAVA_HOME, and a faster start."""
 
 from pathlib import Path
 
@@ -71,3 +71,29 @@ def java_home() -> None:
         click.echo(ensure_java())
     except JavaNotFoundError as exc:
         fail(str(exc), code=ExitCode.MISSING_EXTRA)
+
+
+@group.command("class-archive", short_help="Let Spark start in about half the time here.")
+def class_archive() -> None:
+    """Write an archive of Spark's classes, so that Spark starts in about half the time.
+
+    All commands of this environment that start Spark use it. It takes about 200 MB and a minute to
+    write. Java ignores it after an upgrade of Java or Spark: run this command again then. To undo
+    it, delete the file.
+
+    \b
+    Example:
+      pairbus spark class-archive
+    """
+    require("pyspark", "spark")
+    from pairbus.spark.archive import ArchiveError, create_archive
+    from pairbus.spark.java import JavaNotFoundError
+
+    say("starting Spark, and storing its classes …")
+    try:
+        path = create_archive()
+    except JavaNotFoundError as exc:
+        fail(str(exc), code=ExitCode.MISSING_EXTRA)
+    except ArchiveError as exc:
+        fail(str(exc))
+    say(f"{path}: {path.stat().st_size >> 20} MB")

