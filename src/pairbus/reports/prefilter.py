@@ -12,6 +12,7 @@ which accounts for each message.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -143,19 +144,32 @@ def _zero(name: str) -> Column:
     return F.lit(0).cast("bigint").alias(name)
 
 
-def in_open_buckets(rows: DataFrame, screened: DataFrame, *, buckets: int = BUCKETS) -> DataFrame:
+def open_buckets(screened: DataFrame) -> dict[int, int]:
+    """Return the numbers of the buckets that are open for any destination, and their rows."""
+    found = screened.where("open").groupBy("bucket").agg(F.sum("rows").alias("rows")).collect()
+    return {int(row["bucket"]): int(row["rows"]) for row in found}
+
+
+def in_open_buckets(
+    rows: DataFrame, screened: DataFrame, numbers: Collection[int], *, buckets: int = BUCKETS
+) -> DataFrame:
     """Keep the rows, of messages or of `waiting`, that are in an open bucket.
 
     They have the columns of `tally`; for messages with an id, the columns that replace the id are
     not read.
+
+    Args:
+        rows: messages, or what waits.
+        screened: the buckets.
+        numbers: what `open_buckets` returned.
+        buckets: buckets of a destination.
     """
     open_ = screened.where("open").select("place", "bucket")
-    numbers = [row["bucket"] for row in open_.select("bucket").distinct().collect()]
 
     def kept(some: DataFrame, known: Column) -> DataFrame:
         bucket = F.xxhash64(known).bitwiseAND(F.lit(buckets - 1))
         if len(numbers) < buckets / 2:  # few: most rows are left out by their number alone
-            some = some.where(bucket.isin(numbers))
+            some = some.where(bucket.isin(*numbers))
         keys = {"place": place_of("destination"), "bucket": bucket}
         return some.withColumns(keys).join(F.broadcast(open_), ["place", "bucket"], "left_semi")
 

@@ -13,7 +13,7 @@ from pairbus.reports import reconcile_job as reconcile
 from pairbus.reports.cost_report import TOP, plan_notes
 from pairbus.reports.fates import COUNTS
 from pairbus.reports.ledger_tables import beginning_again, read_table, shown_locations
-from pairbus.reports.prefilter import closed_verdicts, in_open_buckets, screen
+from pairbus.reports.prefilter import closed_verdicts, in_open_buckets, open_buckets, screen
 from pairbus.reports.prefilter import names as destination_names
 
 with needs("spark"):
@@ -143,13 +143,14 @@ def doubtful(
     screened: DataFrame, messages: DataFrame, waiting: DataFrame | None = None
 ) -> DataFrame | None:
     """Return the verdict on each message of the open buckets; None if there are none."""
-    open_rows = int(screened.where("open").agg(F.sum("rows")).collect()[0][0] or 0)
+    numbers = open_buckets(screened)
+    open_rows = sum(numbers.values())
     if not open_rows:
         return None
-    held = None if waiting is None else in_open_buckets(waiting, screened)
+    held = None if waiting is None else in_open_buckets(waiting, screened, numbers)
     parts = open_rows // reconcile.PARTITION_ROWS + 1 if open_rows > 1_000_000 else None
     return reconcile.verdicts(
-        reconcile.tally(in_open_buckets(messages, screened), held, partitions=parts)
+        reconcile.tally(in_open_buckets(messages, screened, numbers), held, partitions=parts)
     )
 
 

@@ -14,7 +14,7 @@ from pairbus.ledger import LedgerError, LedgerWriter, Store, files, write_receip
 from pairbus.reports import reconcile_job as reconcile
 from pairbus.reports.cost_report import cost_report
 from pairbus.reports.ledger_tables import read_table, stream_table
-from pairbus.reports.prefilter import closed_verdicts, in_open_buckets, screen
+from pairbus.reports.prefilter import closed_verdicts, in_open_buckets, open_buckets, screen
 from pairbus.reports.price_lists import load_prices
 from pairbus.reports.reconciliation import balance
 from pairbus.runtime import ThreadRuntime
@@ -319,7 +319,8 @@ def test_books_balance_exactly_when_nothing_was_lost_or_doubled(spark, tmp_path_
     waiting = frame(spark, held)
     screened = screen(messages, waiting, buckets=2)
     closed = reconcile.by_destination(closed_verdicts(screened))
-    rest = [in_open_buckets(rows, screened, buckets=2) for rows in (messages, waiting)]
+    numbers = open_buckets(screened)
+    rest = [in_open_buckets(rows, screened, numbers, buckets=2) for rows in (messages, waiting)]
     told = reconcile.by_destination(reconcile.verdicts(reconcile.tally(*rest)))
     by_screen = reconcile.by_destination(closed.unionByName(told))
     by_message = reconcile.by_destination(reconcile.verdicts(reconcile.tally(messages, waiting)))
