@@ -78,9 +78,10 @@ def outputs() -> dict[Path, str]:
             "### To write\n",
             _options("write"),
             (
-                "## Columns\n\nThe reader gives these; `columns` chooses. The writer takes `message`"
-                " as it is, or makes it from `body` and the properties; `destination` says where each"
-                " row goes, where no queue or topic is given.\n"
+                "## Columns\n\nThe reader returns these columns, or those that the option `columns`"
+                " selects. The writer sends the column `message` unchanged, or builds a message from"
+                " `body` and the columns of properties. If neither `queue` nor `topic` is given, the"
+                " column `destination` names the entity that each row is sent to.\n"
             ),
             _table(["column", "type", "holds"], columns),
             "With `aliases`, also:\n",
@@ -88,8 +89,8 @@ def outputs() -> dict[Path, str]:
             "## Verdicts\n\nWith `settle`, the column `verdict` says what happens with a row.\n",
             _table(["verdict", "what the sink does"], [[f"`{k}`", v] for k, v in VERDICTS.items()]),
             (
-                "## Reasons\n\nWith which the sink dead-letters; the description has the destination's"
-                " own words.\n"
+                "## Reasons\n\nThe reasons of messages that the sink dead-letters. The description has the"
+                " text of the destination's error. A transform can set reasons of its own.\n"
             ),
             _table(["reason", "meaning"], [[f"`{k}`", v] for k, v in REASONS.items()]),
         ]

@@ -7,7 +7,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TARGET = Path("docs/topics/error-table.inc")
 
 ON_PRIMARY = {
-    "OUTAGE": "starts the timer; redirected once failed over",
+    "OUTAGE": "starts the timer; redirected if the entity is failed over",
     "REOPEN": "the link is opened once more, which decides",
     "BUSY": "raised after the client's retries",
     "FULL": "raised",

@@ -28,8 +28,8 @@ def options_page() -> str:
     parts = [
         "# Options\n",
         NOTE,
-        "All options are keyword-only and checked when they are made. Times are seconds, or",
-        "`datetime.timedelta`. To change one, use `dataclasses.replace`.\n",
+        "All options are keyword-only and are checked when the object is created. Times are",
+        "seconds, or `datetime.timedelta`. To change one, use `dataclasses.replace`.\n",
     ]
     for name in options.__all__:
         cls = getattr(options, name)
@@ -39,6 +39,8 @@ def options_page() -> str:
             default = "required"
             if field.default is not dataclasses.MISSING:
                 default = f"`{field.default!r}`"
+            elif field.default_factory is not dataclasses.MISSING:
+                default = f"`{field.default_factory()!r}`"
             parts.append(f"| `{field.name}` | {default} | {described.get(field.name, '')} |")
         parts.append("")
     return "\n".join(parts)

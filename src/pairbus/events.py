@@ -63,7 +63,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrimarySuspected(Event):
-    """A send met an outage; the entity fails over at `deadline` unless a send succeeds."""
+    """A send failed because of an outage. The entity fails over at `deadline` if none succeeds."""
 
     reason: str
     deadline: datetime
@@ -181,7 +181,7 @@ class OversizeMessage(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutingForced(Event):
-    """An operator sent the entity's messages to `to`: `primary` or `backlog`."""
+    """An operator forced sends to the entity to go to `to`: `primary` or `backlog`."""
 
     to: str
 

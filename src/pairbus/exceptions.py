@@ -3,9 +3,9 @@
 ```
 ServiceBusError                            azure.servicebus.exceptions
 └── PairingError                           base of everything pairbus raises
-    ├── PairUnavailableError               neither confirmed it: .entity .primary .secondary
+    ├── PairUnavailableError               no namespace confirmed: .entity .primary .secondary
     ├── PartlySentError                    a redirected send stopped half-way: .taken .not_taken
-    ├── ClientClosedError                  (also a ValueError) closed, or the client below it
+    ├── ClientClosedError                  (also a ValueError) the client is closed
     ├── ClientFaultedError                 the client was faulted: .reason
     ├── NotCancellableError                scheduled in the backlog: .sequence_numbers
     ├── ReservedPropertyError              (also a ValueError) .names
@@ -13,8 +13,8 @@ ServiceBusError                            azure.servicebus.exceptions
     └── SyphonError                        the syphon failed
 ```
 
-Existing `except ServiceBusError` blocks keep working. An outage that is not redirected reaches
-the caller as the SDK raised it.
+Existing `except ServiceBusError` blocks keep working. If a send fails because of an
+outage and is not redirected, the caller gets the SDK's error.
 """
 
 from __future__ import annotations

@@ -76,8 +76,8 @@ class SyphonOptions:
 
     The syphon runs in other processes and cannot borrow the application's clients: `primary` and
     `secondary` are connection strings, names of environment variables that hold them, or
-    importable factories of a token credential (`"package.module:factory"`, together with the
-    `..._namespace_host` options).
+    importable factories of a token credential (`"package.module:factory"`, together with
+    `primary_host` and `secondary_host`).
 
     Args:
         primary: Where messages go: connection string, variable name or credential factory. It may
@@ -99,7 +99,7 @@ class SyphonOptions:
         long_poll: How long an idle syphon waits in one receive, in seconds.
         max_messages_per_second: Upper bound on the drain; none if left out.
         max_bytes_per_second: Upper bound on the drain; none if left out.
-        max_messages_per_trigger: Most messages of one backlog queue in one micro-batch.
+        max_messages_per_trigger: Maximum number of messages of one backlog queue in a micro-batch.
         credits_per_second: Operations a second that each namespace allows, 1,000 on the Standard
             tier; None for no ceiling (Premium). The drain adapts to server-busy answers below it.
         live_traffic_share: Share of `credits_per_second` that is left free for live traffic, 0 to
@@ -108,14 +108,15 @@ class SyphonOptions:
             doubles up to five minutes.
         missing_destination: What to do with a message whose destination does not exist: `"wait"`
             for it, or `"dead-letter"` it immediately.
-        missing_destination_timeout: How long such a destination is waited for from the first
+        missing_destination_timeout: How long to wait for such a destination, from the first
             refusal, in seconds; a day if left out. Then its messages are dead-lettered.
         transform: `"package.module:function"`, or a function: from DataFrame to DataFrame, between
             restore and deliver.
-        target: Namespace to deliver to instead of the primary, which is gone for good: the three
-            forms of `primary`. It may be the secondary. Needs a ledger.
+        target: Namespace to deliver to instead of the primary, if the primary is permanently lost:
+            the three forms of `primary`. It may be the secondary. Needs a ledger.
         target_host: Fully qualified namespace of the target, if `target` is a factory.
-        destination_map: Entities to deliver to, by the name of the original destination.
+        destination_map: Changed names of destinations in the target: a message for a key is
+            delivered to the entity that is its value.
     """
 
     primary: str = field(repr=False)
@@ -202,8 +203,8 @@ class SendAvailabilityPairedNamespaceOptions:
             0 to 3600 seconds. With 0 the failed call itself is redirected.
         ping_primary_interval: How often a failed-over entity is pinged, 1 to 1800 seconds.
         enable_syphon: Run the syphon in this process; needs `syphon` and the extra `spark`.
-        primary_namespace: The primary's name in backlog paths. Needed only where its host is an
-            address; otherwise it is the first label of the host name.
+        primary_namespace: The primary's name in backlog paths. Needed only if its host is an IP
+            address or `localhost`; otherwise it is the first label of the host name.
         send_timeout: Deadline of a send to either namespace, retries included, in seconds.
         open_timeout: How long opening a link may take, within `send_timeout`, in seconds.
         reopen: Whether a send over an open link that breaks is repeated once over a new link, with
@@ -218,8 +219,8 @@ class SendAvailabilityPairedNamespaceOptions:
             `"warn"`, `"refuse"` or `"ignore"`.
         ttl_policy: `"full"` or `"deduct"`; see `SyphonOptions.ttl_policy`.
         recovery: `"direct"`: sends go to the primary as soon as it is back. `"drain_first"`: they
-            go to the backlog until the syphon has delivered it, so that no message overtakes;
-            needs the right Listen on the reply queue in the secondary.
+            go to the backlog until the syphon has delivered it, so that no message overtakes
+            an older one; needs the right Listen on the reply queue in the secondary.
         backlog_cooldown: How long a failing backlog queue stays out of the rotation, in seconds.
         ledger: Directory or URL of the ledger and the status files; none if left out. Needs the
             extra `ledger`.

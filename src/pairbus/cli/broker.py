@@ -80,7 +80,8 @@ def group() -> None:
     "allowed_origins",
     multiple=True,
     metavar="ORIGIN",
-    help="A web page that may connect over WebSocket, such as https://app.example; repeatable.",
+    help="Origin of web pages that may connect over WebSocket or use the administration API, "
+    "such as https://app.example; repeatable.",
 )
 @click.option(
     "--tier",

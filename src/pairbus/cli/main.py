@@ -24,7 +24,7 @@ from pairbus.monitoring.endpoints import ConfigurationError
 from pairbus.monitoring.formatting import mask, one_line
 
 NOUNS = {
-    "account": "Account for every message, and for what it cost, in one run.",
+    "account": "Account for every message and report the cost, in one run.",
     "backlog": "List, create, peek, resubmit and delete backlog queues.",
     "bench": "Measure sending, failing over and draining on this machine.",
     "broker": "Run the embedded Service Bus broker.",

@@ -53,7 +53,7 @@ def bundle(file: Path) -> None:
     say(f"{file}: {size:,} bytes")
 
 
-@group.command("java-home", short_help="Print the JAVA_HOME that Spark needs here.")
+@group.command("java-home", short_help="Print the JAVA_HOME that Spark needs on this machine.")
 def java_home() -> None:
     """Print the JAVA_HOME that Spark needs on this machine.
 
@@ -73,7 +73,9 @@ def java_home() -> None:
         fail(str(exc), code=ExitCode.MISSING_EXTRA)
 
 
-@group.command("class-archive", short_help="Let Spark start in about half the time here.")
+@group.command(
+    "class-archive", short_help="Write an archive of classes, so that Spark starts faster."
+)
 def class_archive() -> None:
     """Write an archive of Spark's classes, so that Spark starts in about half the time.
 

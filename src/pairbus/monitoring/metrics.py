@@ -112,7 +112,8 @@ STATUS_METRICS = (
         ),
     ),
     Definition(
-        "pairbus_send_failures", "counter", "Attempts on the primary that met an outage.",
+        "pairbus_send_failures", "counter",
+        "Attempts on the primary that failed because of an outage.",
         samples=_entities(lambda e: float(e["counts"].get("failures", 0))),
     ),
     Definition(
@@ -129,7 +130,7 @@ STATUS_METRICS = (
     ),
     Definition(
         "pairbus_unprotected_clients", "gauge",
-        "Clients that cannot use the secondary, so that an outage would not be survived.",
+        "Clients that cannot use the secondary: in an outage, their sends would fail.",
         ("pair",),
         lambda s, pair: [((pair,), float(sum(bool(c["unprotected"]) for c in s["clients"])))],
     ),
@@ -206,18 +207,18 @@ STATUS_METRICS = (
 """Metrics of a snapshot: of one process by its observer, of all clients by the live page."""
 
 EVENT_METRICS = (
-    Definition("pairbus_suspicions", "counter", "First outages of an entity that was healthy."),
+    Definition("pairbus_suspicions", "counter", "Times a healthy entity became suspect."),
     Definition("pairbus_failovers", "counter", "Failovers that were engaged."),
     Definition(
-        "pairbus_restores", "counter", "Failovers that ended, by what ended them.",
+        "pairbus_restores", "counter", "Failovers that ended, by cause.",
         ("pair", "entity", "by"),
     ),
     Definition("pairbus_failover_duration_seconds", "histogram", "How long failovers lasted."),
-    Definition("pairbus_backlogged_bytes", "counter", "Bytes that backlog queues took."),
-    Definition("pairbus_ping_failures", "counter", "Pings that the primary did not take."),
+    Definition("pairbus_backlogged_bytes", "counter", "Bytes that backlog queues accepted."),
+    Definition("pairbus_ping_failures", "counter", "Pings that the primary did not accept."),
     Definition("pairbus_ping_duration_seconds", "histogram", "How long pings took."),
     Definition("pairbus_refusals", "counter", "Pings that found the entity missing or disabled."),
-    Definition("pairbus_unavailable", "counter", "Sends that neither namespace took."),
+    Definition("pairbus_unavailable", "counter", "Sends that neither namespace accepted."),
     Definition("pairbus_oversize_messages", "counter", "Messages that would not fit the backlog."),
     Definition(
         "pairbus_backlog_queue_removals", "counter", "Times a backlog queue left the rotation.",

@@ -141,7 +141,7 @@ OPTIONS = (
            _boolean),
     Option("readyQueues", "string", None, "read",
            "`peekLock` streams: queues that are known to have messages, separated by commas; the first "
-           "micro-batch reads them, and does not wait until they are found to have some.", _names),
+           "micro-batch reads them without a check for messages.", _names),
     Option("ledger", "string", None, "both",
            "Ledger to write receipts (the sink, before it settles) and operation counts to."),
     Option("clientId", "string", "spark", "both", "Client id in the ledger."),
@@ -163,10 +163,10 @@ OPTIONS = (
     Option("missingDestinationTimeout", "seconds", "86400", "read",
            "`peekLock` streams: how long to wait for a destination that does not exist.", _seconds),
     Option("destinationMap", "string", None, "write",
-           "`old=new`, several separated by commas: entities to send to, by the name of the entity in "
-           "`destination` that they stand for.", _pairs),
+           "`old=new`, several separated by commas: rows whose `destination` is the entity `old` are sent to "
+           "the entity `new`.", _pairs),
     Option("target", "string", None, "write",
-           "Name of the namespace in receipts, where it is not the one that the messages were sent to."),
+           "Name of the namespace in receipts, if messages are delivered to a namespace other than the original one."),
     Option("settle", "boolean", "false", "write",
            "Settle each row by its `entity` and `lockToken` after it was sent: complete messages that the "
            "destination accepted, dead-letter messages that it refused.", _boolean),

@@ -26,13 +26,13 @@ class Cause(enum.Enum):
 #: Reasons with which the syphon dead-letters, and what they mean.
 REASONS = {
     "NoDestination": "the message carries no x-ms-path",
-    "WrongAliasType": "an alias has another AMQP type than the envelope gives it",
+    "WrongAliasType": "an alias does not have the AMQP type that the envelope defines",
     "DestinationNotFound": "the primary has no such queue or topic",
     "MessageTooLarge": "the destination refuses a message of this size",
-    "ExpiredInBacklog": "its time to live ran out in the backlog (ttl policy: deduct)",
+    "ExpiredInBacklog": "its time to live expired in the backlog (`ttl_policy` is `deduct`)",
     "FenceNotAnswered": "the reply queue does not exist, refuses the answer, or grants no Send",
-    "Rejected": "the destination refuses this message",
-    "DroppedByTransform": "the transform dropped it and asked for the dead-letter queue",
+    "Rejected": "the destination refuses this message, or a transform set the verdict "
+    "`dead-letter` without a reason",
 }
 
 

@@ -167,7 +167,7 @@ class OperationTimeoutError(BrokerError):
 
 
 class NotImplementedByBrokerError(BrokerError):
-    """The service can do this and the embedded broker cannot."""
+    """Service Bus supports this operation, the embedded broker does not."""
 
     condition = "amqp:not-implemented"
     http_status = 501
