@@ -2,8 +2,9 @@
 
     PAIRBUS_PRIMARY='Endpoint=…' PAIRBUS_SECONDARY='Endpoint=…' uvicorn examples.orders_api:app
 
-An order is accepted (202) when Service Bus has it: the primary, or while that is down a backlog
-queue of the secondary. Only when neither takes it does the shop say 503.
+The shop answers 202 when the order is stored: in the primary or, after the failover, in a backlog
+queue of the secondary. It answers 503 if neither namespace accepts the order, or if the primary is
+down and `failover_interval` has not elapsed yet.
 """
 
 import os
@@ -21,7 +22,7 @@ from pairbus.aio import SendAvailabilityPairedNamespaceOptions, pair_namespace
 
 
 class Order(BaseModel):
-    """What a customer wants."""
+    """An order of a customer."""
 
     number: str
     item: str
@@ -29,7 +30,7 @@ class Order(BaseModel):
 
 
 def admin_client(connection_string: str) -> ServiceBusAdministrationClient:
-    """The administration client; the embedded broker speaks plain HTTP."""
+    """Return an administration client; for the embedded broker, one that uses plain HTTP."""
     if "UseDevelopmentEmulator=true" in connection_string:
         from pairbus.administration import aio_admin_client
 
@@ -61,20 +62,20 @@ app = FastAPI(lifespan=lifespan)
 
 @app.post("/orders", status_code=202)
 async def take_order(order: Order, request: Request) -> dict[str, str]:
-    """Take an order; the order's number is the message's id, so that a retry is no second order."""
+    """Send an order. Its number is the message id, so duplicate detection drops a repeated one."""
     message = ServiceBusMessage(
         order.model_dump_json(), message_id=order.number, session_id=order.customer
     )
     try:
         await request.app.state.sender.send_messages(message)
     except ServiceBusError as error:
-        # Before failover is engaged, or when neither namespace takes it: the customer tries again.
+        # The entity is not failed over yet, or neither namespace accepts it: the customer retries.
         raise HTTPException(503, "please try again", {"Retry-After": "2"}) from error
     return {"order": order.number, "status": "accepted"}
 
 
 @app.get("/health")
 async def health(request: Request) -> dict[str, str]:
-    """Where orders go at the moment."""
+    """Return the state of each entity, such as `healthy` or `failed_over`."""
     entities = request.app.state.client.status().entities
     return {entity.entity: entity.phase for entity in entities}

@@ -1,4 +1,4 @@
-"""Pair two embedded namespaces, kill the primary, keep sending, and see what happened."""
+"""Pair two embedded namespaces, kill the primary, keep sending, and print the events."""
 
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
@@ -14,7 +14,7 @@ def main() -> None:
             secondary_admin=backup.admin_client(),
             primary_namespace="contoso",  # a broker on 127.0.0.1 has no name of its own
             backlog_queue_count=2,
-            failover_interval=0,  # the very call that fails is redirected
+            failover_interval=0,  # the call that fails is redirected itself
             observers=[log.append, lambda event: print(f"  {event.name}: {event.entity}")],
         )
         client = ServiceBusClient.from_connection_string(primary.connection_string)
@@ -27,7 +27,7 @@ def main() -> None:
             status = paired.status().entity("orders")
             print(f"orders is {status.phase}: {status.last_error}")
             counts = status.counts
-            print(f"{counts.sent_primary} sent to the primary, {counts.sent_backlog} kept safe in")
+            print(f"{counts.sent_primary} sent to the primary, {counts.sent_backlog} stored in")
             print(f"{status.backlog_queue}, nothing lost; next ping {status.next_ping:%H:%M:%S}")
 
 

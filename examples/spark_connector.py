@@ -5,7 +5,7 @@ Run it as a program, or paste its cells (`# %%`) into a notebook. It needs no ac
     pip install 'pairbus[spark,broker]' && python examples/spark_connector.py
 """
 
-# %% A namespace to play with. With a real one, set CONTOSO to its connection string instead.
+# %% An embedded namespace. For a real one, set CONTOSO to its connection string instead.
 import os
 
 from pairbus import broker
@@ -24,7 +24,7 @@ def main() -> None:
             spark.stop()
 
 
-# %% What there is to do, on a Spark session.
+# %% The examples, with a Spark session.
 def tour(spark) -> None:  # type: ignore[no-untyped-def]
     # The option names the environment variable, so no key is in the notebook, plan or log.
     contoso = {"connectionString": "env:CONTOSO"}
@@ -38,12 +38,12 @@ def tour(spark) -> None:  # type: ignore[no-untyped-def]
     )
     orders.write.format("servicebus").mode("append").options(**contoso, queue="orders").save()
 
-    # %% Browse: nothing is touched.
+    # %% Browse: messages are neither locked nor removed.
     browsed = spark.read.format("servicebus").options(**contoso, queue="orders").load()
     browsed.selectExpr("messageId", "string(body) AS body", "enqueuedTime").show(truncate=False)
     browsed.groupBy("applicationProperties.country").count().show()
 
-    # %% Move: lock, filter, send on, and settle what was sent.
+    # %% Move: lock, filter, send to another queue, and settle the messages that were sent.
     locked = (
         spark.read.format("servicebus").options(**contoso, queue="orders", mode="peekLock").load()
     )
@@ -52,7 +52,7 @@ def tour(spark) -> None:  # type: ignore[no-untyped-def]
         **contoso, queue="large-orders", settle="true"
     ).save()
 
-    # %% What was filtered out was not settled: it comes back when its lock ends.
+    # %% Messages that were filtered out are not settled: they return when their locks expire.
     moved = spark.read.format("servicebus").options(**contoso, queue="large-orders").load()
     print("moved:", sorted(row.messageId for row in moved.collect()))
 

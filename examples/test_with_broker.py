@@ -1,6 +1,6 @@
 """Test your own code against a Service Bus that runs in the test: the fixture `servicebus`.
 
-pairbus brings the fixtures as a pytest plugin; nothing is to be imported or configured.
+pairbus includes the fixtures as a pytest plugin: you need not import or configure anything.
 """
 
 from azure.servicebus import ServiceBusClient, ServiceBusMessage

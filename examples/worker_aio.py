@@ -1,8 +1,8 @@
 """An asyncio worker: reads orders from the primary, and sends an invoice for each.
 
 The paired client has the surface of `ServiceBusClient`: receivers are the SDK's own, senders
-survive an outage. So an order is completed as soon as its invoice is safe, in the primary or in
-the backlog.
+survive an outage. So an order is completed as soon as its invoice is stored, in the primary or
+in the backlog.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ from pairbus.aio import PairedClient, SendAvailabilityPairedNamespaceOptions, pa
 
 
 async def work(client: PairedClient, stop: asyncio.Event) -> int:
-    """Handle orders until told to stop; return how many."""
+    """Handle orders until `stop` is set; return their number."""
     handled = 0
     async with client.get_queue_sender("invoices") as invoices:
         while not stop.is_set():
@@ -32,8 +32,8 @@ async def work(client: PairedClient, stop: asyncio.Event) -> int:
                             await orders.complete_message(order)
                             handled += 1
             except ServiceBusError as error:
-                # Reading needs the primary. An order whose invoice was sent and that could not be
-                # completed comes again, and its invoice has the same id.
+                # Receiving needs the primary. An order that could not be completed after its
+                # invoice was sent is received again, and its invoice gets the same id.
                 print(f"the primary cannot be read ({type(error).__name__}); trying again")
                 await asyncio.sleep(1)
     return handled

@@ -16,5 +16,5 @@ def test_outage_example_keeps_sending_and_prints_what_happened(capsys):
     shown = capsys.readouterr().out
     assert "FailedOver: orders" in shown
     assert "orders is failed_over" in shown
-    assert "1 sent to the primary, 4 kept safe in" in shown
+    assert "1 sent to the primary, 4 stored in" in shown
     assert len(EXAMPLE.read_text().splitlines()) < 40
