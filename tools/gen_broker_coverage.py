@@ -62,7 +62,7 @@ DESCRIPTIONS: dict[str, type] = {
 }
 #: Unsupported features, with the answer of the broker.
 UNSUPPORTED = [
-    ("Transactions", "later; refused with `amqp:not-implemented`, azure-servicebus has none"),
+    ("Transactions", "refused with `amqp:not-implemented`; azure-servicebus does not offer them"),
     (
         "Tokens that Microsoft Entra ID signed",
         "401; the broker accepts shared access signatures and the tokens of `ns.credential()`",

@@ -8,18 +8,18 @@ TARGET = Path("docs/topics/error-table.inc")
 
 ON_PRIMARY = {
     "OUTAGE": "starts the timer; redirected if the entity is failed over",
-    "REOPEN": "the link is opened once more, which decides",
+    "REOPEN": "the link is opened again once; the result decides",
     "BUSY": "raised after the client's retries",
     "FULL": "raised",
     "MISSING": "raised",
     "REFUSED": "raised",
 }
 ON_BACKLOG = {
-    "OUTAGE": "the queue leaves the rotation, another is taken",
-    "REOPEN": "the link is opened once more, which decides",
-    "BUSY": "waited out, up to the deadline",
-    "FULL": "the queue leaves the rotation, another is taken",
-    "MISSING": "the queue leaves the rotation, another is taken",
+    "OUTAGE": "retried on this queue or another one; leaves the rotation if another queue works",
+    "REOPEN": "the link is opened again once; the result decides",
+    "BUSY": "retried until the deadline",
+    "FULL": "the queue leaves the rotation, and another is tried",
+    "MISSING": "the queue leaves the rotation, and another is tried",
     "REFUSED": "raised; nothing leaves the rotation",
 }
 ON_PING = {

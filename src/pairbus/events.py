@@ -81,7 +81,7 @@ class FailedOver(Event):
 class Restored(Event):
     """Sends to the entity go to the primary again, after `seconds` of failover.
 
-    `by` says what showed that the primary is back: `ping`, `send` or `operator`; `fence` after a
+    `by` is the evidence that the primary is back: `ping`, `send` or `operator`; `fence` after a
     drain.
     """
 
@@ -93,7 +93,7 @@ class Restored(Event):
 class Draining(Event):
     """The primary is back, but sends go to the backlog until it is delivered (`drain_first`).
 
-    `by` says what showed that the primary is back: `ping` or `send`.
+    `by` is the evidence that the primary is back: `ping` or `send`.
     """
 
     by: str

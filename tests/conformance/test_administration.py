@@ -8,7 +8,7 @@ from azure.servicebus import ServiceBusMessage
 from azure.servicebus.management import SqlRuleFilter
 
 
-def test_queue_keeps_what_it_was_created_with_and_has_the_defaults_of_the_service(bus):
+def test_queue_has_the_given_properties_and_the_defaults_of_the_service(bus):
     queue = bus.queue(lock_duration=dt.timedelta(seconds=45), max_delivery_count=7)
     found = bus.admin.get_queue(queue)
     assert found.lock_duration == dt.timedelta(seconds=45)
@@ -20,7 +20,7 @@ def test_queue_keeps_what_it_was_created_with_and_has_the_defaults_of_the_servic
     assert found.enable_batched_operations is True
 
 
-def test_update_changes_what_may_change(bus):
+def test_update_changes_the_properties_that_can_change(bus):
     queue = bus.queue()
     properties = bus.admin.get_queue(queue)
     properties.max_delivery_count = 3

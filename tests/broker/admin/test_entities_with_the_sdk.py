@@ -442,7 +442,7 @@ def test_deleted_topic_takes_its_subscriptions_along(client, topic):
     "ServiceBusAdministrationClient.update_queue",
     "aio.ServiceBusAdministrationClient.update_queue",
 )
-def test_update_changes_what_may_change(client, name):
+def test_update_changes_the_properties_that_can_change(client, name):
     client.create_queue(name + "-target")
     queue = client.create_queue(name)
     changes = {
