@@ -70,7 +70,7 @@ class EntityStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BacklogQueueStatus:
-    """The state of one backlog queue: in rotation, or out and why, until when at least."""
+    """The state of one backlog queue; if it is not in rotation, why and until when at least."""
 
     path: str
     in_rotation: bool
@@ -99,10 +99,10 @@ class PairStatus:
     events: tuple[dict[str, Any], ...] = ()
 
     def entity(self, name: str) -> EntityStatus:
-        """The state of one entity, whatever its case.
+        """The state of one entity; its name is case-insensitive.
 
         Raises:
-            KeyError: if no sender was ever made for it.
+            KeyError: if no sender was ever created for it.
         """
         for status in self.entities:
             if status.entity.lower() == name.lower():

@@ -71,7 +71,8 @@ def run(
             affect; 0 picks a free one.
         clock: Returns the time in seconds since the epoch, such as a `pairbus.testing.FakeClock`.
         limits: Limits of connections, links, sizes and times.
-        allowed_origins: Web pages that may connect over WebSocket, such as `https://app.example`;
+        allowed_origins: Origins of web pages that may connect over WebSocket or use the
+            administration API, such as `https://app.example`;
             `*` allows all. Clients that are not web pages need none.
         tier: "standard" (the default) or "premium": the tier whose limits and refusals apply. The
             environment variable PAIRBUS_BROKER_TIER sets another default.
@@ -82,7 +83,8 @@ def run(
             0: never.
 
     Raises:
-        BrokerStartError: On entering: the port is in use, the directory is locked, a bad entity.
+        BrokerStartError: On entering: the port is in use, the directory is locked, or an
+            entity is invalid.
     """
     chosen: dict[str, Any] = {
         "credits_per_second": credits_per_second,
@@ -169,7 +171,7 @@ class RunningNamespace:
 
     @property
     def control_address(self) -> str | None:
-        """The "host:port" of the second port, if there is one."""
+        """The address of the second port, with host and port number; None if there is none."""
         return self._broker.control_address if self._broker is not None else None
 
     @property
@@ -238,7 +240,7 @@ class RunningNamespace:
         self.do(lambda ns: ns.admin.create_topic(TopicDescription(name, **properties)))
 
     def create_subscription(self, topic: str, name: str, **properties: Any) -> None:
-        """Create a subscription, with a rule that lets all messages in."""
+        """Create a subscription, with a rule that matches all messages."""
         from pairbus.broker.entities.model import SubscriptionDescription
 
         self.do(
@@ -251,7 +253,7 @@ class RunningNamespace:
 
     @property
     def operations(self) -> dict[str, dict[str, dict[str, int]]]:
-        """Operations as the service would bill them: entity, kind, then calls, messages, bytes."""
+        """Operations as the service would bill them, by entity and kind, with their counts."""
         counted: dict[str, dict[str, dict[str, int]]] = self._call(
             lambda: self._running().operations()
         )
@@ -263,7 +265,7 @@ class RunningNamespace:
         return self._call(lambda: len(self._running().connections))
 
     def do(self, action: Callable[[Namespace], T]) -> T:
-        """Run `action` with the namespace on the broker's thread, wait until it is durable."""
+        """Run `action` with the namespace on the broker's thread; wait until it is durable."""
         result: T = self._await(self._running().do(action))
         return result
 
@@ -312,7 +314,7 @@ class RunningNamespace:
         self.start()
 
     def close(self) -> None:
-        """Stop for good; calling it twice is fine."""
+        """Stop permanently; may be repeated."""
         if self._thread is None or self._loop is None:
             return
         with contextlib.ExitStack() as stack:

@@ -19,10 +19,10 @@ def shipped() -> list[str]:
 
 
 def load_prices(file: str | None = None) -> PriceList:
-    """Read a price list: a file, the name of a shipped one, or the newest that ships.
+    """Read a price list: a file, the name of a list in the package, or the newest of these.
 
     Raises:
-        PriceError: there is no such file, it is not TOML, or it has a gap.
+        PriceError: there is no such file, it is not TOML, or it is incomplete.
     """
     if file is None or file in shipped():
         name = file or shipped()[-1]

@@ -55,7 +55,7 @@ def balance(
         spark: the session.
         locations: ledgers, which may overlap.
         waiting: messages peeked from the backlog queues (`reconcile.WAITING_SCHEMA`); without
-            it, what still waits there counts as lost.
+            it, messages that still wait there count as lost.
         limit: messages that are named for each finding.
 
     Raises:

@@ -67,7 +67,7 @@ class SyphonHandle:
         return self._setup.state_shown
 
     def status(self) -> dict[str, Any]:
-        """Return the status, by progress."""
+        """Return the status, which depends on the progress of the drain."""
         return self._monitor.status(
             is_active=self._active(), is_stopped=self._ended.is_set()
         ).to_json()
@@ -93,14 +93,14 @@ class SyphonHandle:
         )
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it has ended: by its bounds, by `stop`, or by a failure, which is raised."""
+        """Wait until the syphon has ended: by its bounds, by `stop`, or by a failure (raised)."""
         ended = self._ended.wait(timeout)
         if ended and self.error is not None:
             raise self.error
         return ended
 
     def wait_until_empty(self, timeout: float | None = None) -> bool:
-        """Wait until nothing is left in the backlog queues, and nothing is in flight."""
+        """Wait until the backlog queues are empty and no message is in flight."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._ended.wait(0.2):
             if self._idle() and self._monitor.is_empty():
@@ -112,7 +112,7 @@ class SyphonHandle:
         return self._monitor.is_empty()
 
     def stop(self, timeout: float = 30.0) -> None:
-        """Finish and settle the messages in flight, and end. Twice is fine."""
+        """Finish and settle the messages in flight, and end; may be repeated."""
         self._stop_asked.set()
         self._ended.wait(timeout + 10)
         self._thread.join(timeout=5)

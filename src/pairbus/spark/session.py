@@ -30,7 +30,7 @@ def get_session(
     Args:
         master: where to run; `local[*]` unless it is given here or by `spark.master`.
         app_name: the name that Spark's own pages show.
-        config: Spark settings, which win over ours.
+        config: Spark settings, which take precedence over those of pairbus.
 
     Raises:
         SparkUnavailableError: pyspark or Java is missing; says what to install.

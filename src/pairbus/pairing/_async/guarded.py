@@ -58,7 +58,7 @@ class GuardedSender(_GuardedLink, ServiceBusSender):  # type: ignore[misc]  # in
 
 
 class SecondaryClient(Guarded, ServiceBusClient):
-    """The secondary client of a pair: the SDK's, with a state that says whether it is open."""
+    """The secondary client of a pair: the SDK's client, which is open, closed or faulted."""
 
     _own = frozenset(
         {
@@ -118,5 +118,5 @@ class SecondaryClient(Guarded, ServiceBusClient):
         return GuardedReceiver(receiver, self._check)
 
     async def close(self) -> None:
-        """Close the secondary client alone; the pair has no backlog then. Twice is fine."""
+        """Close only the secondary client: the pair then has no backlog; may be repeated."""
         await self._lifecycle.close_secondary()

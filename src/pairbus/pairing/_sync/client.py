@@ -150,7 +150,7 @@ class PairedClient(ServiceBusClient):
         raise TypeError("A PairedClient is made by pair_namespace(primary, options).")
 
     def close(self) -> None:
-        """Close both clients, their senders and receivers, and stop the syphon. Twice is fine."""
+        """Close both clients, their senders and receivers, and the syphon; may be repeated."""
         self._lifecycle.close()
 
     # -- operators
@@ -161,7 +161,7 @@ class PairedClient(ServiceBusClient):
         return self._secondary
 
     def status(self) -> PairStatus:
-        """Where each entity's messages go and why, and which backlog queues are in rotation."""
+        """Return the state of each entity, with the reason, and of each backlog queue."""
         return self._lifecycle.status()
 
     def force_failover(self, entity: str) -> None:
@@ -170,7 +170,7 @@ class PairedClient(ServiceBusClient):
         self._lifecycle.pair.entity(entity).observe(core.BacklogForced())
 
     def force_primary(self, entity: str) -> None:
-        """Send everything for `entity` to the primary, whatever happens, until `release`."""
+        """Send everything for `entity` to the primary, even if sends fail, until `release`."""
         self._lifecycle.check()
         self._lifecycle.pair.entity(entity).observe(core.PrimaryForced())
 
@@ -189,5 +189,5 @@ class PairedClient(ServiceBusClient):
         self._lifecycle.pair.entity(entity).end_drain("an operator ended the drain")
 
     def fault(self, reason: str) -> None:
-        """Fault the paired client: every use of it, its senders and receivers raises `reason`."""
+        """Fault the paired client: every use of it raises `ClientFaultedError` with `reason`."""
         self._lifecycle.fault(reason)

@@ -92,7 +92,7 @@ class PairedSender(ServiceBusSender):
 
     @property
     def client_identifier(self) -> str:
-        """The identifier of this sender, as it was given or made up."""
+        """The identifier of this sender, given by the caller or generated."""
         return self._identifier
 
     # -- open and close
@@ -118,7 +118,7 @@ class PairedSender(ServiceBusSender):
         self.close()
 
     def close(self) -> None:
-        """Close the sender's links. Twice is fine."""
+        """Close the sender's links; may be repeated."""
         with self._guard:
             if self._closed:
                 return
@@ -154,10 +154,10 @@ class PairedSender(ServiceBusSender):
                 `send_timeout`. A call that is redirected makes one attempt on each side.
 
         Raises:
-            PairUnavailableError: neither namespace took it.
-            PartlySentError: a redirected list or batch was taken in part.
+            PairUnavailableError: neither namespace confirmed it.
+            PartlySentError: only a part of a redirected list or batch was confirmed.
             ReservedPropertyError: a message uses a reserved name; nothing was sent.
-            ServiceBusError: an outage before the failover, or an error that is no outage.
+            ServiceBusError: an outage before the failover, or an error that is not an outage.
         """
         if kwargs:
             warnings.warn(f"Unsupported keyword args: {kwargs}", stacklevel=2)
@@ -214,7 +214,7 @@ class PairedSender(ServiceBusSender):
         timeout: float | None = None,
         **kwargs: Any,
     ) -> list[int]:
-        """Send messages that appear at `schedule_time_utc`; return their sequence numbers.
+        """Send messages to be enqueued at `schedule_time_utc`; return their sequence numbers.
 
         While failed over the messages wait in a backlog queue, and the numbers are negative: they
         cannot be cancelled.
@@ -260,7 +260,7 @@ class PairedSender(ServiceBusSender):
 
         Raises:
             NotCancellableError: one of them was scheduled while failed over; none is cancelled.
-            ServiceBusError: the primary did not do it.
+            ServiceBusError: the primary refused the request or did not answer.
         """
         if kwargs:
             warnings.warn(f"Unsupported keyword args: {kwargs}", stacklevel=2)
