@@ -241,3 +241,13 @@ async def test_unreachable_secondary_is_told_without_asking_for_every_queue(worl
         await world.pair(secondary_admin=admin, backlog_queue_count=10)
 
     assert caplog.text.count("cannot be used") == 2
+
+
+async def test_connection_string_of_one_entity_can_be_paired(world):
+    text = f"{world.primary.connection_string};EntityPath=orders"
+
+    client = await world.pair(world.primary_client(text))
+    async with client.get_queue_sender("orders") as sender:
+        await sender.send_messages(ServiceBusMessage("one"))
+
+    assert world.bodies(world.primary, "orders") == [b"one"]

@@ -242,3 +242,13 @@ def test_unreachable_secondary_is_told_without_asking_for_every_queue(world, cap
         world.pair(secondary_admin=admin, backlog_queue_count=10)
 
     assert caplog.text.count("cannot be used") == 2
+
+
+def test_connection_string_of_one_entity_can_be_paired(world):
+    text = f"{world.primary.connection_string};EntityPath=orders"
+
+    client = world.pair(world.primary_client(text))
+    with client.get_queue_sender("orders") as sender:
+        sender.send_messages(ServiceBusMessage("one"))
+
+    assert world.bodies(world.primary, "orders") == [b"one"]

@@ -73,8 +73,8 @@ async def pair_namespace(
     if options.enable_syphon:
         check_syphon()
     ledger = _ledger(options)
+    _probe_sdk(primary)
     registry.enter(primary, secondary)
-    probe_new_sender(primary, primary.get_queue_sender("probe"), ServiceBusMessageBatch())
     try:
         return await _pair(primary, secondary, admin, namespace, options, ledger)
     except BaseException:
@@ -143,6 +143,14 @@ async def _pair(
     lifecycle.keep_status()
     lifecycle.close_if_dropped()
     return PairedClient(lifecycle)
+
+
+def _probe_sdk(primary: ServiceBusClient) -> None:
+    try:
+        sender = primary.get_queue_sender("probe")
+    except ValueError:
+        return  # its connection string has an EntityPath: there are senders to that entity only
+    probe_new_sender(primary, sender, ServiceBusMessageBatch())
 
 
 def _ledger(options: SendAvailabilityPairedNamespaceOptions) -> Any:
