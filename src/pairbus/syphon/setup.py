@@ -1,6 +1,6 @@
-"""The namespaces, queues and directories of a syphon, worked out from its options.
+"""The namespaces, queues and directories of a syphon, derived from its options.
 
-Whatever can be wrong before Spark starts is reported here, in one line each.
+Errors that can be found before Spark starts are reported here, in one line each.
 """
 
 import getpass
@@ -85,7 +85,7 @@ class Setup:
 
     @classmethod
     def of(cls, options: SyphonOptions) -> "Setup":
-        """Work everything out.
+        """Derive the setup from options.
 
         Raises:
             SyphonError: what is missing or wrong, in one line.
@@ -93,7 +93,7 @@ class Setup:
         primary, primary_host = (
             _endpoint("primary", options.primary, options.primary_host)
             if options.primary
-            else (Target(), options.primary_namespace or "")  # gone: nobody connects to it
+            else (Target(), options.primary_namespace or "")  # lost: it is not connected to
         )
         secondary, secondary_host = _endpoint(
             "secondary", options.secondary, options.secondary_host
@@ -217,7 +217,8 @@ def _host_of(role: str, text: str) -> str:
 def default_checkpoint(name: str, secondary_host: str) -> str:
     """Return a directory that a restart finds again: named by the pair, in the user's state."""
     base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    if not os.access(Path(base).parent.parent if not Path(base).exists() else base, os.W_OK):
+    existing = next(path for path in (Path(base), *Path(base).parents) if path.exists())
+    if not os.access(existing, os.W_OK):
         base = str(Path(tempfile.gettempdir()) / f"pairbus-{getpass.getuser()}")
     digest = hashlib.sha256(secondary_host.lower().encode()).hexdigest()[:8]
     return str(Path(base) / "pairbus" / f"syphon-{name}-{digest}")
