@@ -57,17 +57,17 @@ async def aabandonable(
     try:
         await asyncio.wait({task}, timeout=max(0.0, seconds))
     except BaseException:
-        _leave(task, late)
+        _abandon(task, late)
         raise
     if task.done():
         return task.result()
-    _leave(task, late)
+    _abandon(task, late)
     if give_up is not None:
         give_up()
     raise AbandonedError(what)
 
 
-def _leave(task: asyncio.Task[Any], late: Callable[[], Awaitable[object]] | None) -> None:
+def _abandon(task: asyncio.Task[Any], late: Callable[[], Awaitable[object]] | None) -> None:
     task.cancel()
 
     async def clean_up() -> None:
@@ -104,28 +104,28 @@ def abandonable(
     result: list[T] = []
     failure: list[BaseException] = []
     finished = threading.Event()
-    is_left = threading.Event()
-    turn = threading.Lock()
+    is_abandoned = threading.Event()
+    guard = threading.Lock()
 
     def run() -> None:
         try:
             result.append(call(*args))
         except BaseException as error:  # noqa: BLE001  # carried to the caller's thread
             failure.append(error)
-        with turn:
+        with guard:
             finished.set()
-        if is_left.is_set() and late is not None:
+        if is_abandoned.is_set() and late is not None:
             try:
                 late()
             except Exception as error:  # noqa: BLE001  # nobody waits for it any more
-                logger.debug("%s, abandoned: %r", what, error)
+                logger.debug("cleaning up after %s failed: %r", what, error)
 
     threading.Thread(target=run, name=what, daemon=True).start()
     if not finished.wait(max(0.0, seconds)):
-        with turn:
+        with guard:
             if not finished.is_set():
-                is_left.set()
-        if is_left.is_set():
+                is_abandoned.set()
+        if is_abandoned.is_set():
             if give_up is not None:
                 give_up()
             raise AbandonedError(what)

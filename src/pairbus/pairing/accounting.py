@@ -40,7 +40,7 @@ class Accounts:
     def list_counter(
         self, entity: str, *, backlog: bool = False
     ) -> Callable[[Sequence[int]], None]:
-        """A function that notes a list of coalesced messages, by their sizes, as one call."""
+        """A function that records a list of coalesced messages, by their sizes, as one call."""
         if backlog:
             return partial(self._count_list, self._secondary, entity, "send_backlog")
         return partial(self._count_list, self._primary, entity, "send_primary")
@@ -103,7 +103,7 @@ class Accounts:
             )
 
     def backlogged(self, path: str, chunk: Chunk, *, is_counted: bool) -> None:
-        """Note messages that a backlog queue took; `is_counted` if the call is noted already."""
+        """Record messages that a backlog queue took; `is_counted` if the call is counted."""
         if self.ledger is None:
             return
         if not is_counted:

@@ -62,7 +62,7 @@ class AWatch:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def send(self, sender: Any, what: Any, deadline: float, left: float) -> None:
-        """Send `what`; it ends before `deadline`, in monotonic seconds: in `left` seconds.
+        """Send `what` before `deadline`, in monotonic seconds, which is `left` seconds away.
 
         Raises:
             TimeoutError: at the deadline.
@@ -79,21 +79,21 @@ class AWatch:
         try:
             await sender.send_messages(what, timeout=left)
         except asyncio.CancelledError as error:
-            if self._has_fired and self._take_back(task):
+            if self._has_fired and self._uncancel(task):
                 raise TimeoutError from error
             raise
         finally:
             self._task = None
             if self._has_fired:
-                self._take_back(task)
+                self._uncancel(task)
 
-    def _take_back(self, task: asyncio.Task[Any]) -> bool:
-        """Undo the cancellation at the deadline; say whether it was the only one."""
+    def _uncancel(self, task: asyncio.Task[Any]) -> bool:
+        """Undo the cancellation at the deadline; return whether it was the only one."""
         self._has_fired = False
         return task.uncancel() <= self._cancelling
 
     def give_up(self) -> bool:
-        """End the send whose silence was reported, if it is still under way; say whether it is."""
+        """End the send whose silence was reported; False if it has ended."""
         if self._task is None or self._quiet_at < math.inf or self._has_fired:
             return False
         self._has_fired = True
@@ -105,9 +105,9 @@ class AWatch:
             self._timer.cancel()
         self._loop = loop
         self._due = min(self._deadline, self._quiet_at)
-        self._timer = loop.call_later(self._due - time.monotonic(), self._look)
+        self._timer = loop.call_later(self._due - time.monotonic(), self._on_timer)
 
-    def _look(self) -> None:
+    def _on_timer(self) -> None:
         self._timer, self._due = None, math.inf
         task, loop = self._task, self._loop
         if task is None or loop is None or self._has_fired:
@@ -148,7 +148,7 @@ class Watch:
         _watchdog.add(self)
 
     def send(self, sender: Any, what: Any, deadline: float, left: float) -> None:
-        """Send `what`; it ends before `deadline`, in monotonic seconds: in `left` seconds."""
+        """Send `what` before `deadline`, in monotonic seconds, which is `left` seconds away."""
         self.deadline = deadline
         self.quiet_at = deadline - left + self.patience
         self.sender = sender
@@ -158,7 +158,7 @@ class Watch:
             self.sender = None
 
     def give_up(self) -> bool:
-        """End the send whose silence was reported, if it is still under way; say whether it is."""
+        """End the send whose silence was reported; False if it has ended."""
         sender = self.sender
         if sender is None or self.quiet_at < math.inf:
             return False

@@ -30,7 +30,7 @@ _X_OPT_SCHEDULED: Final = b"x-opt-scheduled-enqueue-time"  # a key as the SDK wr
 _FIXED: Final = 96  # approximate size of the sections around the body
 
 _NO_ID: Final[tuple[Any, ...]] = (None, "")
-_MESSAGES: Final = (ServiceBusMessage, AmqpAnnotatedMessage)  # quicker to ask than a union
+_MESSAGES: Final = (ServiceBusMessage, AmqpAnnotatedMessage)  # isinstance: faster than a union
 
 Oversized = Callable[[SdkMessage], None]
 
@@ -54,7 +54,7 @@ class Outgoing:
 
     @property
     def billable(self) -> int:
-        """How many operations the service charges: one for each message and 64 KB of it."""
+        """How many operations the service charges: for each message, one per started 64 KB."""
         if self.size <= BILLING_STEP or len(self.originals) < 2 or self.items is None:
             return max(len(self.originals), billable(self.size))
         return sum(billable(rough_size(message)) for message in self.items)
@@ -178,7 +178,7 @@ class PairedMessageBatch(ServiceBusMessageBatch):
         self.originals: list[Any] = []
         self.items: list[SdkMessage] = []
         self.notes: list[tuple[Any, bool]] = []
-        self._suspicious = limit - _HEADERS
+        self._suspicious = suspicious_size(limit)
         self._oversized = oversized
         self._refuses = refuses
         # Redirected by its encoded messages; if the SDK does not show them, by copies.

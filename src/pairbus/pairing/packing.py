@@ -39,7 +39,7 @@ class Chunk:
 
     @property
     def billable(self) -> int:
-        """How many operations the service charges: one for each message and 64 KB of it."""
+        """How many operations the service charges: for each message, one per started 64 KB."""
         return sum(billable(size) for _, _, size in self.notes)
 
     @property

@@ -56,7 +56,7 @@ def aon_drop(
         except RuntimeError:
             logger.debug("dropped after its event loop was closed")
 
-    return _at_the_end_of(owner, dropped)
+    return _call_when_freed(owner, dropped)
 
 
 _dropped: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -68,13 +68,13 @@ def on_drop(owner: object, close: Callable[..., None], *args: object) -> Callabl
     A finalizer may run at any moment, in the middle of anything, so it only puts the call into a
     queue that is safe there; `close_dropped` runs it.
     """
-    return _at_the_end_of(owner, partial(_dropped.put, partial(close, *args)))
+    return _call_when_freed(owner, partial(_dropped.put, partial(close, *args)))
 
 
-def _at_the_end_of(owner: object, call: Callable[[], object]) -> Callable[[], object]:
-    end = weakref.finalize(owner, call)
-    end.atexit = False
-    return end.detach
+def _call_when_freed(owner: object, call: Callable[[], object]) -> Callable[[], object]:
+    finalizer = weakref.finalize(owner, call)
+    finalizer.atexit = False
+    return finalizer.detach
 
 
 def close_dropped() -> None:
@@ -142,5 +142,5 @@ async def ablocking(function: Callable[..., T], *args: object) -> T:
 
 
 def blocking(function: Callable[..., T], *args: object) -> T:
-    """Run a function that blocks; a thread may."""
+    """Run a function that blocks; on a thread it may."""
     return function(*args)

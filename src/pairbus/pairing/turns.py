@@ -59,7 +59,7 @@ class Request(Turn):
 
 
 class ALock:
-    """One task at a time, in the order in which they came; waiting for it has a deadline.
+    """One task at a time, in the order of arrival; waiting for it has a deadline.
 
     Unlike `asyncio.Lock` it can be taken without a coroutine if it is free: `now()` says whether it
     was. It is handed to the first waiter, so nobody is overtaken.
@@ -119,7 +119,7 @@ class ALock:
         return self._owner is other
 
     def waiting(self) -> list[object]:
-        """Who waits for the lock, in order."""
+        """The turns that wait for the lock, in order."""
         return [turn for turn, handed in self._waiting if not handed.done()]
 
     def take(self, requests: Collection[Request]) -> list[Request]:
@@ -151,7 +151,7 @@ def _decide(turn: asyncio.Future[bool], answer: bool) -> bool:
 
 
 class Lock:
-    """One thread at a time, in the order in which they came; waiting for it has a deadline.
+    """One thread at a time, in the order of arrival; waiting for it has a deadline.
 
     The lock is taken by one assignment, and holds its owner weakly. So a signal handler that raises
     (KeyboardInterrupt, a soft time limit) at any line leaves no lock behind: either the owner's
@@ -232,7 +232,7 @@ class Lock:
             return self.has(other)
 
     def waiting(self) -> list[Turn | None]:
-        """Who waits for the lock, in order; None for one who is gone."""
+        """The turns that wait for the lock, in order; None for one that no longer exists."""
         return [turn() for turn, _ in list(self._waiting)]
 
     def take(self, requests: Collection[Request]) -> list[Request]:

@@ -1,7 +1,8 @@
 """Counts the pings and probes that are under way, so that a closing client can wait for them.
 
-The SDK's client closes all of its senders, also one that another thread is opening. That thread
-then fails inside the SDK, and the close may wait for an answer that the thread has read.
+The SDK's client closes all of its senders, including one that another thread is opening. That
+thread then fails inside the SDK, and the close may wait for an answer that the thread has already
+read.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ REPLY_QUEUE_PROPERTIES: dict[str, Any] = {
 
 
 class Provided(NamedTuple):
-    """The backlog queues that exist, the largest message that all take, the calls it took."""
+    """The usable backlog queues, the message size that all accept, the management calls made."""
 
     queues: tuple[str, ...]
     message_limit: int
@@ -71,9 +71,9 @@ async def provide_queues(
     limit = 0
     calls = 0
     failure: Exception | None = None
-    silent = 0
+    unreachable = 0
     for path in paths:
-        if silent >= 2 and not found:
+        if unreachable >= 2 and not found:
             break  # two calls that timed out show that the namespace cannot be reached
         try:
             calls += 1
@@ -84,7 +84,7 @@ async def provide_queues(
                 raise _denied(admin, f"backlog queue {path!r}", error) from error
             logger.info("backlog queue %s cannot be used: %s", path, describe(error, ""))
             failure = error
-            silent += isinstance(error, _UNREACHABLE)
+            unreachable += isinstance(error, _UNREACHABLE)
             continue
         found.append(path)
         kilobytes = getattr(properties, "max_message_size_in_kilobytes", None)
@@ -112,7 +112,7 @@ async def provide_queues(
 async def _provide(
     admin: ServiceBusAdministrationClient, path: str, wanted: dict[str, Any], timeout: float
 ) -> tuple[Any, bool]:
-    """Find a queue or create it: its properties, if they are known, and whether it was missing."""
+    """Find or create a queue: its properties (None if unknown), and whether it was missing."""
     try:
         return await _bounded(timeout, admin.get_queue, path), False
     except ResourceNotFoundError:

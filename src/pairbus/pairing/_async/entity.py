@@ -41,7 +41,7 @@ class Entity:
         self.health = Health(since=monotonic())
         self.counts = Counts()
         self.last_error: Exception | None = None
-        self.last_success = 0.0  # when the last send began that the primary took
+        self.last_success = 0.0  # when the last successful send to the primary began
         self.refusal: Exception | None = None
         self.backlog_queue: str | None = None
         self.next_ping: float | None = None
@@ -76,7 +76,7 @@ class Entity:
             await self.observe(core.SendSucceeded(), by="send")
 
     async def failed(self, error: Exception) -> Health:
-        """A send or an opening met an outage; returns the health that follows."""
+        """Record an outage that a send, or opening a link, met; return the resulting health."""
         with self.guard:
             self.counts.failures += 1
             self.last_error = bare(error)
@@ -102,7 +102,7 @@ class Entity:
     def apply(
         self, fact: Fact, by: str = "ping", *, only_if: Callable[[], bool] | None = None
     ) -> Health:
-        """As `observe`, for callers that are no coroutines; `only_if` is asked under the guard."""
+        """As `observe`, for callers that are no coroutines; `only_if` is called under the guard."""
         # A lock between threads; in one event loop it is always free. Commands are performed under
         # it too: two threads must not swap "stop the pings" and "start the pings".
         with self.guard:
@@ -150,7 +150,7 @@ class Entity:
     def _perform(self, command: Command) -> None:
         """Start a command; nothing here waits."""
         if self._is_closed:
-            return  # a send that was under way at the close must start nothing
+            return  # a send that outlives the close must start nothing
         match command:
             case core.ArmTimer(at):
                 self._cancel_timer()
@@ -183,7 +183,7 @@ class Entity:
             pings.set()
 
     def resume(self, health: Health, queues: Collection[str]) -> None:
-        """Go on from `health` in a forked process, which has nothing that ran in the background.
+        """Continue from `health` in a forked process, where no background task is running.
 
         The sends of the child follow those of the parent, which are in `queues` of the backlog.
         """
@@ -250,7 +250,7 @@ class Entity:
 
     async def _ping(self, stopped: AEvent) -> None:
         with self.pair.attempts.one():
-            if not stopped.is_set():  # else a closing client waits no longer
+            if not stopped.is_set():  # a client that is being closed must not wait for this ping
                 await self._ping_now(stopped)
 
     async def _ping_now(self, stopped: AEvent) -> None:

@@ -31,7 +31,7 @@ Provide = Callable[[], Awaitable[Provided]]
 
 
 class Protection:
-    """The way of one pair from unprotected to protected.
+    """Makes one pair protected, with retries until it is.
 
     Args:
         pair: The pair.
@@ -101,7 +101,7 @@ class Protection:
                 await self._open_link()
                 if self._pair.timing.drains_first:
                     await self._pair.replies.check()
-            except Exception as error:  # noqa: BLE001  # whatever it is, the primary is there
+            except Exception as error:  # noqa: BLE001  # in any case, sends go to the primary
                 self._report(str(error) if isinstance(error, PairingError) else describe(error, ""))
             else:
                 self._report(None)

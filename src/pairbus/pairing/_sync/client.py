@@ -60,7 +60,7 @@ class PairedClient(ServiceBusClient):
         socket_timeout: float | None = None,
         **kwargs: Any,
     ) -> PairedSender:
-        """A sender to a queue that stays available. Takes the SDK's keyword arguments."""
+        """A sender to a queue that survives an outage. Takes the SDK's keyword arguments."""
         return self._sender(
             queue_name, self._primary.get_queue_sender, client_identifier, socket_timeout, kwargs
         )
@@ -73,7 +73,7 @@ class PairedClient(ServiceBusClient):
         socket_timeout: float | None = None,
         **kwargs: Any,
     ) -> PairedSender:
-        """A sender to a topic that stays available. Takes the SDK's keyword arguments."""
+        """A sender to a topic that survives an outage. Takes the SDK's keyword arguments."""
         return self._sender(
             topic_name, self._primary.get_topic_sender, client_identifier, socket_timeout, kwargs
         )

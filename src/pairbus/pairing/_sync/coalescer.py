@@ -52,8 +52,9 @@ class Sharing:
 
     Args:
         state: Whether the entity's sends are coalesced, shared by all links to it.
-        is_answer: Whether an error is an answer: neither an outage nor a busy service.
-        count: Notes a list that was taken in the ledger, by the sizes of its messages.
+        is_answer: Whether an error shows that the service refused the list: it is neither an
+            outage nor a busy service.
+        count: Records an accepted list in the ledger, by the sizes of its messages.
     """
 
     state: Coalescing
@@ -69,7 +70,7 @@ class Coalescer:
 
     Args:
         lock: The turns on the link.
-        sharing: What to know about the entity.
+        sharing: How the link's sends are coalesced.
         name: The link's name.
     """
 
@@ -80,12 +81,12 @@ class Coalescer:
         self._name = name
 
     def release(self, turn: Turn, transmit: Transmit) -> None:
-        """Pass the turn on: to a task that sends a list, if one waits, else to the first waiter.
+        """Pass the turn on: to a task, if the next sends can go as a list, else to the next send.
 
-        `transmit` sends over the link, for the one who has the turn. (It is not kept: a link that
-        the application drops must be gone without a garbage collection.)
+        `transmit` sends over the link, for the owner of the turn. (It is not stored: a link that
+        the application drops must be freed without a garbage collection.)
         """
-        if self._lock.has(turn) and self._waiting():
+        if self._lock.has(turn) and self._next_list():
             try:
                 spawn(self._run, turn, transmit, name=f"pairbus lists {self._name}")
             except RuntimeError as error:
@@ -94,7 +95,7 @@ class Coalescer:
                 return
         self._lock.release(turn)
 
-    def _waiting(self) -> list[Request]:
+    def _next_list(self) -> list[Request]:
         """The requests that go as the next list; none if the next send goes alone."""
         if not self._sharing.state.is_allowed:
             return []
@@ -109,11 +110,12 @@ class Coalescer:
         if not self._lock.hand(turn, own):
             return  # the owner was interrupted after it started this task, and released the turn
         try:
-            while group := self._lock.take(self._waiting()):
+            while group := self._lock.take(self._next_list()):
                 try:
                     self._send(group, transmit)
                 finally:
-                    # Only if this task is cancelled: what became of the messages is not known.
+                    # Requests without an answer are left only if this task is cancelled: whether
+                    # the service has their messages is not known.
                     self._answer(group, TurnTimeoutError(message="The send was interrupted."))
         finally:
             self._lock.release(own)

@@ -41,7 +41,7 @@ class EntityDrain:
         self._entity = entity
         self.round: Round | None = None  # None while not draining
         self.problem: str | None = None  # why a fence could not be sent
-        self.queues: set[str] = set()  # that may have messages since the primary last took one
+        self.queues: set[str] = set()  # may have taken messages since the last successful send
         self._in_flight: set[object] = set()  # calls that are putting messages into the backlog
         self._idle = Event()
         self._hold: Event | None = None  # set when held sends may go on
@@ -55,15 +55,15 @@ class EntityDrain:
     # -- sends
 
     def enter(self, call: object, budget: float) -> tuple[bool, float]:
-        """A call is about to put messages into the backlog.
+        """Register a call that is about to put messages into the backlog.
 
         Args:
             call: Identifies the call.
             budget: How long the call may take, in seconds.
 
         Returns:
-            Whether it may do so (then `leave` must follow), or the drain is over and the primary
-            is to be used; and how much of the budget is left.
+            Whether it may do so (then `leave` must follow); False if the drain is over and the call
+            must use the primary. And how much of the budget is left.
         """
         entity, started = self._entity, monotonic()
         patience = most_hold(budget)
@@ -79,13 +79,13 @@ class EntityDrain:
             hold.wait(left)
 
     def took(self, path: str) -> None:
-        """A backlog queue took messages of such a call, or may have; the entity's guard is held."""
+        """Record that a backlog queue took messages, or may have; the entity's guard is held."""
         self.queues.add(path)
         if self.round is not None:
             self.round = self.round.mark_dirty()
 
     def leave(self, call: object) -> None:
-        """Such a call has ended. Twice is fine."""
+        """Unregister a call that `enter` registered. Twice is fine."""
         with self._entity.guard:
             self._in_flight.discard(call)
             if not self._in_flight:
@@ -135,7 +135,7 @@ class EntityDrain:
             self._idle.set()
 
     def forget(self) -> None:
-        """Sends go to the primary again; the entity's guard is held."""
+        """Forget the outage: sends go to the primary again. The entity's guard is held."""
         self.queues = set()
         self._reported = set()
 
@@ -233,7 +233,7 @@ class EntityDrain:
         return self._idle
 
     def _link(self, path: str) -> Link:
-        """A separate link for fences to a backlog queue, which has the messages before them."""
+        """A separate link for fences: the backlog queue has already accepted the messages."""
         pair = self._entity.pair
         make = partial(pair.secondary.get_queue_sender, path)
         name, timeout = f"fence in {pair.backlog_name(path)}", pair.timing.open_timeout
@@ -249,7 +249,7 @@ class EntityDrain:
                 spawn(self._send, fence, link, stopped, name=name)
 
     def _send(self, fence: str, link: Link, stopped: Event) -> None:
-        """Put a fence into a backlog queue, again and again until that has it."""
+        """Send a fence to a backlog queue; retry until the queue has accepted it."""
         entity, pair = self._entity, self._entity.pair
         message = fence_message(fence, entity.name, pair.replies.path, pair.client_id)
         retry = FIRST_RETRY

@@ -178,7 +178,7 @@ class Lifecycle:
             self.protection.stop()
 
     def closed_by_application(self, *, primary: bool) -> NoReturn:
-        """Close the paired client whose SDK client the application has closed, and raise."""
+        """Mark a client as closed because the application closed its SDK client, and raise."""
         side = self.paired_side if primary else self.secondary_side
         if side.end("closed", "the SDK client below it was closed"):
             if primary:

@@ -74,7 +74,7 @@ class Pair:
     Args:
         settings: The settings of the pair.
         client_id: The name of the paired client in status and ledger.
-        ledger: Where operations are noted, if anywhere.
+        ledger: Records the operations; None without a ledger.
     """
 
     def __init__(
@@ -152,11 +152,12 @@ class Pair:
         return found
 
     def host_failed(self, error: Exception, started: float) -> None:
-        """The primary's host refused, or did not answer, while a link was being opened.
+        """Record that the primary's host refused or did not answer while a link was being opened.
 
         With a failover interval of 0 this is evidence for all entities, except those to which a
-        send succeeded since `started`: a request to three queues waits once. With an interval each
-        entity needs its own evidence: an idle one would not notice that the host is back.
+        send succeeded since `started`: so an application that sends to three queues waits for only
+        one timeout. With an interval each entity needs its own evidence: an idle entity sends
+        nothing that would show that the host is back.
         """
         if self.timing.failover_interval > 0:
             return
@@ -178,7 +179,7 @@ class Pair:
         return self.verdict(error) in (Verdict.REFUSED, Verdict.FULL, Verdict.MISSING)
 
     def next_scheduled_numbers(self, count: int) -> list[int]:
-        """Numbers for messages that are scheduled in the backlog: negative, never twice."""
+        """Numbers for messages that are scheduled in the backlog: negative and unique."""
         with self._numbers:
             first = self._scheduled + 1
             self._scheduled += count
@@ -287,7 +288,7 @@ class Pair:
         is_counted: bool = False,
         is_uncertain: bool = False,
     ) -> None:
-        """Note messages that a backlog queue took; `is_counted` if the ledger has the call."""
+        """Record messages that a backlog queue took; `is_counted` if the ledger has the call."""
         count = len(chunk.originals)
         entity.backlogged(count, path)
         self.accounts.backlogged(path, chunk, is_counted=is_counted)

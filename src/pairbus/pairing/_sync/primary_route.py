@@ -1,5 +1,5 @@
 # generated from src/pairbus/pairing/_async/primary_route.py by tools/gen_unasync.py; edit that one
-"""The route to the primary: attempts on one entity, their retries, and what a failure leads to."""
+"""The route to the primary: attempts on one entity, their retries, and the handling of failures."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class PrimaryRoute:
         deadline: float,
         was_open: bool,
     ) -> Redirect | None:
-        """Retry a failed attempt as the application wants it, then decide.
+        """Retry a failed attempt as the client's retry settings say, then decide.
 
         Returns None if a retry succeeded, a `Redirect` if failover is (or gets) engaged; otherwise
         raises the error that the caller must see.
@@ -138,7 +138,7 @@ class PrimaryRoute:
         return self._after_outage(error, started)
 
     def _is_cut_short(self, error: Exception, began: float) -> bool:
-        """Whether the deadline ended an attempt before it could tell a silent primary."""
+        """Whether the deadline ended an attempt too early to show that the primary is silent."""
         is_late = isinstance(error, OperationTimeoutError)
         return is_late and monotonic() - began < self._pair.timing.open_timeout
 
@@ -165,10 +165,10 @@ class PrimaryRoute:
         return add_source(error, self.link.name)
 
     def _after_turn_timeout(self, error: TurnTimeoutError, started: float) -> Redirect:
-        """Handle a send that had no turn before its deadline, which is no evidence of an outage.
+        """Handle a send whose turn did not come before its deadline: no evidence of an outage.
 
         If the send that has the turn began before this one, the wire was silent all the time, and
-        that send is about to fail: its verdict counts for this one too.
+        that send is about to fail: its outcome decides this one too.
         """
         entity = self._entity
         is_silent = self.link.busy_since <= started

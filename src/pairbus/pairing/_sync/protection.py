@@ -32,7 +32,7 @@ Provide = Callable[[], Provided]
 
 
 class Protection:
-    """The way of one pair from unprotected to protected.
+    """Makes one pair protected, with retries until it is.
 
     Args:
         pair: The pair.
@@ -102,7 +102,7 @@ class Protection:
                 self._open_link()
                 if self._pair.timing.drains_first:
                     self._pair.replies.check()
-            except Exception as error:  # noqa: BLE001  # whatever it is, the primary is there
+            except Exception as error:  # noqa: BLE001  # in any case, sends go to the primary
                 self._report(str(error) if isinstance(error, PairingError) else describe(error, ""))
             else:
                 self._report(None)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pairbus.replies")
 
-POLL = 1  # seconds that one receive waits: one of the sync SDK cannot be interrupted
+POLL = 1  # seconds that one receive waits: in the sync SDK a receive cannot be interrupted
 CLOSE_TIMEOUT = 2.0
 FIRST_RETRY, MAX_RETRY = 0.5, 15.0
 
@@ -56,7 +56,7 @@ class Replies:
                 spawn(self._run, self._stopped, self._ended, name="pairbus replies")
 
     def ignore(self, owner: object) -> None:
-        """The owner waits for no answer any more; without owners nothing is received."""
+        """Call the owner no more; after the last owner the receiver is closed."""
         with self._guard:
             self._waiting.pop(owner, None)
             if self._waiting:
@@ -66,12 +66,12 @@ class Replies:
             stopped.set()
 
     def close(self) -> None:
-        """Wait until the receiver is closed, if there was one; nobody listens any more."""
+        """Wait until the receiver is closed, if there was one; no owner listens any more."""
         if self._ended is not None:
             self._ended.wait(POLL + 2 * CLOSE_TIMEOUT)
 
     def check(self) -> None:
-        """Open the receiver once: it proves the right to listen, and costs no message.
+        """Open the receiver once: this proves the right Listen, and costs no message.
 
         Raises:
             PairingError: the reply queue cannot be received from.

@@ -65,7 +65,7 @@ class PairedSender(ServiceBusSender):
         self.restart(lifecycle.pair)
 
     def restart(self, pair: Pair) -> None:
-        """Start with new links: also in a forked process, whose parent goes on with the old."""
+        """Use new links; also in a forked process, whose parent continues to use the old ones."""
         self._pair = pair
         self._entity = pair.entity(self.entity_name)
         shared = (self._lifecycle, pair, self._entity, self.entity_name)

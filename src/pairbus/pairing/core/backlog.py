@@ -19,7 +19,7 @@ __all__ = ["BacklogCall", "Failure"]
 
 FIRST_WAIT = 0.05  # seconds before the first retry after a broken connection; it doubles
 MAX_WAIT = 0.4
-CROWD = 8  # more calls than this that wait for a retry wait longer, so that fewer try at a time
+CROWD = 8  # if more calls than this wait for a retry, each waits longer
 SHORTEST_ATTEMPT = 2.0  # seconds: opening a link needs a while
 PROMPT = 2.0  # an answer within this time shows that the namespace works
 
@@ -84,7 +84,7 @@ class BacklogCall:
     ) -> float:
         """Record a failed attempt; returns how long to wait before the next one, in seconds.
 
-        `others` is how many calls of the client wait likewise: the first that succeeds wakes them.
+        `others` is how many calls of the client wait for a retry; the first success wakes them all.
         """
         if failure is not Failure.BROKEN or now >= self._half:
             self.failed[path] = failure
@@ -97,7 +97,7 @@ class BacklogCall:
         alone = wait * (0.5 + draw)
         if others <= CROWD:
             return alone
-        # From 0 on: if all waited for at least a while, nobody would notice a return meanwhile.
+        # From 0 on: with a minimum wait, no call would notice meanwhile that the secondary is back.
         together = wait * 2 * draw * others / CROWD
         return max(alone, min(together, (self.deadline - now) / 4))
 

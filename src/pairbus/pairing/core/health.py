@@ -130,7 +130,7 @@ class PingSucceeded:
 
 @dataclass(frozen=True, slots=True)
 class PingFailed:
-    """A ping met an outage, or was refused for a reason that may pass."""
+    """A ping met an outage, or was refused for a temporary reason."""
 
     reason: str = ""
     is_outage: bool = True
@@ -155,7 +155,7 @@ class PrimaryForced:
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """An operator gave the decision back."""
+    """An operator no longer forces a route."""
 
 
 @dataclass(frozen=True, slots=True)

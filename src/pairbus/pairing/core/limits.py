@@ -17,7 +17,7 @@ TURN_GRACE = 1.0
 
 
 class Times(Protocol):
-    """The options that decide, in seconds."""
+    """The options that the limits depend on, in seconds."""
 
     @property
     def send_timeout(self) -> float: ...

@@ -1,8 +1,8 @@
-"""Whether an attempt on the primary that failed is made again, and after how long.
+"""Decides whether a failed attempt on the primary is repeated, and after how long.
 
 A link that was open and then detached or broke is opened once more before it counts as evidence of
-an outage. Beyond that, retries are those that the application asked of the SDK, but quicker: the
-SDK's waits (1.6, 3.2, 6.4 s at its defaults) are for a caller who has nowhere else to go.
+an outage. Beyond that, there are as many retries as the application configured in the SDK, but with
+shorter waits: those of the SDK (1.6, 3.2, 6.4 s at its defaults) suit a client without a secondary.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ QUICK_BACKOFF = 0.4  # seconds before a retry after an outage, at most
 
 @dataclass(frozen=True, slots=True)
 class RetrySettings:
-    """What the application wants.
+    """The retries that the application configured.
 
     Args:
         total: How many retries, at most.
@@ -43,7 +43,7 @@ class Retries:
     """The retries of one call.
 
     Args:
-        settings: What the application wants.
+        settings: The retries that the application configured.
         was_open: Whether the link was open when the call began.
     """
 
@@ -53,7 +53,7 @@ class Retries:
     has_reopened: bool = False
 
     def wait(self, verdict: Verdict, *, is_broken: bool, is_silent: bool) -> float | None:
-        """How long to wait before the next attempt, in seconds; None to make no other.
+        """How long to wait before the next attempt, in seconds; None if there is none.
 
         Args:
             verdict: What the failure means: `OUTAGE`, `REOPEN` or `BUSY`.
@@ -71,7 +71,7 @@ class Retries:
         wait = settings.factor if settings.is_fixed else settings.factor * 2 ** (self.made + 1)
         wait = min(wait, settings.maximum)
         if is_broken and settings.is_immediate:
-            total, wait = min(total, 1), 0.0  # there is somewhere else to go
+            total, wait = min(total, 1), 0.0  # after that the send goes to the backlog
         elif verdict is not Verdict.BUSY:
             wait = min(wait, QUICK_BACKOFF)
         if self.made >= total:

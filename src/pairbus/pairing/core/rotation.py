@@ -41,9 +41,9 @@ class Rotation:
     def pick(
         self, draw: float, *, current: str | None = None, avoid: Collection[str] = ()
     ) -> str | None:
-        """The queue for a sender: its `current` one if that is in rotation, else by chance.
+        """The queue for a sender: its `current` one if that is in rotation, else a random one.
 
-        `draw` is a number in [0, 1). None means that no queue is in rotation but those in `avoid`.
+        `draw` is a number in [0, 1). None if every queue in rotation is in `avoid`.
         """
         available = self.available
         if current is not None and current in available and current not in avoid:
@@ -62,7 +62,7 @@ class Rotation:
         return min(candidates, key=lambda entry: entry[1].failed_at)[0]
 
     def remove(self, path: str, reason: str, *, now: float, cooldown: float) -> Rotation:
-        """The rotation without `path`. For one that is out already, only the failure is noted."""
+        """The rotation without `path`. If it is already out, only its last failure is updated."""
         if path in self.available:
             entry = (path, Removed(reason, now, now + cooldown, now))
             return Rotation(self.paths, (*self.removed, entry))

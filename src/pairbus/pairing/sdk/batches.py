@@ -1,4 +1,4 @@
-"""Batches as encoded messages: read what the SDK encoded, and build a batch of encoded messages.
+"""Batches as encoded messages: read those of a batch, and build a batch of encoded messages.
 
 The SDK encodes a message when it is added to a batch; the application may change or reuse the
 object afterwards. So a batch is redirected by its encoded messages, not by the objects.

@@ -105,7 +105,7 @@ MESSAGES = PrivateName(
 MESSAGE = PrivateName(
     "_message",
     "batch",
-    "to redirect a batch as it was encoded, whatever became of the objects since",
+    "to redirect a batch as it was encoded, even if its objects have changed since",
     "a batch is redirected by its objects, which are encoded once more",
 )
 SIZE = PrivateName("_size", "batch", MESSAGE.purpose, MESSAGE.without)

@@ -92,10 +92,10 @@ def disable_retries(sender: Any) -> None:
         close = CLOSE_HANDLER.of(sender)
     except AttributeError:
         return
-    setattr(sender, CLOSE_HANDLER.name, _leave_async if _is_async(close) else _leave)
-    weak = weakref.ref(sender)  # a sender that is dropped must be gone immediately
+    setattr(sender, CLOSE_HANDLER.name, _keep_open_async if _is_async(close) else _keep_open)
+    weak = weakref.ref(sender)  # a sender that is dropped must be freed immediately
 
-    def close_after_all() -> Any:
+    def restore_and_close() -> Any:
         known = weak()
         if known is None:
             return None
@@ -103,17 +103,17 @@ def disable_retries(sender: Any) -> None:
             vars(known).pop(name, None)
         return known.close()
 
-    sender.close = close_after_all
+    sender.close = restore_and_close
 
 
 _is_async = inspect.iscoroutinefunction
 
 
-def _leave() -> None:
+def _keep_open() -> None:
     """Leave the connection to `close`."""
 
 
-async def _leave_async() -> None:
+async def _keep_open_async() -> None:
     """Leave the connection to `close`."""
 
 
@@ -198,7 +198,7 @@ class Readiness:
     )
 
     def __init__(self, sender: Any, before: Readiness | None = None) -> None:
-        """Look at `sender`, which is open; `before` is how it looked the last time.
+        """Read the state of `sender`, which is open; `before` is the state that was read last.
 
         Raises:
             AttributeError, TypeError, ValueError: if it is not open, or the SDK has changed.
@@ -224,7 +224,7 @@ class Readiness:
             self.good_until = self.expires_on - 0.1 * life - 60
 
     def holds(self) -> bool:
-        """Whether the sender is as it was, and its token valid for a while."""
+        """Whether the sender's state is unchanged, and its token is valid for a while."""
         return (
             HANDLER.of(self.sender) is self.handler
             and self.link.state is self.attached
@@ -234,7 +234,7 @@ class Readiness:
 
 
 def readiness(sender: Any, before: Readiness | None = None) -> Readiness | None:
-    """How `sender`, which is open, looks; None if the SDK's internals changed."""
+    """The state of `sender`, which is open; None if the SDK's internals changed."""
     try:
         return Readiness(sender, before)
     except (AttributeError, TypeError, ValueError):

@@ -32,7 +32,7 @@ class _Unsupported:
 
 
 def covers(sdk_class: type) -> Callable[[ClassT], ClassT]:
-    """A class decorator: what `sdk_class` has and the class does not define raises an error."""
+    """A class decorator: public names of `sdk_class` that the class lacks raise an error."""
 
     def decorate(paired: ClassT) -> ClassT:
         own = {

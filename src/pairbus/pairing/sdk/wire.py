@@ -21,8 +21,9 @@ class Opening:
     """Remembers the handler that an SDK sender creates while it opens, and lets it open quickly.
 
     When the peer hangs up during the handshake, the SDK drops its connection without closing it (it
-    closes none that has no session yet), and nobody else could. And the SDK sleeps for 50 ms after
-    each frame of the peer, half a second in all: here it reads the next frame immediately.
+    closes none that has no session yet), and no other code has a reference to it. And the SDK
+    sleeps for 50 ms after each frame of the peer, half a second in all: here it reads the next
+    frame immediately.
     """
 
     def __init__(self, sender: Any) -> None:
@@ -44,7 +45,7 @@ class Opening:
         self._is_patched = True
 
     def end(self) -> None:
-        """The call that opens the sender is over: take the patch off."""
+        """Remove the patch: the call that opens the sender has ended."""
         if self._is_patched:
             self._is_patched = False
             delattr(self._sender, CREATE_HANDLER.name)
@@ -56,7 +57,7 @@ class Opening:
         cut(_wire(self._handler))
 
 
-# Waits for one frame, and returns whether the link is open: of an async handler, of a sync one.
+# The method that waits for one frame and returns whether the link is open: async and sync.
 _CLIENT_READY = ("client_ready_async", "client_ready")
 
 
@@ -66,16 +67,16 @@ def _poll_quickly(handler: Any) -> None:
         return
     is_ready = getattr(handler, name)
 
-    async def soon_async() -> bool:
+    async def poll_async() -> bool:
         for _ in range(_POLLS):
             if await is_ready():
                 return True
         return False
 
-    def soon() -> bool:
+    def poll() -> bool:
         return any(is_ready() for _ in range(_POLLS))
 
-    setattr(handler, name, soon_async if inspect.iscoroutinefunction(is_ready) else soon)
+    setattr(handler, name, poll_async if inspect.iscoroutinefunction(is_ready) else poll)
 
 
 def wire_of(sender: Any) -> Any:
@@ -128,7 +129,7 @@ def hang_up(sender: Any) -> None:
 
 
 def cut(wire: Any) -> None:
-    """Cut a connection immediately and release it: the SDK does not after some of its failures."""
+    """Cut a connection immediately and release it: after some failures the SDK does not."""
     if wire is None:
         return
     try:
@@ -144,7 +145,7 @@ def cut(wire: Any) -> None:
 
 
 def release(wire: Any) -> None:
-    """Close this process's end of a connection that its parent process goes on using.
+    """Close this process's end of a connection that its parent process continues to use.
 
     Nothing is sent to the peer, and the connection is not shut down.
     """
