@@ -8,7 +8,7 @@ __all__ = ["Job", "cut_batches", "split_batch"]
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One batch for one destination: which of its rows."""
+    """One batch for one destination: the rows in `batch` of all its rows."""
 
     indices: list[int]
     messages: list[bytes]

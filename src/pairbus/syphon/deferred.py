@@ -5,7 +5,7 @@ needs no lock, and can only be received by its sequence number. So the number is
 message is deferred, and removed after the message was settled. A number that is recorded although
 the message is not deferred does no harm: the reader finds that out and reports it.
 
-In memory is one entry for each page of up to `PAGE` numbers, not one for each message.
+The memory holds one entry for each page of up to `PAGE` numbers, not one for each message.
 """
 
 import bisect
@@ -62,7 +62,7 @@ class _Page:
 
 
 class DeferredMessages:
-    """The sequence numbers of deferred messages; `load` reads what an earlier run recorded.
+    """The sequence numbers of deferred messages; `load` reads the records of an earlier run.
 
     A page that cannot be read now raises OSError, and nothing is changed.
 
@@ -212,7 +212,8 @@ class DeferredMessages:
             page = {"destination": key[0], "queue": key[1], "ranges": to_ranges(some)}
             written.append((name, page, _Page(name, some[0], some[-1], len(some))))
             name = None
-        # A number must be in one page at any time: the first page, which had them all, is last.
+        # The first page, which had all the numbers before, is replaced last: so each number is
+        # in a page at any time.
         for name, page, _ in reversed(written):
             self._store.write(name, page)
         return [page for _, _, page in written]

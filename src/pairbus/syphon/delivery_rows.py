@@ -21,7 +21,7 @@ class DeliveryRows:
 
     Args:
         batch: the rows.
-        destination: of rows that name none.
+        destination: the destination of rows that name none.
         route: changes destinations; None to keep them.
     """
 
@@ -33,7 +33,6 @@ class DeliveryRows:
         self._names = set(batch.schema.names)
         self._default = destination
         self._route = route or Route()
-        self._reasons: tuple[list[Any], list[Any]] | None = None
 
     def _column(self, name: str, default: Any = None) -> list[Any]:
         if name not in self._names:
@@ -48,13 +47,13 @@ class DeliveryRows:
 
     @cached_property
     def destination(self) -> list[Any]:
-        """Where each is to be sent."""
+        """The destinations of the messages."""
         chosen = self._column("destination", self._default)
         return [self._route.map(one) for one in chosen] if self._route.destinations else chosen
 
     @cached_property
     def verdict(self) -> list[Any]:
-        """The verdict on each."""
+        """The verdicts on the messages."""
         return self._column("verdict", "deliver")
 
     @cached_property
@@ -82,17 +81,17 @@ class DeliveryRows:
 
     @cached_property
     def entity(self) -> list[Any]:
-        """The backlog queues."""
+        """The backlog queues of the messages."""
         return self._column("entity")
 
     @cached_property
     def token(self) -> list[Any]:
-        """Their lock tokens."""
+        """The lock tokens of the messages."""
         return self._column("lockToken")
 
     @cached_property
     def sequence(self) -> list[Any]:
-        """Their sequence numbers there."""
+        """The sequence numbers of the messages in their backlog queues."""
         return self._column("sequenceNumber")
 
     @cached_property
@@ -142,7 +141,7 @@ class DeliveryRows:
         return None
 
     @property
-    def is_composed(self) -> bool:
+    def is_restored(self) -> bool:
         """Whether nothing is to be restored: all messages are sent as they are."""
         return all(
             name not in self._names or self.batch.column(name).null_count == self.count
@@ -151,7 +150,7 @@ class DeliveryRows:
 
     def restored(self, indices: list[int], now: int) -> list[Any]:
         """Return the messages of these rows as they are to be sent, `now` in milliseconds."""
-        if self.is_composed:
+        if self.is_restored:
             return [self.message[i] for i in indices]
         return [
             restore(
@@ -167,12 +166,12 @@ class DeliveryRows:
 
     def reason(self, row: int, default: str = "Rejected") -> tuple[str, str]:
         """Return why a row is dead-lettered or completed: reason and description."""
-        if self._reasons is None:
-            names = set(self.batch.schema.names)
-            empty = [None] * self.count
-            self._reasons = (
-                self.batch.column("reason").to_pylist() if "reason" in names else empty,
-                self.batch.column("description").to_pylist() if "description" in names else empty,
-            )
-        reasons, descriptions = self._reasons
-        return str(reasons[row] or default), str(descriptions[row] or "")
+        return str(self._reasons[row] or default), str(self._descriptions[row] or "")
+
+    @cached_property
+    def _reasons(self) -> list[Any]:
+        return self._column("reason")
+
+    @cached_property
+    def _descriptions(self) -> list[Any]:
+        return self._column("description")

@@ -14,15 +14,15 @@ class DeliverySettings:
     """How a task delivers.
 
     Args:
-        destination: where rows go that name none.
-        blocked: destinations that wait, messages that may be sent all the same, and how fast to
-            send.
+        destination: the destination of rows that name none.
+        blocked: destinations that wait, messages that may be sent nevertheless, and the rate of
+            sending.
         waits_for_missing: wait for a destination that does not exist, instead of dead-lettering.
         max_bytes: most bytes of a batch.
-        primary: name of the namespace that is sent to, in the ledger.
-        secondary: name of the namespace that is settled in.
+        primary: name of the namespace to which messages are sent, in the ledger.
+        secondary: name of the namespace where messages are settled.
         budget: until when a locked message may be sent.
-        route: the target, if it is not the primary, and the messages that a former one may have.
+        route: the target, if it is not the primary, and the messages that a former target may have.
     """
 
     destination: str | None = None

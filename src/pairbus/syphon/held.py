@@ -118,8 +118,8 @@ class HeldMessages:
             found.held[message.token] = message
             probe = found.probe
             if probe and probe[0] == message.queue and message.sequence <= probe[1]:
-                # Not tried, because an older message came with it; or an older one came after the
-                # probe was chosen: a coordinator that died had returned it.
+                # The probe was not sent, because an older message came with it; or an older one
+                # came after the probe was chosen: a coordinator that died had returned it.
                 found.probe = None
 
     def is_waiting_for(self, destinations: Iterable[str]) -> bool:
@@ -143,7 +143,7 @@ class HeldMessages:
     def reach_primary(self, at: float, now: float) -> None:
         """A probe reached the primary: end its wait, if it failed before that.
 
-        If the primary can be reached but accepts nothing, it ends the wait later each time.
+        If the primary can be reached but accepts nothing, the wait ends later each time.
         """
         found = self._destinations.get(WHOLE_PRIMARY)
         if found is None or now >= found.until or at <= found.failed_at:
@@ -207,7 +207,7 @@ class HeldMessages:
         self._destinations[destination].is_deferring = True
 
     def drain(self, destination: str) -> None:
-        """The deferred messages of a destination may be received and sent."""
+        """Begin to receive and send the deferred messages of a destination."""
         found = self._destinations[destination]
         found.is_draining, found.failures, found.until, found.probe = True, 0, 0.0, None
 
@@ -265,14 +265,14 @@ class HeldMessages:
             elif found.is_draining:
                 draining.add(name)
             else:
-                if found.probe is not None:  # not heard of
+                if found.probe is not None:  # no task reported it
                     found.probe, found.until = None, now + self._backoff.delay(1)
                 if now >= found.until:
                     probing.append(name)
         return draining, probing
 
     def probe(self, destination: str, message: tuple[str, int], now: float) -> None:
-        """A deferred message is received and sent as a probe."""
+        """Record that a deferred message is received and sent as a probe."""
         found = self._destinations[destination]
         found.probe, found.probed_at = message, now
 
@@ -296,7 +296,7 @@ class HeldMessages:
         return wanted
 
     def renewed(self, tokens: Sequence[str], until: float) -> None:
-        """Locks were renewed until then."""
+        """Record that locks were renewed until this time."""
         wanted = set(tokens)
         for found in self._destinations.values():
             for token in wanted & found.held.keys():

@@ -48,7 +48,7 @@ _MARK = b"pairbus"
 _REQUESTS = b"?"  # from here on messages may be handed out
 _RECORDED = b"."  # all of them are recorded; the number of the newest
 _TAKEN_OVER = b"!"  # a later attempt has come
-_RETURNED = b"<"  # the tokens in so many records from the beginning were returned
+_RETURNED = b"<"  # the tokens of the first records, up to this number, were returned
 
 
 def _mark(kind: bytes, number: int = 0) -> bytes:
@@ -116,12 +116,12 @@ class JournalPage:
         return queue_of(self.path)
 
     def mark_returned(self) -> None:
-        """Record that its tokens were returned, so that nobody does it again."""
+        """Record that its tokens were returned, so that they are not returned again."""
         if self.is_open and not isinstance(self.files, ObjectFiles):
-            # Its writer may be alive, and record what it receives.
+            # Its writer may be alive, and record more tokens.
             _append(self.files, self.path, _mark(_RETURNED, len(self.data) // TOKEN))
         else:
-            self.files.remove(self.path)
+            self.remove()
 
     def remove(self) -> None:
         """Remove the page."""

@@ -25,9 +25,9 @@ RENEW_EVERY = 5.0
 
 @dataclass(frozen=True, slots=True)
 class LeaseRecord:
-    """`lease.json`: who runs the syphon. Times are seconds since 1970.
+    """`lease.json`: the process that runs the syphon. Times are seconds since 1970.
 
-    `machine` and `started` are empty where the system does not tell them.
+    `machine` and `started` are empty if the operating system does not provide them.
     """
 
     id: str
@@ -36,7 +36,7 @@ class LeaseRecord:
     since: float
     renewed_at: float
     machine: str = ""  # differs between boots of a host, and between containers on it
-    started: str = ""  # when the process began, in the system's own terms
+    started: str = ""  # when the process began, as the operating system writes it
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""

@@ -1,9 +1,10 @@
 """The journal in an object store: one object for each queue and micro-batch, and no lock tokens.
 
-A reader puts an object before it receives, and nothing afterwards. If its attempt fails, nobody
-knows which messages were handed out to it. So the retry marks the page and leaves the queue to the
-coordinator, which waits until the queue is clear (see `pairbus.syphon.orphaned_locks`). The same
-happens with all pages of a former coordinator: a page does not show that its epoch was completed.
+A reader writes an object before it receives, and nothing afterwards. If its attempt fails, it is
+not known which messages were handed out to it. So the retry marks the page and leaves the queue to
+the coordinator, which waits until the queue is clear (see `pairbus.syphon.orphaned_locks`). The
+same happens with all pages of a former coordinator: a page does not show that its epoch was
+completed.
 
 Compared to the journal on a disk, this saves a write for each batch of messages, and a failed task
 costs the wait for its locks.

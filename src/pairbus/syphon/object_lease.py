@@ -1,9 +1,9 @@
 """The lease in an object store, which has no lock: candidates, and the first by name wins.
 
-A candidate puts an object and lists the others. If one of them is alive and confirmed, or comes
-before it by name, it withdraws. If one that comes after it is not confirmed yet, that one may have
-listed before this candidate's object was there, so it waits until the other one has confirmed or
-withdrawn. So two never confirm, whatever their clocks say.
+A candidate writes an object and lists the others. It withdraws if a living one is confirmed, or
+comes before it by name. A candidate that comes after it and is not confirmed yet may have listed
+the objects before this one was written: so this one waits until the other has confirmed or
+withdrawn. So two never confirm, whatever their clocks show.
 """
 
 import json

@@ -50,7 +50,7 @@ class Inspection:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What to do about one uncertain queue: inspect it, if asked to, and return tokens.
+    """The check of one uncertain queue: inspect it, if necessary, and return tokens.
 
     Args:
         queue: the queue.
@@ -87,14 +87,14 @@ class _Uncertain:
     from_journal: bool  # the journal is the only evidence
     lock_seconds: float | None = None
     is_blind: bool = False  # messages were returned: an inspection cannot see past them
-    until: float = math.inf  # it is over then, or when all locks have expired
+    until: float = math.inf  # it ends then, or when all locks have expired
 
 
 class OrphanedLocks:
     """The uncertain queues. Time is an argument.
 
     Args:
-        journal: whose pages show readers that died.
+        journal: its pages show which readers died.
     """
 
     def __init__(self, journal: LockJournal) -> None:
@@ -132,7 +132,7 @@ class OrphanedLocks:
         return [queue for queue, found in self._uncertain.items() if now >= found.due]
 
     def begin_check(self, queue: str, now: float) -> Check:
-        """Return what to do about an uncertain queue; `end_check` takes the results."""
+        """Return the check of an uncertain queue; `end_check` takes its results."""
         found = self._uncertain[queue]
         found.due = now + AGAIN
         pages = tuple(self._journal.uncertain(self._epoch).get(queue, ()))

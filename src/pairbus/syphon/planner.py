@@ -29,7 +29,7 @@ LOCK_SHARE = 1 / 3  # of a lock that reading and sending may take
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do until the next plan.
+    """The queues to read and to poll until the next plan.
 
     Args:
         grants: how much the micro-batch may read; empty if there is nothing to do now.
@@ -92,7 +92,7 @@ class Planner:
     # -- facts
 
     def ready(self, queues: Iterable[str]) -> None:
-        """Queues have messages."""
+        """Record that these queues have messages."""
         self._ready |= set(queues)
 
     def empty_once(self) -> None:
@@ -101,7 +101,7 @@ class Planner:
         self._listens = False
 
     def was_read(self, queue: str, read: QueueRead) -> None:
-        """A task read a queue."""
+        """Record the messages that a task read from a queue."""
         if queue not in self._fetching:  # a deferred message was counted when it was first read
             self._read_total += read.messages
         self._read_since += read.messages
@@ -119,7 +119,7 @@ class Planner:
         self._is_sending_busy = True
 
     def task_sent(self, share: AdaptiveRate, *, has_ended: bool) -> None:
-        """A task adapted its share of the rate of sending to this."""
+        """Record the share of the rate of sending that a task has adapted."""
         self._observed = self._sending.joined([share], self.tasks)
         if has_ended:
             self._shares.append(share)

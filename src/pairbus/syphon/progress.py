@@ -34,7 +34,7 @@ class Progress:
     last_progress: float | None = None
     sampled_at: float | None = None
     sampled_settled: int = 0
-    rated_for: float = 0.0  # seconds that the rate is of, up to the window
+    rated_for: float = 0.0  # seconds over which the rate was measured, at most the window
 
     @property
     def settled(self) -> int:
@@ -107,13 +107,13 @@ class Remaining:
     were settled since are subtracted.
     """
 
-    total: int | None = None  # settled so far, and still there
+    total: int | None = None  # messages settled so far, plus messages that are left
 
     def counted(self, messages: int, settled: int, *, moving: bool) -> "Remaining":
-        """The queues hold `messages`, and `settled` were settled in all.
+        """Return the estimate after a count: the queues hold `messages`, `settled` left them.
 
-        While messages move, the coordinator learns of a settlement later than the queue does; so
-        the total does not shrink then.
+        While messages move, the coordinator counts a settlement later than the queue does; so the
+        total does not shrink then.
         """
         total = messages + settled
         if moving and messages and self.total is not None:

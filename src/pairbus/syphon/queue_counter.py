@@ -32,7 +32,7 @@ class QueueCounter:
 
     Args:
         setup: which namespace and queues.
-        count_call: called with each queue that is asked for: a management call is charged.
+        count_call: called with the queue of each management call, which is charged.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class QueueCounter:
             queues = self.count()
         except ClientAuthenticationError as exc:
             if "claim(s) are required" in str(exc):
-                return None  # the token is good, and gives no right to count
+                return None  # the token is valid, but has no right to count
             raise SyphonError(f"secondary {host}: {KEY_REFUSED}") from None
         except HttpResponseError as exc:
             if exc.status_code in (401, 403):

@@ -1,15 +1,15 @@
 """How fast the syphon may read and send: it adapts to the rate that the namespaces allow.
 
 A Standard namespace grants credits at the start of each second, and shares them between the syphon
-and the live traffic. When they are used up it answers server-busy, to everybody. So the syphon must
-find the rate that is left, stay close below it, and seldom try for more.
+and the live traffic. When they are used up it answers server-busy, to all clients. So the syphon
+must find the rate that is left, stay close below it, and seldom try for more.
 
 It starts slowly and grows by 30 % every second until the first server-busy answer (slow start),
-which takes 20 % off the rate; each later one takes 12 %. The rate at which the answer came (after
-slow start, which goes well beyond it: the lowered rate) is remembered as the *peak*. After that the
-rate grows by addition, as CUBIC does for TCP (RFC 9438): quickly at first, more and more slowly
-towards the peak, where it stays for most of the time, and faster again beyond it, because then the
-namespace has more to give than before. It never exceeds a ceiling that leaves a share of the
+which lowers the rate by 20 %; each later one lowers it by 12 %. The rate at which the answer came
+is remembered as the *peak*; after slow start, which overshoots, the lowered rate is the peak. After
+that the rate grows by addition, as CUBIC does for TCP (RFC 9438): quickly at first, more and more
+slowly towards the peak, where it stays for most of the time, and faster again beyond it, because
+then the namespace allows more than before. It never exceeds a ceiling that leaves a share of the
 credits free for live traffic.
 
 Reading (the secondary) and sending (the primary) have a rate each, and no more is read than can be
@@ -55,9 +55,9 @@ class AdaptiveRate:
 
     Args:
         ceiling: never more than this; None for no ceiling.
-        rate: what is allowed now.
-        peak: the rate at the last server-busy answer, after the first one less the decrease;
-            None before the first (slow start).
+        rate: messages a second that are allowed now.
+        peak: the rate at the last server-busy answer (after the first one: the lowered rate); None
+            before the first (slow start).
         busy_at: when that was.
     """
 
@@ -83,7 +83,7 @@ class AdaptiveRate:
         return self.limit if self.peak is None else self._bounded(self.peak * LASTING)
 
     def used(self, seconds: float) -> "AdaptiveRate":
-        """The rate was used for so long without a server-busy answer: grow."""
+        """Return the higher rate after `seconds` of use without a server-busy answer."""
         if self.peak is None:
             growth = SLOW_START if self.ceiling is not None else SLOW_START_UNLIMITED
             return replace(self, rate=self._bounded(self.rate * growth ** min(seconds, 10.0)))
@@ -98,7 +98,7 @@ class AdaptiveRate:
 
         Args:
             now: the time.
-            measured: messages a second that were really moved, where that may be less.
+            measured: messages a second that were moved, if that may be less than the rate.
         """
         if now - self.busy_at < 1.0:
             return self
@@ -175,7 +175,7 @@ class Pace:
 
     @property
     def chunk(self) -> int:
-        """Messages to ask for at a time: a tenth of a second's."""
+        """Messages to request at a time: those of a tenth of a second."""
         return max(1, round(self.rate / 10))
 
 
@@ -223,7 +223,7 @@ class SendingPace:
         return max(1, int(self._level + 1e-6))
 
     def sent(self, now: float, messages: int) -> None:
-        """So many messages were accepted; the rate grows, if it was the limit."""
+        """Record messages that were accepted; the rate grows, if it was the limit."""
         self._refill(now)
         if self._level < self.rate.rate * BURST:
             self.rate = self.rate.used(max(0.0, now - self._used_at))

@@ -28,7 +28,7 @@ class TargetRecord:
 
     Args:
         host: its host.
-        former: the name of the target before; empty if it never changed.
+        former: the name of the former target; empty if the target never changed.
         changed_at: when it changed, in seconds since 1970.
         lowest: per queue, the lowest sequence number that was there at that time.
         handed_out: per queue, the highest sequence number that may have been handed out by then.
@@ -74,9 +74,9 @@ def highest_handed_out(survey: QueueSurvey, pages: Iterable[JournalPage], *, is_
     """Return the highest sequence number of a queue that may have been handed out.
 
     Args:
-        survey: of the queue.
+        survey: the survey of the queue.
         pages: the queue's journal pages.
-        is_known: whether the state directory is that of the syphon before; a new one knows nothing.
+        is_known: whether the state directory is that of the former syphon; a new one has no record.
     """
     if not is_known:
         return ALL
@@ -94,8 +94,8 @@ class Route:
     Args:
         namespace: the name of the target; empty if it is the primary.
         destinations: entities of the target by the name that their sender chose, in lower case.
-        former: the name of the target before; empty if it never changed.
-        handed_out: per queue, the highest sequence number that the former target may have got.
+        former: the name of the former target; empty if the target never changed.
+        handed_out: per queue, the highest sequence number that the former target may have received.
     """
 
     namespace: str = ""

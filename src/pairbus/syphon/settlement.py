@@ -1,4 +1,4 @@
-"""Rows that are to be settled in one way, and the receipts of them for the ledger."""
+"""Rows that are settled in one way, and their receipts for the ledger."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -51,7 +51,7 @@ class Settlement:
 
 
 def receipts_of(settlement: Settlement, now: float) -> "pa.Table":
-    """Return the receipts of some rows, as the ledger's table of messages wants them."""
+    """Return the receipts of some rows, in the schema of the ledger's table of messages."""
     import pyarrow as pa
 
     batch = settlement.rows.batch

@@ -9,7 +9,7 @@
     progress.json   totals, written by the coordinator when they change
     target.json     the namespace to deliver to, and messages that a former one may have
     primary.json    when the primary could be reached again after a failure
-    status.json     what `syphon status` shows
+    status.json     the status that `syphon status` shows
     journal/        see `pairbus.syphon.journal`
     deferred/*.json sequence numbers of deferred messages: see `pairbus.syphon.deferred`
     search.json     queues to search for deferred messages, and from which sequence number on
@@ -47,7 +47,7 @@ class StateDirectory:
         self._runtime = runtime or ThreadRuntime()
         self._files, self.path = open_files(location, self._runtime)
         self.is_remote = is_url(location)
-        self._halted: tuple[float, bool] | None = None  # when it was looked up
+        self._halted: tuple[float, bool] | None = None  # when it was read, and its value
         self._control: Control | None = None  # as last read
 
     def create(self) -> "StateDirectory":
@@ -61,7 +61,7 @@ class StateDirectory:
     def control(self) -> Control:
         """Return the controls that the operator set; defaults for the others.
 
-        While they cannot be read, they are as they were: a syphon that is paused stays paused.
+        While they cannot be read, the last known ones apply: a syphon that is paused stays paused.
 
         Raises:
             OSError: they cannot be read, and never were.
@@ -127,14 +127,15 @@ class StateDirectory:
     # -- reports of tasks
 
     def report(self, report: TaskReport) -> None:
-        """Leave a report for the coordinator."""
+        """Write a report for the coordinator."""
         self._files.make_folder(self.path / "results")
         name = f"results/{self._runtime.uuid4().hex}.json"
-        # Locks expire if a report is lost; a deferred message that is not recorded is forgotten.
+        # If a report is lost, locks expire by themselves; but a deferred message that is not
+        # recorded is not found again.
         self.write(name, report.to_json(), sync=bool(report.deferred))
 
     def reports(self) -> Iterator[tuple[PurePath, TaskReport]]:
-        """Yield the reports that nobody has read; the caller removes each one with `remove`."""
+        """Yield the reports of tasks; the caller removes each one with `remove`."""
         for name in self._files.list(self.path / "results"):
             if name.endswith(".json") and not name.startswith("."):
                 data = self._read(f"results/{name}")
@@ -237,7 +238,7 @@ class StateDirectory:
             return None
 
     def _require(self, name: str) -> dict[str, Any]:
-        """Read a file that must not count as missing because it cannot be read now.
+        """Read a file; one that cannot be read now must not count as missing.
 
         Raises:
             OSError: it cannot be read.

@@ -20,7 +20,7 @@ WRITE_IDLE = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyphonIdentity:
-    """Which syphon a status is of."""
+    """The syphon that a status describes."""
 
     id: str
     host: str
@@ -58,14 +58,14 @@ class StatusMonitor:
         self._since = runtime.time()
         self._is_started = False
         self._queues: tuple[QueueCounts, ...] = ()
-        self._remaining: int | None = None  # when it was last counted
+        self._remaining: int | None = None  # at the last count
         self._left = Remaining()
         self._counted_at = 0.0
         self._written_at = 0.0
         self._written: dict[str, object] = {}
 
     def counted(self, queues: tuple[QueueCounts, ...], *, is_moving: bool = False) -> None:
-        """The queues were counted."""
+        """Record the counts of the queues."""
         self._queues = queues
         self._remaining = sum(queue.active for queue in queues)
         settled = self._state.progress().settled

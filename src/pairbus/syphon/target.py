@@ -51,7 +51,7 @@ class Target:
 
     @property
     def entity_path(self) -> str | None:
-        """The one queue or topic that the connection string is of; None for the namespace."""
+        """The one queue or topic that the connection string is for; None for the namespace."""
         text = self.connection_string()
         return parse_connection_string(text).entity_path if text else None
 

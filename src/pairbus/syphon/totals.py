@@ -21,7 +21,7 @@ class Totals:
         self._size = former.size
         self._dead_lettered = dict(former.dead_lettered)
         self._received = former.received
-        self._oldest: dict[str, int | None] = {}  # as last seen, where there was more
+        self._oldest: dict[str, int | None] = {}  # by queue; None if it had no more messages
         self._written: tuple[BlockedRecord | None, ProgressRecord | None] = (None, None)
         self.is_started = False
         self.is_listening = False
@@ -80,7 +80,7 @@ class Totals:
     def publish(
         self, state: StateDirectory, blocked: BlockedRecord, progress: ProgressRecord
     ) -> None:
-        """Write what changed since the last call."""
+        """Write the files whose content changed since the last call."""
         was_blocked, was_progress = self._written
         if blocked != was_blocked:
             state.write_blocked(blocked)

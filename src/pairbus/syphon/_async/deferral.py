@@ -3,7 +3,8 @@
 The sequence numbers are recorded before messages are deferred, by the coordinator for messages that
 it holds, and by tasks in their reports. If the state was lost, they are found by browsing: before a
 queue is read, up to the first page of messages that were never handed out, and the rest when it has
-been read to its end. What is still to be browsed is recorded, too. The guard is the coordinator's.
+been read to its end. The position where browsing continues is recorded, too. The guard is the
+coordinator's.
 """
 
 import logging
@@ -28,7 +29,7 @@ log = logging.getLogger("pairbus.syphon")
 
 MOST = 5000  # deferred messages of one queue in one micro-batch
 PEEKS = 20  # of one queue in one tick
-LOCKED_WAIT = 10.0  # seconds until deferred messages that somebody locked are requested again
+LOCKED_WAIT = 10.0  # seconds until deferred messages that are locked are requested again
 
 
 class Deferral:
@@ -81,9 +82,9 @@ class Deferral:
         self.unread = set(self._unsearched)  # must not be read before deferred messages are found
 
     def start(self, now: float) -> None:
-        """Continue with what an earlier coordinator recorded."""
+        """Load the records of an earlier coordinator."""
         broken = self._deferred.load()
-        if broken:  # of which queues is not known
+        if broken:  # their queues are not known
             for queue in self._queues:
                 self.search_again(queue)
             self.unread |= self._searching
@@ -103,13 +104,13 @@ class Deferral:
         return counts
 
     def blocked(self) -> BlockedRecord:
-        """Return what tasks must know; the guard is held."""
+        """Return the record of blocked destinations for the tasks; the guard is held."""
         return replace(self._held.blocked(), fetched=dict(self._fetched))
 
     # -- facts; the guard is held
 
     def apply(self, report: TaskReport, now: float) -> None:
-        """A task reported."""
+        """Apply the report of a task."""
         for one in report.deferred:
             self._deferred.add(one.destination, one.queue, one.numbers)
         for queue, numbers in report.undeferred.items():
@@ -119,14 +120,14 @@ class Deferral:
         for queue in report.locked:
             self._locked_until[queue] = now + LOCKED_WAIT
             if report.undeferred.get(queue) and self._is_enabled:
-                # One was not deferred, and a task of a dead driver may still do it.
+                # A message was not deferred yet, and a task of a dead driver may still defer it.
                 self._unsearched.setdefault(queue, min(report.undeferred[queue]))
         for queue, read in report.read.items():
             if not read.has_more and queue in self._unsearched:
                 self._searching.add(queue)
 
     def search_again(self, queue: str) -> None:
-        """A queue may have deferred messages that are not recorded: browse all of it."""
+        """Browse all of a queue, which may have deferred messages that are not recorded."""
         if self._is_enabled:
             self._unsearched.setdefault(queue, 0)
             self._searching.add(queue)
@@ -150,12 +151,12 @@ class Deferral:
                 numbers[queue] = tuple(sorted({*numbers.get(queue, ()), number}))[:MOST]
                 self._probes[destination] = oldest
         late = {queue for queue, until in self._locked_until.items() if now < until}
-        # What is being deferred could not be received, and its number would be forgotten.
+        # A message that is being deferred cannot be received yet: its number would be discarded.
         late |= self._held.leaving()
         return {queue: some for queue, some in numbers.items() if queue not in late}
 
     def planned(self, grants: Iterable[Grant], now: float) -> None:
-        """A micro-batch was planned."""
+        """Record the deferred messages that a planned micro-batch receives."""
         received = {grant.queue: grant.numbers for grant in grants if grant.numbers}
         self._fetched = {queue: (n[0], n[-1]) for queue, n in received.items()}
         for destination, probe in self._probes.items():

@@ -1,4 +1,4 @@
-"""Find out whether the backlog queues are empty, for a drain that ends then."""
+"""Find out whether the backlog queues are empty, for a syphon that stops when they are."""
 
 from collections.abc import Callable
 
@@ -21,7 +21,7 @@ class EmptinessCheck:
         guard: protects `planner` and `deferral`.
         backlog: the secondary.
         planner: learns which queues have messages.
-        deferral: searches a queue that is not empty although nothing is known of it.
+        deferral: searches a queue that is not empty although no message in it is known.
         count: counts an operation for the ledger.
     """
 
@@ -62,7 +62,7 @@ class EmptinessCheck:
             is_empty = await self._backlog.is_empty(queue)
             if is_empty is False:
                 with self._guard:
-                    # What is left may be deferred and not recorded, or was locked elsewhere.
+                    # A message may be deferred and not recorded, or locked by another receiver.
                     self._deferral.search_again(queue)
                     self._planner.ready([queue])
             if not is_empty:  # unknown is not empty

@@ -2,8 +2,8 @@
 
 The service answers a request for several numbers with all of the messages, or with none of them. If
 it refuses, the queue is browsed to find out which are gone, which are not deferred, and which must
-be locked by somebody. Nothing is received beyond the first message that cannot be received but may
-be later, so that none overtakes it.
+be locked by another receiver. Reading stops at the first message that exists but cannot be received
+now, so that no newer message overtakes it.
 """
 
 import logging
@@ -27,15 +27,15 @@ Abandon = Callable[[Sequence[bytes]], Awaitable[bool]]
 
 @dataclass(slots=True)
 class Fetched:
-    """What became of a request for deferred messages.
+    """The result of a request for deferred messages.
 
     Args:
         messages: lock token and payload of each message, in the order of the numbers.
         undeferred: numbers of messages that are gone, or are not deferred.
         requests: requests that received nothing, and browsing.
-        is_blocked: a message is locked, or is to be read in the usual way first.
+        is_blocked: a message is locked, or is not deferred and must be read first.
         is_busy: the secondary is throttling.
-        broke_off: messages may be locked that did not arrive.
+        broke_off: messages that did not arrive may be locked.
     """
 
     messages: list[tuple[bytes | None, bytes]] = field(default_factory=list)
@@ -52,7 +52,7 @@ class Fetched:
 
 
 async def fetch(management: BulkManagement, abandon: Abandon, numbers: Sequence[int]) -> Fetched:
-    """Receive deferred messages of one queue; the requests are in flight side by side.
+    """Receive deferred messages of one queue; the requests are sent concurrently.
 
     Args:
         management: of the queue.
@@ -86,7 +86,7 @@ async def fetch(management: BulkManagement, abandon: Abandon, numbers: Sequence[
 
 
 async def _explain(management: BulkManagement, group: list[int], fetched: Fetched) -> None:
-    """A request was refused: find out why, and receive what can be received."""
+    """Find out why a request was refused, and receive the messages that are available."""
     fetched.requests += 1
     states: dict[int, int] = {}
     position = group[0]
@@ -103,7 +103,7 @@ async def _explain(management: BulkManagement, group: list[int], fetched: Fetche
             wanted.append(number)
             continue
         fetched.undeferred.append(number)
-        if number in states:  # it comes with the next read of the queue, and is older
+        if number in states:  # the next read of the queue must receive it before newer ones
             fetched.is_blocked = True
             break
     if not wanted:

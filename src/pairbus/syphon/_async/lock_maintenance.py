@@ -1,7 +1,7 @@
 """Maintain locks: return held messages that are due, renew the others, check uncertain queues.
 
-The guard is the coordinator's; it is never held while the secondary is asked. While a queue's
-messages are being returned it is in `returning`, and must not be read.
+The guard is the coordinator's; it is never held during a request to the secondary. While messages
+of a queue are being returned, the queue is in `returning` and must not be read.
 """
 
 from collections import Counter
@@ -120,7 +120,7 @@ class LockMaintenance:
                 del left[queue]
                 self._end_returning(queue, messages, is_returned)
         finally:
-            for queue, messages in left.items():  # something failed: these may still be locked
+            for queue, messages in left.items():  # a request failed: these may still be locked
                 self._end_returning(queue, messages, False)
 
     def _end_returning(self, queue: str, messages: list[HeldMessage], is_returned: bool) -> None:

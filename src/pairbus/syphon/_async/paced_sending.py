@@ -28,7 +28,7 @@ class PacedSending:
         return None if self._pace is None else self._pace.rate
 
     async def allowance(self) -> int | None:
-        """Wait until something may be sent; return how many messages, None for no limit."""
+        """Wait until messages may be sent; return how many, None for no limit."""
         if self._first_rate is None:
             return None
         if self._pace is None:
@@ -39,7 +39,7 @@ class PacedSending:
         return self._pace.allowance(self._runtime.monotonic())
 
     def sent(self, messages: int) -> None:
-        """So many messages were sent, and none was answered with server-busy."""
+        """Record messages that were sent without a server-busy answer."""
         self._busy_wait = FIRST_BUSY_WAIT
         if self._pace is not None:
             self._pace.sent(self._runtime.monotonic(), messages)

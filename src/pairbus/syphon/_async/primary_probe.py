@@ -1,7 +1,7 @@
 """Detect that an unreachable primary is available again: connect to it, which costs no operation.
 
-Without the probe the coordinator would learn of it only when its back-off ends, up to a minute
-later, by reading a message and sending it.
+Without the probe the coordinator would notice only when its back-off ends, up to a minute later, by
+reading a message and sending it.
 """
 
 import logging
@@ -23,7 +23,7 @@ class PrimaryProbe:
 
     Args:
         runtime: clock and background task.
-        state: where the wait is read, and the answer written.
+        state: has the end of the wait; the time of a successful probe is written to it.
         is_reachable: connects to the primary and authorizes.
     """
 

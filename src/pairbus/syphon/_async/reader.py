@@ -25,7 +25,7 @@ __all__ = ["BacklogReader", "ReceivedBatch"]
 
 @dataclass(frozen=True, slots=True)
 class ReceivedBatch:
-    """Messages of one queue: lock token and payload of each, and the payload taken apart."""
+    """Messages of one queue: lock token, payload and parsed payload of each."""
 
     queue: str
     received_at: int  # microseconds since 1970
@@ -83,8 +83,8 @@ class BacklogReader:
         receiver: receives from the secondary.
         backlog: returns messages to it.
         namespace: the secondary's name in the ledger.
-        state: where to leave the report; None without one.
-        journal: None where locks need no journal.
+        state: where the report is written; None for no report.
+        journal: records the locks; None if locks need no journal.
         batch_size: most messages of one batch.
         aliases: take the aliases of the envelope out of each message.
         enqueued_before: leave messages that were enqueued later (milliseconds since 1970).
@@ -175,7 +175,7 @@ class BacklogReader:
                 tally.busy += self._receiver.is_busy
                 if page is not None and not self._receiver.broke_off:
                     page.record([])
-                # A snapshot has all of a queue that is empty, but not of one that is unreachable.
+                # A snapshot has finished a queue that is empty, but not one that is unreachable.
                 tally.is_finished = (
                     self._enqueued_before is not None and not self._receiver.has_failed
                 )
@@ -193,7 +193,7 @@ class BacklogReader:
     async def _fetch(
         self, grant: Grant, page: PageWriter | None, tally: _Tally, size: int
     ) -> AsyncIterator[ReceivedBatch]:
-        """Receive deferred messages by number; whether the queue has others stays unknown."""
+        """Receive deferred messages by number; whether the queue has other messages is unknown."""
         queue, room = grant.queue, grant.size
         tally.is_fetch = True
         for start in range(0, len(grant.numbers), size):
@@ -226,7 +226,7 @@ class BacklogReader:
         page: PageWriter | None,
         tally: _Tally,
     ) -> ReceivedBatch:
-        """Record the tokens, take the messages apart, and return those that are too new."""
+        """Record the tokens, parse the messages, and return the too new ones to the queue."""
         now = int(self._runtime.time() * 1e6)
         if page is not None:
             newest = open_message(got[-1][1], aliases=False).sequence_number or 0
@@ -244,7 +244,7 @@ class BacklogReader:
         return ReceivedBatch(queue, now, got, opened)
 
     async def _take_over(self, journal: LockJournal, epoch: int, queue: str) -> bool:
-        """Return the locks that earlier attempts recorded; False if they may have more."""
+        """Abandon the locks that earlier attempts recorded; False if they may hold others."""
         pages = journal.take_over(epoch, queue)
         if any(page.is_open for page in pages):
             return False

@@ -29,13 +29,14 @@ async def record_change(
 
     Args:
         runtime: the clock.
-        browser: of the secondary.
-        journal: of the syphon before.
+        browser: browses the secondary.
+        journal: the journal of the former syphon.
         queues: the backlog queues.
-        host: of the new target.
-        former: the name of the target before.
-        is_known: whether the state directory is that of the syphon before.
-        held: messages that it held: nothing shows that they were handed out while they are locked.
+        host: the host of the new target.
+        former: the name of the former target.
+        is_known: whether the state directory is that of the former syphon.
+        held: messages that the former syphon held: while they are locked, browsing does not show
+            that they were handed out.
     """
     lowest: dict[str, int] = {}
     handed_out: dict[str, int] = {}

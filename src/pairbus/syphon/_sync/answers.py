@@ -37,7 +37,7 @@ class FenceAnswers:
         self._timeout = timeout
 
     def answer(self, queue: str, fences: Sequence[Fence]) -> list[Outcome]:
-        """Answer fences of one backlog queue; how the reply queue took each answer."""
+        """Answer fences of one backlog queue; return the outcome of each answer."""
         messages = [
             encode_answer(fence, message_id=str(self._runtime.uuid4()), syphon=self._syphon)
             for fence in fences

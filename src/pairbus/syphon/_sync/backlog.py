@@ -1,8 +1,8 @@
 # generated from src/pairbus/syphon/_async/backlog.py by tools/gen_unasync.py; edit that one
 """The secondary: settle, return and renew by lock token, peek, and find orphaned locks.
 
-Idempotent requests are retried on a new connection for some seconds. What remains unknown after
-that is returned to the caller as unknown, never as an answer.
+Idempotent requests are retried on a new connection for some seconds. If the result is still unknown
+after that, the caller gets None.
 """
 
 import logging
@@ -35,7 +35,7 @@ MISSING = "amqp:not-found"
 
 
 class BacklogQueues:
-    """The backlog queues, for the coordinator and for those who settle or return messages.
+    """The backlog queues, for the coordinator and the parts that settle or return messages.
 
     Args:
         runtime: clock and sleep.
@@ -227,10 +227,10 @@ class BacklogQueues:
         return self._connections.management(queue).peek(first, count)
 
     def _retry(self, action: Callable[[], T], patience: float) -> T | None:
-        """Act; after a broken connection on a new one; None when patience has run out.
+        """Perform a request, and retry it on a new connection if the connection broke.
 
-        There are at least two attempts: a connection that the network has lost without a reset
-        uses up the patience, and a new one works.
+        Returns None if `patience` seconds were not enough. There are at least two attempts: a
+        connection that was lost without a reset uses up the patience, and a new one may work.
         """
         deadline = self._runtime.monotonic() + patience
         delay = 0.1

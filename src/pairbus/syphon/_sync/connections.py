@@ -42,9 +42,9 @@ def open_connection(runtime: Runtime, target: Target, timeout: float) -> BulkCon
 def check_access(
     runtime: Runtime, target: Target, entity: str, timeout: float = 10.0
 ) -> ClientError | None:
-    """Connect and authorize: None, or what failed.
+    """Connect and authorize; return None, or the error.
 
-    A connection string of one entity (`EntityPath`) is tried for that one.
+    If the connection string is for one entity (`EntityPath`), that entity is used.
     """
     try:
         with open_connection(runtime, target, timeout) as connection:
@@ -72,7 +72,7 @@ class ConnectionPool:
         self._open: dict[tuple[int, str, Target], _Open] = {}
 
     def get(self, target: Target, role: str, timeout: float) -> _Open:
-        """Return the connection of this role; a new one where the last is gone."""
+        """Return the connection of this role; a new one if there is none that works."""
         key = (os.getpid(), role, target)
         with self._guard:
             found = self._open.get(key)

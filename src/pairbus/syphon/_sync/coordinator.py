@@ -132,7 +132,7 @@ class Coordinator:
             self._task.join(timeout=5)
 
     def _run(self) -> None:
-        every = 0.0  # a new state: queues are not read until they were searched
+        every = 0.0  # the first tick is immediate: with a new state no queue is read before it
         while not self._stop.wait(every):
             every = REMOTE_TICK if self._state.is_remote else TICK
             try:
@@ -167,7 +167,7 @@ class Coordinator:
         self._try("state directory", self._save)
 
     def _try(self, step: str, action: Callable[[], None]) -> str | None:
-        """Act; return None, or the failure labelled with the step."""
+        """Perform a step; return None, or the failure with the step's name."""
         try:
             action()
         except Exception as exc:  # noqa: BLE001 - the coordinator outlives every failure
@@ -202,7 +202,7 @@ class Coordinator:
                 control,
                 is_stopping=is_stopping,
                 is_blocked=self._is_blocked(now),
-                # A poll under way may hold the oldest message for a moment; not a deferred one.
+                # A poll under way may hold a queue's oldest message, but never a deferred one.
                 not_now={*frozen, *unsafe},
                 deferred={q: numbers for q, numbers in deferred.items() if q not in unsafe},
             )
@@ -211,16 +211,16 @@ class Coordinator:
             self._totals.listening = plan.listen
         if plan.grants:
             self._journal.drop_before(epoch)
-        self._publish()  # before tasks read, and before anybody listens
+        self._publish()  # before tasks read, and before the doorbell listens
         self._doorbell.listen(plan.listen)
         return plan.grants
 
     def grants(self, epoch: int) -> tuple[Grant, ...]:
         """Return the grants of an epoch.
 
-        Of an epoch that another coordinator planned, only the queues are read again that were read
-        in it, and were not uncertain before: another queue may not have been granted because
-        messages are locked there, and a replay must not read past them.
+        For an epoch that another coordinator planned, these are only the queues that were read in
+        it and were not uncertain before it: messages of another queue may be locked, and a replay
+        must not read past them.
         """
         with self._guard:
             grants = self._planner.grants(epoch)
@@ -266,7 +266,7 @@ class Coordinator:
                 self._orphans.suspect(queue, self._runtime.time())
 
     def _apply(self, report: TaskReport, now: float) -> None:
-        self._deferral.apply(report, now)  # the first: it may fail, and the report comes again
+        self._deferral.apply(report, now)  # first: it may fail, and then the report is read again
         self._totals.add(report)
         self._operations.add(*report.operations)
         self._must_flush = self._must_flush or bool(report.operations)

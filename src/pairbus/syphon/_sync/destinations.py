@@ -37,7 +37,7 @@ class Destinations:
         return sender.max_batch_bytes - ENVELOPE
 
     def send(self, jobs: Sequence[tuple[str, Sequence[bytes]]]) -> list[Outcome]:
-        """Send one batch to each of several destinations concurrently; the answer of each."""
+        """Send one batch to each of several destinations concurrently; return their outcomes."""
         answers: list[Outcome | Posted] = []
         for destination, messages in jobs:
             refused = self._refused.pop(destination, None)
@@ -61,10 +61,10 @@ class Destinations:
 
 
 def _unsent(error: ClientError) -> Outcome:
-    """A link could not be opened.
+    """Return the outcome of a batch whose link could not be opened.
 
     Nothing was sent, so no message can be at fault. Unless the connection broke or could not be
-    opened, the primary answered, so it is this destination alone that has to wait.
+    opened, the primary answered, so only this destination has to wait.
     """
     outcome = _outcome(error)
     if judge(outcome.condition or "").cause is Cause.MESSAGE:

@@ -27,7 +27,7 @@ class Sending(Protocol):
         """Most bytes of one batch."""
 
     def send(self, jobs: Sequence[tuple[str, Sequence[bytes]]]) -> list[Outcome]:
-        """Send one batch to each of several destinations concurrently; the answer of each."""
+        """Send one batch to each of several destinations concurrently; return their outcomes."""
 
 
 class Settling(Protocol):
@@ -41,14 +41,14 @@ class Settling(Protocol):
         reason: str = "",
         description: str = "",
     ) -> int:
-        """Settle by lock token; how many of the locks were lost already."""
+        """Settle by lock token; return how many of the locks were lost."""
 
 
 class Answering(Protocol):
     """The reply queue, as the deliverer sees it."""
 
     def answer(self, queue: str, fences: Sequence[Fence]) -> list[Outcome]:
-        """Answer fences of one backlog queue; how the reply queue took each answer."""
+        """Answer fences of one backlog queue; return the outcome of each answer."""
 
 
 class Backlog(Protocol):
@@ -67,7 +67,7 @@ class Backlog(Protocol):
         """Messages from a sequence number on; None if the queue cannot be asked."""
 
     def renew(self, queue: str, tokens: Sequence[bytes]) -> dict[bytes, float | None]:
-        """Renew locks: when each expires now; None if it was lost, left out if that is unknown."""
+        """Renew locks: when each expires now; None if it was lost, left out if unknown."""
 
     def is_empty(self, queue: str) -> bool | None:
         """Whether there is no message, locked ones included; None if that is not known."""
@@ -93,7 +93,7 @@ class Bell(Protocol):
         """Queues where a poll is under way: it may hold a message for a moment."""
 
     def freeze(self) -> set[str]:
-        """Start no poll until `listen`; the queues where one is in progress."""
+        """Start no poll until `listen`; return the queues where one is under way."""
 
     def polls(self) -> dict[str, int]:
         """Receives that began since the last call, by queue."""

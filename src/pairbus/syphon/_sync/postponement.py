@@ -23,7 +23,7 @@ class Postponement:
     def __init__(self, settler: Settler, blocked: BlockedRecord) -> None:
         self._settler = settler
         self._blocked = blocked
-        self._kept: set[tuple[str, str]] = set()  # queues and destinations of what was postponed
+        self._kept: set[tuple[str, str]] = set()  # queues and destinations of postponed rows
 
     def has(self, queue: str, destination: str) -> bool:
         """Whether a message of this queue for this destination was postponed."""

@@ -30,8 +30,8 @@ __all__ = ["Settler"]
 FLUSH_ROWS = 10_000
 FLUSH_SECONDS = 2.0
 
-#: The key has no Send on the reply queue. An abandoned fence would only be received again; the
-#: client that waits for it sends another.
+#: The key does not have the right Send on the reply queue. If such a fence were abandoned, it would
+#: only be received again; the client that waits for its answer sends another fence.
 _NO_RIGHT = ("amqp:unauthorized-access", "com.microsoft:auth-failed")
 
 
@@ -76,7 +76,7 @@ class Settler:
         self._held: list[HeldMessage] = []
         self._operations: dict[tuple[str, str, str, str], list[int]] = {}
         self._delivered: set[str] = set()
-        self._uncertain: set[str] = set()  # queues to which something could not be returned
+        self._uncertain: set[str] = set()  # queues to which a message could not be returned
         self._busy = 0
         self.failed: dict[str, str] = {}
 
@@ -143,7 +143,7 @@ class Settler:
         pending, self._pending, self._pending_rows = self._pending, [], 0
         if pending:
             self._write_receipts(pending)
-            if self._deferred:  # a message that is deferred and not recorded would be forgotten
+            if self._deferred:  # a message that is deferred but not recorded is not found again
                 self._report(TaskReport(deferred=tuple(self._deferred)))
                 self._deferred = []
             incomplete: set[str] = set()
@@ -218,10 +218,7 @@ class Settler:
         reason: str = "",
         description: str = "",
     ) -> int:
-        """Settle messages, and count them; return how many locks were lost.
-
-        A message whose answer did not come is not charged.
-        """
+        """Settle messages, and count those that were settled; return how many locks were lost."""
         lost = settling.settle(queue, tokens, how, reason, description)
         settled = len(tokens) - lost
         if settled:
@@ -263,10 +260,11 @@ class Settler:
         return False
 
     def _note_settled(self, queue: str, sequence: int) -> None:
-        """Report a message that was received by its number, and is gone.
+        """Report a settled message that was received by its number.
 
-        One that is still there must stay in the coordinator's record: nothing else finds it. If one
-        of several locks was lost, none is reported: what is gone is noticed at the next receive.
+        A message that is still in the queue must stay in the coordinator's record: nothing else
+        finds it. If one of several locks was lost, none is reported: the next receive notices which
+        messages are gone.
         """
         if self._blocked.is_fetched(queue, sequence):
             self._undeferred.setdefault(queue, []).append(sequence)
