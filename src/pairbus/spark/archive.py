@@ -16,11 +16,11 @@ from pathlib import Path
 from pairbus.spark.java import ARCHIVE, BASE, conf_path, ensure_java, find_java
 
 WARM_UP = (sys.executable, "-m", "pairbus.reports.warm_up")
-"""A process that uses what the jobs and the syphon use of Spark."""
+"""A process that loads the classes of Spark that the jobs and the syphon use."""
 
 
 class ArchiveError(Exception):
-    """The archive could not be written: one line that says why."""
+    """The archive could not be written; the message gives the reason in one line."""
 
 
 def create_archive(warm_up: Sequence[str] = WARM_UP) -> Path:
@@ -37,13 +37,13 @@ def create_archive(warm_up: Sequence[str] = WARM_UP) -> Path:
         if base.parent == home:  # made anew: Java may have been upgraded
             _run([str(java), "-Xshare:dump", f"-XX:SharedArchiveFile={part}"], part)
             part.replace(base)
-        # The process ends before its Java, which writes the archive then: but its output is open
-        # until Java has ended, too.
+        # Java writes the archive when it ends, which is after the process that started it. `_run`
+        # waits for both, because Java keeps the output of the process open.
         options = f"-XX:SharedArchiveFile={base} -XX:ArchiveClassesAtExit={part}"
         conf = str(conf_path(home))  # on the class path, which must be the same later
         _run(warm_up, part, SPARK_SUBMIT_OPTS=options, SPARK_CONF_DIR=conf)
         part.replace(home / ARCHIVE)
-        ensure_java()  # a later process may be another user's, who must not change anything here
+        ensure_java()  # writes the start script: a later process may not have the right to
     except OSError as exc:
         raise ArchiveError(f"{home}: {exc.strerror}") from None
     finally:
@@ -63,6 +63,4 @@ def _run(command: Sequence[str], made: Path, **environment: str) -> None:
     )
     if done.returncode or not made.is_file():
         lines = (done.stderr or done.stdout).strip().splitlines()
-        raise ArchiveError(
-            f"Java wrote no archive: {lines[-1] if lines else 'it does not say why'}"
-        )
+        raise ArchiveError(f"Java wrote no archive: {lines[-1] if lines else 'it gave no reason'}")

@@ -2,7 +2,6 @@
 
 import tempfile
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from pairbus.spark.executor import connections, runtime
 from pairbus.spark.options import ConnectorOptions
@@ -15,9 +14,6 @@ from pairbus.syphon.planner import Planner
 from pairbus.syphon.rates import ceiling_of
 from pairbus.syphon.records import OperationCount
 from pairbus.syphon.state import StateDirectory
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = ["open_coordinator"]
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["encode_message", "with_messages"]
 
 # Section 3.2.4, by index in the properties list. The session id, the time to live and the
-# scheduled time are set where every message gets them, when it is sent.
+# scheduled time are set when the message is sent, as for messages from the backlog.
 _PROPERTIES = {
     "messageId": 0,
     "to": 2,

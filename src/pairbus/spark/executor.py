@@ -120,7 +120,7 @@ def open_deliverer(options: ConnectorOptions) -> Deliverer:
 def _route(
     options: ConnectorOptions, state: StateDirectory | None
 ) -> "tuple[Route, Callable[[list[Key]], set[Key]] | None]":
-    """Return where messages go, and how to find receipts if the target changed."""
+    """Return the route of messages, and a function that finds receipts if the target changed."""
     record = state.target() if state else TargetRecord()
     route = Route(
         namespace=options["target"] or "",
@@ -141,7 +141,7 @@ def _route(
 
 
 def _tune_garbage_collector() -> None:
-    """Once in a process: exempt what is loaded from garbage collection.
+    """Once in a process: exempt the objects that exist from garbage collection.
 
     A task makes and drops many thousand small objects; with the default threshold the collector
     scans all modules again and again, which takes a tenth of a task's time.

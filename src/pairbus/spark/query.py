@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["backlog", "deliver", "first_line", "open_session", "prepare_session"]
 
 ARROW_ROWS = 2000
-TRIGGER, REMOTE_TRIGGER = 200, 500  # milliseconds; in an object store each look is a request
+TRIGGER, REMOTE_TRIGGER = 200, 500  # milliseconds; in an object store each read is a request
 ARROW_ROWS_PACED = 100  # at a limited rate messages are sent soon after they were read
 
 
@@ -79,7 +79,7 @@ def first_line(exc: BaseException) -> str:
 
 
 def prepare_session(session: "SparkSession", *, is_paced: bool = False) -> "SparkSession":
-    """Return a new session on the same Spark, so that our settings affect nobody else.
+    """Return a new session on the same Spark, so that our settings affect no other session.
 
     Args:
         session: any session.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["apply_transform", "load_transform", "peek_options", "sink_options", "source_options"]
 
-# A transform must keep these: what is sent, where to, and how it is settled.
+# A transform must keep these columns: message, destination, and those needed to settle it.
 _NEEDED = {"entity", "lockToken", "message", "destination", "verdict"}
 
 # The columns that the syphon itself needs; a transform gets all columns.

@@ -1,6 +1,6 @@
 """Restore: a pure DataFrame function from backlog rows to messages for their destinations.
 
-The input are the rows of the source with `aliases=true`. The output is the same rows with the
+The input is the rows of the source with `aliases=true`. The output is the same rows with the
 original values back in their columns, and a verdict: `deliver`, or `dead-letter` with reason and
 description. The user's transform comes after it and may change any of these columns.
 """
@@ -23,8 +23,8 @@ def restore(
 
     Args:
         backlog: rows of the source, with its alias columns.
-        ttl_policy: `full` restores the time to live as it was, `deduct` takes off the time that
-            the message spent in the backlog and dead-letters what has expired.
+        ttl_policy: `full` restores the time to live as it was, `deduct` subtracts the time that the
+            message spent in the backlog and dead-letters messages that have expired.
         keep_original: keep the destination in `originalDestination` too, by which the ledger knows
             the message when a transform changes `destination`.
     """

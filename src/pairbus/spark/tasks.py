@@ -1,7 +1,6 @@
 """The tasks of the source: peek an entity, or receive the available messages of some queues.
 
-They run on executors, with the connections of their process, and never wait for more messages than
-there are.
+They run on executors, with the connections of their process, and never wait for messages.
 """
 
 from collections.abc import Iterator
