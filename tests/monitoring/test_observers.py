@@ -200,3 +200,29 @@ def test_failover_that_lasts_until_the_client_is_closed_is_traced_too():
     assert [event.name for event in span.events] == ["ClientClosed"]
     assert observer._open == {}  # noqa: SLF001 - a span that is kept shows in memory only
     tracers.shutdown()
+
+
+def test_failover_that_is_engaged_again_while_draining_stays_one_span():
+    pytest.importorskip("opentelemetry.sdk")
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    from pairbus.monitoring.tracing import OpenTelemetryObserver
+
+    exporter = InMemorySpanExporter()
+    tracers = TracerProvider()
+    tracers.add_span_processor(SimpleSpanProcessor(exporter))
+    observer = OpenTelemetryObserver(tracers)
+
+    observer(at(60, events.FailedOver, reason="refused", failing_since=AT))
+    observer(at(90, events.Draining, by="ping"))
+    observer(
+        at(100, events.FailedOver, reason="refused", failing_since=AT + timedelta(seconds=100))
+    )
+    observer(at(120, events.Restored, by="fence", seconds=60.0))
+
+    [span] = exporter.get_finished_spans()
+    assert (span.end_time - span.start_time) / 1e9 == 120
+    assert [event.name for event in span.events] == ["Draining", "FailedOver"]
+    tracers.shutdown()

@@ -286,3 +286,11 @@ def test_metrics_are_prometheus_text_with_escaped_labels():
     assert 'pairbus_backlog_queue_dead_letters{pair="default",queue="q"} 1' in text
     assert 'pairbus_cost_total{currency="USD",pair="default",stage="ping"} 0.1' in text
     assert text.endswith("\n")
+
+
+def test_overdue_drain_shows_its_own_problem_not_the_error_of_the_outage():
+    drain = {"is_overdue": True, "waits_for": ["backlog/3"], "problem": "no right Send"}
+    snapshot = see(client(entity("orders", "draining", at(-90), last_error="refused", drain=drain)))
+
+    [row] = snapshot["entities"]
+    assert (row["overdue_fences"], row["last_error"]) == (["backlog/3"], "no right Send")

@@ -167,11 +167,6 @@ def merge_entities(clients: Iterable[Row], now: dt.datetime) -> list[Row]:
             row["clients"] += 1
             row["clients_failed_over"] += phase == "failed_over"
             row["forced"] = row["forced"] or entity.get("forced")
-            drain = entity.get("drain") or {}
-            if drain.get("is_overdue"):
-                queues = {*row["overdue_fences"], *drain.get("waits_for", ())}
-                row["overdue_fences"] = sorted(queues)
-                row["last_error"] = drain.get("problem") or row["last_error"]
             for name, value in (entity.get("counts") or {}).items():
                 row["counts"][name] = row["counts"].get(name, 0) + (value or 0)
             if queue := entity.get("backlog_queue"):
@@ -180,6 +175,11 @@ def merge_entities(clients: Iterable[Row], now: dt.datetime) -> list[Row]:
                 row["phase"] = phase
                 row["since"] = entity.get("since")
                 row["last_error"] = entity.get("last_error")
+            drain = entity.get("drain") or {}
+            if drain.get("is_overdue"):
+                queues = {*row["overdue_fences"], *drain.get("waits_for", ())}
+                row["overdue_fences"] = sorted(queues)
+                row["last_error"] = drain.get("problem") or row["last_error"]
             if phase != "healthy":
                 row["since"] = min(filter(None, (row["since"], entity.get("since"))), default=None)
                 row["next_ping"] = min(
@@ -255,7 +255,7 @@ def judge(
     silent_clients: Sequence[Row] = (),
     unprotected_clients: Sequence[Row] = (),
 ) -> tuple[str, str]:
-    """Return the level of the whole, and one sentence that gives the reason.
+    """Return the level of the pair, and one sentence that gives the reason.
 
     One cause is one alarm: a syphon that waits for a primary that is out is not mentioned. While it
     waits for its next attempt after the primary recovered, that is a warning.

@@ -33,7 +33,7 @@ def _nanoseconds(moment: datetime) -> int:
 
 
 class OpenTelemetryObserver:
-    """An observer that makes spans and metrics of what happens to a pair.
+    """An observer that makes spans and metrics of the events of a pair.
 
     Args:
         tracer_provider: Where spans go; the global provider by default.
@@ -73,6 +73,10 @@ class OpenTelemetryObserver:
         match event:
             case events.FailedOver(reason=reason, failing_since=since):
                 self._failovers.add(1, attributes)
+                span = self._open.get(key)
+                if span is not None:  # the primary failed again while the entity was draining
+                    span.add_event(event.name, timestamp=_nanoseconds(event.at))
+                    return
                 self._open[key] = self._tracer.start_span(
                     f"failover {event.entity}",
                     kind=SpanKind.INTERNAL,
