@@ -23,11 +23,11 @@ def peek_backlog(
     progress: Callable[[int], None] | None = None,
     count: Callable[[str, int], None] | None = None,
 ) -> Iterator[dict[str, Any]]:
-    """Give a row for each message in these queues and their dead-letter queues.
+    """Yield a row for each message in these queues and their dead-letter queues.
 
     Args:
-        connection: to the secondary.
-        queues: paths; one that does not exist has nothing in it.
+        connection: the connection to the secondary.
+        queues: paths; one that does not exist counts as empty.
         progress: is called after each page with the number of messages seen.
         count: is called for each peek, which is charged, with its entity and the messages returned.
     """

@@ -26,7 +26,7 @@ def lines(
     Args:
         times: when, ascending.
         series: for each a name, a CSS class that colours it, and its values.
-        label: what the chart shows, for those who cannot see it.
+        label: a description of the chart, for screen readers.
     """
     return _lines(times, series, label, "wide", WIDTH, HEIGHT, LEFT) + _lines(
         times, series, label, "narrow", NARROW_WIDTH, NARROW_HEIGHT, NARROW_LEFT
@@ -93,7 +93,7 @@ def bars(rows: Sequence[tuple[str, float, str, str]], label: str) -> str:
 
     Args:
         rows: for each a name, a value, the value as text, and a CSS class that colours the bar.
-        label: what the chart shows, for those who cannot see it.
+        label: a description of the chart, for screen readers.
     """
     highest = max((value for _, value, _, _ in rows), default=0) or 1
     parts = [f'<div class="bars" role="img" aria-label="{escape(label)}">']

@@ -31,11 +31,11 @@ RECEIVES = (
     "was lost is received again."
 )
 DERIVED = (
-    "Derived: what the application receives and settles on the primary itself, one of each for "
-    "every forwarded message and subscription. Everything else was recorded."
+    "Derived: the application's own receives and settlements on the primary, one of each for every "
+    "forwarded message and subscription. Everything else was recorded."
 )
 LOW = (
-    "Low: three uncertain rules read the cheaper way. Polls that end empty are free, and so are "
+    "Low: the cheaper reading of three uncertain rules. Polls that end empty are free, and so are "
     "pings that the primary did not take; a batch counts by its whole size."
 )
 

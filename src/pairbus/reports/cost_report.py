@@ -9,14 +9,10 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from pairbus.extras import needs
 from pairbus.ledger.plan import Plan
 from pairbus.pricing import STAGES, PriceList, Rules
 from pairbus.reports import cost_job as cost
 from pairbus.reports.ledger_tables import beginning_again, read_table, shown_locations
-
-with needs("spark"):
-    pass
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,7 +38,7 @@ TIMELINE = ("send_primary", "send_backlog", "receive_backlog", "ping")
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of a cost report: operations and money of one thing."""
+    """One line of a cost report: operations and money of one group."""
 
     name: tuple[str, ...]
     calls: int
@@ -141,7 +137,7 @@ def _cost_report(
         money = cost.with_prices(small, hours, prices, rules)
         money = money.withColumn("time", cost.span_start("minute", seconds))
         paid = cost.with_prices(clients, hours, prices, rules)
-        # Both at the same time: over a small ledger most of it is planning and compiling.
+        # Both concurrently: over a small ledger most of the time is planning and compiling.
         with ThreadPoolExecutor(1) as beside:
             other = beside.submit(lambda: cost.overview(paid, ["client_id"], top=TOP).collect())
             found = cost.overview(money, *GROUPS, top=LINES).collect()
@@ -196,7 +192,7 @@ def _tables(
     start: dt.datetime | None,
     end: dt.datetime | None,
 ) -> tuple[DataFrame, DataFrame, list[str]]:
-    """Read both tables between two times, by the minutes that lie between them."""
+    """Read the rows of both tables whose minutes begin between two times."""
     start, end = _next_minute(start), _next_minute(end)
     operations, plan = read_table(spark, locations, "operations")
     messages, messages_plan = read_table(spark, locations, "messages")

@@ -1,7 +1,7 @@
 """The cost so far: the cost job as a stream over a ledger that is still written.
 
-The stream hands over, every few seconds, the sums of hour, entity and stage that changed. The
-latest of each are kept here and added up.
+Every few seconds the stream delivers the sums, by hour, entity and stage, that changed. The latest
+sums are kept here and added up.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class CostWatch:
         self.query: StreamingQuery = (
             cost.live(rows, prices, rules)
             .writeStream.outputMode("update")
-            .foreachBatch(self._take)
+            .foreachBatch(self._update)
             .trigger(processingTime=f"{max(1, round(interval * 1000))} milliseconds")
             .option("checkpointLocation", checkpoint)
             .start()
@@ -118,9 +118,9 @@ class CostWatch:
             by_entity=_grouped(sums, lambda key: key[1]),
         )
 
-    def _take(self, changed: DataFrame, _batch: int) -> None:
+    def _update(self, changed: DataFrame, _batch: int) -> None:
         before = sum(spent.operations for spent in self._sums.values())
-        rows = changed.collect()  # what changed: at most the hours × entities × stages since then
+        rows = changed.collect()  # few: at most hours × entities × stages since then
         with self._lock:
             for row in rows:
                 key = (row["hour"].astimezone(dt.UTC), row["entity"], row["stage"])

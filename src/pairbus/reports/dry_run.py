@@ -11,7 +11,7 @@ from pairbus.options import SyphonOptions
 from pairbus.pricing import PriceList, Rules
 from pairbus.reports.cost_job import billable_column
 from pairbus.spark.query import open_session, prepare_session
-from pairbus.spark.query_options import load_transform, peek_options
+from pairbus.spark.query_options import apply_transform, load_transform, peek_options
 from pairbus.spark.restore import restore
 from pairbus.spark.syphon import check_namespaces
 from pairbus.syphon.queue_counter import QueueCounter
@@ -41,6 +41,7 @@ def dry_run(
 
     Raises:
         PriceError: the price list has no such tier.
+        SyphonError: a namespace cannot be used, or the transform failed; in one line.
     """
     from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
 
@@ -62,7 +63,7 @@ def dry_run(
         )
         messages = restore(rows, ttl_policy=setup.ttl_policy, keep_original=transform is not None)
         if transform is not None:
-            messages = transform(messages)
+            messages = apply_transform(transform, messages)
         counted = (
             messages.groupBy("destination", "verdict", "reason")
             .agg(

@@ -121,7 +121,7 @@ def estimate(workload: Workload, prices: PriceList, rules: Rules | None = None) 
     received = n * subs * billable(workload.size)
     bytes_ = n * (workload.size + ALIASES)
     pings = workload.clients * workload.entities * int(workload.outage / workload.ping_interval)
-    # the ping that is taken ends the failover: there is one for each entity and client
+    # the first ping that succeeds ends the failover: one for each entity and client
     taken = min(pings, workload.clients * workload.entities)
     # Operations without an outage come first in the month, so that `extra` is the added cost.
     usual = [
@@ -189,7 +189,7 @@ def _sum(stage: str, charges: list[Charge]) -> Charge:
 
 
 class _Meter:
-    """Charges one thing after the other, moving through the month's price steps."""
+    """Charges one stage after the other, moving through the month's price steps."""
 
     def __init__(self, prices: PriceList, rules: Rules) -> None:
         self._prices = prices

@@ -4,12 +4,12 @@ For each message the ledger has some numbers of rows: b backlogged, f forwarded,
 of those expired, c completed unsent by a transform; the backlog queues hold w that wait and wd that
 are dead-lettered. n = b messages are expected, or 1 where the sender recorded none (it died with
 rows unwritten: *unrecorded*, which is no loss). Of the n, first f are taken as delivered, then d as
-dead-lettered, e as expired, c as completed, w as waiting; what is left is lost. f above n are
-copies: delivered more than once.
+dead-lettered, e as expired, c as completed, w as waiting; the rest is lost. f above n are copies:
+delivered more than once.
 
-`charged` says what a row of operations counts as. The jobs apply these functions to columns, on a
-cluster. The simulation applies them to the ledger of a run, and compares the result with what
-really happened.
+`charged` computes the billable operations of a row. The jobs apply these functions to columns, on a
+cluster. The simulation applies them to the ledger of a run, and compares the result with the actual
+outcome.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ COUNTS = (
     "expected", "once", "more_than_once", "copies", "dead_lettered", "expired", "completed",
     "waiting", "lost", "unrecorded", "unsettled",
 )  # fmt: skip
-"""What is counted for each message."""
+"""The counts of each message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,21 +57,21 @@ def fate(tally: Mapping[str, Any], using: Arithmetic = PLAIN) -> dict[str, Any]:
     rest = expected - delivered
     # a dead letter is in the ledger, or is seen in the dead-letter queue, or both
     dead = least(greatest(d, wd - e), rest)
-    gone = least(e, rest - dead)
-    let_go = least(c, rest - dead - gone)
-    held = least(w, rest - dead - gone - let_go)
+    expired = least(e, rest - dead)
+    completed = least(c, rest - dead - expired)
+    waiting = least(w, rest - dead - expired - completed)
     return {
         "expected": expected,
         "once": choose(copies == 0, delivered, 0),
         "more_than_once": choose(copies > 0, delivered, 0),
         "copies": copies,
         "dead_lettered": dead,
-        "expired": gone,
-        "completed": let_go,
-        "waiting": held,
-        "lost": rest - dead - gone - let_go - held,
+        "expired": expired,
+        "completed": completed,
+        "waiting": waiting,
+        "lost": rest - dead - expired - completed - waiting,
         "unrecorded": choose(b == 0, expected, 0),
-        "unsettled": w - held,
+        "unsettled": w - waiting,
     }
 
 
@@ -80,7 +80,7 @@ Key = tuple[str, str]
 
 
 def tallies(rows: Iterable[Mapping[str, Any]]) -> dict[Key, Counter[str]]:
-    """Count plain rows of the messages table as `reconcile_job.tally` does; nothing waits."""
+    """Count plain rows of the messages table as `reconcile_job.tally` does; none is waiting."""
     found: dict[Key, Counter[str]] = {}
     for row in rows:
         name = row["message_id"]
@@ -94,11 +94,11 @@ def tallies(rows: Iterable[Mapping[str, Any]]) -> dict[Key, Counter[str]]:
 
 
 def charged(row: Mapping[str, Any], rules: Rules, using: Arithmetic = PLAIN) -> tuple[Any, Any]:
-    """Return the billable operations of a row of operations, by the rules and at least.
+    """Return the billable operations of a row: by the rules, and by the cheapest rules.
 
     Args:
-        row: `billable`, `billable_batched`, `tried` (what is billable if calls that took no message
-            are), and whether it `is_send`, `is_poll` or `is_ping`.
+        row: `billable`, `billable_batched`, `tried` (the billable operations if calls that took no
+            message are charged), and whether it `is_send`, `is_poll` or `is_ping`.
         rules: the switches of the cost model.
         using: the arithmetic of the values.
     """

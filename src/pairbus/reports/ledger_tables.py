@@ -1,8 +1,8 @@
 """Reads a ledger's tables as DataFrames without repeated rows.
 
 Where Spark has a filesystem for the ledger's location (a local path always, an object store if the
-cluster was given the connector), it reads the files itself. Elsewhere its Python workers do, with
-the same pyarrow and the same credentials as those who wrote the ledger.
+cluster was given the connector), it reads the files itself. Otherwise its Python workers do, with
+the same pyarrow and the same credentials as the writers of the ledger.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ ATTEMPTS = 5
 """How often a job is begun again because a compaction removed files that it was about to read."""
 
 NO_FILESYSTEM = ("No FileSystem for scheme", "ClassNotFoundException")
-"""What Hadoop says where Spark has no connector for an object store."""
+"""Texts in Hadoop's error if Spark has no connector for an object store."""
 
 WATERMARK = "2 hours"
-"""How late a row may be added and still be found to be a repeat."""
+"""How late a repeated row may be added and still be recognised as a repeat."""
 
 
 def open_ledgers(locations: str | Sequence[str]) -> list[Store]:
-    """Return the stores of one ledger or several; raise LedgerError where one is none."""
+    """Return the stores of one ledger or several; raise LedgerError if one is not a ledger."""
     names = [locations] if isinstance(locations, str) else list(locations)
     stores = [Store(name) for name in names]
     for store in stores:
@@ -92,7 +92,7 @@ def stream_table(spark: SparkSession, location: str, table: str) -> DataFrame:
         )
     rows = (
         spark.readStream.schema(spark_schema(table))
-        # a file that a compaction removed since it was listed comes again in the new one
+        # the rows of a file that a compaction removed since it was listed are in the new file
         .option("ignoreMissingFiles", "true")
         .parquet(f"{spark_path(location)}/{table}/*.parquet")
     )

@@ -32,7 +32,7 @@ BATCH_ROWS = 10_000
 
 
 def read_remote(spark: SparkSession, table: str, location: str, names: Sequence[str]) -> DataFrame:
-    """Return the rows of some files of a ledger, all columns of them."""
+    """Return the rows of some files of a ledger, with all columns."""
     spark.dataSource.register(LedgerFiles)
     return (
         spark.read.format(FORMAT)
@@ -51,7 +51,7 @@ class Files(InputPartition):
 
     @property
     def value(self) -> object:
-        """What Spark shows of a partition."""
+        """The value that Spark shows for a partition."""
         return len(self.names)
 
 

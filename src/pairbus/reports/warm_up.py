@@ -1,4 +1,4 @@
-"""Use what the jobs and the syphon use of Spark, so that an archive of its classes has them.
+"""Load the classes of Spark that the jobs and the syphon use, so that an archive contains them.
 
 `pairbus.spark.archive` runs this as a process of its own.
 """
