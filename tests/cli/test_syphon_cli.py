@@ -56,6 +56,12 @@ def test_pause_resume_and_limits_are_kept_in_the_control_file(state):
     assert "no limit is given" in run(state, "limit").output
 
 
+def test_state_may_be_given_as_a_file_url(state):
+    url = f"file://{state.path}"
+    assert CliRunner().invoke(group, ["pause", "--state", url]).exit_code == 0
+    assert state.control().paused
+
+
 def test_status_tells_the_truth_for_people_and_programs(state):
     state.write("status.json", STATUS)
     text = run(state, "status").output
@@ -239,7 +245,7 @@ def test_java_that_ends_with_the_same_signal_leaves_no_traceback():
 
     try:
         assert py4j_logs()
-        asked.note(signal.SIGTERM)
+        asked.record(signal.SIGTERM)
         assert not py4j_logs()
         assert asked.signal == signal.SIGTERM
     finally:

@@ -1,4 +1,4 @@
-"""The options that the commands of `pairbus syphon` share, and what they make of them."""
+"""The options that the commands of `pairbus syphon` share, and the objects built from them."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -87,7 +87,7 @@ def find_state(pair: Pair, checkpoint: str | None, state: str | None) -> "StateD
         from pairbus.syphon.setup import default_checkpoint
 
         place = default_checkpoint(pair.primary_namespace, pair.require_secondary().host)
-    path = Path(place).expanduser()
+    path = Path(place.removeprefix("file://")).expanduser()
     if not path.is_dir():
         fail(f"there is no syphon at {path}", "--checkpoint DIR, as printed by `syphon run`")
     return StateDirectory(path)

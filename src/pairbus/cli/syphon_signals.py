@@ -9,29 +9,29 @@ from typing import Any
 
 
 class StopSignals:
-    """Notes SIGTERM and Ctrl-C, so that the run ends between two batches."""
+    """Records SIGTERM and Ctrl-C, so that the run ends between two batches."""
 
     def __init__(self) -> None:
         self.signal = 0
 
-    def note(self, number: int, _frame: Any = None) -> None:
-        """Remember a signal; raise KeyboardInterrupt at the second Ctrl-C."""
+    def record(self, number: int, _frame: Any = None) -> None:
+        """Record a signal; raise KeyboardInterrupt at the second Ctrl-C."""
         if self.signal == signal.SIGINT and number == signal.SIGINT:
             raise KeyboardInterrupt  # the second Ctrl-C ends it immediately
         self.signal = number
         logging.getLogger().addFilter(is_not_from_py4j)
 
     def install(self) -> None:
-        """Note signals from now on."""
-        signal.signal(signal.SIGTERM, self.note)
-        signal.signal(signal.SIGINT, self.note)
+        """Record signals from now on."""
+        signal.signal(signal.SIGTERM, self.record)
+        signal.signal(signal.SIGINT, self.record)
 
     @contextlib.contextmanager
     def before_spark(self) -> Iterator[None]:
         """End the process on SIGTERM while Spark starts: there is nothing to finish."""
 
         def end(number: int, _frame: Any) -> None:
-            self.note(number)
+            self.record(number)
             sys.exit(128 + number)
 
         old = signal.signal(signal.SIGTERM, end)
