@@ -5,7 +5,7 @@ from typing import Any
 import click
 
 from pairbus.cli.cost_options import rule_options
-from pairbus.cli.cost_report import CostQuestion, report_options, report_tables
+from pairbus.cli.cost_report import CostRequest, report_options, report_tables
 from pairbus.cli.errors import ExitCode
 from pairbus.cli.options import ledgers_argument
 from pairbus.cli.output import emit, json_option, say
@@ -38,7 +38,7 @@ def command(**values: Any) -> None:
     """
     pair = pair_of(values)
     locations = values["ledgers"] or [pair.require_ledger()]
-    question = CostQuestion.read(values)
+    request = CostRequest.read(values)
     with (
         ledger_steps(locations) as shown,
         peeked_backlog(None if values["no_peek"] else pair, locations[0], shown) as waiting,
@@ -47,7 +47,7 @@ def command(**values: Any) -> None:
         shown.begin("matching messages with receipts")
         messages = reconciled(spark, locations, waiting, values["limit"])
         shown.begin("adding up operations")
-        cost = question.answer(spark, locations)
+        cost = request.run(spark, locations)
     emit(
         {"reconciliation": messages, "cost": cost},
         [*reconciliation_tables(messages), "", *report_tables(cost)],

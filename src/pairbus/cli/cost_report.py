@@ -1,4 +1,4 @@
-"""`pairbus cost report`: what the operations in a ledger cost. `pairbus account` shows it too."""
+"""`pairbus cost report`: the cost of the operations in a ledger; also for `pairbus account`."""
 
 import datetime as dt
 from collections.abc import Callable, Sequence
@@ -27,7 +27,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def report_options(command: F) -> F:
-    """Give a command the options of a cost report; `CostQuestion.read` takes them."""
+    """Give a command the options of a cost report; `CostRequest.read` takes them."""
     for option in (
         click.option("--html", type=click.Path(dir_okay=False), metavar="FILE",
                      help="Write the report as one self-contained page with plots."),
@@ -41,8 +41,8 @@ def report_options(command: F) -> F:
 
 
 @dataclass(frozen=True, slots=True)
-class CostQuestion:
-    """What a cost report is asked for, checked before Spark starts."""
+class CostRequest:
+    """The settings of a cost report, checked before Spark starts."""
 
     prices: "PriceList"
     rules: "Rules"
@@ -52,8 +52,8 @@ class CostQuestion:
     html: str | None
 
     @classmethod
-    def read(cls, values: dict[str, Any]) -> "CostQuestion":
-        """Take the options of a command; one that is wrong is an error of one line."""
+    def read(cls, values: dict[str, Any]) -> "CostRequest":
+        """Read the options of a command; a wrong one is reported in one line."""
         from pairbus.pricing import PriceError
         from pairbus.reports.price_lists import load_prices
 
@@ -69,8 +69,8 @@ class CostQuestion:
             raise UserError(str(exc)) from exc
         return cls(prices, rules, start, end, topics, values["html"])
 
-    def answer(self, spark: "SparkSession", locations: Sequence[str]) -> "CostReport":
-        """Run the report's job, and write its page if there is to be one."""
+    def run(self, spark: "SparkSession", locations: Sequence[str]) -> "CostReport":
+        """Run the job of the report, and write its page if --html is given."""
         from pairbus.reports.cost_report import cost_report
 
         report = cost_report(
@@ -116,15 +116,15 @@ def report_(**values: Any) -> None:
       pairbus cost report ./ledger --html report.html
     """
     locations = values["ledgers"] or [resolve_pair(values["pair_name"]).require_ledger()]
-    question = CostQuestion.read(values)
+    request = CostRequest.read(values)
     with (
         ledger_steps(locations) as shown,
         shown.spark("cost", values["master"]) as spark,
     ):
         shown.begin("adding up operations")
-        report = question.answer(spark, locations)
+        report = request.run(spark, locations)
         if values["rows"]:
-            count = question.write_rows(spark, locations, values["rows"])
+            count = request.write_rows(spark, locations, values["rows"])
     emit(report, report_tables(report))
     if values["html"]:
         say(f"page: {values['html']}")
@@ -140,7 +140,7 @@ def _topic(text: str) -> tuple[str, int]:
 
 
 def report_tables(report: "CostReport") -> list[Table | str]:
-    """The answer for people: totals, then tables by stage, entity, hour and client."""
+    """The report for people: totals, then tables by stage, entity, hour and client."""
     span = f"{_when(report.start)} to {_when(report.end)}"
     head = (
         f"{span}: {report.total.operations:,} operations, "
@@ -168,7 +168,8 @@ def report_tables(report: "CostReport") -> list[Table | str]:
     for line in report.by_client[:20]:
         clients.add(*_line_cells(line.name[0], line))
     uncertain = (
-        f"Uncertain rules read cheapest: {report.total.operations_low:,} operations, "
+        f"With the cheapest interpretation of the rules: {report.total.operations_low:,} "
+        "operations, "
         f"{format_amount(report.total.money_low + report.total.transfer_money)} {report.currency}. "
         f"Prices of {report.prices_of}, {report.rules.tier} tier. "
         "Derived: operations of the application on the primary. *: added by the outage."

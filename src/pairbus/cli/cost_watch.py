@@ -106,7 +106,7 @@ def _until_interrupted(watch: "CostWatch") -> None:
 
 @contextlib.contextmanager
 def _screen() -> Iterator[Any]:
-    """Give a function that shows the latest figures: a live table, a line each, or JSON."""
+    """Yield a function that shows the latest figures: as a live table, a line, or JSON."""
     if wants_json():
         yield lambda found: write_json(found, indent=None)
     elif not is_terminal():

@@ -41,7 +41,7 @@ def command(fast: bool, keep: bool, as_json: bool, no_page: bool) -> None:
     from pairbus.demo.scenario import play
     from pairbus.demo.setup import FAST, NORMAL
 
-    # As with Ctrl-C, nothing that was started stays behind.
+    # As with Ctrl-C, the demo stops all the processes that it started.
     exit_on_signals()
     try:
         verdict, scenario = play(FAST if fast else NORMAL, drawn=is_terminal(), page=not no_page)

@@ -21,7 +21,7 @@ from pairbus.monitoring.formatting import mask, one_line
 
 
 class ExitCode(enum.IntEnum):
-    """How `pairbus` ends; the same for every command."""
+    """The exit codes of `pairbus`; the same for every command."""
 
     OK = 0  # success; `check`, `drill`: no finding
     NEGATIVE = 1  # a problem was found: lost or dead-lettered messages; `check`, `drill`: a warning

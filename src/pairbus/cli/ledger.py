@@ -1,5 +1,7 @@
 """`pairbus ledger`: compact a ledger, or show its contents."""
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -112,22 +114,17 @@ def show_(ledger: str) -> None:
     emit(data, [table, *notes])
 
 
-class _progress:  # noqa: N801 (used like a function)
-    """A progress bar where a person looks; else nothing."""
+@contextlib.contextmanager
+def _progress() -> Iterator[Any]:
+    """Yield a function that moves a progress bar; None if there is no terminal."""
+    if not is_terminal():
+        yield None
+        return
+    from rich.progress import Progress
 
-    def __enter__(self) -> Any:
-        if not is_terminal():
-            return None
-        from rich.progress import Progress
-
-        self._bar = Progress(transient=True)
-        self._bar.start()
-        task = self._bar.add_task("compacting")
-        return lambda done, total: self._bar.update(task, completed=done, total=total)
-
-    def __exit__(self, *exc: object) -> None:
-        if hasattr(self, "_bar"):
-            self._bar.stop()
+    with Progress(transient=True) as bar:
+        task = bar.add_task("compacting")
+        yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 @group.command("in-doubt", short_help="List messages that a former target may have received.")

@@ -66,7 +66,7 @@ def is_terminal() -> bool:
 
 
 def emit(data: Any, table: Table | str | Iterable[Table | str] = ()) -> None:
-    """Write the answer: `data` as JSON if asked for, else the tables and lines for people."""
+    """Write the result: `data` as JSON with --json, else the tables and lines for people."""
     if wants_json():
         write_json(data)
         return

@@ -44,7 +44,7 @@ class Steps:
     def spark(
         self, name: str, master: str | None = None, config: Mapping[str, str] | None = None
     ) -> Iterator["SparkSession"]:
-        """Give a Spark session that is stopped at the end; its tasks move the bar."""
+        """Yield a Spark session that is stopped at the end; its tasks move the bar."""
         self.begin("starting Java and Spark")
         with needs("spark"):
             from pairbus.spark.session import SparkUnavailableError, get_session, job_settings

@@ -142,7 +142,7 @@ def _peek(pair: Pair, file: str, ledger: str) -> None:
 
 
 def reconciliation_tables(result: "Reconciliation") -> list[Table | str]:
-    """The answer for people: the verdict, the destinations, and the messages that are named."""
+    """The result for people: the verdict, the destinations, and the listed messages."""
     parts: list[Table | str] = [result.verdict]
     table = Table(
         "destination", *[Column(words, right=True) for _, words in COLUMNS], title="By destination"

@@ -1,7 +1,7 @@
 """The script for `spark-submit $(pairbus spark job-path) syphon|cost|reconcile …`.
 
-The arguments are those of `pairbus syphon run`, `pairbus cost report` and `pairbus reconcile`, but
-for `--master`, which `spark-submit` has itself.
+The arguments are those of `pairbus syphon run`, `pairbus cost report` and `pairbus reconcile`,
+except `--master`, which is an option of `spark-submit`.
 """
 
 import sys
@@ -29,8 +29,8 @@ def command_of(arguments: list[str]) -> list[str]:
 def main() -> NoReturn:
     """Run the job on the session that `spark-submit` describes."""
     # Python puts the script's folder first on the path; its modules are no top-level modules. Then
-    # comes the bundle for the executors, which lacks what only the driver needs: the package that
-    # this script belongs to goes before it.
+    # comes the bundle for the executors, which lacks the modules that only the driver needs: the
+    # package that this script belongs to goes before it.
     folder = Path(__file__).resolve().parent
     sys.path[:] = [path for path in sys.path if not path or Path(path).resolve() != folder]
     if folder.parent.name == "pairbus":  # it may have been copied somewhere else

@@ -1,6 +1,6 @@
 """The progress of a running syphon: a bar on a terminal, a line every few seconds elsewhere.
 
-All counts are those of the run: the syphon's own totals go on over restarts.
+All counts are those of the run: the syphon's own totals continue across restarts.
 """
 
 import contextlib
@@ -51,7 +51,7 @@ class RunProgress:
 
 @contextlib.contextmanager
 def shown(progress: RunProgress) -> Iterator[Callable[[], None]]:
-    """Give a function that shows the progress: a bar on a terminal; nothing with --json."""
+    """Yield a function that shows the progress: a bar on a terminal; nothing with --json."""
     if wants_json():
         yield lambda: None
     elif is_terminal():
@@ -131,7 +131,7 @@ def _done(status: dict[str, Any]) -> int:
 
 
 def _speed(status: dict[str, Any]) -> str:
-    """Return rate and remaining time; nothing while nothing moves."""
+    """Return rate and remaining time; an empty text while no message moves."""
     if status["state"] != "running" or not status["rate"]:
         return ""
     rate = f"{status['rate']:,.0f}/s"

@@ -2,7 +2,7 @@
 
 In a pipe a table is aligned text at its natural width, for `grep` and `awk`. On a terminal it has
 to fit: columns without any value are left out, paths are shortened in the middle, other long texts
-are wrapped, and numbers and times are never cut. A table that does not fit even so becomes blocks,
+are wrapped, and numbers and times are never cut. A table that still does not fit becomes blocks,
 one for each row.
 """
 
