@@ -109,7 +109,7 @@ def create_app(monitor: PairMonitor, guard: Guard) -> Starlette:
         )
 
     async def follow(request: Request, page: str) -> AsyncIterator[str]:
-        """Give server-sent events: the sections of a page that changed, or the whole snapshot."""
+        """Yield server-sent events: the sections of a page that changed, or the whole snapshot."""
         shown: dict[str, str] = {}
         with monitor.watch() as news:
             while not stopping.is_set():

@@ -88,11 +88,12 @@ class Guard:
         return hmac.new(self.token.encode(), purpose.encode(), hashlib.sha256).hexdigest()
 
     def is_known_host(self, request: Request) -> bool:
-        """Whether the request was meant for us, and not for a name that was bent to our address."""
+        """Whether the request names one of our hosts, not a foreign name with our address."""
         host = host_name(request.headers.get("host", ""))
         if host in self._hosts:
             return True
-        # Bound to every address we cannot know our names; the cookie's own host protects there.
+        # If the server is bound to all addresses, its names are not known. A browser sends the
+        # cookie only to the host that set it.
         return not self.is_open and not self._hosts
 
     def is_known_origin(self, request: Request) -> bool:
@@ -103,7 +104,7 @@ class Guard:
         return urlsplit(origin).netloc.lower() == request.headers.get("host", "").lower()
 
     def has_token(self, request: Request) -> bool:
-        """Whether the request carries the token, or the cookie that it was traded for."""
+        """Whether the request carries the token, or the cookie that `sign_in` gave for it."""
         return self.has_bearer(request) or same(request.cookies.get(COOKIE, ""), self.session)
 
     def has_bearer(self, request: Request) -> bool:
@@ -111,7 +112,7 @@ class Guard:
         scheme, _, value = request.headers.get("authorization", "").partition(" ")
         return scheme.lower() == "bearer" and same(value.strip(), self.token)
 
-    def may_look(self, request: Request) -> bool:
+    def may_read(self, request: Request) -> bool:
         """Whether the request may read."""
         return self.is_open or self.has_token(request)
 
@@ -121,7 +122,7 @@ class Guard:
             return PlainTextResponse("this is not a name of this page\n", 421)
         if "token" in request.query_params:
             return self.sign_in(request)
-        if not self.may_look(request):
+        if not self.may_read(request):
             return PlainTextResponse(
                 "open the link that `pairbus dashboard` printed, or send the token as a bearer\n",
                 401,
@@ -154,7 +155,7 @@ class Guard:
         return response
 
     def may_act(self, request: Request) -> str | None:
-        """None if the request may press a button, else why not."""
+        """None if the request may perform an action, else the reason why not."""
         if not self.has_token(request):
             return "an action needs the token: open the link that `pairbus dashboard` printed"
         if not self.is_known_origin(request):

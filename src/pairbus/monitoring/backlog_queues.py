@@ -1,7 +1,7 @@
 """The backlog queues of a pair: find, create, compare, peek.
 
 Paths and properties are those of the specification of paired namespaces: an operator who creates
-the queues by hand gets what `pair_namespace` would create.
+the queues by hand gets the same queues as `pair_namespace` creates.
 """
 
 import dataclasses
@@ -143,7 +143,7 @@ def draining_clients(statuses: Sequence[dict[str, Any]], entity: str) -> list[st
 
 
 def end_draining(pair: Pair, entity: str, client_ids: Sequence[str]) -> None:
-    """Tell clients to send to the primary although their backlog is not delivered yet."""
+    """Ask clients to send to the primary although their backlog is not delivered yet."""
     from pairbus.pairing.fences import release_message
 
     path = reply_queue_path(pair.primary_namespace.lower())

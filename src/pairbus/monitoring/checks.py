@@ -32,7 +32,7 @@ class Finding:
         check: The name of the check.
         level: One of `LEVELS`.
         detail: The result.
-        remedy: What to do where the level is not ok.
+        remedy: What to do if the level is not ok.
     """
 
     check: str
@@ -48,7 +48,7 @@ class Grades:
     Attributes:
         failed_over: An entity is failed over.
         no_client: No paired client has ever reported.
-        unprotected: A client cannot use the secondary, so that an outage would not be survived.
+        unprotected: A client cannot use the secondary: its sends would fail in an outage.
         stale: All clients, or the syphon, stopped reporting without closing. While other clients
             report, a silent one is a warning at most.
         no_syphon: No syphon reports.
@@ -85,7 +85,7 @@ def worst(findings: Sequence[Finding]) -> str:
 
 
 def summarise(snapshot: Row, findings: Sequence[Finding]) -> str:
-    """Return the headline; where it sees no problem but a check does, what that check found.
+    """Return the headline; if it names no problem but a check found one, the finding.
 
     A source that could not be read comes first: it is often the cause of the other findings.
     """
@@ -128,7 +128,7 @@ def check_entities(snapshot: Row, grade: Grades) -> Finding:
 
 
 def check_drains(snapshot: Row, grade: Grades) -> list[Finding]:
-    """Check for fences that nobody answers: sends go to the backlog although the primary is back.
+    """Check for fences without an answer: sends go to the backlog although the primary is back.
 
     A drain that makes progress is no finding.
     """
@@ -248,13 +248,13 @@ def _compare(value: float, warning: float, critical: float) -> str:
 def check_duplicate_windows(
     pair: Pair, outage: float, *, failed_over: bool, read: Callable[[Pair], Mapping[str, float]]
 ) -> Finding:
-    """Check for entities whose duplicate detection forgets before an outage would end.
+    """Check for entities whose duplicate-detection window is shorter than an outage.
 
     Args:
         pair: the pair.
         outage: the outage to expect, in seconds.
-        failed_over: the primary is out, so that it need not answer.
-        read: gives the duplicate-detection window of each entity that detects duplicates.
+        failed_over: an entity is failed over, so that no answer of the primary is no finding.
+        read: returns the duplicate-detection window of each entity that detects duplicates.
     """
     try:
         windows = read(pair)

@@ -104,7 +104,7 @@ def resolve_pair(
 
     def endpoint(role: str, option: str | None) -> Endpoint | None:
         credential = str(table.get("credential", ""))
-        # A pair that is asked for by name is meant: then the environment does not override it.
+        # The environment does not override a pair that was chosen by name.
         env = None if name else os.environ.get(f"PAIRBUS_{role.upper()}")
         for value, source in (
             (option, f"--{role}"),

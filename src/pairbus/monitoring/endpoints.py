@@ -1,8 +1,8 @@
 """A namespace and a pair of namespaces, as a configuration describes them.
 
 A namespace is a connection string, or a host name with a factory of a token credential. Values with
-secrets are in `Endpoint`s, whose `repr` and `str` are masked. A value that is missing is an error
-when it is asked for, with the options and variables that provide it.
+secrets are in `Endpoint`s, whose `repr` and `str` are masked. A command that needs a missing value
+gets an error that names the options and variables that provide it.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
 class ConfigurationError(Exception):
-    """The configuration is wrong or incomplete: one line with what to try."""
+    """The configuration is wrong or incomplete; the message says in one line what to try."""
 
     def __init__(self, message: str, hint: str = "") -> None:
         super().__init__(mask(f"{message}. Try: {hint}" if hint else message))
@@ -123,7 +123,7 @@ class Endpoint:
             yield
         except ValueError as exc:
             raise ConfigurationError(
-                f"{self.source or self.host} is not a whole connection string: {one_line(exc)}",
+                f"{self.source or self.host} is not a valid connection string: {one_line(exc)}",
                 "Endpoint=sb://HOST/;SharedAccessKeyName=NAME;SharedAccessKey=KEY",
             ) from exc
 
@@ -146,7 +146,7 @@ class Endpoint:
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
-    """One pair of namespaces, as the file, the environment and the options give it together."""
+    """One pair of namespaces, resolved from the file, the environment and the options."""
 
     name: str = "default"
     primary: Endpoint | None = None

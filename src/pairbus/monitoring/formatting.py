@@ -1,4 +1,4 @@
-"""Values as text: secrets masked, errors in one line, durations, and data as JSON knows it."""
+"""Values as text: masked secrets, errors in one line, durations, and data as JSON types."""
 
 import dataclasses
 import datetime as dt

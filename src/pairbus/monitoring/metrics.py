@@ -9,8 +9,8 @@ One set of names for the live page's `/metrics` and for a process of the applica
 
 Names follow Prometheus' conventions: a `pairbus_` prefix, base units, `_total` on counters. Gauges
 and counters of a status are made from a snapshot (`pairbus.monitoring.snapshot`) when Prometheus
-asks for them; `EVENT_METRICS` count events and exist in the application's process only. Message
-ids, which have no bound, are in no label.
+scrapes them; `EVENT_METRICS` count events and exist in the application's process only. Message ids
+are in no label, because their number has no bound.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ STATUS_METRICS = (
     ),
     Definition(
         "pairbus_unprotected_clients", "gauge",
-        "Clients that cannot use the secondary: in an outage, their sends would fail.",
+        "Clients that cannot use the secondary: their sends would fail in an outage.",
         ("pair",),
         lambda s, pair: [((pair,), float(sum(bool(c["unprotected"]) for c in s["clients"])))],
     ),
@@ -232,7 +232,7 @@ BUCKETS = {"pairbus_failover_duration_seconds": (1, 5, 15, 60, 300, 900, 3600, 1
 
 
 def client_state(client: Row) -> str:
-    """Return how a client counts: reporting, silent or closed."""
+    """Return the state of a client in the metrics: reporting, silent or closed."""
     if client["state"] != "open":
         return "closed"
     return "silent" if client["is_stale"] else "reporting"
@@ -303,7 +303,7 @@ class PrometheusObserver:
         registry.register(_Collector(self._snapshots))
 
     def watch(self, client: _HasStatus) -> None:
-        """Show the counts of `client` too; they are read when Prometheus asks for them."""
+        """Expose the counts of `client` too; they are read when Prometheus scrapes them."""
         self._clients.add(client)
 
     def _snapshots(self) -> Iterator[Row]:

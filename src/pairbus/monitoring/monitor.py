@@ -45,8 +45,8 @@ class PairMonitor:
     Args:
         pair: where the ledger and the namespaces are; each may be missing.
         tick: seconds between two readings of the status files.
-        refresh: seconds between two questions to the secondary and the ledger; each question to
-            the secondary is a charged operation, so it is asked less often while all is quiet.
+        refresh: seconds between two reads of the secondary and the ledger; each read of the
+            secondary is a charged operation, so it is read less often while all is quiet.
     """
 
     def __init__(
@@ -121,10 +121,7 @@ class PairMonitor:
         with self._lock:
             self.snapshot = snapshot
             self.number += 1
-            watchers = list(self._watchers.items())
-        for event, loop in watchers:
-            with contextlib.suppress(RuntimeError):  # its loop is closed: nobody watches any more
-                loop.call_soon_threadsafe(event.set)
+        self.wake()
         return snapshot
 
     def _remember(self, statuses: list[Row]) -> list[Row]:
@@ -198,7 +195,7 @@ class PairMonitor:
     # ------------------------------------------------------------------ start and stop
 
     def start(self) -> None:
-        """Read now, and then by a thread until `close`."""
+        """Read on a thread until `close`."""
         self._thread = threading.Thread(target=self._run, name="pairbus-monitor", daemon=True)
         self._thread.start()
 
@@ -220,7 +217,7 @@ class PairMonitor:
 
     @contextlib.contextmanager
     def watch(self) -> Any:
-        """An asyncio event of the running loop that is set at each new snapshot."""
+        """An asyncio event of the running loop that is set at each new snapshot, and by `wake`."""
         event = asyncio.Event()
         with self._lock:
             self._watchers[event] = asyncio.get_running_loop()
@@ -231,14 +228,14 @@ class PairMonitor:
                 del self._watchers[event]
 
     def wake(self) -> None:
-        """Wake all who watch, so that they notice that the server ends."""
+        """Wake all watchers: there is a new snapshot, or the server stops."""
         with self._lock:
             watchers = list(self._watchers.items())
         for event, loop in watchers:
-            with contextlib.suppress(RuntimeError):
+            with contextlib.suppress(RuntimeError):  # its loop is closed
                 loop.call_soon_threadsafe(event.set)
 
 
 def first_namespace(statuses: list[Row]) -> str | None:
-    """The primary's name as a client knows it."""
+    """The primary's name, as a client reports it."""
     return next((str(s["primary_namespace"]) for s in statuses if s.get("primary_namespace")), None)

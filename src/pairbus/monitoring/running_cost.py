@@ -13,7 +13,7 @@ SYMBOLS = {"USD": "$", "EUR": "€", "GBP": "£"}
 
 
 class RunningCost:
-    """Prices operations with the newest price list that ships, uncertain rules read as charged.
+    """Prices operations with the newest price list in pairbus; uncertain operations are charged.
 
     An approximation without Spark for the live page; `pairbus cost report` is exact.
     """

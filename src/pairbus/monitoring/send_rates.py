@@ -1,7 +1,7 @@
 """Messages per second that clients send and syphons forward, from the counts in their status files.
 
-A client writes its status every few seconds. A rate by the time of reading would be a saw-tooth of
-that period, so a rate is the growth between two reports divided by the time between those reports.
+A client writes its status every few seconds. A rate by the time of reading would jump with each
+report, so a rate is the growth between two reports divided by the time between those reports.
 A syphon forwards in micro-batches of up to some seconds, so its rate is the growth between two
 times at which it made progress.
 """
@@ -28,20 +28,20 @@ class SendRates:
     def update(self, clients: Iterable[Row]) -> dict[str, float | None]:
         """Take the clients of a snapshot; return sends per second by name.
 
-        None before any client has reported twice; a client that is gone counts no longer.
+        None before any client has reported twice; a client that is gone is not counted.
         """
         living = {str(c["client_id"]): c for c in clients if c["state"] == "open"}
         known = bool(self._reports)
         self._reports = {name: kept for name, kept in self._reports.items() if name in living}
         for name, client in living.items():
-            self._take(name, client)
+            self._add_report(name, client)
         rates = [self._rate(reports) for reports in self._reports.values()]
         found = [rate for rate in rates if rate is not None]
         if not found:
             return dict.fromkeys(NAMES, 0.0 if known and not living else None)
         return {name: sum(rate[name] for rate in found) for name in NAMES}
 
-    def _take(self, name: str, client: Row) -> None:
+    def _add_report(self, name: str, client: Row) -> None:
         at = parse_time(client["updated_at"])
         reports = self._reports.setdefault(name, deque())
         if at is None or (reports and at <= reports[-1][0]):

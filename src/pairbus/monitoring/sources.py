@@ -55,7 +55,7 @@ class OperationsSource:
         self._files: dict[str, Any] = {}
 
     def read(self, now: dt.datetime) -> Row:
-        """Operations by entity and stage: in all, and of the last hour; and the first minute."""
+        """Operations by entity and stage, all and those of the last hour; and the first minute."""
         import pyarrow as pa
         import pyarrow.compute as pc
         import pyarrow.parquet as pq
@@ -105,8 +105,8 @@ def sums(table: Any) -> list[Row]:
 class BacklogSource:
     """Depth, dead letters and oldest age of the backlog queues, as the secondary reports them.
 
-    One administration call a poll for all queues; a peek more for each queue that holds
-    something, through receivers that stay open.
+    A read makes one administration call for all queues, and peeks each queue that holds messages,
+    through receivers that stay open.
     """
 
     def __init__(self, secondary: Endpoint, primary_namespace: str) -> None:

@@ -16,8 +16,8 @@ class _Seen:
     pid: object
     state: str
     dead: dict[str, int]
-    drain_began_at: str  # when the present drain began, and with how many forwarded
-    drain_began_with: int
+    drain_began_at: str
+    drain_began_with: int  # messages that were forwarded before the drain began
     forwarded: int
     throttled_by: str | None
     events: deque[Row] = dataclasses.field(default_factory=lambda: deque(maxlen=KEPT))
@@ -32,13 +32,14 @@ class SyphonEvents:
     def update(self, syphons: Iterable[Row], at: str) -> list[Row]:
         """Take the syphons of a snapshot; return rows with the events of each."""
         for syphon in syphons:
-            self._take(syphon, at)
+            self._compare(syphon, at)
         return [
             {"kind": "past", "client_id": name, "events": list(seen.events)}
             for name, seen in self._seen.items()
         ]
 
-    def _take(self, syphon: Row, at: str) -> None:
+    def _compare(self, syphon: Row, at: str) -> None:
+        """Add the events of one syphon since the previous snapshot."""
         name, state = str(syphon["id"]), str(syphon["state"])
         forwarded, dead = int(syphon["forwarded"] or 0), dict(syphon["dead_lettered"])
         seen = self._seen.get(name)
@@ -57,14 +58,14 @@ class SyphonEvents:
                 added = number - seen.dead.get(reason, 0)
                 self._add(seen, at, "SyphonDeadLettered", messages=added, reason=reason)
         if state != seen.state:
-            self._change(seen, syphon, at, forwarded)
+            self._change_state(seen, syphon, at, forwarded)
         throttled_by = syphon["throttled_by"] or (seen.throttled_by if state == "running" else None)
         if throttled_by != seen.throttled_by and throttled_by:
             self._add(seen, at, "SyphonThrottled", reason=f"by the {throttled_by}")
         seen.state, seen.dead, seen.forwarded = state, dead, forwarded
-        seen.throttled_by = throttled_by  # one event for a drain, however often it is slowed down
+        seen.throttled_by = throttled_by  # one event for a drain, even if it is throttled often
 
-    def _change(self, seen: _Seen, syphon: Row, at: str, forwarded: int) -> None:
+    def _change_state(self, seen: _Seen, syphon: Row, at: str, forwarded: int) -> None:
         state = syphon["state"]
         if state == "stalled":
             self._add(seen, at, "SyphonStalled", reason=syphon["problem"])
