@@ -33,10 +33,10 @@ def verdict(account, **changes):
 def sent_and_arrived():
     account = MessageAccount()
     for number, name in enumerate("abc"):
-        account.took(name, "orders", "s1", number)
-    account.put_aside(("b", "c"), "q0")
+        account.add_sent(name, "orders", "s1", number)
+    account.add_backlogged(("b", "c"), "q0")
     for number, name in enumerate("abc"):
-        account.got("orders", name, number + 1)
+        account.add_received("orders", name, number + 1)
     return account
 
 
@@ -48,7 +48,7 @@ def test_all_arrived_once_in_order_is_a_good_verdict():
 
 def test_lost_message_is_a_bad_verdict():
     account = sent_and_arrived()
-    account.took("d", "orders", "s1", 3)
+    account.add_sent("d", "orders", "s1", 3)
     found = verdict(account)
     assert not found.ok
     assert found.lost == 1
@@ -57,7 +57,7 @@ def test_lost_message_is_a_bad_verdict():
 
 def test_second_copy_is_bad_only_where_duplicates_are_detected():
     account = sent_and_arrived()
-    account.got("orders", "b", 77)
+    account.add_received("orders", "b", 77)
     assert not verdict(account).ok
     assert verdict(account, detecting=set()).ok
     assert verdict(account, detecting=set()).duplicates == 1
@@ -65,7 +65,7 @@ def test_second_copy_is_bad_only_where_duplicates_are_detected():
 
 def test_same_copy_again_is_a_redelivery_and_no_duplicate():
     account = sent_and_arrived()
-    account.got("orders", "b", 2)
+    account.add_received("orders", "b", 2)
     found = verdict(account)
     assert found.ok
     assert (found.duplicates, found.redelivered) == (0, 1)
@@ -74,12 +74,12 @@ def test_same_copy_again_is_a_redelivery_and_no_duplicate():
 def test_order_is_judged_within_one_session_and_one_backlog_queue():
     account = MessageAccount()
     for number, name in enumerate("abcd"):
-        account.took(name, "orders", "s1", number)
-    account.put_aside(("a", "c"), "q0")
-    account.put_aside(("b",), "q1")
+        account.add_sent(name, "orders", "s1", number)
+    account.add_backlogged(("a", "c"), "q0")
+    account.add_backlogged(("b",), "q1")
     # a after c, in the same queue: broken; b came by another queue: fine.
     for number, name in enumerate("cabd"):
-        account.got("orders", name, number)
+        account.add_received("orders", name, number)
     assert out_of_order(account) == ["a"]
     assert not verdict(account).order_kept
 
@@ -88,10 +88,10 @@ def test_order_is_that_of_the_destination_and_not_that_of_its_readers():
     """The SDK releases a message that comes between two receives, and reads it again later."""
     account = MessageAccount()
     for number, name in enumerate("abc"):
-        account.took(name, "orders", "s1", number)
-    account.put_aside(("a", "b", "c"), "q0")
+        account.add_sent(name, "orders", "s1", number)
+    account.add_backlogged(("a", "b", "c"), "q0")
     for name in "acb":
-        account.got("orders", name, ord(name))
+        account.add_received("orders", name, ord(name))
     assert out_of_order(account) == []
 
 
@@ -99,18 +99,18 @@ def test_message_that_may_be_in_two_places_breaks_no_order():
     """Its send was not answered and was repeated elsewhere: the other copy may come home first."""
     account = MessageAccount()
     for number, name in enumerate("ab"):
-        account.took(name, "orders", "s1", number)
-    account.put_aside(("a",), "q0")
-    account.put_aside(("b",), "q0", is_uncertain=True)
+        account.add_sent(name, "orders", "s1", number)
+    account.add_backlogged(("a",), "q0")
+    account.add_backlogged(("b",), "q0", is_uncertain=True)
     for number, name in enumerate("ba"):
-        account.got("orders", name, number)
+        account.add_received("orders", name, number)
     assert out_of_order(account) == []
 
 
 def test_demo_that_saw_no_outage_has_proved_nothing():
     account = MessageAccount()
-    account.took("a", "orders", None, 0)
-    account.got("orders", "a", 1)
+    account.add_sent("a", "orders", None, 0)
+    account.add_received("orders", "a", 1)
     assert "nothing went through the backlog" in verdict(account).problems
 
 

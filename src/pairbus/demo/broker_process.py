@@ -1,4 +1,4 @@
-"""A broker as a process of its own, that can be killed and started again."""
+"""A broker in its own process, which can be killed and started again."""
 
 import atexit
 import json
@@ -17,8 +17,8 @@ class BrokerProcess:
 
     Args:
         namespace: its name.
-        folder: where its data and its log go.
-        entities: a file of entities to create, in the form of the official emulator's.
+        folder: the folder for its data and its log.
+        entities: a file of entities to create, in the format of the official emulator.
     """
 
     def __init__(self, namespace: str, folder: Path, entities: Path | None = None) -> None:
@@ -62,7 +62,7 @@ class BrokerProcess:
     def _first_line(self) -> dict[str, str]:
         assert self._process is not None
         assert self._process.stdout is not None
-        # A broker that hangs must not hang the demo: then the kill ends the readline.
+        # If the broker hangs, the kill ends the readline, so that the demo does not hang.
         watchdog = threading.Timer(START_TIMEOUT, self._process.kill)
         watchdog.start()
         try:
@@ -77,13 +77,13 @@ class BrokerProcess:
         return found
 
     def kill(self) -> None:
-        """kill -9: no warning, no goodbye."""
+        """Kill the process with SIGKILL."""
         if self._process is not None:
             self._process.kill()
             self._reap()
 
     def stop(self) -> None:
-        """End it in good order."""
+        """Stop the process with SIGTERM, and wait until it has ended."""
         if self._process is not None:
             self._process.terminate()
             try:

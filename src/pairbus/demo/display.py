@@ -38,10 +38,10 @@ class Progress:
 
 @contextlib.contextmanager
 def standard_error_kept() -> Iterator[None]:
-    """Keep what child processes write to the standard error away from the picture.
+    """Keep the standard error of child processes away from the picture.
 
-    Java and Spark's Python workers inherit the terminal, and lines of theirs would tear the
-    picture. They are shown at the end, if the demo fails.
+    Java and Spark's Python workers inherit the terminal, and their lines would break the picture.
+    They are shown at the end, if the demo fails.
     """
     with tempfile.TemporaryFile() as kept:
         terminal = os.dup(2)
@@ -89,20 +89,20 @@ class Display:
         self._open.__exit__(kind, error, trace)
 
     def say(self, text: str) -> None:
-        """Something happened."""
+        """Show a line of news."""
         with self._lock:
             self.progress.news = [*self.progress.news[-NEWS + 1 :], f"{self._clock()} {text}"]
         if not self._live:
             click.echo(f"{self._clock()} {text}")
 
     def act(self, text: str) -> None:
-        """The next act begins."""
+        """Begin the next act."""
         self.progress.act += 1
         self.progress.doing = text
         self.say(f"== {self.progress.acts[self.progress.act]}: {text}")
 
     def show_page(self, link: str) -> None:
-        """The live page is up: the picture has a line for its link, which is never cut there."""
+        """Show the link of the live page; in the picture it has its own line, and is never cut."""
         self.progress.page = link
         if not self._live:
             click.echo(f"{self._clock()} live page: {link}")

@@ -24,7 +24,7 @@ class Load:
     """All senders and readers of the demo.
 
     Args:
-        account: what was sent and received.
+        account: records the messages that were sent and received.
         pace: messages a second of each sender.
     """
 
@@ -66,9 +66,9 @@ class Load:
                         sender.send_messages(message)
                         break
                     except ServiceBusError:
-                        self.account.refused(entity)
+                        self.account.add_retry(entity)
                         stop.wait(AGAIN)
-                self.account.took(str(message.message_id), entity, session, number)
+                self.account.add_sent(str(message.message_id), entity, session, number)
                 number += 1
                 stop.wait(self._pause)
 
@@ -96,9 +96,9 @@ class Load:
                         await sender.send_messages(message)
                         break
                     except ServiceBusError:
-                        self.account.refused(entity)
+                        self.account.add_retry(entity)
                         await asyncio.sleep(AGAIN)
-                self.account.took(str(message.message_id), entity, session, number)
+                self.account.add_sent(str(message.message_id), entity, session, number)
                 number += 1
                 await asyncio.sleep(self._pause)
 
@@ -124,19 +124,19 @@ class Load:
                     with receiver:
                         self._drain(receiver, entity)
             except (ServiceBusError, OSError, ValueError):
-                # The primary is down: that is the point. Try again until it is back.
+                # The primary is down, as intended: retry until it is back.
                 stop.wait(1.0)
 
     def _drain(self, receiver: Any, entity: str) -> None:
         while self._reading.is_set():
             for message in receiver.receive_messages(max_message_count=50, max_wait_time=1):
                 receiver.complete_message(message)
-                self.account.got(entity, str(message.message_id), message.sequence_number)
+                self.account.add_received(entity, str(message.message_id), message.sequence_number)
 
     # ------------------------------------------------------------------ the end
 
     def stop_sending(self, timeout: float = 60.0) -> None:
-        """Let each sender finish the message it has in hand."""
+        """Stop the senders; each finishes its current message."""
         self._sending.clear()
         for thread in self._senders:
             thread.join(timeout)

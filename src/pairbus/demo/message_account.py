@@ -12,16 +12,15 @@ from typing import Any
 
 @dataclasses.dataclass
 class Sent:
-    """One message that a send call took."""
+    """One message that was sent without an error."""
 
     number: int  # the order of the send, within its sender
     entity: str
     session: str | None
-    backlog_queue: str | None = None  # where it waited, if it did
 
 
 class MessageAccount:
-    """What senders sent and readers got; safe for threads."""
+    """The messages that senders sent and readers received; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -33,28 +32,28 @@ class MessageAccount:
         self.retries: Counter[str] = Counter()
         self.redelivered = 0
 
-    def took(self, message_id: str, entity: str, session: str | None, number: int) -> None:
-        """A send call returned without an error."""
+    def add_sent(self, message_id: str, entity: str, session: str | None, number: int) -> None:
+        """Record a send call that returned without an error."""
         with self._lock:
             self.sent[message_id] = Sent(number, entity, session)
 
-    def refused(self, entity: str) -> None:
-        """A send call raised; the sender tries again."""
+    def add_retry(self, entity: str) -> None:
+        """Record a send call that raised; the sender tries again."""
         with self._lock:
             self.retries[entity] += 1
 
-    def put_aside(
+    def add_backlogged(
         self, message_ids: tuple[str, ...], queue: str, *, is_uncertain: bool = False
     ) -> None:
-        """Messages went to a backlog queue (from the library's event)."""
+        """Record messages that went to a backlog queue, as the library's event reports them."""
         with self._lock:
             for message_id in message_ids:
                 self.backlogged[message_id] = queue
             if is_uncertain:
                 self.uncertain.update(message_ids)
 
-    def got(self, entity: str, message_id: str, sequence_number: int) -> None:
-        """A reader received a message and settled it."""
+    def add_received(self, entity: str, message_id: str, sequence_number: int) -> None:
+        """Record a message that a reader received and settled."""
         with self._lock:
             numbers = self.arrived[entity, message_id]
             if not numbers:
@@ -87,7 +86,7 @@ class MessageAccount:
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """How it went; `ok` is the exit code."""
+    """The result of the demo; `ok` decides the exit code."""
 
     ok: bool
     sent: int
@@ -146,7 +145,7 @@ def judge(
     seconds: Mapping[str, float],
     problems: tuple[str, ...] = (),
 ) -> Verdict:
-    """Put the verdict together.
+    """Return the verdict.
 
     Args:
         account: the demo's account.
@@ -155,7 +154,7 @@ def judge(
         reconciliation: its verdict in one line.
         cost: the bill.
         seconds: how long the acts took.
-        problems: what else went wrong.
+        problems: other problems.
     """
     lost = account.missing()
     copies = {key: len(n) - 1 for key, n in account.arrived.items() if len(n) > 1}

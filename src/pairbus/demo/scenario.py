@@ -62,7 +62,7 @@ class Scenario:
         self._stop = threading.Event()
         self._clients: list[PairedClient | aio.PairedClient] = []
         self._failed_over: Counter[str] = Counter()  # clients by entity
-        # Spark's active session belongs to a thread: all that is Spark is done by this one.
+        # Spark's active session belongs to a thread: this one makes all calls to Spark.
         self._spark_thread = ThreadPoolExecutor(1, thread_name_prefix="demo-spark")
         self._spark_started: Future[SparkSession] = Future()
         self._syphon: SyphonHandle | None = None
@@ -80,13 +80,13 @@ class Scenario:
         self._outage()
         self._recovery()
         self._drain()
-        verdict = self._settle_accounts()
+        verdict = self._account()
         self.seconds["all"] = round(time.monotonic() - begun, 1)
         return dataclasses.replace(verdict, seconds=dict(self.seconds))
 
     def _set_up(self) -> None:
         with self._act("two brokers, a pair, senders, readers"):
-            # Spark takes its time to start, so it starts now, beside everything else.
+            # Spark starts slowly, so it starts now, in parallel with everything else.
             self._spark_started = self._spark_thread.submit(start_spark)
             for broker in (self.primary, self.secondary):
                 broker.start()
@@ -102,7 +102,7 @@ class Scenario:
             self._sync_client = self._stack.enter_context(contextlib.ExitStack())
             client = self._sync_client.enter_context(self.pair.client(self._observe))
             self._clients.append(client)
-            # The syphon runs before anything happens, as it does in a real deployment.
+            # The syphon runs before the outage, as it does in a real deployment.
             self._syphon_starting = self._spark_thread.submit(
                 lambda: self.pair.start_syphon(self._spark_started.result(SPARK_START))
             )
@@ -147,11 +147,11 @@ class Scenario:
                 self.problems.append(f"the syphon ended: {one_line(syphon.error)}")
             syphon.stop(60)
 
-    def _settle_accounts(self) -> Verdict:
+    def _account(self) -> Verdict:
         with self._act("the ledger is reconciled and priced, on Spark"):
             self.load.stop_reading()
             self._stop.set()
-            self._sync_client.close()  # the aio client closed with its senders: ledgers are whole
+            self._sync_client.close()  # the aio client is closed: now the ledger is complete
             balanced, reconciliation, cost = self._spark_thread.submit(
                 run_reports, self._spark_started.result(), self.pair.ledger
             ).result(400)
@@ -199,7 +199,7 @@ class Scenario:
     def _observe(self, event: Event) -> None:
         match event:
             case MessageBacklogged():
-                self.account.put_aside(
+                self.account.add_backlogged(
                     event.message_ids, event.backlog_queue, is_uncertain=event.is_uncertain
                 )
             case FailedOver():

@@ -43,7 +43,7 @@ class Timing:
     ping_interval: float = 3.0
     pace: float = 25.0  # messages a second of each sender
     queues: int = 4
-    drain: float | None = 400.0  # messages a second at most, so that one sees it
+    drain: float | None = 400.0  # messages a second at most, so that the drain can be seen
 
 
 NORMAL = Timing()
@@ -59,7 +59,7 @@ FAST = Timing(
 
 
 def write_entities(path: Path) -> Path:
-    """Write the primary's entities, in the form of the official emulator's file."""
+    """Write the primary's entities, in the format of the official emulator."""
     detection = {
         "RequiresDuplicateDetection": True,
         "DuplicateDetectionHistoryTimeWindow": "PT1H",
@@ -85,7 +85,7 @@ class DemoPair:
     Args:
         primary: connection string of the primary.
         secondary: connection string of the secondary.
-        folder: where the ledger and the checkpoint go.
+        folder: the folder for the ledger and the checkpoint.
         timing: intervals, and how many backlog queues.
     """
 
@@ -159,7 +159,7 @@ class DemoPair:
         return start_syphon(options, spark=spark)
 
     def for_page(self) -> Pair:
-        """The pair as the live page wants it."""
+        """The pair, for the live page."""
         return Pair(
             name="demo",
             primary=Endpoint(self.primary),
@@ -170,7 +170,7 @@ class DemoPair:
         )
 
     def environment(self) -> dict[str, str]:
-        """What to export to play with the pair while it is up."""
+        """Environment variables that select this pair while it runs."""
         return {
             "PAIRBUS_PRIMARY": self.primary,
             "PAIRBUS_SECONDARY": self.secondary,
@@ -181,7 +181,7 @@ class DemoPair:
 
 
 def start_spark() -> "SparkSession":
-    """A warm session: the first job, and the first Python worker, are the slow ones."""
+    """Start a session and warm it up: the first job and the first Python worker are slow."""
     from pairbus.spark.session import get_session
 
     spark = get_session(master="local[2]", app_name="pairbus demo")
