@@ -254,9 +254,9 @@ def test_arrivals_are_found_after_the_service_has_closed_idle_connections(world)
     run = "pairbus-drill-00000000"
     world.primary.create_queue(run)
     arrivals = Arrivals(world.pair, run, [run])
-    arrivals.look()
+    arrivals.update()
     for namespace in (world.primary, world.secondary):
         namespace.stop()
         namespace.start()
-    arrivals.look()
+    arrivals.update()
     assert arrivals.in_backlog() == {}

@@ -26,8 +26,6 @@ class Attempt:
     """One send: its message id, and its result."""
 
     id: str
-    entity: str
-    phase: str  # before, outage, after
     began: float  # seconds since 1970
     ended: float = 0.0
     is_ok: bool = False
@@ -40,20 +38,16 @@ class Outage:
 
     Attributes:
         attempts: Every send.
-        until_failure: Seconds from the cut to the first send that failed.
         until_failover: Seconds from the cut until sends went to the backlog.
         until_failback: Seconds from the end of the outage until sends went to the primary.
-        backlog_send: Seconds that the first send to the backlog took.
         backlogged: Ids of the messages in the backlog.
         removed: Backlog queues that left the rotation, with the reason.
         pings: Pings that were sent.
     """
 
     attempts: list[Attempt] = field(default_factory=list)
-    until_failure: float = 0.0
     until_failover: float = 0.0
     until_failback: float = 0.0
-    backlog_send: float = 0.0
     backlogged: set[str] = field(default_factory=set)
     removed: dict[str, str] = field(default_factory=dict)
     pings: int = 0
@@ -78,7 +72,7 @@ class Messages:
 
 
 def judge_clock(role: str, outage: Outage, enqueued: dict[str, float]) -> list[Finding]:
-    """Compare the times at which a namespace took messages with those of this machine."""
+    """Compare the times at which a namespace accepted messages with the clock of this machine."""
     offsets = [
         max(at - attempt.ended, 0.0) or min(at - attempt.began, 0.0)
         for attempt in outage.attempts
@@ -104,7 +98,7 @@ def judge_clock(role: str, outage: Outage, enqueued: dict[str, float]) -> list[F
 
 
 def judge_absence(others: int, kind: str | None) -> Finding:
-    """No syphon is running: one is started, unless the backlog holds messages of applications."""
+    """Return the finding if no syphon is running; the drill starts one if the result is ok."""
     if others:
         return critical(
             "syphon",
@@ -117,14 +111,14 @@ def judge_absence(others: int, kind: str | None) -> Finding:
         return critical(
             "syphon",
             "no syphon is running, and none can be started here",
-            "after an outage the messages stay where they are",
+            "after an outage the messages stay in the backlog",
             "pip install 'pairbus[spark]', or let one run elsewhere: pairbus syphon run",
         )
     return ok("syphon", "none is running (start one after an outage, or let one run all the time)")
 
 
 def judge_busy_backlog(others: int) -> Finding:
-    """The backlog holds messages of applications: a drill would interfere."""
+    """Return the finding if the backlog holds messages of applications."""
     return critical(
         "backlog",
         f"the backlog holds {others:,} or more messages of applications",

@@ -1,8 +1,8 @@
-"""Which messages of the drill have arrived, and what remains in the backlog.
+"""Which messages of the drill have arrived, and which are still in the backlog.
 
-From its canary queue the drill receives. From a queue of the user it only peeks, because other
-consumers have a right to the messages: one that left the backlog and is not seen there was received
-by them.
+The drill receives from its canary queue. It only peeks a queue of the user, because the messages
+there are for other consumers: a message that left the backlog and is not in the queue was received
+by one of them.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from pairbus.names import backlog_paths
 class Arrivals:
     """The messages of one drill, at their destinations and in the backlog.
 
-    Each look opens connections of its own: the service closes one that has had no link for a
+    Each call opens its own connections: the service closes a connection that has had no link for a
     minute, and a syphon may take longer to start.
 
     Args:
         pair: the pair.
-        run: beginning of the message ids, and the name of the canary queue.
+        run: prefix of the message ids, and name of the canary queue.
         entities: the destinations.
     """
 
@@ -44,7 +44,7 @@ class Arrivals:
         """How often each id arrived."""
         return Counter(self._seen.values())
 
-    def look(self) -> None:
+    def update(self) -> None:
         """Receive from the canary queue, or peek the queues of the user."""
         with self._pair.require_primary().bulk_connection() as primary:
             for entity in self._entities:
@@ -58,7 +58,7 @@ class Arrivals:
         receiver = primary.receiver(entity)
         while got := receiver.receive_now(PAGE):
             for one in got:
-                self._note(entity, one)
+                self._add(entity, one)
             receiver.complete(got)
         receiver.close()
 
@@ -66,9 +66,9 @@ class Arrivals:
         for page in primary.management(entity).peek_pages(PAGE):
             for one in page:
                 if belongs(one, self._run):
-                    self._note(entity, one)
+                    self._add(entity, one)
 
-    def _note(self, entity: str, one: Any) -> None:
+    def _add(self, entity: str, one: Any) -> None:
         name = message_id(one)
         self._seen[entity, one.sequence_number] = name
         if one.enqueued_time is not None:
@@ -76,24 +76,23 @@ class Arrivals:
 
     def in_backlog(self) -> dict[str, float]:
         """Return the drill's messages in the backlog queues, with the secondary's time of each."""
-        found: dict[str, float] = {}
-        for path, one in self._peek_backlog():
-            del path
-            if belongs(one, self._run):
-                found[message_id(one)] = (one.enqueued_time or 0) / 1000
-        return found
+        return {
+            message_id(one): (one.enqueued_time or 0) / 1000
+            for one in self._peek_backlog()
+            if belongs(one, self._run)
+        }
 
     def others_in_backlog(self) -> int:
         """Return how many messages of applications are in the backlog queues, up to a page each."""
-        return sum(not belongs(one, self._run) for _, one in self._peek_backlog(most=PAGE))
+        return sum(not belongs(one, self._run) for one in self._peek_backlog(most=PAGE))
 
-    def _peek_backlog(self, most: int = 1 << 31) -> Iterator[tuple[str, Any]]:
+    def _peek_backlog(self, most: int = 1 << 31) -> Iterator[Any]:
         pair = self._pair
         with pair.require_secondary().bulk_connection() as secondary:
             for path in backlog_paths(pair.primary_namespace.lower(), pair.backlog_queue_count):
                 count = 0
                 for page in secondary.management(path).peek_pages(PAGE):
-                    yield from ((path, one) for one in page)
+                    yield from page
                     count += len(page)
                     if count >= most:
                         break

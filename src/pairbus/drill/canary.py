@@ -2,7 +2,7 @@
 
 A canary queue in the primary is named `pairbus-drill-` and eight hexadecimal digits, and deletes
 itself after an hour without use. Every message of a drill has an id that begins with that name, so
-that it can be found in a backlog queue and be removed, also after a drill that was killed.
+that it can be found in a backlog queue and removed, even after a drill that was killed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def create(pair: Pair, name: str) -> None:
 
 @dataclass
 class Removed:
-    """The result of a clean-up: what was removed, and what was left, with the reason."""
+    """The queues and messages that a clean-up removed, and those that it left, with the reason."""
 
     queues: list[str] = field(default_factory=list)
     messages: int = 0
@@ -56,7 +56,7 @@ def clean(pair: Pair, run: str = PREFIX) -> Removed:
 
     Args:
         pair: the pair.
-        run: beginning of the names of canary queues and of message ids.
+        run: prefix of the names of canary queues and of message ids.
     """
     removed = Removed()
     with contextlib.ExitStack() as stack:
@@ -84,7 +84,7 @@ def _not_found() -> type[Exception]:
 
 
 def _clean_queue(connection: Any, path: str, run: str, removed: Removed) -> None:
-    """Take the drill's messages out of one backlog queue; others go back to their place."""
+    """Remove the drill's messages from one backlog queue; release the others."""
     mine, others = count(connection, path, run)
     if not mine:
         return

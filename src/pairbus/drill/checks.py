@@ -47,10 +47,10 @@ def collect(pair: Pair, named: tuple[str, ...] = ()) -> Facts:
 
     Args:
         pair: the pair.
-        named: destinations that the drill will send to; all are looked at if none is named.
+        named: destinations that the drill will send to; if none is named, all are checked.
     """
-    primary, entities = _look_at("primary", pair.require_primary())
-    secondary, queues = _look_at("secondary", pair.require_secondary())
+    primary, entities = _inspect("primary", pair.require_primary())
+    secondary, queues = _inspect("secondary", pair.require_secondary())
     paths = backlog_paths(pair.primary_namespace.lower(), pair.backlog_queue_count)
     known = {path.lower(): properties for path, properties in queues.items()}
     wanted = named or tuple(name for name in sorted(entities) if not is_canary(name))
@@ -77,7 +77,7 @@ def address(endpoint: Endpoint) -> tuple[str, int]:
     return host, (port or AMQP_PORT) if endpoint.is_emulator else AMQPS_PORT
 
 
-def _look_at(role: str, endpoint: Endpoint) -> tuple[Side, dict[str, Properties]]:
+def _inspect(role: str, endpoint: Endpoint) -> tuple[Side, dict[str, Properties]]:
     host, port = address(endpoint)
     began = time.monotonic()
     reach = _connect(host, port)
@@ -93,7 +93,7 @@ def _look_at(role: str, endpoint: Endpoint) -> tuple[Side, dict[str, Properties]
         with endpoint.admin(retry_total=1, connection_timeout=CONNECT_TIMEOUT) as admin:
             facts["name"] = admin.get_namespace_properties().name
             entities = _list(admin)
-    except Exception as exc:  # noqa: BLE001 - whatever it answers is a fact
+    except Exception as exc:  # noqa: BLE001 - any failure is a fact about the namespace
         facts["administration"] = http_problem(exc)
     return Side(**facts), entities
 

@@ -153,7 +153,7 @@ class LocalSyphon:
 
 
 def restore(rows: pa.RecordBatch) -> pa.RecordBatch:
-    """Turn the aliases back, as `pairbus.spark.restore` does for a DataFrame."""
+    """Restore the values of the aliases, as `pairbus.spark.restore` does for a DataFrame."""
     import pyarrow as pa
 
     paths = [(path or "").strip() for path in rows.column("aliasPath").to_pylist()]

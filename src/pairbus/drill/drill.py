@@ -33,12 +33,12 @@ from pairbus.reports.price_lists import load_prices
 
 POLL = 0.5
 SPARK_NOTE = ", which may take a minute"
-MOST_OTHERS = 250  # messages in the backlog beside which a drill can still be watched
+MOST_OTHERS = 250  # with so many messages of applications in the backlog, there is no outage
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One step: how long it took, and what there is to say about it."""
+    """One step: how long it took, and its details."""
 
     name: str
     seconds: float
@@ -95,7 +95,7 @@ class Drill:
         return facts
 
     def run(self) -> Report:
-        """Do everything, and clean up whatever happens."""
+        """Run all steps, and clean up in any case."""
         facts = self.check()
         if self.report.verdict == "critical":
             self._find(
@@ -103,7 +103,7 @@ class Drill:
                     "outage",
                     "the outage was left out",
                     "it would fail for the reasons above",
-                    "correct what is critical, then repeat the drill",
+                    "correct the critical findings, then repeat the drill",
                 )
             )
             return self._finish()
@@ -191,7 +191,7 @@ class Drill:
                 critical(
                     "syphon",
                     f"no syphon drained the backlog within {duration(settings.drain_timeout)}",
-                    "after an outage the messages stay where they are",
+                    "after an outage the messages stay in the backlog",
                     "start one: pairbus syphon run, or enable_syphon in an application",
                 )
             )
@@ -214,7 +214,7 @@ class Drill:
                 critical(
                     "syphon",
                     f"the syphon failed: {one_line(exc)}",
-                    "after an outage the messages stay where they are",
+                    "after an outage the messages stay in the backlog",
                     "see the error; --syphon here drains without Spark",
                 )
             )
@@ -229,7 +229,7 @@ class Drill:
         """Wait until every message of the backlog has arrived; False when the time is over."""
         deadline = time.monotonic() + seconds
         while True:
-            arrivals.look()
+            arrivals.update()
             missing = outage.backlogged - set(arrivals.counts)
             if not missing or (self._settings.entities and not arrivals.in_backlog()):
                 return True
@@ -240,7 +240,7 @@ class Drill:
     # -- the account
 
     def _reconcile(self, arrivals: Arrivals, outage: Outage) -> None:
-        arrivals.look()
+        arrivals.update()
         counts, waiting = arrivals.counts, set(arrivals.in_backlog())
         sent = [attempt.id for attempt in outage.attempts if attempt.is_ok]
         gone = [one for one in sent if not counts[one]]

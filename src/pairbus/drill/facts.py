@@ -13,7 +13,7 @@ class Kind(enum.Enum):
     NAME = "name"  # the host name cannot be resolved
     CONNECTION = "connection"  # no connection, or it broke
     KEY = "key"  # the key or token is refused
-    RIGHT = "right"  # the key is good, and lacks a right
+    RIGHT = "right"  # the key is valid, but lacks a right
     MISSING = "missing"  # no such entity
     DISABLED = "disabled"
     FULL = "full"
@@ -104,7 +104,7 @@ class Entity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """Everything that the checks learned."""
+    """All facts that the checks collected."""
 
     primary: Side
     secondary: Side

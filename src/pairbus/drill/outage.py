@@ -81,7 +81,7 @@ class Rehearsal:
         pair: the pair.
         settings: how many messages, and the intervals.
         entities: the queues and topics to send to, and whether each requires sessions.
-        run: beginning of the message ids.
+        run: prefix of the message ids.
         note: called with each step and its seconds.
     """
 
@@ -168,9 +168,8 @@ class Rehearsal:
         last = ""
         for name, sender in senders.items():
             while name.lower() not in self._failed_over:
-                attempt = self._send(sender, name, "outage", len(self.outage.attempts))
+                attempt = self._send(sender, name)
                 if not attempt.is_ok:
-                    self.outage.until_failure = self.outage.until_failure or _since(cut)
                     last = attempt.error
                 if time.monotonic() > deadline:
                     problem = Problem(Kind.OTHER, f"{name} does not fail over; last: {last}")
@@ -199,15 +198,12 @@ class Rehearsal:
         names = list(senders)
         for number in range(self._settings.messages):
             name = names[number % len(names)]
-            began = time.monotonic()
-            attempt = self._send(senders[name], name, phase, len(self.outage.attempts))
-            if not attempt.is_ok:
+            if not self._send(senders[name], name).is_ok:
                 raise DrillStoppedError(f"sending ({phase})", self._problem)
-            if phase == "outage":
-                self.outage.backlog_send = self.outage.backlog_send or _since(began)
 
-    def _send(self, sender: Any, name: str, phase: str, number: int) -> Attempt:
-        attempt = Attempt(f"{self._run}-{number}", name, phase, time.time())
+    def _send(self, sender: Any, name: str) -> Attempt:
+        number = len(self.outage.attempts)
+        attempt = Attempt(f"{self._run}-{number}", time.time())
         self.outage.attempts.append(attempt)
         options: dict[str, Any] = {"session_id": self._run} if self._entities[name] else {}
         if name != self._run:

@@ -99,13 +99,13 @@ class Cost:
 
 
 def price(operations: int, prices: PriceList, rules: Rules) -> Cost:
-    """Return what operations cost in a month whose included operations are used up."""
+    """Return the cost of operations in a month whose included operations are used up."""
     amount = prices.tier(rules.tier).cost(operations, after=rules.month_operations)
     return Cost(operations, amount, prices.currency, str(prices.date))
 
 
 def planned(settings: Settings, queues: int) -> Operations:
-    """Return the operations that a drill will make, about."""
+    """Return the approximate operations of a drill."""
     entities = max(1, len(settings.entities))
     count = settings.messages
     pings = entities * 3
