@@ -127,7 +127,7 @@ class SyphonParts:
             journal=Journal(self.path, process.runtime),
             batch_size=self.batch_size,
         )
-        maker = RowMaker(select(_COLUMNS, aliases=True), aliases=True)
+        maker = RowMaker(select(_COLUMNS, aliases=True))
         async for batch in reader.read(epoch, grants, pace):
             yield restored(
                 maker.batch_of(batch.queue, batch.received_at, batch.messages, batch.opened)

@@ -120,7 +120,7 @@ class RunningDrain:
             DeliverySettings(blocked=self.state.blocked(), waits_for_missing=True),
             answering=FenceAnswers(self.runtime, self._settling, self._syphon),
         )  # fmt: skip
-        maker = RowMaker(select(COLUMNS, aliases=True), aliases=True)
+        maker = RowMaker(select(COLUMNS, aliases=True))
         for batch in reader.read(epoch, grants, self.coordinator.pace(1)):
             rows = maker.batch_of(batch.queue, batch.received_at, batch.messages, batch.opened)
             deliverer.deliver(restored(rows))

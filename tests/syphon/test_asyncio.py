@@ -78,7 +78,7 @@ class Drain:
             self.runtime, Destinations(self.writing, 10), self.backlog, lambda _table: None,
             self.state.report,
         )  # fmt: skip
-        maker = RowMaker(select(COLUMNS, aliases=True), aliases=True)
+        maker = RowMaker(select(COLUMNS, aliases=True))
         pace = self.coordinator.pace(1)
         async for batch in reader.read(epoch, grants, pace):
             rows = maker.batch_of(batch.queue, batch.received_at, batch.messages, batch.opened)

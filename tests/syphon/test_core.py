@@ -302,7 +302,7 @@ def test_locks_are_renewed_at_half_time_and_forgotten_when_lost():
     assert room.renewals(31, lock=60) == {"b/1": ["t2"]}
     room.lost(["t2"])
     assert [h.token for h in room.messages()] == ["t1"]
-    assert room.count("orders") == 1
+    assert room.counts() == {"orders": 1}
     assert room.reasons() == {"orders": "x"}
 
 

@@ -66,7 +66,7 @@ class Task:
             namespace="contoso-dr", state=self.state, journal=Journal(self.state.path),
             batch_size=100, **changes,
         )  # fmt: skip
-        maker = RowMaker(select(COLUMNS, aliases=True), aliases=True)
+        maker = RowMaker(select(COLUMNS, aliases=True))
         for batch in reader.read(epoch, [Grant(QUEUE, count, 1 << 30, numbers)]):
             yield maker.batch_of(batch.queue, batch.received_at, batch.messages, batch.opened)
 

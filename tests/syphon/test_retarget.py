@@ -49,7 +49,7 @@ class Drain:
     def receive(self, count):
         receiver = QueueReceiver(self.link(self.pair.secondary, "reader"), is_ordered=True)
         got = receiver.receive(QUEUE, count, 1 << 30)
-        maker = RowMaker(select((*COLUMNS, "deliveryCount"), aliases=True), aliases=True)
+        maker = RowMaker(select((*COLUMNS, "deliveryCount"), aliases=True))
         opened = [open_message(payload, aliases=True) for _, payload in got]
         return restored(maker.batch_of(QUEUE, int(time.time() * 1e6), got, opened))
 

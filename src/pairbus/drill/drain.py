@@ -95,9 +95,7 @@ class LocalSyphon:
         wanted = source_options(setup, Bounds(), partitions=1, now=time.time())
         self._source = parse(wanted, "read")
         self._sink = parse(sink_options(setup), "write")
-        self._maker = RowMaker(
-            select(self._source["columns"], aliases=True), aliases=self._source["aliases"]
-        )
+        self._maker = RowMaker(select(self._source["columns"], aliases=True))
         self._state = StateDirectory(setup.state).create()
         self._state.begin_run()
         self._coordinator = open_coordinator(self._source)

@@ -18,13 +18,9 @@ if TYPE_CHECKING:
 __all__ = ["peek", "receive"]
 
 
-def _maker(options: ConnectorOptions) -> RowMaker:
-    return RowMaker(columns_of(options), aliases=options["aliases"])
-
-
 def peek(options: ConnectorOptions, partition: PeekPartition) -> "Iterator[pa.RecordBatch]":
     """Browse an entity."""
-    browser, maker = open_browser(options, "reader"), _maker(options)
+    browser, maker = open_browser(options, "reader"), RowMaker(columns_of(options))
     first, left = partition.start, partition.most if partition.most is not None else 1 << 62
     while left > 0 and (partition.end is None or first < partition.end):
         found = browser.peek(partition.entity, first, min(left, 250))
@@ -43,6 +39,9 @@ def peek(options: ConnectorOptions, partition: PeekPartition) -> "Iterator[pa.Re
 
 def receive(options: ConnectorOptions, partition: ReceivePartition) -> "Iterator[pa.RecordBatch]":
     """Receive the available messages, queue by queue, up to each queue's grant."""
-    reader, maker = open_reader(options, is_stream=partition.epoch >= 0), _maker(options)
+    reader, maker = (
+        open_reader(options, is_stream=partition.epoch >= 0),
+        RowMaker(columns_of(options)),
+    )
     for batch in reader.read(partition.epoch, partition.grants, partition.pace):
         yield maker.batch_of(batch.queue, batch.received_at, batch.messages, batch.opened)

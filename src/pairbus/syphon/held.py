@@ -80,11 +80,6 @@ class HeldMessages:
     def __len__(self) -> int:
         return sum(len(one.held) for one in self._destinations.values())
 
-    def count(self, destination: str) -> int:
-        """Return how many messages are held for this destination."""
-        found = self._destinations.get(destination)
-        return len(found.held) if found else 0
-
     def counts(self) -> dict[str, int]:
         """Return how many messages are held, by destination."""
         return {name: len(one.held) for name, one in self._destinations.items() if one.held}

@@ -15,7 +15,6 @@ from pairbus.envelope.encoded import (
     HEADER,
     PROPERTIES,
     Opened,
-    open_message,
     sections,
 )
 from pairbus.syphon.columns import Column, arrow_schema
@@ -32,20 +31,12 @@ _BODY = {0x75: "data", 0x76: "sequence", 0x77: "value"}
 class RowMaker:
     """Makes Arrow batches of one set of columns."""
 
-    def __init__(self, columns: Sequence[Column], *, aliases: bool) -> None:
+    def __init__(self, columns: Sequence[Column]) -> None:
         self._columns = list(columns)
         self._schema = arrow_schema(columns)
-        self._aliases = aliases
         names = {column.name for column in columns}
         self._decodes = bool(names & (_DECODED.keys() - {"messageId"}))
         self._message_id = "messageId" in names and not self._decodes
-
-    def batch(
-        self, entity: str, received_us: int, messages: Sequence[tuple[bytes | None, bytes]]
-    ) -> "pa.RecordBatch":
-        """Make a batch of deliveries: lock token (None when there is none) and payload of each."""
-        opened = [open_message(payload, aliases=self._aliases) for _, payload in messages]
-        return self.batch_of(entity, received_us, messages, opened)
 
     def batch_of(
         self,
@@ -54,7 +45,7 @@ class RowMaker:
         messages: Sequence[tuple[bytes | None, bytes]],
         opened: Sequence[Opened],
     ) -> "pa.RecordBatch":
-        """The same for messages that are parsed already."""
+        """Make a batch of messages: lock token (None if there is none), payload, parsed payload."""
         import pyarrow as pa
 
         count = len(messages)
