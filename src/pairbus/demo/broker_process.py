@@ -54,7 +54,7 @@ class BrokerProcess:
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
             start_new_session=True,  # Ctrl-C is for the demo, which ends the brokers itself
         )
-        atexit.register(self.kill)  # whatever happens to the demo, no broker stays behind
+        atexit.register(self.kill)  # the broker must not outlive the demo
         ready = self._first_line()
         self.connection_string = ready["connection_string"]
         self._port = int(ready["port"])

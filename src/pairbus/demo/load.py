@@ -1,7 +1,7 @@
 """Steady load: senders through the paired clients, readers on the primary.
 
-Senders do what an application does: send, and where a send raises, send the same message again a
-little later. Readers use the SDK as it is, and open a new receiver when theirs breaks.
+Senders behave like an application: if a send raises, they send the same message again a little
+later. Readers use the SDK as it is, and open a new receiver when theirs breaks.
 """
 
 import asyncio

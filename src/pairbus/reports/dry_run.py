@@ -43,7 +43,7 @@ def dry_run(
         PriceError: the price list has no such tier.
         SyphonError: a namespace cannot be used, or the transform failed; in one line.
     """
-    from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
+    from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
     from pairbus.reports.price_lists import load_prices
 

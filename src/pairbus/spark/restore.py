@@ -28,7 +28,7 @@ def restore(
         keep_original: keep the destination in `originalDestination` too, by which the ledger knows
             the message when a transform changes `destination`.
     """
-    from pyspark.sql import functions as F  # noqa: N812 - everybody calls it that
+    from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
     ttl = F.col("aliasTimeToLive")
     if ttl_policy == "deduct":

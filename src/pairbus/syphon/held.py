@@ -183,7 +183,7 @@ class HeldMessages:
                 continue
             if found.probe is not None and now < found.probed_at + self._patience:
                 continue
-            if found.probe is not None:  # nobody reported it: return the others behind it
+            if found.probe is not None:  # no task reported it: return the others behind it
                 free.extend(found.held.values())
                 del self._destinations[destination]
                 continue
@@ -325,7 +325,7 @@ class HeldMessages:
         return found.until if found else 0.0
 
     def succeed(self, now: float) -> None:
-        """Something was delivered: the primary works again."""
+        """Record that a message was delivered: the primary works again."""
         found = self._destinations.get(WHOLE_PRIMARY)
         if found and now >= found.until and not found.held:
             del self._destinations[WHOLE_PRIMARY]

@@ -7,7 +7,7 @@ queue returns (abandons) them, newest first, before it receives.
 
 A reader may die after messages were handed out to it and before it recorded them. So it also
 records that it is about to request messages. A page that ends like this is *open*: messages of its
-queue may be locked with tokens that nobody has. A retry does not read such a queue;
+queue may be locked with unknown tokens. A retry does not read such a queue;
 `pairbus.syphon.orphaned_locks` decides when it may be read again.
 
 There is one file, a page, per epoch, queue and attempt. It consists of records of 16 bytes: tokens,
@@ -99,7 +99,7 @@ class JournalPage:
 
     @property
     def tokens(self) -> list[bytes]:
-        """The tokens that nobody returned, oldest first."""
+        """The tokens that were not returned yet, oldest first."""
         marks = {place for place, _, _ in self._marks()}
         last = len(self.data) - TOKEN + 1
         places = [n for n in range(self._returned * TOKEN, last, TOKEN) if n not in marks]

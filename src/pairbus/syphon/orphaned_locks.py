@@ -1,6 +1,6 @@
-"""Orphaned locks: messages that are locked with tokens that nobody has.
+"""Orphaned locks: messages that are locked with unknown tokens.
 
-If a reader dies while messages are being delivered to it, nobody has their lock tokens: they stay
+If a reader dies while messages are being delivered to it, their lock tokens are lost: they stay
 locked until the locks expire, and a reader that continued meanwhile would get newer messages. The
 same may happen if a connection breaks, or if a message cannot be returned. To keep the order, such
 a queue is *uncertain* and is not read until all its messages are available again. The other queues
@@ -103,7 +103,7 @@ class OrphanedLocks:
         self._uncertain: dict[str, _Uncertain] = {}
 
     def suspect(self, queue: str, now: float, *, from_journal: bool = False) -> None:
-        """Mark a queue as uncertain: messages may be locked with tokens that nobody has."""
+        """Mark a queue as uncertain: messages may be locked with unknown tokens."""
         old = self._uncertain.get(queue)
         if old is None:
             self._uncertain[queue] = _Uncertain(now, now + GRACE, from_journal)

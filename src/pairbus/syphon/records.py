@@ -95,7 +95,7 @@ class HeldMessage:
 
 @dataclass(frozen=True, slots=True)
 class QueueRead:
-    """What a task read from one queue.
+    """The messages that a task read from one queue.
 
     Args:
         messages: how many.
@@ -161,14 +161,14 @@ class DeferredNumbers:
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
-    """What one task did, written for the coordinator.
+    """The results of one task, for the coordinator.
 
     Args:
         forwarded: messages that a destination confirmed and that were settled.
         size: their encoded bytes.
         dead_lettered: messages that were dead-lettered, by reason.
         operations: operations for the ledger.
-        read: what was read, by queue.
+        read: the messages that were read, by queue.
         held: messages that stay locked.
         failed: destinations (or `*`) that refused, with the AMQP condition.
         delivered: destinations that accepted a message.

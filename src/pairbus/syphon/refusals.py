@@ -14,7 +14,7 @@ __all__ = ["REASONS", "Cause", "Judgement", "Outcome", "judge"]
 
 
 class Cause(enum.Enum):
-    """What caused a refusal."""
+    """The cause of a refusal."""
 
     MESSAGE = "message"  # this message will never be accepted: dead-letter it
     MISSING = "missing"  # the destination does not exist
@@ -54,7 +54,7 @@ class Judgement:
     """The cause of a refusal.
 
     Args:
-        cause: what caused it.
+        cause: whether a message, the destination or the primary is the cause.
         reason: the dead-letter reason, if the refusal is final.
     """
 

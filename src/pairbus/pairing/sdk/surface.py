@@ -3,7 +3,7 @@
 A later version of the SDK may have methods that pairbus does not know. A paired class derives from
 the SDK's, so such a method would run on an object that lacks the state it needs. `covers` replaces
 every public name that a class does not define itself by an error that names it. `Guarded` is the
-opposite: it hands every name on to the wrapped object, after a check.
+opposite: it forwards every name to the wrapped object, after a check.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def covers(sdk_class: type) -> Callable[[ClassT], ClassT]:
 class Guarded:
     """Hands every attribute on to a wrapped object, after `check`, which raises if it is unusable.
 
-    A subclass also derives from the class of the wrapped object, for `isinstance`, and names in
-    `_own` what it defines itself.
+    A subclass also derives from the class of the wrapped object, for `isinstance`, and lists in
+    `_own` the attributes that it defines itself.
     """
 
     _own: frozenset[str] = frozenset()
