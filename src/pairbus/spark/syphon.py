@@ -3,6 +3,7 @@
 The command line, `enable_syphon` and the demo all use `start_syphon`.
 """
 
+import contextlib
 import os
 import socket
 from collections.abc import Callable
@@ -75,10 +76,12 @@ def start_syphon(
     state = StateDirectory(setup.state, runtime).create()
     lease = open_lease(setup.state, runtime, host=socket.gethostname(), pid=os.getpid())
     lease.acquire()
+    resources = contextlib.ExitStack()  # closed by the handle, or here if there is none
+    resources.callback(lease.release)
     try:
-        return _start(options, setup, state, lease, transform, spark, bounds)
+        return _start(options, setup, state, lease, transform, spark, bounds, resources)
     except BaseException:
-        lease.release()
+        resources.close()
         raise
 
 
@@ -90,6 +93,7 @@ def _start(
     transform: "Callable[[DataFrame], DataFrame] | None",
     spark: "SparkSession | None",
     bounds: Bounds,
+    resources: contextlib.ExitStack,
 ) -> SyphonHandle:
     runtime = ThreadRuntime()
     state.begin_run()
@@ -98,6 +102,8 @@ def _start(
             state.change_controls(**{name: getattr(options, name)})
     ledger = _Ledger(setup)
     counter = QueueCounter(setup, ledger.count_call)
+    resources.callback(counter.close)
+    resources.callback(ledger.close)
     identity = SyphonIdentity(
         id=setup.client_id,
         host=socket.gethostname(),
@@ -119,24 +125,24 @@ def _start(
         spark if spark is not None else open_session(options.master),
         is_paced=setup.credits_per_second is not None,
     )
-    rows = backlog(session, setup, bounds)
-    messages = restore(rows, ttl_policy=setup.ttl_policy, keep_original=transform is not None)
-    if transform is not None:
-        messages = apply_transform(transform, messages)
-
-    probe = PrimaryProbe(
-        runtime, state, lambda: check_access(runtime, setup.target, "$management", 2.0) is None
-    )
-    probe.start()
-
-    def close() -> None:
-        probe.close()
-        ledger.close()
-        counter.close()
-        lease.release()
-
     own = None if spark is not None else session
-    return SyphonHandle(setup, state, monitor, messages, bounds, own, close, lease.renew)
+    try:
+        rows = backlog(session, setup, bounds)
+        messages = restore(rows, ttl_policy=setup.ttl_policy, keep_original=transform is not None)
+        if transform is not None:
+            messages = apply_transform(transform, messages)
+        probe = PrimaryProbe(
+            runtime, state, lambda: check_access(runtime, setup.target, "$management", 2.0) is None
+        )
+        resources.callback(probe.close)
+        probe.start()
+        return SyphonHandle(
+            setup, state, monitor, messages, bounds, own, resources.close, lease.renew
+        )
+    except BaseException:
+        if own is not None:
+            own.stop()
+        raise
 
 
 def check_namespaces(setup: Setup, counter: QueueCounter) -> tuple[QueueCounts, ...] | None:

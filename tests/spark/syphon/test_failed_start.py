@@ -1,0 +1,55 @@
+"""A syphon that cannot start leaves nothing open. No Java runs here."""
+
+import pyarrow.dataset as ds
+import pytest
+
+from pairbus.spark import syphon as module
+from pairbus.spark.syphon import start_syphon
+
+
+class Session:
+    """A session that can only be stopped."""
+
+    def __init__(self):
+        self.is_stopped = False
+
+    def stop(self):
+        self.is_stopped = True
+
+
+class QueryError(Exception):
+    pass
+
+
+@pytest.fixture
+def session(monkeypatch):
+    session = Session()
+
+    def fail(*_args):
+        raise QueryError
+
+    monkeypatch.setattr(module, "open_session", lambda _master: session)
+    monkeypatch.setattr(module, "prepare_session", lambda session, **_options: session)
+    monkeypatch.setattr(module, "backlog", fail)
+    return session
+
+
+def test_a_query_that_cannot_be_built_stops_the_session_and_releases_the_lease(pair, session):
+    for _ in range(2):  # the second start finds the lease free
+        session.is_stopped = False
+        with pytest.raises(QueryError):
+            start_syphon(pair.options())
+        assert session.is_stopped
+
+
+def test_a_session_of_the_caller_is_not_stopped(pair, session):
+    with pytest.raises(QueryError):
+        start_syphon(pair.options(), spark=session)
+    assert not session.is_stopped
+
+
+def test_the_operations_of_a_failed_start_are_in_the_ledger(pair, session):
+    with pytest.raises(QueryError):
+        start_syphon(pair.options())
+    rows = ds.dataset(pair.folder / "ledger" / "operations").to_table().to_pylist()
+    assert {row["stage"] for row in rows} == {"management"}
