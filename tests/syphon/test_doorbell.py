@@ -5,6 +5,7 @@ import time
 import pytest
 from azure.core.credentials import AzureNamedKeyCredential
 
+from pairbus.client.errors import ClientError
 from pairbus.runtime import ThreadRuntime
 from pairbus.syphon._sync.connections import ConnectionPool, NamespaceConnections
 from pairbus.syphon._sync.doorbell import Doorbell
@@ -143,5 +144,35 @@ def test_a_credential_that_fails_is_reported_and_called_again(pair):
         pair.fill([backlog_message("orders", 1)])
         assert wait_for(bell.rung) == {QUEUES[0]}
         assert bell.problem is None
+    finally:
+        bell.close()
+
+
+class FailingConnections:
+    """Connections whose receives fail while they wait, as with a credential that raises."""
+
+    def __init__(self, error):
+        self._error = error
+
+    def receiver(self, queue):
+        return self
+
+    def wait(self, seconds):
+        raise self._error
+
+    def forget_receiver(self, queue):
+        pass
+
+    def drop(self):
+        pass
+
+
+@pytest.mark.parametrize("error", [ClientError("amqp:internal-error", "x"), RuntimeError("secret")])
+def test_a_poll_that_fails_after_it_asked_for_a_message_is_reported_as_broken(error):
+    bell = Doorbell(ThreadRuntime(), FailingConnections(error), 0.4)
+    try:
+        bell.listen(QUEUES[:1])
+        assert wait_for(bell.broken) == set(QUEUES[:1])
+        assert "secret" not in wait_for(lambda: bell.problem)
     finally:
         bell.close()

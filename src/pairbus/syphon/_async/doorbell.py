@@ -140,22 +140,25 @@ class Doorbell:
             has_arrived = await receiver.wait(self._long_poll)
             self.problem = None
             return max(1, int(receiver.arrived_bytes)) if has_arrived else 0
-        except ClientError as exc:
+        except Exception as exc:  # noqa: BLE001 - the user's credential may raise anything
             if asked:
                 with self._changed:
                     self._broken.add(queue)
-            is_missing = str(exc.condition) == MISSING
-            if not is_missing:  # one queue may be missing
-                self.problem = f"secondary: {exc.condition}: {exc.description}"
-            if not failures and is_missing:
-                log.info("%s does not exist", queue)
-            elif not failures:
-                log.warning("%s: the long poll failed: %s", queue, exc.condition)
-        except Exception as exc:  # noqa: BLE001 - the user's credential may raise anything
-            # Only our own errors are known to contain no secret.
-            text = str(exc) if isinstance(exc, OptionError) else type(exc).__name__
-            self.problem = f"secondary: {text}"
-            if not failures:
-                log.warning("%s: the long poll failed: %s", queue, text)
+            self._note_failure(queue, exc, is_first=not failures)
         await self._connections.forget_receiver(queue)
         return None
+
+    def _note_failure(self, queue: str, error: Exception, *, is_first: bool) -> None:
+        """Make a failed poll the current problem; log the first of several."""
+        if isinstance(error, ClientError) and str(error.condition) == MISSING:
+            if is_first:  # no problem of the namespace: one queue may be missing
+                log.info("%s does not exist", queue)
+            return
+        if isinstance(error, ClientError):
+            short, text = str(error.condition), f"{error.condition}: {error.description}"
+        else:
+            # Of other errors, only our own are known to contain no secret.
+            short = text = str(error) if isinstance(error, OptionError) else type(error).__name__
+        self.problem = f"secondary: {text}"
+        if is_first:
+            log.warning("%s: the long poll failed: %s", queue, short)
