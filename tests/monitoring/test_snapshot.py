@@ -145,6 +145,16 @@ def test_unprotected_client_is_in_the_headline():
     assert snapshot["headline"] == "1 client unprotected: no backlog queue can be reached"
 
 
+def test_metric_counts_the_unprotected_clients_that_are_open_and_report():
+    snapshot = see(
+        client(client_id="a", unprotected="no backlog queues"),
+        client(client_id="b", unprotected="no backlog queues", age=3000),
+        client(client_id="c", unprotected="no backlog queues", state="closed"),
+        client(client_id="d"),
+    )
+    assert 'pairbus_unprotected_clients{pair="default"} 1.0' in metrics.render(snapshot)
+
+
 def test_paused_syphon_is_in_the_headline_and_has_no_time_left():
     paused = {"kind": "syphon", "id": "s", "updated_at": at(0), "state": "paused", "eta": 2421.0}
     running = {**paused, "state": "running"}

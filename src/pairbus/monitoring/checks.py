@@ -14,7 +14,7 @@ from typing import Any
 
 from pairbus.monitoring.endpoints import Pair
 from pairbus.monitoring.formatting import brief, duration, one_line
-from pairbus.monitoring.snapshot import Row, count, is_outage
+from pairbus.monitoring.snapshot import Row, count, is_outage, unprotected
 from pairbus.monitoring.timeline import age, parse_time
 
 LEVELS = ("ok", "unknown", "warning", "critical")
@@ -170,10 +170,7 @@ def check_clients(snapshot: Row, grade: Grades) -> list[Finding]:
 
 def check_protection(snapshot: Row, grade: Grades) -> list[Finding]:
     """Check for clients that could not use the secondary in an outage."""
-    exposed = [
-        c for c in snapshot["clients"]
-        if c["unprotected"] and c["state"] == "open" and not c["is_stale"]
-    ]  # fmt: skip
+    exposed = unprotected(snapshot["clients"])
     if not exposed:
         return []
     reason = brief(exposed[0]["unprotected"])

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from pairbus import events
 from pairbus.events import Event
-from pairbus.monitoring.snapshot import PHASES, Facts, assemble
+from pairbus.monitoring.snapshot import PHASES, Facts, assemble, unprotected
 
 try:
     from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
@@ -132,7 +132,7 @@ STATUS_METRICS = (
         "pairbus_unprotected_clients", "gauge",
         "Clients that cannot use the secondary: their sends would fail in an outage.",
         ("pair",),
-        lambda s, pair: [((pair,), float(sum(bool(c["unprotected"]) for c in s["clients"])))],
+        lambda s, pair: [((pair,), float(len(unprotected(s["clients"]))))],
     ),
     Definition(
         "pairbus_ledger_dropped_rows", "counter",

@@ -67,7 +67,7 @@ def assemble(facts: Facts) -> Row:
                 syphon["waits_for_primary"] = True
                 syphon["problem"] = "waits for the primary"
     silent = [c for c in clients if c["is_stale"]]
-    exposed = [c for c in clients if c["unprotected"] and c["state"] == "open" and c not in silent]
+    exposed = unprotected(clients)
     level, headline = judge(entities, backlog, syphons, facts.brokers, silent, exposed)
     if problems and level == "ok":
         level, headline = "unknown", "Not everything could be checked"
@@ -109,6 +109,11 @@ def read_client(status: Mapping[str, Any], now: dt.datetime) -> Row:
         "entities": list(status.get("entities") or ()),
         "backlog_queues": list(status.get("backlog_queues") or ()),
     }
+
+
+def unprotected(clients: Sequence[Row]) -> list[Row]:
+    """Return the open clients that report that they cannot use the secondary."""
+    return [c for c in clients if c["unprotected"] and c["state"] == "open" and not c["is_stale"]]
 
 
 def read_syphon(status: Mapping[str, Any], now: dt.datetime) -> Row:

@@ -33,7 +33,9 @@ def _nanoseconds(moment: datetime) -> int:
 
 
 class OpenTelemetryObserver:
-    """An observer that makes spans and metrics of the events of a pair.
+    """An observer that makes spans and metrics of the events of one paired client.
+
+    Events do not name their client: give each client an observer of its own.
 
     Args:
         tracer_provider: Where spans go; the global provider by default.
