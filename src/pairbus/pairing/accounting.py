@@ -89,8 +89,8 @@ class Accounts:
                 self._secondary, path, "management", "answers", messages=0, billable=charged
             )
 
-    def provided(self, calls: int) -> None:
-        """Record the management calls that found or created the backlog queues."""
+    def provided(self) -> None:
+        """Record a management call that looked up or created a backlog queue."""
         if self.ledger is not None:
             self.ledger.count(
                 self._secondary,
@@ -98,8 +98,6 @@ class Accounts:
                 "management",
                 "provision",
                 messages=0,
-                size=0,
-                calls=calls,
             )
 
     def backlogged(self, path: str, chunk: Chunk, *, is_counted: bool) -> None:

@@ -151,6 +151,26 @@ async def test_ledger_has_every_operation_and_every_message_of_the_backlog(world
     assert message["backlog_queue"].startswith("contoso/x-servicebus-transfer/")
 
 
+async def test_ledger_has_the_management_calls_of_a_pairing_that_failed(world, tmp_path):
+    pyarrow = pytest.importorskip("pyarrow.parquet")
+    admin = world.secondary.aio_admin_client()
+    world.admins.append(admin)
+
+    async def failing(path, **kwargs):
+        raise OSError("no route")
+
+    admin.create_queue = failing
+    client = await world.pair(secondary_admin=admin, require_secondary=False, ledger=tmp_path)
+    await world.seen.wait(events.Unprotected)
+    await client.close()
+
+    # Each attempt looks up two queues, and finds none; a call without an answer is not counted.
+    rows = pyarrow.read_table(tmp_path / "operations").to_pylist()
+    counts = [row["count"] for row in rows if row["stage"] == "management"]
+    assert sum(counts) >= 2
+    assert sum(counts) % 2 == 0
+
+
 async def test_ledger_that_cannot_be_written_costs_no_message(world, tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("no directory")

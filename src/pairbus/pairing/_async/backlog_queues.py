@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any, NamedTuple
@@ -48,11 +48,10 @@ REPLY_QUEUE_PROPERTIES: dict[str, Any] = {
 
 
 class Provided(NamedTuple):
-    """The usable backlog queues, the message size that all accept, the management calls made."""
+    """The usable backlog queues, and the message size that all of them accept."""
 
     queues: tuple[str, ...]
     message_limit: int
-    calls: int
 
 
 async def provide_queues(
@@ -60,25 +59,26 @@ async def provide_queues(
     paths: Sequence[str],
     *,
     timeout: float,
+    on_answer: Callable[[], None],
     reply_queue: str | None = None,
 ) -> Provided:
     """Find the backlog queues, and create those that are missing; the reply queue too, if named.
+
+    Calls `on_answer` for each management call that the service answered, also with an error.
 
     Raises:
         PairingError: if the credentials may not create queues, or no queue can be used.
     """
     found: list[str] = []
     limit = 0
-    calls = 0
+    call = partial(_call, timeout, on_answer)
     failure: Exception | None = None
     unreachable = 0
     for path in paths:
         if unreachable >= 2 and not found:
             break  # two calls that timed out show that the namespace cannot be reached
         try:
-            calls += 1
-            properties, created = await _provide(admin, path, QUEUE_PROPERTIES, timeout)
-            calls += created
+            properties = await _provide(admin, path, QUEUE_PROPERTIES, call)
         except Exception as error:
             if _is_denied(error):
                 raise _denied(admin, f"backlog queue {path!r}", error) from error
@@ -97,7 +97,7 @@ async def provide_queues(
         ) from failure
     if reply_queue is not None:
         try:
-            _, created = await _provide(admin, reply_queue, REPLY_QUEUE_PROPERTIES, timeout)
+            await _provide(admin, reply_queue, REPLY_QUEUE_PROPERTIES, call)
         except Exception as error:
             if _is_denied(error):
                 raise _denied(admin, f"reply queue {reply_queue!r}", error) from error
@@ -105,22 +105,24 @@ async def provide_queues(
                 f"The reply queue {reply_queue!r} cannot be created in "
                 f"{admin.fully_qualified_namespace}. {describe(error, '')}"
             ) from error
-        calls += 1 + created
-    return Provided(tuple(found), limit, calls)
+    return Provided(tuple(found), limit)
 
 
 async def _provide(
-    admin: ServiceBusAdministrationClient, path: str, wanted: dict[str, Any], timeout: float
-) -> tuple[Any, bool]:
-    """Find or create a queue: its properties (None if unknown), and whether it was missing."""
+    admin: ServiceBusAdministrationClient,
+    path: str,
+    wanted: dict[str, Any],
+    call: Callable[..., Awaitable[Any]],
+) -> Any:
+    """Find or create a queue: its properties, or None if they are unknown."""
     try:
-        return await _bounded(timeout, admin.get_queue, path), False
+        return await call(admin.get_queue, path)
     except ResourceNotFoundError:
         pass
     try:
-        return await _bounded(timeout, partial(admin.create_queue, **wanted), path), True
+        return await call(partial(admin.create_queue, **wanted), path)
     except ResourceExistsError:
-        return None, True  # another client has just created it
+        return None  # another client has just created it
 
 
 def _denied(admin: ServiceBusAdministrationClient, what: str, error: Exception) -> PairingError:
@@ -130,8 +132,14 @@ def _denied(admin: ServiceBusAdministrationClient, what: str, error: Exception) 
     )
 
 
-async def _bounded(timeout: float, call: Any, path: str) -> Any:
-    return await aabandonable(timeout, call, path, what=f"looking up {path}")
+async def _call(timeout: float, on_answer: Callable[[], None], call: Any, path: str) -> Any:
+    try:
+        result = await aabandonable(timeout, call, path, what=f"looking up {path}")
+    except HttpResponseError:
+        on_answer()
+        raise
+    on_answer()
+    return result
 
 
 def _is_denied(error: Exception) -> bool:

@@ -122,7 +122,12 @@ async def _pair(
     if admin is not None:
         replies = pair.replies.path if timing.drains_first else None
         provide = partial(
-            provide_queues, admin, paths, timeout=timing.send_timeout, reply_queue=replies
+            provide_queues,
+            admin,
+            paths,
+            timeout=timing.send_timeout,
+            on_answer=pair.accounts.provided,
+            reply_queue=replies,
         )
     protection = lifecycle.protection = Protection(pair, provide)
     if options.require_secondary:

@@ -195,13 +195,12 @@ class Pair:
 
     # -- rotation
 
-    def use_queues(self, queues: tuple[str, ...], message_limit: int, calls: int) -> None:
-        """Use these backlog queues, which were found or created with `calls` management calls."""
+    def use_queues(self, queues: tuple[str, ...], message_limit: int) -> None:
+        """Use these backlog queues, which accept messages of up to `message_limit` bytes."""
         with self._guard:
             self._settings = replace(self._settings, queues=queues, message_limit=message_limit)
             self._rotation = Rotation(queues)
         self.limit_messages(message_limit)
-        self.accounts.provided(calls)
 
     @property
     def rotation(self) -> Rotation:
