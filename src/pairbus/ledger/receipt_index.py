@@ -59,8 +59,12 @@ class ReceiptIndex:
 
     def _read_new_files(self) -> None:
         names = self._store.list("messages", ".parquet")
-        # A compaction replaces files: what they held is in the new one.
-        self._tables = {name: self._tables.get(name) or self._read(name) for name in names}
+        # A compaction replaces files by a new one that holds their rows.
+        self._tables = {name: self._tables[name] for name in names if name in self._tables}
+        for name in names:
+            # Not `or`: a table without rows is false, and most files hold no receipt.
+            if name not in self._tables:
+                self._tables[name] = self._read(name)
 
     def _read(self, name: str) -> pa.Table:
         import pyarrow as pa

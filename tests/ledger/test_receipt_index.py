@@ -1,0 +1,36 @@
+"""Receipts found by message: which files are read, and how often."""
+
+from pairbus.ledger import LedgerWriter, ReceiptWriter, Store
+from pairbus.ledger.receipt_index import ReceiptIndex
+
+QUEUE = "contoso/x-servicebus-transfer/0"
+
+
+def receipt(number):
+    return {
+        "event": "forwarded",
+        "backlog_queue": QUEUE,
+        "sequence_number": number,
+        "message_id": f"m{number}",
+        "enqueued_at": 1_700_000_000_000_000,
+    }
+
+
+def key(number):
+    return (QUEUE, number, f"m{number}", 1_700_000_000_000_000)
+
+
+def test_a_file_is_read_once_even_if_it_holds_no_receipt(tmp_path, monkeypatch):
+    with LedgerWriter(str(tmp_path), client_id="app") as writer:
+        writer.backlogged([{"message_id": "m1", "destination": "orders", "size": 10}])
+    ReceiptWriter(str(tmp_path)).write([receipt(1)])
+    index = ReceiptIndex(Store(str(tmp_path)))
+    read = []
+    original = index._read
+    monkeypatch.setattr(index, "_read", lambda name: read.append(name) or original(name))
+    for _ in range(3):
+        assert index.find([key(1), key(2)]) == {key(1)}
+    assert len(read) == 2
+    ReceiptWriter(str(tmp_path)).write([receipt(2)])
+    assert index.find([key(1), key(2)]) == {key(1), key(2)}
+    assert len(read) == 3
