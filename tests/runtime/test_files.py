@@ -55,6 +55,13 @@ def test_missing_files(tmp_path):
     files.remove_folder(tmp_path / "none")
 
 
+def test_every_new_folder_survives_a_power_failure(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr("pairbus.runtime.files.sync_folder", synced.append)
+    files.make_folder(tmp_path / "a" / "b" / "c", sync=True)
+    assert sorted(synced) == [tmp_path, tmp_path / "a", tmp_path / "a" / "b"]
+
+
 def test_folders(tmp_path):
     folder = tmp_path / "a" / "b"
     files.make_folder(folder, mode=0o700)

@@ -82,9 +82,12 @@ class LocalFiles:
 
     def make_folder(self, path: Path, *, mode: int = 0o777, sync: bool = False) -> None:
         """Make a folder and its parents; an existing one is left as it is."""
-        pathlib.Path(path).mkdir(mode=mode, parents=True, exist_ok=True)
-        if sync:
-            sync_folder(pathlib.Path(path).parent)
+        folder = pathlib.Path(path)
+        missing = [parent for parent in folder.parents if not parent.exists()]
+        folder.mkdir(mode=mode, parents=True, exist_ok=True)
+        if sync:  # the entry of each new folder is in its parent
+            for made in (folder, *missing):
+                sync_folder(made.parent)
 
     def remove(self, path: Path) -> None:
         """Remove a file; a missing one is fine."""
