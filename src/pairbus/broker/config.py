@@ -35,6 +35,7 @@ from pairbus.broker.entities.model import (
 )
 from pairbus.broker.entities.model_properties import camel_case, columns
 from pairbus.broker.entities.model_rules import CORRELATION_FIELDS
+from pairbus.broker.filters.compiled import check_rule
 from pairbus.broker.settings import BrokerStartError
 
 _LIMITS = {
@@ -115,6 +116,8 @@ def _namespace(content: Any, place: str) -> Declared:
         for inner, inside in _items(item, "Subscriptions", where):
             description = _entity(SubscriptionDescription, (topic.name,), inner, inside)
             rules = tuple(_rule(rule, spot) for rule, spot in _items(inner, "Rules", inside))
+            if len({rule.name.lower() for rule in rules}) < len(rules):
+                raise ConfigError(f"{inside}.Rules", "two rules have the same name")
             subscriptions.append(DeclaredSubscription(description, rules or None))
     tier = _get(content, "Tier", str, place, required=False)
     if tier is not None and tier.lower() not in ("standard", "premium"):
@@ -181,7 +184,7 @@ def _rule(item: Any, where: str) -> RuleDescription:
     else:
         raise ConfigError(f"{inside}.FilterType", "must be Correlation, Sql, True or False")
     try:
-        return RuleDescription(name, chosen, action).validated()
+        return check_rule(RuleDescription(name, chosen, action))
     except BrokerError as exc:
         raise ConfigError(where, _text(exc)) from None
 

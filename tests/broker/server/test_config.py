@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from pairbus.broker import BrokerStartError, run
 from pairbus.broker.config import ConfigError, load
 from pairbus.broker.entities.model import CorrelationFilter, SqlAction, SqlFilter
 
@@ -108,6 +109,46 @@ def test_the_official_form_is_read(tmp_path: Path) -> None:
 def test_a_mistake_is_named_with_its_place(queue: object, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         load({"Namespaces": [{"Name": "contoso", "Queues": [queue]}]}, "contoso")
+
+
+def sql_rule(name: str, expression: str) -> dict[str, object]:
+    return {
+        "Name": name,
+        "Properties": {"FilterType": "Sql", "SqlFilter": {"SqlExpression": expression}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("rule", "says"),
+    [
+        (sql_rule("second", "a = = 1"), r"Rules\[1\]: There was an error parsing"),
+        (sql_rule("First", "a = 2"), "two rules have the same name"),
+    ],
+)
+def test_a_bad_rule_is_named_before_anything_is_created(rule: object, says: str) -> None:
+    subscription = {"Name": "s", "Rules": [sql_rule("first", "a = 1"), rule]}
+    with pytest.raises(ConfigError, match=says):
+        load({"Topics": [{"Name": "t", "Subscriptions": [subscription]}]}, "contoso")
+
+
+def test_a_queue_is_created_after_the_entities_that_it_forwards_to() -> None:
+    queues = [
+        {"Name": "first", "Properties": {"ForwardTo": "Second"}},
+        {"Name": "second", "Properties": {"ForwardDeadLetteredMessagesTo": "third"}},
+        {"Name": "third", "Properties": {"ForwardTo": "topic"}},
+    ]
+    with run(entities={"Queues": queues, "Topics": [{"Name": "topic"}]}) as namespace:
+        found = namespace.do(lambda ns: [queue.name for queue in ns.admin.list_queues()])
+    assert found == ["first", "second", "third"]
+
+
+def test_queues_that_forward_in_a_circle_are_refused() -> None:
+    queues = [
+        {"Name": "one", "Properties": {"ForwardTo": "two"}},
+        {"Name": "two", "Properties": {"ForwardTo": "one"}},
+    ]
+    with pytest.raises(BrokerStartError, match=r"'one' cannot be created.*'two' does not exist"):
+        run(entities={"Queues": queues}).__enter__()
 
 
 def test_a_file_for_other_namespaces_is_refused() -> None:
