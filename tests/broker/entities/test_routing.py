@@ -7,7 +7,9 @@ from datetime import timedelta
 
 import pytest
 
+from pairbus.amqp.codec import encode
 from pairbus.amqp.message import Message, Properties
+from pairbus.amqp.types import Symbol
 from pairbus.broker.entities.errors import (
     ArgumentError,
     EntityDisabledError,
@@ -28,7 +30,9 @@ from pairbus.broker.entities.model import (
     SubscriptionDescription,
     TopicDescription,
     TrueFilter,
+    TypedValue,
 )
+from pairbus.broker.server.outgoing import render_delivery
 from pairbus.names import PING_CONTENT_TYPE
 from tests.broker.entities.kit import Bench, properties_of
 
@@ -155,6 +159,31 @@ def test_an_action_can_set_system_properties(bench):
     message = Message.parse(one.message.bare)
     assert message.properties.subject == "changed"
     assert message.application_properties == {"a": 1}
+
+
+def test_an_action_with_a_negative_time_to_live_expires_the_copy(bench):
+    parameters = (("@ttl", TypedValue("duration", "-PT5S")),)
+    rule = RuleDescription("r", action=SqlAction("SET sys.TimeToLive = @ttl", parameters))
+    subscribe(bench, "s", rule, dead_lettering_on_message_expiration=True)
+    bench.send(bare(), path="t")
+    assert received(bench, "s") == []
+    (dead,) = received(bench, "s/$DeadLetterQueue")
+    assert dead.message.ttl == 0
+    assert Message.parse(render_delivery(dead)).header.ttl == 0
+
+
+@pytest.mark.parametrize("detour", ["scheduled", "forwarded"])
+def test_a_filter_sees_the_partition_key_of_a_scheduled_or_forwarded_message(bench, detour):
+    subscribe(bench, "s", RuleDescription("r", SqlFilter("sys.PartitionKey = 'eu'")))
+    bench.ns.admin.create_queue(QueueDescription("entry", forward_to="t"))
+    annotations = encode({Symbol("x-opt-partition-key"): "eu"})
+    fields = {"annotations": annotations, "partition_key": "eu"}
+    if detour == "scheduled":
+        bench.send(bare(), path="t", scheduled=bench.clock.now + 1000, **fields)
+        bench.pass_time(1000)
+    else:
+        bench.send(bare(), path="entry", **fields)
+    assert len(received(bench, "s")) == 1
 
 
 def test_a_filter_that_fails_dead_letters_or_drops(bench):

@@ -1,6 +1,7 @@
 """Faults on demand, seen by the SDK; in process and over the control API."""
 
 import json
+import socket
 import time
 import urllib.error
 import urllib.request
@@ -218,8 +219,23 @@ def test_operations_are_counted_and_readable(bus) -> None:
     assert bus.ns.operations[queue] == counted
 
 
-def test_a_control_port_is_out_of_the_reach_of_faults() -> None:
-    with run(control_port=0) as ns, ns.faults.refuse():
+def has_ipv6() -> bool:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "127.0.0.1",
+        pytest.param("::1", marks=pytest.mark.skipif(not has_ipv6(), reason="no IPv6 here")),
+    ],
+)
+def test_a_control_port_is_out_of_the_reach_of_faults(host) -> None:
+    with run(host=host, control_port=0) as ns, ns.faults.refuse():
         address = ns.control_address
         with urllib.request.urlopen(f"http://{address}/$control/health", timeout=10) as response:
             assert json.loads(response.read())["faults"] == 1

@@ -10,6 +10,7 @@ from typing import Any
 from pairbus.amqp.codec import decode, encode
 from pairbus.amqp.errors import ProtocolError
 from pairbus.amqp.message import Message, Properties
+from pairbus.amqp.summary import find_entries
 from pairbus.amqp.types import Symbol, Timestamp
 from pairbus.broker.entities.messages import IncomingMessage
 from pairbus.broker.filters.actions import Changes
@@ -27,6 +28,7 @@ _FIELDS = {
 """System properties that are fields of the properties section."""
 
 _PARTITION_KEY = Symbol("x-opt-partition-key")
+_PARTITION_KEY_BYTES = frozenset({_PARTITION_KEY.encode()})
 
 
 def set_properties(bare: bytes, properties: Mapping[str, object]) -> bytes:
@@ -52,6 +54,12 @@ def message_id_of(bare: bytes) -> str | None:
     if properties is None or properties.message_id is None:
         return None
     return str(properties.message_id)
+
+
+def partition_key_of(annotations: bytes) -> str | None:
+    """The partition key in encoded message annotations, as text."""
+    found = find_entries(annotations, 0, _PARTITION_KEY_BYTES) if annotations else {}
+    return _text(next(iter(found.values()), None))
 
 
 class View:
@@ -120,9 +128,9 @@ def changed_copy(message: IncomingMessage, view: View, changes: Changes) -> Inco
     ttl = message.ttl
     if "time_to_live" in system:
         duration = system["time_to_live"]
-        ttl = (
-            round(duration / timedelta(milliseconds=1)) if isinstance(duration, timedelta) else None
-        )
+        ttl = None
+        if isinstance(duration, timedelta):  # a negative one cannot be written into a header
+            ttl = max(0, round(duration / timedelta(milliseconds=1)))
     bare = parsed.bare
     copy = IncomingMessage(
         bare,

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from pairbus.amqp.errors import ProtocolError
-from pairbus.broker.entities.contents import View, message_id_of, set_properties
+from pairbus.broker.entities.contents import (
+    View,
+    message_id_of,
+    partition_key_of,
+    set_properties,
+)
 from pairbus.broker.entities.context import Context
 from pairbus.broker.entities.counters import Kind
 from pairbus.broker.entities.entity import Entity, QueueEntity, TopicEntity
@@ -371,11 +376,13 @@ def copy_of(message: IncomingMessage) -> IncomingMessage:
 def _as_sent(message: StoredMessage) -> IncomingMessage:
     """A stored message in the form of one that arrives."""
     assert message.bare is not None  # callers fetch first
+    annotations = message.annotations or b""
     copy = IncomingMessage(
         message.bare,
-        annotations=message.annotations or b"",
+        annotations=annotations,
         size=message.size,
         session_id=message.session_id,
+        partition_key=partition_key_of(annotations),
         ttl=message.ttl,
         durable=message.durable,
         priority=message.priority,

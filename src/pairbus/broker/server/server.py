@@ -34,6 +34,7 @@ from pairbus.broker.server.throttle import Throttle
 from pairbus.broker.server.tls import Certificate
 from pairbus.broker.settings import BrokerSettings, BrokerStartError
 from pairbus.broker.store.store import Store
+from pairbus.names import join_host
 
 _log = logging.getLogger("pairbus.broker")
 T = TypeVar("T")
@@ -103,7 +104,7 @@ class Broker:
         """The "host:port" of the second port, if there is one."""
         if self._control_listener is None:
             return None
-        return f"{self.settings.reachable_host}:{self._control_listener.address[1]}"
+        return join_host(self.settings.reachable_host, self._control_listener.address[1])
 
     def now(self) -> float:
         """Return the real time, by which tokens expire; never the time of a test's clock."""
