@@ -4,6 +4,7 @@ import gc
 import time
 import uuid
 
+from pairbus.amqp.codec import encode
 from pairbus.amqp.connection import Connection, Role
 from pairbus.amqp.disposition_codec import disposition_frame, read_disposition
 from pairbus.amqp.events import Attached, Begun, Opened
@@ -11,7 +12,6 @@ from pairbus.amqp.message import (
     Header,
     Message,
     Properties,
-    encode_entries,
     header_head,
     join_batch,
     render,
@@ -20,7 +20,7 @@ from pairbus.amqp.message import (
 from pairbus.amqp.performatives import ACCEPTED, Source, Target
 from pairbus.amqp.summary import summarize
 from pairbus.amqp.transfer_codec import TransferWriter, read_transfer
-from pairbus.amqp.types import Timestamp
+from pairbus.amqp.types import Symbol, Timestamp
 from pairbus.client.received import broker_facts
 
 
@@ -94,7 +94,8 @@ def run():
     head = header_head(message.header)
     annotations = {**message.message_annotations, "x-opt-sequence-number": 5,
                    "x-opt-enqueued-time": Timestamp(1_700_000_000_000)}  # fmt: skip
-    entries, count = encode_entries(annotations)
+    encoded = [encode(Symbol(key)) + encode(value) for key, value in annotations.items()]
+    entries, count = b"".join(encoded), len(encoded)
     token = uuid.uuid4().bytes
 
     def deliver():

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
-from typing import Any
 
 from pairbus.amqp.encoder import encode
 from pairbus.amqp.sections import Header
@@ -29,15 +27,6 @@ def header_head(header: Header | None) -> bytes:
     return b"\x00\x53\x70\xc0" + bytes((len(body) + 6, 5)) + body
 
 
-def encode_entries(annotations: Mapping[Any, Any]) -> tuple[bytes, int]:
-    """Encode annotations as map entries, for `render`; return the bytes and the entry count."""
-    parts = []
-    for key, value in annotations.items():
-        parts.append(encode(Symbol(key) if type(key) is str else key))
-        parts.append(encode(value))
-    return b"".join(parts), len(parts) // 2
-
-
 LOCK_TOKEN_SECTION = b"\x00\x53\x71\xc1\x24\x02" + encode(Symbol("x-opt-lock-token")) + b"\x98"
 LOCKED_UNTIL = encode(Symbol("x-opt-locked-until")) + b"\x83"
 _pack_i64 = struct.Struct(">q").pack
@@ -58,7 +47,7 @@ def render(
     Args:
         head: the header up to its delivery count, from `header_head`.
         delivery_count: the number of earlier deliveries.
-        entries: the message annotations, from `encode_entries`.
+        entries: the message annotations: encoded keys and values in turn.
         entry_count: the number of entries in `entries`.
         bare: everything from the properties on.
         lock_token: 16 bytes (in the order of `UUID.bytes`), for `x-opt-lock-token`.

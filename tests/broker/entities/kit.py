@@ -55,7 +55,7 @@ class Bench:
     def __init__(self, store=None, clock=None, tier=Tier.PREMIUM, **queue) -> None:
         self.clock = clock or Clock()
         self.ns = Namespace("test", store, self.clock, tier=tier)
-        if not self.ns.catalog.exists("q"):
+        if self.ns.catalog.find("q") is None:
             self.ns.admin.create_queue(QueueDescription("q", **queue))
 
     def send(self, *bodies: bytes, path: str = "q", **fields) -> None:
@@ -77,7 +77,7 @@ class Bench:
 
     def pass_time(self, milliseconds: int) -> None:
         self.clock.now += milliseconds
-        while self.ns.next_deadline() <= self.clock.now:
+        while self.ns.context.next_deadline() <= self.clock.now:
             self.ns.tick()
 
 

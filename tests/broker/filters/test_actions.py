@@ -52,7 +52,7 @@ def test_action_on_user_properties(expression, before, after):
 
 
 def test_nothing_done_is_no_change():
-    assert not act("")
+    assert act("") == Changes()
     assert act("REMOVE missing") == Changes()
 
 

@@ -129,9 +129,9 @@ def test_a_duplicate_within_the_window_is_dropped(bus, clock) -> None:
 @pytest.mark.covers("QueueProperties.auto_delete_on_idle")
 def test_an_idle_queue_is_deleted(bus, clock) -> None:
     queue = bus.queue(auto_delete_on_idle=timedelta(minutes=5))
-    assert bus.ns.do(lambda ns: ns.catalog.exists(queue))
+    assert bus.ns.do(lambda ns: ns.catalog.find(queue)) is not None
     clock.advance(301)
-    assert not bus.ns.do(lambda ns: ns.catalog.exists(queue))
+    assert bus.ns.do(lambda ns: ns.catalog.find(queue)) is None
 
 
 def test_a_ping_is_counted_and_never_seen(bus, clock) -> None:

@@ -108,7 +108,7 @@ def test_an_entity_that_cannot_be_stored_is_not_there(disk):
                 disk.answer(lambda n=n: disk.ns.admin.create_queue(QueueDescription(f"n{n}" * 60)))
         with pytest.raises(StoreError):
             disk.answer(lambda: disk.ns.admin.create_queue(big))
-        assert not disk.ns.catalog.exists("big")
+        assert disk.ns.catalog.find("big") is None
         names = {queue.name for queue in disk.ns.admin.list_queues()}
     assert len(names) < 41
     disk.store.close()

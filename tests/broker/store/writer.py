@@ -79,7 +79,7 @@ async def main(directory: str, statement: int, seed: int) -> None:
     store_module.CHECKPOINT = 100
     store = Store(directory)
     namespace = Namespace("crash", store)
-    if not namespace.catalog.exists("q"):
+    if namespace.catalog.find("q") is None:
         namespace.admin.create_queue(QueueDescription("q", max_delivery_count=2**31 - 1))
     namespace.start(asyncio.get_running_loop())
     if statement > 0:

@@ -51,7 +51,3 @@ class OperationCounter:
     def snapshot(self) -> dict[tuple[str, str], OperationCounts]:
         """A copy of all counts."""
         return {key: OperationCounts(*row) for key, row in self._rows.items()}
-
-    def reset(self) -> None:
-        """Set all counts to zero."""
-        self._rows.clear()

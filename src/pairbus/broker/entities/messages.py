@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 if TYPE_CHECKING:
     from pairbus.broker.entities.errors import BrokerError
 
-"""A message of this content type asks whether the entity takes messages, and goes nowhere."""
-
 NEVER = 1 << 62
 """A time that does not come."""
 
@@ -215,8 +213,6 @@ class SessionInfo(NamedTuple):
     session_id: str
     locked_until: int
 
-
-"""Application properties to set while settling (``properties-to-modify``)."""
 
 AfterCommit = Callable[[Exception | None], None]
 """Called once with None when everything staged before is durable, or with the error."""

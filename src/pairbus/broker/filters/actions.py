@@ -45,9 +45,6 @@ class Changes:
     properties: dict[str, Any] | None = None
     system: dict[str, str | timedelta | datetime | None] = field(default_factory=dict)
 
-    def __bool__(self) -> bool:
-        return self.properties is not None or bool(self.system)
-
 
 Action = Callable[[MessageView], Changes]
 

@@ -87,14 +87,6 @@ class Catalog:
         self._queues[path] = queue
         return queue
 
-    def exists(self, path: str) -> bool:
-        """Whether there is an entity at this path."""
-        try:
-            self.entity(path)
-        except EntityNotFoundError:
-            return False
-        return True
-
     def queue_entity(self, name: str) -> QueueEntity:
         """The queue of this name; EntityNotFoundError if there is none."""
         found = self.find(name)

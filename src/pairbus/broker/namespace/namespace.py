@@ -145,10 +145,6 @@ class Namespace:
             self.context.journal.callbacks.append(lambda _: None)  # numbers alone would wait
         self.committer.flush()
 
-    def next_deadline(self) -> int:
-        """When :meth:`tick` has something to do; NEVER if nothing is due at all."""
-        return self.context.next_deadline()
-
     def arm(self, due: int, thing: Ticking) -> None:
         """Call *thing* at this time."""
         self.context.arm(due, thing)

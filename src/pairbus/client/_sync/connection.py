@@ -166,11 +166,6 @@ class BulkConnection:
             self.mux.poll()
             return not self.mux.is_lost
 
-    @property
-    def is_open(self) -> bool:
-        """Connected, and not known to be gone."""
-        return self.mux.is_open
-
     def __repr__(self) -> str:
         state = "closed" if self.mux.is_lost else "open" if self.mux.is_connected else "new"
         return f"<BulkConnection {self.endpoint.authority} {state}>"
