@@ -1,6 +1,6 @@
-"""Import paths of version 0.1 that have moved: one table, one version long.
+"""Import paths of version 0.1 that have moved; they work for one more version.
 
-An import of an old module gives a module whose names are those of the new place, with one
+Importing an old module returns a module that looks its names up in the new one, with one
 `DeprecationWarning` that points at the importing line. To end the old paths, remove this module.
 """
 
@@ -55,7 +55,7 @@ MOVED: Final = {
     "pairbus.web.serve": "pairbus.dashboard.serve",
 }
 
-#: Names that have another name or another module than the table above says.
+#: Names that were renamed, or are in a different module than the table above gives.
 RENAMED: Final = {
     "pairbus.cli.config.Endpoint": "pairbus.monitoring.endpoints.Endpoint",
     "pairbus.cli.config.Pair": "pairbus.monitoring.endpoints.Pair",
@@ -85,7 +85,7 @@ RENAMED: Final = {
 
 
 class _Moved(ModuleType):
-    """A module of the version before; its names are looked up where they are now."""
+    """A module of the previous version; its names are looked up in the new module."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -97,7 +97,7 @@ class _Moved(ModuleType):
 
 
 def _find(module: str, name: str) -> Any:
-    """Return what `name` of the old module is now.
+    """Return the object that `name` of the old module refers to now.
 
     Raises:
         AttributeError: there was no such name, or it is gone.
@@ -132,7 +132,7 @@ def find_renamed(module: str, name: str) -> Any:
 
 
 class _Finder:
-    """Finds the old modules, after all real ones."""
+    """Finds the old modules; the finders of existing modules come first."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -145,11 +145,11 @@ class _Finder:
         return importlib.machinery.ModuleSpec(fullname, loader, is_package=is_package)
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType:
-        """Return a module that finds its names in the new place."""
+        """Return a module that looks its names up in the new one."""
         return _Moved(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Warn, and import the new place, so that a missing extra is reported now."""
+        """Warn, and import the new module, so that a missing extra is reported now."""
         warnings.warn(
             f"{module.__name__} is {MOVED[module.__name__]}; the old path ends with the next "
             "version",

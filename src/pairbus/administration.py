@@ -1,8 +1,8 @@
 """The SDK's administration clients for a broker, without certificates.
 
-The SDK's administration client always speaks HTTPS. Its pipeline is made of policies, and the one
-that sets headers may be replaced by the caller: ours also says `http`, so that the same port of the
-broker is reached with no certificate to trust. (A transport of one's own would do as well, but
+The SDK's administration client always uses HTTPS. Its pipeline consists of policies, and the caller
+may replace the one that sets headers: ours also changes the scheme to `http`, so that the client
+reaches the broker's port without a certificate to trust. (A custom transport would do as well, but
 azure-servicebus 7.14.3 ignores it.)
 """
 

@@ -53,7 +53,7 @@ class Verdict(enum.Enum):
 
     OUTAGE = "outage"  # the namespace cannot be reached or does not work
     REOPEN = "reopen"  # a link was detached: open it once more, then decide
-    BUSY = "busy"  # throttled: it works, and wants less
+    BUSY = "busy"  # throttled: the service works, and accepts fewer requests
     FULL = "full"  # the entity has reached its quota
     MISSING = "missing"  # the entity does not exist, or is disabled
     REFUSED = "refused"  # authorisation, size, argument: the same everywhere and always
@@ -61,7 +61,7 @@ class Verdict(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row of the table: where `applies` says yes, the failure means `verdict`."""
+    """One row of the table: if `applies` returns True for a failure, it means `verdict`."""
 
     what: str
     verdict: Verdict
@@ -69,7 +69,7 @@ class Row:
     applies: Callable[[BaseException], bool]
 
 
-# Conditions of a bare ServiceBusError that say "the service failed".
+# Conditions of a bare ServiceBusError that mean that the service failed.
 INTERNAL = frozenset(
     {
         "amqp:internal-error",
@@ -120,7 +120,7 @@ def _inner(error: BaseException) -> BaseException | None:
 
 
 def _token_status(error: BaseException) -> int | None:
-    """The status of the token service's answer; 0 if there was none; None if not asked."""
+    """The status of the token service's answer; 0 if it did not answer; None for other errors."""
     inner = _inner(error)
     for candidate in (inner, error):
         if type(candidate).__name__ == "TokenAuthFailure":
@@ -172,7 +172,7 @@ def _wraps_network(error: BaseException) -> bool:
 
 
 def is_connection_failure(error: BaseException) -> bool:
-    """Whether no connection could be made, or it broke: this is the host's, not an entity's."""
+    """Whether a connection failed or broke: a failure of the host, not of one entity."""
     if isinstance(error, OperationTimeoutError | TimeoutError):
         return False
     broken = (
@@ -313,10 +313,10 @@ TABLE: tuple[Row, ...] = (
 def classify(
     error: BaseException, rule: Callable[[BaseException], Verdict | None] | None = None
 ) -> Verdict:
-    """What `error` means. `rule` is asked first; None from it leaves the matter to the table.
+    """Return the verdict on `error`: that of `rule`, or the table's if `rule` returns None.
 
-    A rule that raises, or returns something else, is logged and leaves it to the table too: it
-    must neither hide the error that the caller is to see nor end the pings.
+    If `rule` raises, or returns something else, this is logged and the table decides: a faulty
+    rule must neither hide the error from the caller nor end the pings.
     """
     if rule is not None:
         try:

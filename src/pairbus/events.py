@@ -81,7 +81,7 @@ class FailedOver(Event):
 class Restored(Event):
     """Sends to the entity go to the primary again, after `seconds` of failover.
 
-    `by` is the evidence that the primary is back: `ping`, `send` or `operator`; `fence` after a
+    `by` names the evidence that the primary is back: `ping`, `send` or `operator`; `fence` after a
     drain.
     """
 
@@ -93,7 +93,7 @@ class Restored(Event):
 class Draining(Event):
     """The primary is back, but sends go to the backlog until it is delivered (`drain_first`).
 
-    `by` is the evidence that the primary is back: `ping` or `send`.
+    `by` names the evidence that the primary is back: `ping` or `send`.
     """
 
     by: str
@@ -181,7 +181,7 @@ class OversizeMessage(Event):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutingForced(Event):
-    """An operator forced sends to the entity to go to `to`: `primary` or `backlog`."""
+    """An operator fixed the route of the entity's messages to `to`: `primary` or `backlog`."""
 
     to: str
 

@@ -182,10 +182,10 @@ def bare(error: ErrorT) -> ErrorT:
 
 
 def twin(error: ErrorT) -> ErrorT:
-    """A copy of `error` for another caller, who may add to it; `error` itself if that fails."""
+    """A copy of `error` that another caller may change; `error` itself if it cannot be copied."""
     try:
         made = error.__class__.__new__(error.__class__, *error.args)
-    except Exception:  # noqa: BLE001  # a class that wants more
+    except Exception:  # noqa: BLE001  # `__new__` of its class takes other arguments
         return error
     made.args = error.args
     made.__dict__.update(error.__dict__)
@@ -198,14 +198,13 @@ def twin(error: ErrorT) -> ErrorT:
 
 def add_text(error: Exception, text: str) -> None:
     """Append `text` to the message of `error`."""
-    said = str(error)
-    error.args = (said.removesuffix(".") + text, *error.args[1:])
+    error.args = (str(error).removesuffix(".") + text, *error.args[1:])
     if isinstance(error, ServiceBusError):
         error.message = error.args[0]
 
 
 def add_source(error: ErrorT, source: str) -> ErrorT:
-    """Let an error of the SDK begin with its source, such as `backlog queue 3 of contoso-dr`."""
+    """Prefix an SDK error's message with its source, such as `backlog queue 3 of contoso-dr`."""
     is_foreign = isinstance(error, ServiceBusError) and not isinstance(error, PairingError)
     if is_foreign and source not in str(error):
         error.args = (f"{source}: {error}", *error.args[1:])
@@ -214,7 +213,7 @@ def add_source(error: ErrorT, source: str) -> ErrorT:
 
 
 def describe(error: BaseException | None, otherwise: str) -> str:
-    """One line that says what `error` is; `otherwise` if there is none."""
+    """The class and message of `error` in one line; `otherwise` if there is no error."""
     if error is None:
         return otherwise
     text = " ".join(str(error).split())

@@ -24,14 +24,14 @@ class MissingExtraError(ImportError):
 
 @contextlib.contextmanager
 def needs(extra: str) -> Iterator[None]:
-    """Report a library that is missing in this block with the extra that installs it."""
+    """Raise MissingExtraError for `extra` if a library that this block imports is missing."""
     try:
         yield
     except ImportError as exc:
         module = missing_module(exc)
         if module is None or isinstance(exc, MissingExtraError):
             raise
-        raise MissingExtraError(module, extra) from None  # its name says all that `exc` does
+        raise MissingExtraError(module, extra) from None  # `exc` says no more than this
 
 
 def is_installed(module: str) -> bool:
@@ -46,11 +46,11 @@ def check_installed(module: str) -> None:
 
 
 def missing_module(exc: BaseException) -> str | None:
-    """Return the library of an extra that an error reports as missing; None if it is another."""
+    """Return the library of an extra that an error reports as missing; None for other errors."""
     if not isinstance(exc, ImportError):
         return None
     module = (exc.name or "").split(".")[0]
     if module in EXTRAS:
         return module
-    # The SDK reports its own optional library by a text.
+    # The SDK raises an error without a module name for its own optional library.
     return "aiohttp" if str(exc).startswith("aiohttp package") else None

@@ -165,7 +165,7 @@ def parse_backlog_path(path: str) -> tuple[str, int] | None:
 
 
 def describe_entity(namespace: str, path: str) -> str:
-    """Return a short name for people: "orders, contoso", "backlog 3 of contoso"."""
+    """Return a short name for display: "orders, contoso", "backlog 3 of contoso"."""
     backlog = parse_backlog_path(path)
     return f"backlog {backlog[1]} of {backlog[0]}" if backlog else f"{path}, {namespace}"
 
@@ -261,7 +261,7 @@ def format_connection_string(
     else:
         parts += [f"SharedAccessKeyName={key_name}", f"SharedAccessKey={key}"]
     if is_emulator:
-        # The emulator's own form has no slash, and the SDK keeps one in the host's place.
+        # The emulator's own connection strings have no trailing slash.
         parts[0] = parts[0].rstrip("/")
         parts.append("UseDevelopmentEmulator=true")
     return ";".join(parts)
@@ -302,7 +302,7 @@ def write_atomically(
     # In the same folder, because a rename is atomic only within one file system; with a name that
     # readers of a ledger skip.
     temporary = final.with_name(f"_{final.name}.{os.getpid()}-{next(_writes)}.tmp")
-    temporary.unlink(missing_ok=True)  # of a process that was killed and had the same id
+    temporary.unlink(missing_ok=True)  # left by a killed process that had the same id
     try:
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
         with os.fdopen(descriptor, "wb") as file:

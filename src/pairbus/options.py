@@ -64,7 +64,7 @@ def _choice(owner: object, name: str, choices: tuple[str, ...]) -> None:
 def check_namespace_name(name: str) -> str:
     """Return `name`, lower-cased, if it can name a primary namespace in a backlog path."""
     if not name or set("/=;") & set(name) or name != name.strip() or len(name) > 200:
-        # Shown only if it cannot be a connection string, given in the wrong place.
+        # A connection string given by mistake is not shown: it holds a key.
         shown = "a connection string" if "=" in name else repr(name)
         raise ValueError(f"primary_namespace must be a name such as 'contoso', got {shown}")
     return name.lower()
@@ -76,8 +76,8 @@ class SyphonOptions:
 
     The syphon runs in other processes and cannot borrow the application's clients: `primary` and
     `secondary` are connection strings, names of environment variables that hold them, or
-    importable factories of a token credential (`"package.module:factory"`, together with
-    `primary_host` and `secondary_host`).
+    importable factories of a token credential (`"package.module:factory"`, together with the
+    `..._host` options).
 
     Args:
         primary: Where messages go: connection string, variable name or credential factory. It may
@@ -157,7 +157,7 @@ class SyphonOptions:
             if name == "target" and value is None:
                 continue
             if name == "primary" and value == "" and self.target and self.primary_namespace:
-                continue  # it is gone, and only its name is needed
+                continue  # the primary is lost, and only its name is needed
             if not isinstance(value, str) or not value.strip():
                 # The value is not shown: it may be a connection string with a key in it.
                 raise ValueError(

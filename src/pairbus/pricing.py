@@ -5,7 +5,7 @@ price list is a mapping read from a dated file (see `pairbus.reports.price_lists
 Money is `Decimal` and is never rounded before it is shown.
 
 Three rules of the service are not certain: whether a poll that ends empty is charged, whether a
-ping that the primary did not take is, and whether a batch counts by message or by its whole size.
+ping that the primary did not accept is, and whether a batch counts by message or by its whole size.
 `Rules` holds them as switches. The defaults are the expensive interpretation, and a report can
 show the cheaper end beside it.
 """
@@ -28,7 +28,7 @@ STAGES = (
     "idle_poll",
     "management",
 )
-"""The stages of a message's way, and what else is charged, in the order in which they are shown."""
+"""The stages of a message and the other charged operations, in the order of the reports."""
 
 STAGE_NAMES = {
     "send_primary": "send to primary",
@@ -55,7 +55,7 @@ MONTH_HOURS = 730
 
 
 class PriceError(ValueError):
-    """A price list is not usable: one line that says where the hole is."""
+    """A price list is not usable; the message is one line that names the faulty entry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Rules:
 
     Args:
         empty_polls: whether a receive that ends empty is an operation.
-        failed_pings: whether a ping that the primary did not take is an operation.
+        failed_pings: whether a ping that the primary did not accept is an operation.
         batches: a batch counts each `message` by itself, or as one `batch` by its whole size.
         one_region: whether both namespaces, the syphon and the senders are in one region, where
             data transfer is free.
@@ -99,7 +99,7 @@ class Tier:
     steps: tuple[Step, ...]
 
     def cost(self, operations: int, *, after: int = 0) -> Decimal:
-        """Return what `operations` cost when the month has seen `after` operations before."""
+        """Return the cost of `operations` if the month has had `after` operations before them."""
         return self._total(after + operations) - self._total(after)
 
     def _total(self, operations: int) -> Decimal:
@@ -118,17 +118,17 @@ def hourly_prices(
 
     Args:
         operations: operations of each hour (its start, in UTC).
-        tier: whose steps hold.
-        after: operations that each month has seen before these.
+        tier: the tier whose price steps apply.
+        after: operations that each month has had before these.
     """
-    each: dict[dt.datetime, Decimal] = {}
+    prices: dict[dt.datetime, Decimal] = {}
     used: dict[tuple[int, int], int] = {}
     for hour in sorted(operations):
         month, count = (hour.year, hour.month), operations[hour]
         before = used.get(month, after)
-        each[hour] = tier.cost(count, after=before) / count if count else Decimal(0)
+        prices[hour] = tier.cost(count, after=before) / count if count else Decimal(0)
         used[month] = before + count
-    return each
+    return prices
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,11 @@ class PriceList:
     transfer_per_gb: Decimal
 
     def tier(self, name: str) -> Tier:
-        """Return a tier, or say in one line which there are."""
+        """Return the prices of a tier.
+
+        Raises:
+            PriceError: there are none; the message names the tiers with prices.
+        """
         try:
             return self.tiers[name]
         except KeyError:
@@ -241,7 +245,7 @@ def _price(data: Mapping[str, Any], key: str, where: str) -> Decimal:
 
 
 def format_amount(amount: Decimal) -> str:
-    """Round an amount for people: two digits, or as many as show something of a small amount."""
+    """Round an amount for display: two decimals, or up to six if it is small."""
     if amount == 0:
         return "0.00"
     if amount >= Decimal("0.1"):
@@ -252,7 +256,7 @@ def format_amount(amount: Decimal) -> str:
 
 
 def format_size(count: float) -> str:
-    """Return bytes as people read them: 512 B, 1.5 KB."""
+    """Return a number of bytes for display: 512 B, 1.5 KB."""
     for unit in ("B", "KB", "MB", "GB"):
         if count < 1024:
             return f"{count:,.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"

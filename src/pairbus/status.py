@@ -40,10 +40,10 @@ class Counts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainStatus:
-    """How far an entity is that waits for its backlog to be delivered (`drain_first`).
+    """The progress of an entity that waits until its backlog is delivered (`drain_first`).
 
     `waits_for` are the backlog queues whose fence was not answered since `since`; `is_overdue` says
-    that this takes too long, and `problem` why, if that is known.
+    that this takes too long, and `problem` is the reason, if known.
     """
 
     since: datetime
@@ -70,7 +70,7 @@ class EntityStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BacklogQueueStatus:
-    """The state of one backlog queue; if it is not in rotation, why and until when at least."""
+    """The state of one backlog queue; if out of rotation, the `reason` and the earliest return."""
 
     path: str
     in_rotation: bool
@@ -128,7 +128,7 @@ class PairStatus:
             lines.append(text)
         out = [queue for queue in self.backlog_queues if not queue.in_rotation]
         in_rotation = len(self.backlog_queues) - len(out)
-        if not self.unprotected:  # else none of them is known to work
+        if not self.unprotected:  # otherwise none of them is known to work
             number = len(self.backlog_queues)
             lines.append(f"  {in_rotation} of {number} backlog queues in rotation")
         lines += [f"  {queue.path} is out: {queue.reason}" for queue in out]
@@ -150,7 +150,7 @@ class PairStatus:
 
 
 def new_client_id() -> str:
-    """A name for a paired client that no other has: its host, its process, and chance."""
+    """A unique name for a paired client: host name, process id and a random part."""
     host = re.sub(r"[^A-Za-z0-9.-]", "-", socket.gethostname())
     return f"{host}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
 
@@ -164,14 +164,14 @@ def _plain(value: Any) -> Any:
 
 
 class StatusFile:
-    """Keeps `status/<client id>.json` current, on a thread of its own; a failure costs nothing.
+    """Keeps `status/<client id>.json` current, on a thread of its own; failures are only logged.
 
     Args:
         ledger: The ledger's directory, or its URL.
-        client_id: Whose status it is.
-        snapshot: Gives the status.
-        write_remote: Writes a file of the ledger whole, where the ledger is no local directory. A
-            file that cannot be removed then says `closed` in the end.
+        client_id: The client that the status is about.
+        snapshot: Returns the status.
+        write_remote: Writes a file of the ledger whole, if the ledger is not a local directory.
+            Such a file is not removed at close; its last content says `closed`.
     """
 
     def __init__(
@@ -187,7 +187,7 @@ class StatusFile:
         self._snapshot = snapshot
         self._wake = threading.Event()
         self._is_closed = False
-        self._complained = False
+        self._has_warned = False
         if self._path is not None:
             self._write()
         self._thread = threading.Thread(target=self._run, name="pairbus-status", daemon=True)
@@ -227,9 +227,9 @@ class StatusFile:
                 write_atomically(self._path, data)
             elif self._write_remote is not None:
                 self._write_remote(self._name, data)
-            self._complained = False
-        except Exception as error:  # noqa: BLE001  # a status that is not written costs nothing
-            # A dictionary that changed while it was read is no news: the next write has it.
-            if not self._complained and not isinstance(error, RuntimeError):
+            self._has_warned = False
+        except Exception as error:  # noqa: BLE001  # no send depends on the status file
+            # RuntimeError: a dictionary changed while it was copied. The next write includes it.
+            if not self._has_warned and not isinstance(error, RuntimeError):
                 logger.warning("status file %s could not be written: %s", self._name, error)
-                self._complained = True
+                self._has_warned = True

@@ -1,6 +1,6 @@
 """Tools for testing Service Bus code: fixtures, a pair's options, a fault proxy, a fake clock.
 
-As a pytest plugin it is found by itself; a test asks for a namespace by name:
+pytest loads it as a plugin; a test requests a namespace by the name of a fixture:
 
     def test_order_is_stored(servicebus):
         servicebus.create_queue("orders")
@@ -9,8 +9,7 @@ As a pytest plugin it is found by itself; a test asks for a namespace by name:
 
 `servicebus` is a fresh Standard namespace in memory for each test, with the limits of that tier;
 `servicebus_premium` is a Premium one, which neither throttles nor refuses large messages.
-`servicebus_session` is one for the whole run. `broker.run(tier="premium")` gives as many as a test
-wants.
+`servicebus_session` is one for the whole run. `broker.run(tier="premium")` starts further ones.
 """
 
 from __future__ import annotations
@@ -63,8 +62,8 @@ def pair_options(
         primary: Where messages go while all is well.
         secondary: Where the backlog queues are.
         aio: For `pairbus.aio.pair_namespace`.
-        options: Any of `SendAvailabilityPairedNamespaceOptions`; they win over what is filled in
-            here. `syphon` need not be given for `enable_syphon`.
+        options: Any of `SendAvailabilityPairedNamespaceOptions`; they take precedence over the
+            values set here. `syphon` need not be given for `enable_syphon`.
     """
     from pairbus.options import SendAvailabilityPairedNamespaceOptions, SyphonOptions
 
@@ -81,9 +80,9 @@ def pair_options(
 
 
 class FakeClock:
-    """A clock that moves only by `advance`, for code that takes its time as an argument.
+    """A clock that moves only by `advance`, for code that takes a clock as an argument.
 
-    Calling it gives seconds since the epoch. `advance` moves it and then calls its subscribers,
+    Calling it returns seconds since the epoch. `advance` moves it and then calls its subscribers,
     so that a broker that runs on it acts on everything that is due.
     """
 
@@ -138,7 +137,7 @@ if pytest is not None:
 
     @pytest.fixture
     def servicebus_namespace() -> Iterator[Callable[..., RunningNamespace]]:
-        """A function that starts namespaces, `servicebus_namespace("contoso")`, ended for you."""
+        """A function that starts namespaces for one test: `servicebus_namespace("contoso")`."""
         started: list[RunningNamespace] = []
 
         def start(namespace: str = "contoso", **options: Any) -> RunningNamespace:

@@ -1,4 +1,4 @@
-"""The runtime: everything that a component needs from the operating system, behind one object.
+"""The runtime: clocks, threads, network and files of a component, behind one object.
 
 The bulk client, the syphon, the ledger writer and the broker's store import neither time,
 threading, socket, random nor uuid, and open no files. They are given a runtime and use its clocks,
@@ -10,8 +10,8 @@ time, seeded random numbers, connections in memory and files that lose unsynced 
 Code is written once against `AsyncRuntime` in a package `_async`; `tools/gen_unasync.py` writes the
 twin against `Runtime`. Three rules make the twin correct:
 
-* Shared state is guarded by a condition: `with condition:`, in both worlds. With threads this is a
-  lock. In one event loop it is nothing, because the code between two awaits is never interrupted.
+* Shared state is guarded by a condition: `with condition:`. With threads this takes a lock. In one
+  event loop it does nothing, because the code between two awaits is never interrupted.
   So within such a block await only `condition.wait(…)`, or anything under
   `with condition.released():`.
 * To exclude others over an await (to open one connection, say), use `async with lock:`.

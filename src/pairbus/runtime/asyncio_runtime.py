@@ -16,7 +16,7 @@ from pairbus.runtime.files import LocalFiles
 from pairbus.runtime.thread_runtime import ThreadWorker
 
 T = TypeVar("T")
-_READ_AHEAD = 1 << 20  # bytes that are held while nobody reads
+_READ_AHEAD = 1 << 20  # bytes that are buffered before the transport is paused
 logger = logging.getLogger("pairbus.tasks")
 _tasks: set[asyncio.Task[None]] = set()  # the event loop itself keeps only weak references
 
@@ -33,7 +33,7 @@ class AsyncioTask:
         return self._task.done()
 
     async def join(self, timeout: float | None = None) -> bool:
-        """Wait until it has ended; False when the time is up, or within the task itself."""
+        """Wait until it has ended; False on a timeout, or if called by the task itself."""
         if self._task is asyncio.current_task():
             return False
         await asyncio.wait({self._task}, timeout=timeout)
@@ -41,18 +41,18 @@ class AsyncioTask:
 
 
 class _Waiters:
-    """Those who wait for a change, each until its own deadline."""
+    """The waiters for a change, each with its own timeout."""
 
     def __init__(self) -> None:
         self._futures: dict[asyncio.Future[bool], None] = {}  # woken in the order of arrival
 
     async def wait(self, timeout: float | None = None) -> bool:
-        """Wait for `wake_all`; False when the time is up."""
+        """Wait for `wake_all`; False on a timeout."""
         if timeout is not None and timeout <= 0:
             return False
         loop = asyncio.get_running_loop()
         future: asyncio.Future[bool] = loop.create_future()
-        timer = None if timeout is None else loop.call_later(timeout, _decide, future, False)
+        timer = None if timeout is None else loop.call_later(timeout, _resolve, future, False)
         self._futures[future] = None
         try:
             return await future
@@ -62,14 +62,14 @@ class _Waiters:
                 timer.cancel()
 
     def wake_all(self) -> None:
-        """Wake everybody who waits."""
+        """Wake all waiters."""
         for future in self._futures:
-            _decide(future, True)
+            _resolve(future, True)
 
 
-def _decide(future: asyncio.Future[bool], answer: bool) -> None:
+def _resolve(future: asyncio.Future[bool], result: bool) -> None:
     if not future.done():
-        future.set_result(answer)
+        future.set_result(result)
 
 
 class AsyncioEvent:
@@ -80,7 +80,7 @@ class AsyncioEvent:
         self._is_set = False
 
     def set(self) -> None:
-        """Set the flag and wake everybody who waits for it."""
+        """Set the flag and wake all waiters."""
         self._is_set = True
         self._waiters.wake_all()
 
@@ -93,12 +93,12 @@ class AsyncioEvent:
         return self._is_set
 
     async def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the flag is set; False when the time is up."""
+        """Wait until the flag is set; False on a timeout."""
         return self._is_set or await self._waiters.wait(timeout)
 
 
 class AsyncioCondition:
-    """Nothing has to be locked in one event loop; what remains is waiting for a change."""
+    """In one event loop nothing has to be locked: only waiting and notifying remain."""
 
     def __init__(self) -> None:
         waiters = _Waiters()
@@ -112,7 +112,7 @@ class AsyncioCondition:
         pass
 
     def released(self) -> contextlib.nullcontext[None]:
-        """Others are let in by any await."""
+        """Nothing to release: other tasks run at any await."""
         return contextlib.nullcontext()
 
 
@@ -138,7 +138,7 @@ class AsyncioStream(asyncio.Protocol):
         transport.set_write_buffer_limits(0)
 
     def data_received(self, data: bytes) -> None:
-        """Keep it for `read`."""
+        """Buffer the bytes for `read`."""
         self._arrived += data
         if len(self._arrived) > _READ_AHEAD and not self._is_paused:
             self._is_paused = True
@@ -146,18 +146,18 @@ class AsyncioStream(asyncio.Protocol):
         self._waiters.wake_all()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The end, or a failure."""
+        """The stream ended, or the connection failed."""
         self._has_ended = True
         if exc is not None:
             self._error = exc if isinstance(exc, OSError) else ConnectionError(str(exc))
         self._waiters.wake_all()
 
     def pause_writing(self) -> None:
-        """Something is unsent."""
+        """Some data is unsent."""
         self._is_full = True
 
     def resume_writing(self) -> None:
-        """Everything is sent."""
+        """All data is sent."""
         self._is_full = False
         self._waiters.wake_all()
 
@@ -165,7 +165,7 @@ class AsyncioStream(asyncio.Protocol):
 
     @property
     def has_unsent(self) -> bool:
-        """Some of the data written is not yet with the operating system."""
+        """Some of the written data has not been passed to the operating system yet."""
         return self._is_full
 
     def write(self, data: bytes) -> None:
@@ -177,7 +177,7 @@ class AsyncioStream(asyncio.Protocol):
         self._transport.write(data)
 
     def flush(self) -> None:
-        """The event loop does it."""
+        """Nothing to do: the event loop writes unsent data."""
 
     def read(self) -> bytes | None:
         """The bytes that have arrived; None if none, `b""` at the end of the stream."""
@@ -193,7 +193,7 @@ class AsyncioStream(asyncio.Protocol):
         return b"" if self._has_ended else None
 
     async def wait(self, timeout: float, *, read: bool = True) -> None:
-        """Wait until data arrives, unsent data is written, or the time is up."""
+        """Wait until data arrives, unsent data is written, or the timeout has passed."""
         if not (self._has_ended or (read and self._arrived)):
             await self._waiters.wait(max(0.0, timeout))
 
@@ -201,8 +201,8 @@ class AsyncioStream(asyncio.Protocol):
         """Close without waiting; wakes all waiters in `wait`. Unsent data is discarded."""
         if not self._has_ended:
             self._has_ended = True
-            self._transport.close()  # begins the end of TLS
-            self._transport.abort()  # waits neither for a peer that does not read nor for its TLS
+            self._transport.close()  # starts the TLS shutdown
+            self._transport.abort()  # without waiting for a peer that does not read or answer
         self._waiters.wake_all()
 
 
@@ -244,7 +244,7 @@ class AsyncioRuntime:
     async def connect(
         self, host: str, port: int, *, tls: ssl.SSLContext | None, timeout: float
     ) -> AsyncioStream:
-        """Connect, and shake hands if `tls` is given."""
+        """Connect, with a TLS handshake if `tls` is given."""
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(timeout):
             _, stream = await loop.create_connection(AsyncioStream, host, port, ssl=tls)

@@ -1,4 +1,4 @@
-"""Files of the local disk."""
+"""Files on the local disk."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class LocalAppendFile:
 
 
 class LocalFiles:
-    """Files of the local disk: see `pairbus.runtime.Files`."""
+    """Files on the local disk: see `pairbus.runtime.Files`."""
 
     def read(self, path: Path) -> bytes:
         """The content; raises FileNotFoundError."""
@@ -90,11 +90,11 @@ class LocalFiles:
                 sync_folder(made.parent)
 
     def remove(self, path: Path) -> None:
-        """Remove a file; a missing one is fine."""
+        """Remove a file; nothing happens if it does not exist."""
         pathlib.Path(path).unlink(missing_ok=True)
 
     def remove_folder(self, path: Path) -> None:
-        """Remove an empty folder; a missing one is fine."""
+        """Remove an empty folder; nothing happens if it does not exist."""
         with contextlib.suppress(FileNotFoundError):
             pathlib.Path(path).rmdir()
 

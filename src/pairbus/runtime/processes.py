@@ -1,4 +1,4 @@
-"""The processes of this machine: whether one still runs, and which machine this is."""
+"""Processes of this machine: the start time of a process, and an id of the machine's boot."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["machine_id", "started_at"]
 
 
 def machine_id() -> str:
-    """Return what tells apart the boots of this host, and the containers on it.
+    """Return an id of this boot of the host and of this container (its process namespace).
 
     A process id means nothing after a reboot or in another container, and a container that is
     restarted has the same host name and often the same process id as before.
@@ -22,15 +22,18 @@ def machine_id() -> str:
 
 
 def started_at(pid: int) -> str | None:
-    """Return when a process of this machine began, in the system's own terms; None if it ended."""
+    """Return the start time of a process in clock ticks since boot; None if the process has ended.
+
+    Empty if the start time cannot be read.
+    """
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
         return None
     except OSError:
-        pass  # it belongs to somebody else
+        pass  # it exists, and belongs to another user
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return ""
-    return None if fields[0] in "ZX" else fields[19]  # a process that nobody waits for has ended
+    return None if fields[0] in "ZX" else fields[19]  # a zombie has ended

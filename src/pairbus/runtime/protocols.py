@@ -1,4 +1,4 @@
-"""The parts of a runtime that do not wait: local files, and a worker for blocking work."""
+"""The parts of a runtime without coroutines: local files, and a worker for blocking work."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class AppendFile(Protocol):
 
 
 class Files(Protocol):
-    """Small local files. Every method may raise OSError; none waits for anything but the disk."""
+    """Small local files. Every method may raise OSError; only `lock` waits for other processes."""
 
     def read(self, path: Path) -> bytes:
         """The content; raises FileNotFoundError."""
@@ -88,18 +88,18 @@ class Files(Protocol):
         ...
 
     def remove(self, path: Path) -> None:
-        """Remove a file; a missing one is fine."""
+        """Remove a file; nothing happens if it does not exist."""
         ...
 
     def remove_folder(self, path: Path) -> None:
-        """Remove an empty folder; a missing one is fine."""
+        """Remove an empty folder; nothing happens if it does not exist."""
         ...
 
     def lock(self, path: Path, *, block: bool = True) -> AbstractContextManager[object]:
         """Hold a lock file, exclusive among processes, until the end of the `with` block.
 
         Raises:
-            BlockingIOError: with `block=False`: somebody else holds it.
+            BlockingIOError: with `block=False`: another process holds it.
         """
         ...
 

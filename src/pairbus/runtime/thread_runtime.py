@@ -35,7 +35,7 @@ class ThreadTask:
         return not self._thread.is_alive()
 
     def join(self, timeout: float | None = None) -> bool:
-        """Wait until it has ended; False when the time is up, or within the thread itself."""
+        """Wait until it has ended; False on a timeout, or if called by the thread itself."""
         if self._thread is threading.current_thread():
             return False
         self._thread.join(timeout)
@@ -50,7 +50,7 @@ class ThreadCondition:
         condition = threading.Condition(lock)
         self._acquire = lock.acquire
         self._release = lock.release
-        self._outside = _Released(lock)
+        self._released = _Released(lock)
         self.wait = condition.wait
         self.notify_all = condition.notify_all
 
@@ -61,12 +61,12 @@ class ThreadCondition:
         self._release()
 
     def released(self) -> _Released:
-        """Let others in for the length of a `with` block."""
-        return self._outside
+        """Release the lock for a `with` block."""
+        return self._released
 
 
 class _Released:
-    """The reverse of a lock."""
+    """A context manager that releases a lock, and acquires it again at the end."""
 
     def __init__(self, lock: threading.Lock) -> None:
         self._acquire = lock.acquire
@@ -138,7 +138,7 @@ class SocketStream:
 
     @property
     def has_unsent(self) -> bool:
-        """Some of the data written is not yet with the operating system."""
+        """Some of the written data has not been passed to the operating system yet."""
         return bool(self._unsent)
 
     def write(self, data: bytes) -> None:
@@ -151,7 +151,7 @@ class SocketStream:
         unsent = self._unsent
         try:
             while unsent:
-                # TLS wants to see the same bytes again after "not now": the view keeps them.
+                # A TLS send that would block is repeated with the same bytes: the view has them.
                 view = unsent[0]
                 sent = self._socket.send(view)
                 if sent == len(view):
@@ -182,7 +182,7 @@ class SocketStream:
         try:
             self._socket.shutdown(socket.SHUT_RDWR)
         except OSError:
-            pass  # gone already
+            pass  # the connection is gone already
         self._socket.close()
 
 
@@ -190,7 +190,7 @@ class ThreadRuntime:
     """Threads and sockets: see `pairbus.runtime.Runtime`."""
 
     files = LocalFiles()
-    random: Random = SystemRandom()  # a forked process must not repeat its parent's
+    random: Random = SystemRandom()  # a forked process must not repeat its parent's numbers
 
     time = staticmethod(time)
     monotonic = staticmethod(monotonic)
@@ -215,13 +215,13 @@ class ThreadRuntime:
         return ThreadTask(thread)
 
     def run_blocking(self, function: Callable[..., T], *args: object) -> T:
-        """Call the function: a thread may block."""
+        """Call the function directly: a thread may block."""
         return function(*args)
 
     def connect(
         self, host: str, port: int, *, tls: ssl.SSLContext | None, timeout: float
     ) -> SocketStream:
-        """Connect, and shake hands if `tls` is given."""
+        """Connect, with a TLS handshake if `tls` is given."""
         deadline = monotonic() + timeout
         sock = socket.create_connection((host, port), timeout=max(0.001, timeout))
         try:

@@ -24,7 +24,7 @@ class Task(Protocol):
         ...
 
     def join(self, timeout: float | None = None) -> bool:
-        """Wait until it has ended; False when the time is up, or within the task itself."""
+        """Wait until it has ended; False on a timeout, or if called by the task itself."""
         ...
 
 
@@ -36,7 +36,7 @@ class Event(Protocol):
     """A flag that can be waited for."""
 
     def set(self) -> None:
-        """Set the flag and wake everybody who waits for it."""
+        """Set the flag and wake all waiters."""
         ...
 
     def clear(self) -> None:
@@ -48,7 +48,7 @@ class Event(Protocol):
         ...
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the flag is set; False when the time is up."""
+        """Wait until the flag is set; False on a timeout."""
         ...
 
 
@@ -56,27 +56,27 @@ class Condition(contextlib.AbstractContextManager[object], Protocol):
     """Guards state and waits for its changes: see the rules in `pairbus.runtime`."""
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Release, wait to be notified, acquire again; False when the time is up.
+        """Release, wait to be notified, acquire again; False on a timeout.
 
-        It may return for no reason: check the state again.
+        It may return without a notification: check the state again.
         """
         ...
 
     def notify_all(self) -> None:
-        """Wake everybody who waits; the caller holds the condition."""
+        """Wake all waiters; the caller holds the condition."""
         ...
 
     def released(self) -> contextlib.AbstractContextManager[object]:
-        """Let others in for the length of a `with` block; the caller holds the condition."""
+        """Release the condition for a `with` block; the caller holds it before and after."""
         ...
 
 
 class Stream(Protocol):
-    """A connection: nothing but `wait` waits. Every method may raise OSError when it is lost."""
+    """A connection: only `wait` waits. Every method may raise OSError if the connection is lost."""
 
     @property
     def has_unsent(self) -> bool:
-        """Some of the data written is not yet with the operating system."""
+        """Some of the written data has not been passed to the operating system yet."""
         ...
 
     def write(self, data: bytes) -> None:
@@ -92,9 +92,9 @@ class Stream(Protocol):
         ...
 
     def wait(self, timeout: float, *, read: bool = True) -> None:
-        """Wait until data arrives, unsent data can be written, or the time is up.
+        """Wait until data arrives, unsent data can be written, or the timeout has passed.
 
-        It may return for no reason. `close` ends it.
+        It may return early. `close` ends it.
 
         Args:
             timeout: seconds.
@@ -103,7 +103,7 @@ class Stream(Protocol):
         ...
 
     def close(self) -> None:
-        """Close without waiting; wakes everybody in `wait`. A second call does nothing."""
+        """Close without waiting; wakes all callers of `wait`. A second call does nothing."""
         ...
 
 
@@ -165,10 +165,10 @@ class Runtime(Protocol):
     def connect(
         self, host: str, port: int, *, tls: ssl.SSLContext | None, timeout: float
     ) -> Stream:
-        """Connect, and shake hands if `tls` is given.
+        """Connect, with a TLS handshake if `tls` is given.
 
         Raises:
-            TimeoutError: the time is up.
+            TimeoutError: the timeout has passed.
             OSError: the host cannot be reached, or is not trusted.
         """
         ...
