@@ -43,7 +43,7 @@ def delivered(*, application=None, annotations=None, header=None, properties=Non
     return b"".join(parts)
 
 
-def test_the_brokers_marks_are_read_and_taken_off():
+def test_the_annotations_of_the_broker_are_read_and_removed():
     opened = open_message(delivered(annotations={Symbol("x-mine"): "kept"}))
     assert opened.sequence_number == 4711
     assert opened.enqueued_time == 1_700_000_000_000
@@ -149,7 +149,7 @@ def test_scheduled_time_replaces_one_that_is_there_and_keeps_other_annotations()
     assert decode(message, found[0x72][0])[0] == {"x-mine": 3, "x-opt-scheduled-enqueue-time": 7}
 
 
-def test_the_next_message_of_the_same_shape_has_its_own_marks():
+def test_the_next_message_of_the_same_layout_has_its_own_annotations():
     def number(sequence, state):
         marks = {
             Symbol("x-opt-sequence-number"): sequence,
@@ -383,5 +383,5 @@ def test_caches_stay_small_however_many_different_messages_there_are():
         )
         opened = open_message(message)
         assert (opened.path, opened.delivery_count) == (f"q{number}", number)
-    assert len(encoded._known) <= 1_001  # noqa: SLF001 - a cache shows in memory only
-    assert len(encoded._headers) <= 1_002  # noqa: SLF001 - a cache shows in memory only
+    assert len(encoded._alias_cache) <= 1_001  # noqa: SLF001 - a cache shows in memory only
+    assert len(encoded._header_cache) <= 1_002  # noqa: SLF001 - a cache shows in memory only

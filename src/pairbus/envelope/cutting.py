@@ -57,7 +57,7 @@ def skip(buf: bytes, pos: int) -> int:
 
 
 def sections(buf: bytes) -> tuple[dict[int, tuple[int, int]], int]:
-    """Return where the values of the sections before the body are, and where the body begins."""
+    """Return the places of the sections' values, by section code, and where the body begins."""
     found: dict[int, tuple[int, int]] = {}
     pos, length = 0, len(buf)
     while pos < length:
@@ -86,9 +86,9 @@ def map_start(buf: bytes, pos: int) -> tuple[int, int]:
 
 
 def entries(buf: bytes, start: int, end: int) -> Iterator[tuple[bytes, int, int, int]]:
-    """Yield each entry of the map at `start`: its key's text, and where key, value and next are.
+    """Yield the text of each key of the map at `start`, and where key, value and next entry begin.
 
-    A key that is not a string or symbol has the text of its bytes, which is no name of ours.
+    The text of a key that is not a string or symbol is a part of its bytes.
     """
     pos, _ = map_start(buf, start)
     while pos < end:

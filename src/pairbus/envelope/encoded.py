@@ -1,9 +1,9 @@
 """Encoded messages of a backlog queue: cut the aliases out, and put their values back.
 
-The syphon needs a few numbers that the broker wrote into the annotations and the values of the
-aliases; everything else it forwards byte for byte. So a message is cut at its sections and entries
-(`pairbus.envelope.cutting`) and never decoded as a whole: that takes a few microseconds, decoding
-ten times as long.
+The syphon reads the values of the aliases and a few numbers that the broker wrote into the
+annotations; it forwards everything else byte for byte. So a message is cut at its sections and
+entries (`pairbus.envelope.cutting`) and never decoded as a whole, which would take ten times as
+long.
 
 `open_message` removes the broker's additions and the aliases from a received message; `restore`
 adds the original fields. In the result:
@@ -52,7 +52,7 @@ _ALIASES: Final = {name.encode(): (index, name) for index, name in enumerate(ALI
 
 # Annotations that a broker adds to a message that it delivers; no sender sets them.
 _SEQUENCE, _ENQUEUED, _LOCKED, _STATE = 0, 1, 2, 3
-_BROKER: Final = {
+_BROKER_ANNOTATIONS: Final = {
     b"x-opt-sequence-number": _SEQUENCE,
     b"x-opt-enqueued-time": _ENQUEUED,
     b"x-opt-locked-until": _LOCKED,
@@ -66,10 +66,10 @@ _BROKER: Final = {
 
 _SCHEDULED: Final = b"x-opt-scheduled-enqueue-time"
 _TTL, _EXPIRY, _GROUP_ID = 2, 8, 10  # indices in the header and in the properties
-_P, _A = b"\x00\x53\x73", b"\x00\x53\x74"
-_SHORT_P = _P + b"\xc0"
+_PROPERTIES_START, _APPLICATION_START = b"\x00\x53\x73", b"\x00\x53\x74"
+_SHORT_PROPERTIES = _PROPERTIES_START + b"\xc0"
 _BODIES = frozenset({b"\x00\x53\x75", b"\x00\x53\x76", b"\x00\x53\x77"})
-_NO_MARKS: list[int | None] = [None] * 8
+_NO_NUMBERS: list[int | None] = [None] * 4
 _NO_ALIASES: list[Any] = [None] * 5
 _new = tuple.__new__
 
@@ -87,7 +87,7 @@ class Opened(NamedTuple):
     session_id: str | None = None
     time_to_live: int | None = None
     scheduled: int | None = None
-    problem: str | None = None  # an alias that has a wrong type
+    problem: str | None = None  # which alias has a wrong type
     properties: tuple[int, int] | None = None  # where they are in the payload
 
 
@@ -107,23 +107,23 @@ def open_message(payload: bytes, *, aliases: bool = True) -> Opened:
         properties = None
         values: Sequence[Any] = _NO_ALIASES
         application = b""
-        if payload[pos : pos + 4] == _SHORT_P:
+        if payload[pos : pos + 4] == _SHORT_PROPERTIES:
             end = pos + 5 + payload[pos + 4]
             properties = (pos + 3, end)
             pos = end
         front = payload[start:pos]
-        if payload[pos : pos + 3] == _A:
+        if payload[pos : pos + 3] == _APPLICATION_START:
             end = skip(payload, pos + 3)
             application = payload[pos:end]
             if aliases and b"x-ms-" in application:
-                application, values = _aliases(application[3:])
+                application, values = _split_aliases(application[3:])
             pos = end
         if payload[pos : pos + 3] not in _BODIES:
             return _open_slowly(payload, aliases)
     except IndexError:
         return _open_slowly(payload, aliases)
     path, session, ttl, scheduled, problem = values
-    # A tuple of all fields is what the class itself makes, in three times the time.
+    # The constructor of the named tuple would take three times as long.
     return _new(
         Opened,
         (b"".join((section, front, application, payload[pos:])), number, enqueued, locked, state,
@@ -180,9 +180,9 @@ def restore(
     if changes:
         parts.append(replace_fields(PROPERTIES, message, found.get(PROPERTIES), changes))
     elif PROPERTIES in found:
-        parts.append(_P + message[slice(*found[PROPERTIES])])
+        parts.append(_PROPERTIES_START + message[slice(*found[PROPERTIES])])
     if APPLICATION in found:
-        parts.append(_A + message[slice(*found[APPLICATION])])
+        parts.append(_APPLICATION_START + message[slice(*found[APPLICATION])])
     parts.append(message[body:])
     return b"".join(parts)
 
@@ -196,28 +196,28 @@ def _open_slowly(payload: bytes, aliases: bool) -> Opened:
     parts: list[bytes] = []
     header, delivery_count = b"", 0
     if HEADER in found:
-        header, delivery_count = _header(payload[slice(*found[HEADER])])
+        header, delivery_count = _split_header(payload[slice(*found[HEADER])])
         parts.append(header)
-    marks: Sequence[int | None] = _NO_MARKS
+    numbers: Sequence[int | None] = _NO_NUMBERS
     place = found.get(ANNOTATIONS)
     if place is not None:
-        kept, marks = _marks(payload, *place)
+        kept, numbers = _split_annotations(payload, *place)
         parts.append(kept)
         if not kept and _prefixes.is_worth_it():
-            _learn(payload, found, header, delivery_count, marks)
+            _learn_prefix(payload, found, header, delivery_count, numbers)
     properties = found.get(PROPERTIES)
     if properties is not None:
-        parts.append(_P + payload[slice(*properties)])
+        parts.append(_PROPERTIES_START + payload[slice(*properties)])
     values: Sequence[Any] = _NO_ALIASES
     place = found.get(APPLICATION)
     if place is not None:
         raw = payload[slice(*place)]
-        section = _A + raw
+        section = _APPLICATION_START + raw
         if aliases and b"x-ms-" in raw:
-            section, values = _aliases(raw)
+            section, values = _split_aliases(raw)
         parts.append(section)
     parts.append(payload[body:])
-    number, enqueued, locked, state = marks[:4]
+    number, enqueued, locked, state = numbers
     path, session, ttl, scheduled, problem = values
     return Opened(
         b"".join(parts), number, enqueued, locked, state or 0, delivery_count,
@@ -225,37 +225,37 @@ def _open_slowly(payload: bytes, aliases: bool) -> Opened:
     )  # fmt: skip
 
 
-# The headers in a queue differ only in the delivery count, so the few that occur are kept.
-_headers: dict[bytes, tuple[bytes, int]] = {}
+# A cache: the headers in a queue differ only in the delivery count.
+_header_cache: dict[bytes, tuple[bytes, int]] = {}
 
 
-def _header(raw: bytes) -> tuple[bytes, int]:
-    """The header section to forward (durable, priority, ttl), and the delivery count."""
-    known = _headers.get(raw)
+def _split_header(raw: bytes) -> tuple[bytes, int]:
+    """Return the header section to forward (durable, priority, ttl), and the delivery count."""
+    known = _header_cache.get(raw)
     if known is None:
         fields = [*decode(raw, 0)[0], None, None, None, None, None][:5]
         sent = [fields[0], fields[1], fields[2]]
         section = b"" if sent == [None] * 3 else b"\x00\x53\x70" + encode(sent)
         known = (section, int(fields[4] or 0))
-        if len(_headers) > 1000:
-            _headers.clear()
-        _headers[raw] = known
+        if len(_header_cache) > 1000:
+            _header_cache.clear()
+        _header_cache[raw] = known
     return known
 
 
-# Application properties are often the same in many messages, so some small ones are kept.
-_known: dict[bytes, tuple[bytes, list[Any]]] = {}
+# A cache: small application properties are often the same in many messages.
+_alias_cache: dict[bytes, tuple[bytes, list[Any]]] = {}
 
 
-def _aliases(raw: bytes) -> tuple[bytes, list[Any]]:
-    """The section without the aliases, and their values; the last is the problem of one."""
-    known = _known.get(raw)
+def _split_aliases(raw: bytes) -> tuple[bytes, list[Any]]:
+    """Return the section without the aliases, then their four values and a problem, if any."""
+    known = _alias_cache.get(raw)
     if known is None:
         known = _cut_aliases(raw)
         if len(raw) <= 512:
-            if len(_known) >= 1000:
-                _known.clear()
-            _known[raw] = known
+            if len(_alias_cache) >= 1000:
+                _alias_cache.clear()
+            _alias_cache[raw] = known
     return known
 
 
@@ -278,17 +278,17 @@ def _cut_aliases(buf: bytes) -> tuple[bytes, list[Any]]:
     return make_map(APPLICATION, kept), values
 
 
-def _marks(buf: bytes, start: int, end: int) -> tuple[bytes, list[int | None]]:
-    """The annotations that the sender set, and the numbers that the broker added."""
-    marks: list[int | None] = [None] * 8
+def _split_annotations(buf: bytes, start: int, end: int) -> tuple[bytes, list[int | None]]:
+    """Return the section of the sender's annotations, and the numbers that the broker added."""
+    numbers: list[int | None] = [None] * 4
     kept: list[bytes] = []
     for key, pos, value, after in entries(buf, start, end):
-        mark = _BROKER.get(key)
-        if mark is None:
+        index = _BROKER_ANNOTATIONS.get(key)
+        if index is None:
             kept.append(buf[pos:after])
-        elif mark <= _STATE:
-            marks[mark] = _number(buf, value)
-    return make_map(ANNOTATIONS, kept), marks
+        elif index <= _STATE:
+            numbers[index] = _number(buf, value)
+    return make_map(ANNOTATIONS, kept), numbers
 
 
 def _number(buf: bytes, pos: int) -> int | None:
@@ -304,35 +304,35 @@ def _number(buf: bytes, pos: int) -> int | None:
 _prefixes = Prefixes()
 
 
-def _learn(
+def _learn_prefix(
     payload: bytes,
     found: dict[int, tuple[int, int]],
     header: bytes,
     delivery_count: int,
-    marks: Sequence[int | None],
+    numbers: Sequence[int | None],
 ) -> None:
     """Remember how the broker writes the front of its messages, to recognise the next one."""
     pos = 0
     places: list[Place] = []
-    for code in (HEADER, DELIVERY_ANNOTATIONS, ANNOTATIONS):  # in this order, and nothing between
+    for code in (HEADER, DELIVERY_ANNOTATIONS, ANNOTATIONS):  # in this order, without gaps
         if code in found:
             start, end = found[code]
             if start != pos + 3:
                 return
             pos = end
             if code == HEADER:
-                places += _count_place(payload, start)
+                places += _delivery_count_place(payload, start)
             else:
-                places += _mark_places(payload, start, end)
+                places += _annotation_places(payload, start, end)
     head = Head(
-        header, pos, marks[_SEQUENCE], marks[_ENQUEUED], marks[_LOCKED], marks[_STATE] or 0,
-        delivery_count,
+        header, pos, numbers[_SEQUENCE], numbers[_ENQUEUED], numbers[_LOCKED],
+        numbers[_STATE] or 0, delivery_count,
     )  # fmt: skip
     _prefixes.learn(payload, head, places)
 
 
-def _count_place(buf: bytes, pos: int) -> list[Place]:
-    """Where a header has its delivery count."""
+def _delivery_count_place(buf: bytes, pos: int) -> list[Place]:
+    """Return the place of the delivery count in a header, if there is one."""
     if buf[pos] != 0xC0 or buf[pos + 2] < 5:
         return []
     pos += 3
@@ -342,15 +342,15 @@ def _count_place(buf: bytes, pos: int) -> list[Place]:
     return [Place(pos + 1, form, 6)] if form else []
 
 
-def _mark_places(buf: bytes, start: int, end: int) -> list[Place]:
-    """Where annotations have numbers that are used, and values that differ but are not used."""
+def _annotation_places(buf: bytes, start: int, end: int) -> list[Place]:
+    """Return the places of the broker's values: numbers to read, and values to ignore."""
     places = []
     for key, _, value, after in entries(buf, start, end):
-        mark = _BROKER.get(key)
+        index = _BROKER_ANNOTATIONS.get(key)
         form = NUMBERS.get(buf[value])
-        if mark is not None and form is not None:
-            if mark <= _STATE:
-                places.append(Place(value + 1, form, mark + 2))
+        if index is not None and form is not None:
+            if index <= _STATE:
+                places.append(Place(value + 1, form, index + 2))
             else:
                 places.append(Place(value + 1, f"{after - value - 1}x"))
         elif buf[value] == 0x98:

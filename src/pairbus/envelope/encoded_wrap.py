@@ -1,7 +1,8 @@
-"""Encoded messages of a batch, wrapped for a backlog queue.
+"""Wraps the encoded messages of a batch for a backlog queue.
 
-The SDK encodes a message when it is added to a batch, and the object may have changed since. So it
-is the bytes that are wrapped. As in `pairbus.envelope.encoded`, sections are cut and not decoded.
+The SDK encodes a message when it is added to a batch, and the object may have changed since. So the
+bytes are wrapped, not the object; sections are cut and not decoded, as in
+`pairbus.envelope.encoded`.
 """
 
 import functools
@@ -57,7 +58,7 @@ def wrap(payload: bytes, path: str, *, now: int, has_session: bool = True) -> Wr
         path: The destination.
         now: Milliseconds since 1970; see `pairbus.envelope.fields.wrap`.
         has_session: False if the message is known to have no session id and no reserved names, and
-            its id is not needed: most messages then need one copy.
+            its id is not needed. Most messages are then wrapped in one copy.
 
     Raises:
         ReservedPropertyError: the message uses the name of an alias itself.
@@ -106,7 +107,7 @@ def wrap(payload: bytes, path: str, *, now: int, has_session: bool = True) -> Wr
 
 
 def _without_schedule(buf: bytes, place: tuple[int, int]) -> tuple[list[bytes], int | None]:
-    """The annotations but for the scheduled enqueue time, and that time in milliseconds."""
+    """Return the annotations without the scheduled enqueue time, and that time in milliseconds."""
     kept: list[bytes] = []
     scheduled: int | None = None
     for key, pos, value, after in entries(buf, *place):

@@ -13,7 +13,7 @@ sessions: each client receives the session that is named after it.
 | to                | the destination                     | the destination         |
 | reply-to-group-id | the client's session                |                         |
 | group-id          |                                     | the client's session    |
-| subject           |                                     | who answers             |
+| subject           |                                     | the syphon that answers |
 
 A fence has no `x-ms-path`: a syphon that knows no fences dead-letters it (`NoDestination`) instead
 of forwarding an empty message to the application's consumers.
@@ -41,7 +41,7 @@ FENCE_CONTENT_TYPE: Final = "application/vnd.pairbus.fence"
 ANSWER_CONTENT_TYPE: Final = "application/vnd.pairbus.fence-answer"
 #: An operator's order to stop waiting: `to` is the entity, the session is the client's.
 RELEASE_CONTENT_TYPE: Final = "application/vnd.pairbus.fence-release"
-#: How long an answer waits for its client; one that has ended never takes it.
+#: The time to live of an answer: a client that has ended never receives it.
 ANSWER_SECONDS: Final = 86_400
 
 _MESSAGE_ID, _TO, _CONTENT_TYPE, _REPLY_TO_GROUP_ID = 0, 2, 6, 12
@@ -57,7 +57,7 @@ class Fence(NamedTuple):
 
 
 def read_fence(message: bytes) -> Fence | None:
-    """Return the fence that an encoded message is; None for any other message."""
+    """Return the fence in an encoded message; None if the message is not a fence."""
     if _MARK not in message:
         return None
     found, _ = sections(message)
@@ -81,7 +81,7 @@ def encode_answer(fence: Fence, *, message_id: str, syphon: str) -> bytes:
     Args:
         fence: The fence.
         message_id: A new id.
-        syphon: Who answers: a client that hears of two syphons cannot rely on the order.
+        syphon: The syphon that answers: with two syphons a client cannot rely on the order.
     """
     properties = [
         message_id, None, fence.destination, syphon, None, fence.id,

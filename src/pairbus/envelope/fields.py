@@ -83,7 +83,7 @@ class Fields(NamedTuple):
 
 
 class AliasTypeError(ValueError):
-    """An alias has another AMQP type than the envelope defines; the message names both."""
+    """An alias does not have the AMQP type that the envelope defines; the text names both."""
 
 
 def wrap(fields: Fields, path: str, *, now: int) -> tuple[Fields, Aliases]:
@@ -142,7 +142,7 @@ def parse_alias(name: str, value: Any) -> str | int:
         value: The value with its AMQP type, as `pairbus.amqp` decodes it.
 
     Raises:
-        AliasTypeError: the value has another type.
+        AliasTypeError: the value has a different type.
     """
     kind = type(value)
     if name in (PATH, SESSION_ID):
@@ -162,10 +162,10 @@ def parse_alias(name: str, value: Any) -> str | int:
 
 
 def peek_aliases(properties: Mapping[Any, Any] | None) -> tuple[str | None, str | None]:
-    """Return destination and session id of a message in a backlog queue, to be shown.
+    """Return destination and session id of a message in a backlog queue, for display.
 
-    Keys and values may be text or bytes, as the SDK and the bulk client give them. A value of a
-    wrong type is shown, too, because a person has to find it.
+    Keys and values may be text or bytes, as the SDK and the bulk client return them. A value of
+    a wrong type is shown as well, because an operator has to find it.
     """
     shown: list[str | None] = []
     for name in (PATH, SESSION_ID):

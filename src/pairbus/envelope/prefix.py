@@ -1,4 +1,4 @@
-"""Reads the sections that a broker writes in front of a message in one step.
+"""Reads, in one step, the sections that a broker writes in front of a message.
 
 A broker delivers every message with the same sections in front (header, delivery annotations,
 message annotations), the same keys in the same order, and only numbers and tokens that differ. The
@@ -14,19 +14,19 @@ from typing import Any, NamedTuple
 
 __all__ = ["Head", "Place", "Prefixes"]
 
-#: How AMQP's numbers of a fixed width are read: their constructor, and `struct`'s letter.
+#: AMQP's numbers of a fixed width: the format code, and the format character of `struct`.
 NUMBERS = {
     0x50: "B", 0x51: "b", 0x60: "H", 0x61: "h", 0x52: "B", 0x70: "I", 0x53: "B", 0x80: "Q",
     0x54: "b", 0x71: "i", 0x55: "b", 0x81: "q", 0x83: "q",
 }  # fmt: skip
-_MOST = 4  # prefixes that are tried
-_PATIENCE = 50  # messages that a prefix should serve, on average, to be worth its making
+_MAX_PREFIXES = 4
+_HITS_PER_PREFIX = 50  # messages that a prefix should match, on average, to be worth its cost
 
 
 class Head(NamedTuple):
     """The values in front of a message; times are milliseconds since 1970."""
 
-    section: bytes  # the header to send on
+    section: bytes  # the header to forward
     end: int  # where the rest begins
     sequence_number: int | None
     enqueued_time: int | None
@@ -36,7 +36,7 @@ class Head(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Bytes that differ from message to message: a number that is wanted, or none that matter."""
+    """Bytes that differ from message to message: a number to read, or bytes to ignore."""
 
     start: int
     format: str  # of `struct`: one number, or pad bytes
@@ -44,7 +44,7 @@ class Place(NamedTuple):
 
 
 class _Prefix:
-    """One way to write the front of a message."""
+    """The layout of the first sections of a message."""
 
     __slots__ = ("_defaults", "_literals", "_pick", "_same", "_unpack", "head", "size")
 
@@ -74,12 +74,12 @@ class _Prefix:
         self._unpack = struct.Struct(form).unpack_from
         self._literals: Any = tuple(literals) if len(literals) > 1 else literals[0]
         self._same = itemgetter(*same)
-        # What is no place is the same in all messages that match.
+        # Fields without a place have the same value in all messages that match.
         self._defaults = tuple(head)
         self._pick = itemgetter(*(at.get(n, count + n) for n in range(len(head))))
 
     def read(self, payload: bytes) -> Any:
-        """The fields of `Head`, or None if this message begins differently."""
+        """The fields of `Head`, in order; None if this message has a different layout."""
         if len(payload) < self.size:
             return None
         fields = self._unpack(payload)
@@ -89,7 +89,7 @@ class _Prefix:
 
 
 class Prefixes:
-    """The prefixes that were seen lately."""
+    """The prefixes of the most recent layouts."""
 
     def __init__(self) -> None:
         self._known: tuple[_Prefix, ...] = ()
@@ -106,10 +106,10 @@ class Prefixes:
         return None
 
     def is_worth_it(self) -> bool:
-        """Whether prefixes have served well enough to make another one."""
-        return self._made < 20 + self._hits // _PATIENCE
+        """Whether the prefixes have matched often enough to make another one."""
+        return self._made < 20 + self._hits // _HITS_PER_PREFIX
 
     def learn(self, payload: bytes, head: Head, places: Sequence[Place]) -> None:
-        """Keep how this message begins."""
+        """Add the layout of this message."""
         self._made += 1
-        self._known = (_Prefix(payload, head, places), *self._known[: _MOST - 1])
+        self._known = (_Prefix(payload, head, places), *self._known[: _MAX_PREFIXES - 1])

@@ -1,4 +1,4 @@
-"""Messages of azure-servicebus, wrapped for a backlog queue; only their public attributes."""
+"""Wraps messages of azure-servicebus for a backlog queue, by their public attributes."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def wrap(message: SdkMessage, path: str, *, now: int) -> AmqpAnnotatedMessage:
             wrapped.header = header = copy.copy(header)
             header.time_to_live = waiting.ttl
         if is_empty(header):
-            wrapped.header = None  # type: ignore[assignment]  # spares the SDK a look at each field
+            wrapped.header = None  # type: ignore[assignment]  # so that the SDK does not check each field
     if aliases.session_id is not None or aliases.time_to_live is not None:
         changed = copy.copy(properties) if properties is not None else AmqpMessageProperties()
         changed.group_id = waiting.group_id
@@ -124,7 +124,7 @@ def _entries(aliases: Aliases) -> dict[str | bytes, Any]:
 
 
 def _scheduled(annotations: Mapping[Any, Any]) -> tuple[Any, int | None]:
-    """The key and the time, in milliseconds, of the annotation that delays a message."""
+    """Return key and value (milliseconds) of the annotation for the scheduled enqueue time."""
     for key in _SCHEDULED_KEYS:
         value = _plain(annotations.get(key))
         if isinstance(value, datetime):
@@ -136,7 +136,7 @@ def _scheduled(annotations: Mapping[Any, Any]) -> tuple[Any, int | None]:
 
 
 def _plain(value: Any) -> Any:
-    """The value itself, if it is given together with its AMQP type, as the SDK allows."""
+    """Return the value without its AMQP type, which the SDK allows to be given with it."""
     return value["VALUE"] if isinstance(value, dict) and "VALUE" in value else value
 
 

@@ -2,8 +2,8 @@
 
 Thousands of clients write one file a minute each, and never change it. A compaction reads some of
 these files, drops repeated rows, writes one new file completely, and then removes the old ones. If
-it dies before that, some rows are in two files, and readers drop the repeats. Two compactions that
-run at the same time cause nothing worse.
+it dies before that, some rows are in two files, and readers drop the repeats. The same happens if
+two compactions run at the same time.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 TARGET_ROWS = 1_000_000
-"""Rows of a file that is large enough to be left alone."""
+"""Up to this number of rows, small files are merged into one."""
 
 
 LEFTOVER_SECONDS = 3600.0
-"""Age of a temporary file that a killed process must have left."""
+"""Age from which a temporary file counts as left by a killed process."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +66,8 @@ def _compact(
 ) -> Compaction:
     found = plan(store, table)
     before = [*found.single, *found.overlapping, *found.repeats]
-    # What repeats others in whole needs no reading. Files that overlap are rewritten together,
-    # whatever their size, so that what they share ends up in one place.
+    # Files that only repeat others need not be read. Files that overlap are rewritten together,
+    # whatever their size, so that shared rows are in one file.
     small = [f for f in found.single if f.rows < target_rows // 2]
     groups = _groups(small, target_rows)
     if found.overlapping:
@@ -112,7 +112,7 @@ def _groups(small: list[FileFacts], target_rows: int) -> list[list[FileFacts]]:
 def _rewrite(store: Store, table: str, group: list[FileFacts]) -> int | None:
     """Write the rows of some files as one, then remove them; return how many were repeats.
 
-    None if there was nothing to do any more: another compaction was faster.
+    None if fewer than two of them are left, because another compaction was faster.
     """
     import pyarrow as pa
 
@@ -122,22 +122,22 @@ def _rewrite(store: Store, table: str, group: list[FileFacts]) -> int | None:
         try:
             part = files.read_rows(store, _name(table, file))
         except FileNotFoundError:
-            continue  # another compaction was faster: its rows are in a file of that one
+            continue  # another compaction was faster and has written its rows
         parts.append(part.select(schema.names).cast(schema))
         read.append(file)
     if len(read) < 2:
         return None
     rows = pa.concat_tables(parts)
-    # numbered and sorted by writer, so that the first of each number can be kept
+    # sorted, so that rows with the same writer and number are neighbours
     rows = rows.sort_by([("writer", "ascending"), ("sequence", "ascending")])
-    kept = _first_of_each(rows)
+    kept = _drop_repeats(rows)
     name = f"{table}/compact-{store.new_name()}-{kept.num_rows}.parquet"
     store.write_whole(name, files.encode(kept, files.ranges_of(kept)))
     _remove(store, table, read)
     return int(rows.num_rows - kept.num_rows)
 
 
-def _first_of_each(rows: pa.Table) -> pa.Table:
+def _drop_repeats(rows: pa.Table) -> pa.Table:
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 RANGES = b"pairbus.ranges"
 
 Ranges = dict[str, list[tuple[int, int]]]
-"""Per writer, the closed ranges of sequence numbers, ascending and apart."""
+"""Per writer, the closed ranges of sequence numbers, ascending and not adjacent."""
 
 
 def column_names(table: str) -> list[str]:
@@ -90,7 +90,7 @@ def ranges_of(rows: pa.Table) -> Ranges:
     )
     writers = ordered["writer"].combine_chunks()
     numbers = ordered["sequence"].combine_chunks()
-    # a range begins where the writer changes or a number is left out
+    # a range begins where the writer changes or a number is missing
     breaks = pc.or_(
         pc.not_equal(writers[1:], writers[:-1]),
         pc.greater(pc.subtract(numbers[1:], numbers[:-1]), 1),

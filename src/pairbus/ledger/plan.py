@@ -20,12 +20,12 @@ from pairbus.ledger.store import Store
 TIME_COLUMN = {"operations": "minute", "messages": "at"}
 
 LISTINGS = 20
-"""How often a folder is listed at most while compactions remove files of it."""
+"""The most often that a folder is listed while compactions remove files from it."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileFacts:
-    """The facts in the footer of a file; `ranges` is None where it has none."""
+    """The content of a file's footer; `ranges` is None if the footer has none."""
 
     name: str
     rows: int
@@ -61,7 +61,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to read: `single` files share no row; rows of `overlapping` ones may repeat."""
+    """The files to read: `single` ones share no row; rows of `overlapping` ones may repeat."""
 
     table: str
     single: tuple[FileFacts, ...] = ()
@@ -77,48 +77,48 @@ class Plan:
 
 
 def plan(stores: Store | Sequence[Store], table: str) -> Plan:
-    """Look at every footer of a table, in one ledger or several that may overlap."""
+    """Read every footer of a table, in one ledger or in several that may overlap."""
     all_stores = [stores] if isinstance(stores, Store) else list(stores)
     facts: list[FileFacts] = []
     unreadable: list[str] = []
     for store in all_stores:
-        names, found = _look_at_all(store, table)
+        names, found = _read_footers(store, table)
         facts.extend(f for f in found if f is not None)
         unreadable.extend(store.path(n) for n, f in zip(names, found, strict=True) if f is None)
     return arrange(table, facts, unreadable)
 
 
-def _look_at_all(store: Store, table: str) -> tuple[list[str], list[FileFacts | None]]:
-    """Look at every file of a table, of one moment.
+def _read_footers(store: Store, table: str) -> tuple[list[str], list[FileFacts | None]]:
+    """Read the footers of all files of a table, as of one moment.
 
-    A file that is gone since the folder was listed was compacted, and its rows are in a file that
-    the list may lack: list again.
+    A file that disappeared after the folder was listed was compacted. Its rows are in a file that
+    the list may lack, so the folder is listed again.
     """
     known: dict[str, FileFacts | None] = {}
     for _ in range(LISTINGS):
         names = store.list(table, ".parquet")
         new = [name for name in names if name not in known]
         with ThreadPoolExecutor(max_workers=16) as pool:
-            looked = list(pool.map(lambda name: _look_or_gone(store, table, name), new))
-        known.update((n, f) for n, f in zip(new, looked, strict=True) if f is not _GONE)
-        if not any(f is _GONE for f in looked):
+            footers = list(pool.map(lambda name: _read_footer_or_gone(store, table, name), new))
+        known.update((n, f) for n, f in zip(new, footers, strict=True) if f is not _GONE)
+        if not any(f is _GONE for f in footers):
             break
     names = [name for name in names if name in known]
     return names, [known[name] for name in names]
 
 
-def _look_or_gone(store: Store, table: str, name: str) -> FileFacts | None:
+def _read_footer_or_gone(store: Store, table: str, name: str) -> FileFacts | None:
     try:
-        return _look(store, table, name)
+        return _read_footer(store, table, name)
     except FileNotFoundError:
         return _GONE
 
 
 def arrange(table: str, facts: Iterable[FileFacts], unreadable: Iterable[str] = ()) -> Plan:
-    """Sort files by whether their rows are nowhere else, partly elsewhere, or all elsewhere."""
+    """Sort files by whether none, some or all of their rows are in other files too."""
     known = [f for f in facts if f.rows]
     unranged = [f for f in known if f.ranges is None]
-    # larger files first: what a compaction wrote makes the small files that it read superfluous
+    # larger files first: the output of a compaction makes its input files superfluous
     ranged = sorted((f for f in known if f.ranges is not None), key=lambda f: (-f.rows, f.name))
     taken: dict[str, list[tuple[int, int]]] = {}
     kept: list[FileFacts] = []
@@ -132,7 +132,7 @@ def arrange(table: str, facts: Iterable[FileFacts], unreadable: Iterable[str] = 
         for writer, spans in ranges.items():
             taken[writer] = files.merge([*taken.get(writer, []), *spans])
     overlapping = _overlapping(kept)
-    if unranged:  # rows of an unknown file may repeat any other's
+    if unranged:  # a file without ranges may repeat rows of any other file
         overlapping, single = [*kept, *unranged], []
     else:
         names = {id(f) for f in overlapping}
@@ -147,7 +147,7 @@ def arrange(table: str, facts: Iterable[FileFacts], unreadable: Iterable[str] = 
     )
 
 
-def _look(store: Store, table: str, name: str) -> FileFacts | None:
+def _read_footer(store: Store, table: str, name: str) -> FileFacts | None:
     """Read one footer; None if the file is not a whole Parquet file."""
     import pyarrow as pa
     import pyarrow.parquet as pq

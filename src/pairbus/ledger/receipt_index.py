@@ -1,7 +1,7 @@
-"""Find receipts: which messages of a backlog queue were forwarded already, and which are in doubt.
+"""Finds receipts: which messages of a backlog queue were forwarded already, and which are in doubt.
 
-A syphon whose target has changed looks here before it sends a message that was handed out before:
-a message that has a receipt is not sent again, to any namespace.
+A syphon whose target has changed looks here before it sends a message that it had received before
+the change: a message with a receipt is not sent again, to any namespace.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _KEY = ("backlog_queue", "sequence_number", "message_id", "enqueued_at")
 Key = tuple[str, int, str | None, int | None]
 """Queue, sequence number, message id, and when it was enqueued in microseconds since 1970.
 
-The sequence number alone does not do: a queue that is deleted and made again counts from 1."""
+The sequence number alone is not unique: a queue that is deleted and created again counts from 1."""
 
 
 class ReceiptIndex:

@@ -28,7 +28,7 @@ class ReceiptWriter:
 
     Args:
         location: the ledger's directory or URL.
-        client_id: who acts, where a row does not name it.
+        client_id: the client of rows that do not name one.
         runtime: clock, lock and files.
     """
 
@@ -40,9 +40,9 @@ class ReceiptWriter:
         self._runtime: Runtime = runtime or ThreadRuntime()
         self._lock = self._runtime.lock()
         self._store: Store | None = None
-        self._rename()
+        self._begin_writer()
 
-    def _rename(self) -> None:
+    def _begin_writer(self) -> None:
         self._writer = f"{self._client_id}.{self._runtime.uuid4().hex[:12]}"
         self._next = 0
 
@@ -50,12 +50,12 @@ class ReceiptWriter:
         """Write receipts; they are durable when this returns.
 
         Args:
-            rows: mappings, or an Arrow table, with the columns of the messages table but for
-                `writer` and `sequence`, which are given here. `event` is needed; `at` is now unless
+            rows: mappings, or an Arrow table, with the columns of the messages table except
+                `writer` and `sequence`, which are set here. `event` is required; `at` is now unless
                 given; times are aware datetimes or microseconds since the epoch.
 
         Raises:
-            LedgerError, OSError: nothing may be settled.
+            LedgerError, OSError: they are not durable; do not settle the messages.
         """
         count = rows.num_rows if hasattr(rows, "num_rows") else len(rows)
         if not count:
@@ -74,11 +74,11 @@ class ReceiptWriter:
             name = f"messages/{safe_name(writer)}-{first:012d}-{count}.parquet"
             self._opened().write_whole(name, data)
         except BaseException:
-            # The file may or may not exist, so these numbers are used up. A new name leaves no gap
-            # that a reader would take for missing rows.
+            # The file may or may not exist, so these numbers are used up. A new writer name avoids
+            # a gap that a reader would take for missing rows.
             with self._lock:
                 if self._writer == writer:
-                    self._rename()
+                    self._begin_writer()
                 self._store = None
             raise
 
@@ -112,7 +112,7 @@ def write_receipts(
     *,
     client_id: str = "syphon",
 ) -> None:
-    """Write receipts with the `ReceiptWriter` of this process; see there."""
+    """Write receipts with the `ReceiptWriter` of this process: see `ReceiptWriter.write`."""
     key = (os.getpid(), location, client_id)
     if key not in _writers:
         _writers.setdefault(key, ReceiptWriter(location, client_id=client_id))

@@ -30,13 +30,13 @@ class Column:
 
 
 OPERATIONS = (
-    Column("writer", "string", False, "id of the writer: unique to one run of one client"),
+    Column("writer", "string", False, "the writer of the row: unique to one run of one client"),
     Column("sequence", "bigint", False, "the row's number within its writer and table, from 0"),
     Column("minute", "timestamp", False, "the start of the minute that the row sums up, UTC"),
     Column("client_id", "string", False, "the paired client, syphon or tool that acted"),
     Column("namespace", "string", False, "the namespace that was called"),
     Column("entity", "string", False, "the queue, topic or subscription that was called"),
-    Column("stage", "string", False, "the stage of a message, or another charged activity"),
+    Column("stage", "string", False, "the stage of a message, or another charged operation"),
     Column("operation", "string", False, "the call, such as `send`, `receive`, `complete`"),
     Column("size_step", "int", False, "steps of 64 KB of each message in these calls"),
     Column("count", "bigint", False, "calls"),
@@ -47,7 +47,7 @@ OPERATIONS = (
 )
 
 MESSAGES = (
-    Column("writer", "string", False, "id of the writer: unique to one run of one client"),
+    Column("writer", "string", False, "the writer of the row: unique to one run of one client"),
     Column("sequence", "bigint", False, "the row's number within its writer and table, from 0"),
     Column("event", "string", False, "`backlogged`, `forwarded`, `dead_lettered` or `completed`"),
     Column("at", "timestamp", False, "when that happened, UTC"),
@@ -56,10 +56,17 @@ MESSAGES = (
     Column("destination", "string", True, "the entity that the message is for, in the primary"),
     Column("session_id", "string", True, "the session that the message belongs to"),
     Column("backlog_queue", "string", True, "the path of the backlog queue"),
-    Column("sequence_number", "bigint", True, "the message's number in it; null if `backlogged`"),
+    Column(
+        "sequence_number", "bigint", True, "the message's number there; null in `backlogged` rows"
+    ),
     Column("size", "bigint", True, "encoded bytes"),
-    Column("enqueued_at", "timestamp", True, "when the backlog queue stored it, UTC"),
-    Column("reason", "string", True, "why dead-lettered or completed; the new route, if re-routed"),
+    Column("enqueued_at", "timestamp", True, "when the backlog queue accepted it, UTC"),
+    Column(
+        "reason",
+        "string",
+        True,
+        "why it was dead-lettered or completed, or where it was re-routed to",
+    ),
 )
 
 TABLES = {"operations": OPERATIONS, "messages": MESSAGES}

@@ -1,7 +1,7 @@
 """The files of a ledger, below a directory or a URL; readers see complete files only.
 
-`/var/lib/ledger`, `s3://bucket/ledger` and `gs://…` are alike: local files are the runtime's, and
-others go through pyarrow's filesystems. A file is written under a temporary name, with a dot
+`/var/lib/ledger`, `s3://bucket/ledger` and `gs://…` work alike: local files go through the
+runtime, others through pyarrow's filesystems. A file is written under a temporary name, with a dot
 or underscore in front that readers skip, and renamed when it is complete. On a local disk the file
 and its directory are synced by then.
 """
@@ -122,7 +122,7 @@ class Store:
         )
 
     def size(self, folder: str) -> int:
-        """Return how many bytes the complete files in a folder have together."""
+        """Return the total size of the complete files in a folder, in bytes."""
         if self._files is None:
             whole = [i for i in self._infos(folder) if not i.base_name.startswith(("_", "."))]
             return sum(info.size or 0 for info in whole)
@@ -155,13 +155,13 @@ class Store:
         try:
             infos = self._fs.get_file_info(selector)
         except FileNotFoundError:
-            # pyarrow fails to open the folder, and then looks whether it exists: it was made in
-            # between.
+            # pyarrow failed to open the folder, and then found that it exists: the folder was made
+            # in between.
             infos = self._fs.get_file_info(selector)
         return [info for info in infos if info.type == pafs.FileType.File]
 
     def delete(self, name: str) -> None:
-        """Delete a file; one that is gone already is fine."""
+        """Delete a file; nothing happens if it does not exist."""
         if self._files is not None:
             self._files.remove(self.path(name))
             return
@@ -171,13 +171,17 @@ class Store:
             pass
 
     def ensure_ledger(self) -> None:
-        """Mark the location as a ledger of our version, or raise if it is of another."""
+        """Mark the location as a ledger of our version; raise LedgerError if it has another one."""
         if self.read_marker() is None:
             text = json.dumps({"format": "pairbus ledger", "version": VERSION}) + "\n"
             self.write_whole(MARKER, text.encode())
 
     def read_marker(self) -> dict[str, Any] | None:
-        """Return the content of `ledger.json`, None if there is none; raise on a foreign one."""
+        """Return the content of `ledger.json`, None if it does not exist.
+
+        Raises:
+            LedgerError: it is not valid, or of another version.
+        """
         raw = self.read(MARKER)
         if raw is None:
             return None
@@ -193,7 +197,7 @@ class Store:
         return dict(marker)
 
     def require_ledger(self) -> None:
-        """Raise, in one line, unless this is a ledger of our version."""
+        """Raise LedgerError unless this is a ledger of our version."""
         try:
             marker = self.read_marker()
         except OSError as exc:
@@ -220,7 +224,7 @@ class Store:
         try:
             self._fs.delete_file(self.path(name))
         except OSError:
-            pass  # readers skip it by its name; there is nothing better to do
+            pass  # readers skip temporary files by their name
 
 
 def _resolve(location: str, filesystem: pafs.FileSystem | None) -> tuple[pafs.FileSystem, str]:

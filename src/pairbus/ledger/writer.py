@@ -5,7 +5,7 @@ sums, minute by minute, and the rows of messages. No failure there reaches a sen
 logged once and reported by `problem`, and the rows are kept and written later.
 
 A write can also hang, on NFS or on an object store. So rows are numbered and bounded when they are
-noted, not when they are written: beyond `MAX_PENDING_ROWS` the oldest are dropped and counted in
+added, not when they are written: beyond `MAX_PENDING_ROWS` the oldest are dropped and counted in
 `dropped_rows`, and a reader of the ledger sees the gap in their numbers.
 """
 
@@ -37,23 +37,23 @@ FLUSH_ROWS = 20_000
 MAX_PENDING_ROWS = 500_000
 CLOSE_SECONDS = 30.0
 SLOW_SECONDS = 30.0
-"""From when on a write that has not returned is a problem."""
+"""Seconds after which a write that has not returned is reported as a problem."""
 
 _Key = tuple[str, str, str, str, int]
 _Rows = deque[dict[str, Any]]
 
 
 class LedgerWriter:
-    """Appends to a ledger without ever delaying or failing its user.
+    """Appends to a ledger without delaying its caller, and without raising errors of the ledger.
 
     Args:
         location: the ledger's directory or URL.
-        client_id: who acts; it is in every row.
+        client_id: the client that every row names.
         flush_interval: seconds between two writes.
         filesystem: a pyarrow filesystem to use instead of the one that `location` names.
         runtime: clock, background task and files.
 
-    The constructor touches nothing but memory: the first flush opens the ledger.
+    The constructor does no I/O: the first flush opens the ledger.
 
     Attributes:
         failures: How many flushes failed.
@@ -80,11 +80,11 @@ class LedgerWriter:
         self._begin(client_id)
 
     def _begin(self, client_id: str) -> None:
-        """Begin as a writer of its own with nothing noted."""
+        """Begin as a new writer without rows."""
         self.client_id = client_id
         self.writer = f"{client_id}.{self._runtime.uuid4().hex[:12]}"
         self._store: Store | None = None
-        self._lock = self._runtime.lock()  # guards the numbers: held for a moment
+        self._lock = self._runtime.lock()  # guards the rows: held for a moment
         self._io = self._runtime.lock()  # guards the files: held while writing
         self._minute = -1
         self._sums: dict[_Key, list[int]] = {}
@@ -102,7 +102,7 @@ class LedgerWriter:
 
     @property
     def problem(self) -> str | None:
-        """Why rows are not written now, in one line; None while all is well."""
+        """Why rows are not written now, in one line; None if there is no problem."""
         since = self._writing_since
         if since is not None:
             seconds = self._runtime.monotonic() - since
@@ -154,26 +154,26 @@ class LedgerWriter:
                 self._start()
 
     def backlogged(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Note messages that a backlog queue took.
+        """Add rows for messages that a backlog queue accepted.
 
-        Each row has message_id, destination, backlog_queue, size, and where there is one
-        session_id; `at` is now unless it is given.
+        Each row has message_id, destination, backlog_queue, size, and session_id if there is one;
+        `at` is now unless it is given.
         """
         self.messages("backlogged", rows)
 
     def messages(self, event: str, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Note messages: `event` is one of `schema.EVENTS`."""
+        """Add rows for messages; `event` is one of `schema.EVENTS`."""
         at = int(self._time() * 1_000_000)
         with self._lock:
             for row in rows:
-                self._note("messages", {"at": at, **row, "event": event})
+                self._add("messages", {"at": at, **row, "event": event})
             if len(self._pending["messages"]) >= FLUSH_ROWS:
                 self._wake.set()
             if self._task is None:
                 self._start()
 
     def flush(self) -> bool:
-        """Write everything noted so far; return whether it is written. Never raises for a ledger.
+        """Write all rows; return whether they are written. Errors of the ledger are not raised.
 
         It waits as long as the file system does.
         """
@@ -200,7 +200,7 @@ class LedgerWriter:
         self._wake.set()
         if self._task is not None and not self._task.join(CLOSE_SECONDS):
             if self._task.is_done or self._writing_since is None:
-                return  # within the task itself, which flushes next
+                return  # called by the task itself, which flushes next
             with self._lock:
                 lost = sum(map(len, self._pending.values())) + sum(map(len, self._writing.values()))
             logger.warning(
@@ -223,15 +223,15 @@ class LedgerWriter:
         self._opened().write_whole(f"status/{name}", data)
 
     def after_fork(self, client_id: str) -> None:
-        """Continue in a child process as `client_id`, with nothing noted.
+        """Continue in a child process as `client_id`, without rows.
 
-        Rows noted before the fork are written by the parent.
+        Rows added before the fork are written by the parent.
         """
         self._begin(client_id)
 
     def _flush_while_open(self) -> bool:
         """Flush; return whether another flush is to follow."""
-        is_closed = self._closed  # read first: rows of the last moment are flushed all the same
+        is_closed = self._closed  # read first, so that rows added before the close are flushed
         self.flush()
         return not is_closed
 
@@ -247,7 +247,7 @@ class LedgerWriter:
     def _seal(self, minute: int) -> None:
         """Turn the sums of the minute into rows, and begin another minute."""
         for (namespace, entity, stage, operation, step), sums in self._sums.items():
-            self._note(
+            self._add(
                 "operations",
                 {
                     "minute": self._minute * 60_000_000,
@@ -266,8 +266,8 @@ class LedgerWriter:
         self._sums = {}
         self._minute = minute
 
-    def _note(self, table: str, row: dict[str, Any]) -> None:
-        """Number a row and keep it; drop the oldest one where there are too many."""
+    def _add(self, table: str, row: dict[str, Any]) -> None:
+        """Number a row and keep it; drop the oldest one if there are too many."""
         row["writer"] = self.writer
         row["sequence"] = self._next[table]
         row["client_id"] = self.client_id
@@ -283,9 +283,9 @@ class LedgerWriter:
     def _write(self) -> None:
         with self._lock:
             self._seal(self._minute)
-            for table, noted in self._pending.items():
-                self._writing[table] += noted
-                noted.clear()
+            for table, pending in self._pending.items():
+                self._writing[table] += pending
+                pending.clear()
         for table, rows in self._writing.items():
             if rows:
                 write_rows(self._opened(), table, rows)
@@ -300,7 +300,7 @@ class LedgerWriter:
         return self._store
 
     def _failed(self, exc: BaseException) -> None:
-        with self._lock:  # back in line: they may be dropped again
+        with self._lock:  # to the front of the pending rows, which may be dropped
             for table, rows in self._writing.items():
                 self._pending[table].extendleft(reversed(rows))
                 rows.clear()
@@ -333,14 +333,14 @@ def safe_name(text: str) -> str:
 
 
 def _run(flush: weakref.WeakMethod[Callable[[], bool]], wake: Event, interval: float) -> None:
-    """Flush at every interval, until the writer is closed or nobody holds it."""
+    """Flush at every interval, until the writer is closed or garbage-collected."""
     is_open = True
     while is_open:
         wake.wait(interval)
         wake.clear()
         call = flush()
         is_open = call is not None and call()
-        del call  # a writer that nobody holds is not kept alive by this task
+        del call  # so that this task does not keep an unused writer alive
 
 
 def _close_at_exit(reference: weakref.ref[LedgerWriter]) -> None:
