@@ -1,4 +1,4 @@
-"""Tokens for `$cbs`: signed with a shared access key, ready made, or from a token credential."""
+"""Tokens for `$cbs`: signed with a shared access key, given as text, or from a token credential."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class SasKey:
 
 
 class SasToken:
-    """A ready-made signature: it is used as it is, until it expires."""
+    """A shared access signature: it is used as it is, until it expires."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -106,7 +106,7 @@ class Signature:
 class TokenCredential:
     """A credential in the style of azure-identity: an object with `get_token(scope)`.
 
-    It may be slow, as it asks a server. In `pairbus.client.aio`, `get_token` is a coroutine.
+    It may be slow, because it calls a server. In `pairbus.client.aio`, `get_token` is a coroutine.
     """
 
     def __init__(self, credential: Any) -> None:

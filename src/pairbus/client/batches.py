@@ -9,7 +9,7 @@ from pairbus.amqp.message import BATCH_OVERHEAD, Message, Properties
 from pairbus.amqp.types import Symbol
 from pairbus.client.errors import ClientError
 
-_ENVELOPE_ROOM = 1024  # for what the batch's envelope copies from its first message
+_ENVELOPE_ROOM = 1024  # for the fields that the batch copies from its first message
 _PARTITION_KEY = Symbol("x-opt-partition-key")
 
 
@@ -17,7 +17,7 @@ class BatchOutcome:
     """The outcome of messages `start` to `start + count - 1`; `error` is None if accepted.
 
     After a `ConnectionLostError`, `LinkDetachedError` or `OperationTimeoutError` it is unknown
-    whether they were.
+    whether they were accepted.
     """
 
     __slots__ = ("count", "error", "is_done", "start")
@@ -30,7 +30,7 @@ class BatchOutcome:
 
     @property
     def is_accepted(self) -> bool:
-        """The destination confirmed them."""
+        """The destination confirmed the messages."""
         return self.is_done and self.error is None
 
     def conclude(self, error: ClientError | None) -> None:
@@ -45,7 +45,7 @@ class BatchOutcome:
 
 
 def pack(messages: Sequence[bytes], max_batch_bytes: int) -> Iterator[tuple[int, int]]:
-    """How the messages go into batches of at most this size: (start, count) of each."""
+    """Divide the messages into batches of at most this size; yield (start, count) of each."""
     room = max_batch_bytes - _ENVELOPE_ROOM
     start, size = 0, 0
     for index, message in enumerate(messages):
@@ -59,13 +59,16 @@ def pack(messages: Sequence[bytes], max_batch_bytes: int) -> Iterator[tuple[int,
 
 
 def batch_envelope(first: bytes) -> bytes:
-    """Sections that describe a batch: as in the SDK, the first message's id, session and key."""
+    """Return the sections that describe a batch, with the same fields as the SDK.
+
+    These are id, session id and partition key of the first message.
+    """
     try:
         message = Message.parse(first)
         properties = message.properties
         annotations = message.message_annotations or {}
     except AmqpError:
-        return b""  # the peer will refuse the message with the reason
+        return b""  # the peer will refuse the message
     head = Message.build()
     key = annotations.get(_PARTITION_KEY)
     if key is not None:

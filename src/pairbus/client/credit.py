@@ -1,8 +1,8 @@
-"""How many messages a receive asks for while others are still arriving.
+"""How many messages a receive requests while others are still arriving.
 
-A receive that is bounded in bytes cannot know how many messages to ask for, as sizes are only known
-afterwards. It asks for a few, estimates from those that arrive, and asks for more when half of a
-window has arrived: so it never waits a round trip for each part.
+A receive with a limit in bytes cannot know how many messages to request, because sizes are only
+known afterwards. It requests a few, estimates from those that arrive, and requests more when
+half of a window has arrived, so that it does not wait a round trip for each part.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from pairbus.amqp.events import Delivery
 
-FIRST = 64  # messages asked for when nothing is known of their size
-WINDOW = 1024  # most messages asked for ahead: they may be larger than those before
+FIRST = 64  # messages requested while their size is unknown
+WINDOW = 1024  # most messages requested in advance: they may be larger than earlier ones
 
 
 class CreditWindow:
@@ -20,7 +20,7 @@ class CreditWindow:
 
     Args:
         max_messages: most messages to receive.
-        max_bytes: no more messages are asked for when this size is reached; None for any size.
+        max_bytes: no more messages are requested when this size is reached; None for any size.
         mean_bytes: the size of earlier messages, if known; else 0.
     """
 
@@ -30,13 +30,13 @@ class CreditWindow:
         self._count = 0
         self._size = 0
         self.mean_bytes = mean_bytes
-        self.asked = 0
-        """Messages asked for so far, those that arrived included."""
+        self.requested = 0
+        """Messages requested so far, including those that have arrived."""
 
     @property
     def credit(self) -> int:
-        """Messages asked for that have not arrived."""
-        return self.asked - self._count
+        """Messages requested that have not arrived."""
+        return self.requested - self._count
 
     def take(self, arrived: Sequence[Delivery]) -> None:
         """Count the messages that have arrived since the last call; `arrived` has all of them."""
@@ -46,19 +46,19 @@ class CreditWindow:
             self.mean_bytes = max(1, self._size // self._count)
 
     def grow(self) -> bool:
-        """Ask for more messages, if more are wanted now."""
+        """Request more messages if the limits allow; return whether `requested` has grown."""
         limit = self._max_messages
         if self._max_bytes is not None:
             left = self._max_bytes - self._size
-            guess = max(1, left // self.mean_bytes) if self.mean_bytes else FIRST
-            limit = min(limit, self._count + min(guess, WINDOW)) if left > 0 else 0
-        if limit <= self.asked:
+            estimate = max(1, left // self.mean_bytes) if self.mean_bytes else FIRST
+            limit = min(limit, self._count + min(estimate, WINDOW)) if left > 0 else 0
+        if limit <= self.requested:
             return False
-        self.asked = limit
+        self.requested = limit
         return True
 
     def is_due(self, count: int) -> bool:
-        """Whether so many arrived messages are a reason to call `take` and `grow` again."""
-        if self.asked == self._max_messages:
-            return count >= self.asked
+        """Whether to call `take` and `grow` again, now that `count` messages have arrived."""
+        if self.requested == self._max_messages:
+            return count >= self.requested
         return count >= self._count + (self.credit + 1) // 2

@@ -12,7 +12,7 @@ __all__ = ["Endpoint", "endpoint_of"]
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Host, port and whether to encrypt; `authority` is how the peer knows itself."""
+    """Host, port and whether to encrypt; `authority` is the peer's name in addresses."""
 
     host: str
     port: int
@@ -31,7 +31,7 @@ class Endpoint:
 def endpoint_of(text: str) -> tuple[Endpoint, Signer, str | None]:
     """The endpoint, the key or signature, and the entity path of a connection string.
 
-    Only in emulator mode is the port kept (5672 if none) and the connection not encrypted.
+    Only in emulator mode the port of the string is used (5672 by default), without encryption.
 
     Raises:
         ValueError: something is missing; the message names it, and holds no secret.

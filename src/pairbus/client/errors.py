@@ -2,10 +2,10 @@
 
 AmqpError
 └── ClientError
-    ├── ConnectionLostError      the connection is gone: make a new one
+    ├── ConnectionLostError      the connection is lost: open a new one
     ├── LinkDetachedError        the peer detached the link: open it again, or see the condition
     ├── OperationTimeoutError    no answer came in time; the outcome is unknown
-    │   └── ConnectTimeoutError  there was none while connecting: nothing was sent
+    │   └── ConnectTimeoutError  no answer while connecting; nothing was sent
     ├── AuthenticationError      the token was refused: .status_code
     ├── RejectedError            the peer refused a message
     └── RequestFailedError       a management request was refused: .status_code
@@ -27,7 +27,7 @@ class ClientError(AmqpError):
 
     @classmethod
     def of(cls, error: Error | None, default: str, description: str) -> Self:
-        """The peer's error, or `default` where it gave none."""
+        """Return the peer's error, or one with the condition `default` if it gave none."""
         if error is None:
             return cls(default, description)
         return cls(error.condition, error.description or description, error.info)
@@ -53,7 +53,7 @@ class ConnectTimeoutError(OperationTimeoutError):
 
 
 class RejectedError(ClientError):
-    """The peer did not take a message, or did not settle one."""
+    """The peer did not accept a message, or did not settle one."""
 
 
 class RequestFailedError(ClientError):

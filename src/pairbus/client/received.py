@@ -66,7 +66,7 @@ class Received:
 
     @property
     def sequence_number(self) -> int:
-        """The broker's number of the message."""
+        """The sequence number that the broker gave the message."""
         return int(self.facts.get("sequence_number", 0))
 
     @property
@@ -90,7 +90,7 @@ class Received:
 
     @property
     def delivery_count(self) -> int:
-        """How often it was delivered before."""
+        """The number of earlier deliveries."""
         header = self.message.header
         return (header.delivery_count or 0) if header is not None else 0
 

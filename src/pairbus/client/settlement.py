@@ -1,4 +1,4 @@
-"""How messages are received and settled: modes, outcomes, and the answers that are awaited."""
+"""How messages are received and settled: modes, outcomes, and settlements without an answer."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pairbus.amqp.performatives import ACCEPTED, RELEASED, Error, Modified, Reje
 from pairbus.client.errors import ClientError
 
 NEXT_SESSION: Final = object()
-"""As `session_id`: the next session that is free."""
+"""As `session_id`: the next available session."""
 
 
 class Mode(enum.Enum):
-    """What receiving does to a message in its queue."""
+    """Whether a receive locks a message or deletes it."""
 
     PEEK_LOCK = "peek-lock"
     RECEIVE_AND_DELETE = "receive-and-delete"
@@ -33,7 +33,7 @@ OUTCOMES: dict[str, Composite] = {
     "defered": Modified(delivery_failed=True, undeliverable_here=True),
     "released": RELEASED,
 }
-"""Outcomes by the names that `$management` uses (its spelling, too)."""
+"""Outcomes by the names that `$management` uses, in its spelling."""
 
 
 class Ticket:
@@ -47,7 +47,7 @@ class Ticket:
         self.errors: dict[int, ClientError] = {}
 
     def answers(self) -> list[ClientError | None]:
-        """For each delivery None or why it was not settled."""
+        """For each delivery None, or the reason why it was not settled."""
         if not self.errors:
             return [None] * len(self.numbers)
         return [self.errors.get(number) for number in self.numbers]
@@ -85,7 +85,7 @@ class Settlements:
                     ticket.errors[number] = error
 
     def abandon(self, ticket: Ticket) -> None:
-        """Nobody waits for the rest of these answers any more."""
+        """Drop a ticket whose missing answers are no longer awaited."""
         if ticket.unanswered:
             for number in ticket.numbers:
                 if self._open.get(number) is ticket:
@@ -93,7 +93,7 @@ class Settlements:
 
 
 def ranges(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Runs of consecutive delivery numbers: one disposition each."""
+    """Yield the runs of consecutive delivery numbers: one disposition each."""
     first = last = None
     for number in numbers:
         if last is not None and number == last + 1:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pairbus.client._async.connection import BulkConnection
 
 SERVER_BUSY = "com.microsoft:server-busy"
-_PASSING = frozenset((DETACH_FORCED, UNAUTHORIZED_ACCESS, SERVER_BUSY))
+_TRANSIENT = frozenset((DETACH_FORCED, UNAUTHORIZED_ACCESS, SERVER_BUSY))
 
 
 class LinkUser:
@@ -67,25 +67,25 @@ class LinkUser:
         self.check()
 
     @property
-    def is_idle_detached(self) -> bool:
-        """The peer detached the link, once attached, for a reason that passes."""
+    def is_transiently_detached(self) -> bool:
+        """The peer detached the link after it was attached, for a transient reason."""
         return (
             self._detached is not None
-            and self._detached.condition in _PASSING
+            and self._detached.condition in _TRANSIENT
             and self._is_attached
             and not self._is_closed
         )
 
     async def revive(self, deadline: float) -> None:
-        """Attach again if the link was detached for a passing reason; the condition is held."""
-        self.mux.poll()  # the detach may have arrived while nobody was reading
+        """Attach again if the link was detached for a transient reason; the condition is held."""
+        self.mux.poll()  # the detach may have arrived while no caller was reading
         detached = self._detached
-        if detached is None or not self.is_idle_detached or self.mux.is_lost:
+        if detached is None or not self.is_transiently_detached or self.mux.is_lost:
             return
         if detached.condition == UNAUTHORIZED_ACCESS:
             self.connection.tokens.forget(self.entity)
         await self.connection.tokens.ensure(self.entity, deadline)
-        if self._detached is detached:  # nobody else has done it meanwhile
+        if self._detached is detached:  # no other caller has attached it meanwhile
             await self.attach(deadline)
 
     async def close(self) -> None:
@@ -138,7 +138,7 @@ class LinkUser:
     # -- called by the multiplexer, with its condition held
 
     def on_attached(self, link: Link) -> None:
-        """The peer's attach is here; a null terminus means that a detach follows."""
+        """The peer's attach arrived; a null terminus means that a detach follows."""
         attach = link.attach
         if attach is not None and (attach.source is None or attach.target is None):
             return

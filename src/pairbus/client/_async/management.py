@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 TOKENS_PER_REQUEST = 1000
 
 LockToken = UUID | bytes
-"""A lock token, or the delivery tag that is its little-endian form: the tag is quicker."""
+"""A lock token, or the delivery tag, which is its little-endian form and faster to encode."""
 
 
 def _tokens(tokens: Sequence[LockToken]) -> Array:
-    """Lock tokens as an array of uuid."""
+    """Return lock tokens as an AMQP array of uuid."""
     return Uuids.from_little_endian(
         [one if isinstance(one, bytes) else one.bytes_le for one in tokens]
     )
@@ -54,7 +54,7 @@ class BulkManagement:
     async def request(
         self, operation: str, body: dict[str, Any], timeout: float | None = None
     ) -> tuple[int, Any]:
-        """One request: the status code and the body of the answer.
+        """Send one request; return the status code and the body of the answer.
 
         Raises:
             RequestFailedError: the answer is an error; it carries condition and status code.
@@ -67,7 +67,7 @@ class BulkManagement:
     async def _request_all(
         self, operation: str, bodies: Sequence[dict[str, Any]], timeout: float | None
     ) -> list[tuple[tuple[int, Any], ClientError | None]]:
-        """Several requests, in flight side by side."""
+        """Send several requests, in flight at the same time; return each answer, or its error."""
         connection, mux = self.connection, self.connection.mux
         deadline = connection.deadline(timeout)
         await connection.connect(timeout)
@@ -107,8 +107,8 @@ class BulkManagement:
         """Settle by lock token: `completed`, `abandoned`, `defered` or `suspended` (dead letter).
 
         Raises:
-            RequestFailedError: a request failed, with a lost lock in it for instance; others may
-                have taken effect.
+            RequestFailedError: a request failed, for example because a lock was lost; the others
+                may have taken effect.
         """
         for error in await self.settle_each(
             [list(tokens[i : i + TOKENS_PER_REQUEST])
@@ -128,7 +128,7 @@ class BulkManagement:
         session_id: str | None = None,
         timeout: float | None = None,
     ) -> list[ClientError | None]:
-        """Settle groups of lock tokens, one request each, in flight side by side."""
+        """Settle groups of lock tokens, one request each, in flight at the same time."""
         bodies = []
         for group in groups:
             body: dict[str, Any] = {
@@ -187,7 +187,7 @@ class BulkManagement:
             position = (page[-1].sequence_number or 0) + 1
 
     async def renew(self, tokens: Sequence[LockToken], timeout: float | None = None) -> list[int]:
-        """Renew locks: until when each is locked now, in milliseconds since 1970."""
+        """Renew locks; return the new end of each lock, in milliseconds since 1970."""
         _, answer = await self.request("renew-lock", {"lock-tokens": _tokens(tokens)}, timeout)
         return [int(one) for one in answer["expirations"]]
 
@@ -215,7 +215,7 @@ class BulkManagement:
         delete: bool = False,
         timeout: float | None = None,
     ) -> list[tuple[list[Received], ClientError | None]]:
-        """Receive groups of deferred messages, one request each, in flight side by side."""
+        """Receive groups of deferred messages, one request each, in flight at the same time."""
         bodies = []
         for group in groups:
             body: dict[str, Any] = {

@@ -29,7 +29,7 @@ _CREDIT = 1000
 
 
 class Pending:
-    """A request whose answer is on its way."""
+    """A request that has not been answered yet."""
 
     __slots__ = ("error", "message")
 
@@ -39,12 +39,12 @@ class Pending:
 
     @property
     def is_done(self) -> bool:
-        """An answer, or a reason why there will be none, is here."""
+        """The answer has arrived, or an error instead of it."""
         return self.message is not None or self.error is not None
 
 
 class RequestLinks(LinkUser):
-    """The pair of links to one node; requests may be in flight side by side."""
+    """The pair of links to one node; several requests may be in flight."""
 
     def __init__(self, connection: BulkConnection, entity: str, node: str) -> None:
         super().__init__(connection, entity)
@@ -81,7 +81,7 @@ class RequestLinks(LinkUser):
             self._is_attached = self._attached_count == 2
 
     def on_detached(self, link: Link, error: Error | None) -> None:
-        """Without one link the other is of no use; every request in flight fails."""
+        """One link is useless without the other: every request in flight fails."""
         super().on_detached(self.link or link, error)
         for pending in self._waiting.values():
             pending.error = self._detached
@@ -102,7 +102,7 @@ class RequestLinks(LinkUser):
         return pending
 
     def forget(self, pending: Pending) -> None:
-        """Nobody waits for this answer any more."""
+        """Drop a request whose answer is no longer awaited."""
         for key in [key for key, found in self._waiting.items() if found is pending]:
             del self._waiting[key]
 
@@ -119,7 +119,7 @@ class RequestLinks(LinkUser):
         self._send_queued()
 
     def on_outcome(self, sent: Outgoing, event: Disposed) -> None:
-        """The node took the request, or refused it."""
+        """The node accepted the request, or refused it."""
         state = event.state
         if isinstance(state, Rejected | Released | Modified):
             pending = self._waiting.pop(sent.context, None)
@@ -143,7 +143,7 @@ class RequestLinks(LinkUser):
                 message = Message.parse(event.payload)
                 properties = message.properties
             except AmqpError:
-                continue  # an answer that cannot be read answers nobody
+                continue  # without a correlation id it matches no request
             if properties is not None:
                 pending = self._waiting.pop(str(properties.correlation_id), None)
                 if pending is not None:

@@ -1,4 +1,4 @@
-"""Sending: batches, as large as the link takes, many in flight."""
+"""Sending: batches as large as the link accepts, many in flight."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ _BATCH_SIZE = "com.microsoft:max-message-batch-size"
 
 
 class Posted:
-    """Batches on their way."""
+    """Batches that were sent, and their outcomes so far."""
 
     __slots__ = ("_known", "_sender", "outcomes")
 
     def __init__(self, sender: BulkSender, outcomes: list[BatchOutcome]) -> None:
         self._sender = sender
-        self._known = 0  # outcomes before this one are known
+        self._known = 0  # all outcomes before this index are known
         self.outcomes = outcomes
 
     @property
@@ -55,7 +55,7 @@ class Posted:
         return self._known == len(outcomes)
 
     async def wait(self, timeout: float | None = None) -> list[BatchOutcome]:
-        """Wait for all outcomes; a timeout or a lost connection is the error of those open."""
+        """Wait for all outcomes; a timeout or lost connection becomes the error of missing ones."""
         sender, mux = self._sender, self._sender.mux
         with mux.condition:
             try:
@@ -79,9 +79,9 @@ class BulkSender(LinkUser):
         self._queued: list[tuple[BatchOutcome, bytes, int]] = []
         self._open: dict[BatchOutcome, None] = {}
         self.max_message_bytes = _MIB
-        """The largest single message that the link takes."""
+        """The largest single message that the link accepts."""
         self.max_batch_bytes = _STANDARD_BATCH
-        """The largest batch that the link takes."""
+        """The largest batch that the link accepts."""
 
     def _attach(self) -> None:
         connection = self.connection
@@ -96,7 +96,7 @@ class BulkSender(LinkUser):
         )
 
     def on_attached(self, link: Link) -> None:
-        """Note the sizes that the link takes."""
+        """Store the sizes that the link accepts."""
         super().on_attached(link)
         properties = (link.attach.properties if link.attach is not None else None) or {}
         largest = link.remote_max_message_size
@@ -114,7 +114,7 @@ class BulkSender(LinkUser):
     async def send_batch(
         self, messages: Sequence[bytes], timeout: float | None = None
     ) -> list[BatchOutcome]:
-        """Send encoded messages in as few batches as the link takes, all in flight together.
+        """Send encoded messages in as few batches as the link accepts, all in flight together.
 
         Returns the outcome of each batch, in order; errors are outcomes and are not raised. A
         batch is accepted or refused as a whole.
@@ -125,7 +125,7 @@ class BulkSender(LinkUser):
     async def send_each(
         self, messages: Sequence[bytes], timeout: float | None = None
     ) -> list[BatchOutcome]:
-        """Send encoded messages each by itself, all in flight together: an outcome for each."""
+        """Send each encoded message by itself, all in flight together; return their outcomes."""
         refused = await self._ready(messages, timeout)
         parts = [(index, 1) for index in range(len(messages))]
         return refused or await self._post(messages, parts).wait(timeout)
@@ -133,7 +133,7 @@ class BulkSender(LinkUser):
     async def _ready(
         self, messages: Sequence[bytes], timeout: float | None
     ) -> list[BatchOutcome] | None:
-        """Attach again if the link was detached while it was idle; the outcome if that fails."""
+        """Attach again if the link was detached while idle; return the outcomes if that fails."""
         try:
             with self.mux.condition:
                 await self.revive(self.connection.deadline(timeout))
@@ -148,14 +148,14 @@ class BulkSender(LinkUser):
             raise outcome.error
 
     def post(self, messages: Sequence[bytes]) -> Posted:
-        """Like `send_batch`, without waiting: for many senders side by side."""
+        """Like `send_batch`, without waiting, so that many senders can send at the same time."""
         return self._post(messages, pack(messages, self.max_batch_bytes))
 
     def _post(self, messages: Sequence[bytes], parts: Iterable[tuple[int, int]]) -> Posted:
         with self.mux.condition:
             self.mux.poll()
-            if self.is_idle_detached and not self.mux.is_lost:
-                self.begin_attach()  # the messages leave when credit comes
+            if self.is_transiently_detached and not self.mux.is_lost:
+                self.begin_attach()  # the messages are sent when credit arrives
             try:
                 self.check()
             except (ConnectionLostError, LinkDetachedError) as exc:
@@ -179,7 +179,7 @@ class BulkSender(LinkUser):
             message_format = BATCH_FORMAT
             limit = max(self.max_message_bytes, self.max_batch_bytes)
         if len(payload) > limit:
-            text = f"{len(payload)} bytes are more than the {limit} that {self.entity} takes"
+            text = f"{len(payload)} bytes are more than the {limit} that {self.entity} accepts"
             outcome.conclude(RejectedError(MESSAGE_SIZE_EXCEEDED, text))
         else:
             self._open[outcome] = None
@@ -187,7 +187,7 @@ class BulkSender(LinkUser):
         return outcome
 
     def give_up(self, outcomes: Sequence[BatchOutcome], error: ClientError) -> None:
-        """Give those without an outcome the error, and do not send unsent messages."""
+        """Give the error to those without an outcome, and drop their unsent messages."""
         for outcome in outcomes:
             if not outcome.is_done:
                 outcome.conclude(error)
@@ -216,7 +216,7 @@ class BulkSender(LinkUser):
         self._send_queued()
 
     def on_outcome(self, sent: Outgoing, event: Disposed) -> None:
-        """The peer took a batch, or did not."""
+        """The peer accepted a batch, or did not."""
         outcome: BatchOutcome = sent.context
         state = event.state
         if isinstance(state, Accepted):
@@ -232,7 +232,7 @@ class BulkSender(LinkUser):
             self.mux.engine.settle(sent.link, sent.id, state=state)
 
     def on_detached(self, link: Link, error: Error | None) -> None:
-        """The link is gone, and with it every outcome that was still to come."""
+        """The link is gone: every batch without an outcome fails."""
         super().on_detached(link, error)
         if self._detached is not None:
             self.give_up(list(self._open), self._detached)

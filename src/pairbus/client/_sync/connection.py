@@ -2,10 +2,10 @@
 """One connection to a namespace, shared by many links and their users.
 
 All methods of the connection and its links may be called from any task or thread. One of the
-callers that wait reads for all of them; see `multiplexer`. While none waits, nothing is read and no
-heartbeat is sent; a peer that expects heartbeats may then close the connection, and the next use
-raises `ConnectionLostError`. The caller opens a new connection, because only it knows which
-operations may be repeated.
+callers that wait reads for all of them; see `multiplexer`. While no caller waits, nothing is read
+and no heartbeat is sent; a peer that expects heartbeats may then close the connection, and the next
+use raises `ConnectionLostError`. The caller has to open a new connection, because only the caller
+knows which operations may be repeated.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pairbus.client._sync.management import BulkManagement
 from pairbus.client._sync.multiplexer import Multiplexer
 from pairbus.client._sync.receiver import BulkReceiver, LongPoll
 from pairbus.client._sync.sender import BulkSender
-from pairbus.client._sync.tokens import TokenKeeper
+from pairbus.client._sync.tokens import CbsTokens
 from pairbus.client.auth import Signer, TokenCredential, provider_of
 from pairbus.client.endpoint import Endpoint, endpoint_of
 from pairbus.client.errors import SOCKET_ERROR, ConnectionLostError, ConnectTimeoutError
@@ -30,7 +30,7 @@ from pairbus.client.settlement import Mode
 from pairbus.names import AMQP_PORT, AMQPS_PORT, join_host
 from pairbus.runtime import ThreadRuntime, Runtime
 
-_IDLE_TIME_OUT = 60.0  # seconds; a half-open connection is noticed after this silence
+_IDLE_TIME_OUT = 60.0  # seconds of silence after which a half-open connection is detected
 
 
 class BulkConnection:
@@ -63,10 +63,10 @@ class BulkConnection:
             host: instead of a connection string: the fully qualified namespace.
             credential: with `host`: an object with `get_token(scope)` as in azure-identity, a
                 `SasKey` or a `SasToken`.
-            port: with `host`: the port, if not the usual one.
+            port: with `host`: the port, if not the default one.
             tls: with `host`: whether to encrypt.
             ssl_context: instead of the system's trust settings.
-            timeout: seconds for each operation that is given none of its own.
+            timeout: seconds for each operation without a timeout of its own.
             idle_time_out: seconds of silence after which the peer counts as gone.
             runtime: clock, tasks and network; those of the process by default.
         """
@@ -97,10 +97,10 @@ class BulkConnection:
             properties={"product": "pairbus", "version": __version__},
         )
         self.mux = Multiplexer(self.runtime, engine)
-        self.tokens = self.mux.chores = TokenKeeper(self, provider)
+        self.tokens = self.mux.chores = CbsTokens(self, provider)
         self._managements: dict[str, BulkManagement] = {}
 
-    # -- life
+    # -- opening and closing
 
     def connect(self, timeout: float | None = None) -> Self:
         """Connect now; a second call does nothing.
@@ -188,7 +188,7 @@ class BulkConnection:
         return BulkSender(self, entity).open(timeout)
 
     def authorize(self, entity: str, deadline: float) -> None:
-        """Make sure that the peer has a valid token for the entity."""
+        """Connect, and make sure that the peer has a valid token for the entity."""
         self.connect()
         with self.mux.condition:
             self.tokens.ensure(entity, deadline)
@@ -202,10 +202,10 @@ class BulkConnection:
             return found
 
     def wait_any(self, receivers: list[BulkReceiver], seconds: float) -> list[BulkReceiver]:
-        """Long poll on many receivers together: those where a message arrives within `seconds`.
+        """Long poll on many receivers; return those that got a message within `seconds`.
 
         The messages are released again. Each receiver costs one receive. The service ends a long
-        poll after ten minutes by detaching the link: that is an early end without a message.
+        poll after ten minutes by detaching the link: this counts as an early end without a message.
         """
         mux, deadline = self.mux, self.deadline(seconds)
         with mux.condition:

@@ -28,7 +28,7 @@ class Chores(Protocol):
         ...
 
     def run_due(self, now: float) -> None:
-        """Perform what is due, without waiting."""
+        """Perform the work that is due, without waiting."""
         ...
 
 
@@ -53,12 +53,12 @@ class Multiplexer:
 
     @property
     def is_connected(self) -> bool:
-        """A stream was given, however it is now."""
+        """A stream was set; it may be lost by now."""
         return self._stream is not None
 
     @property
     def is_open(self) -> bool:
-        """Connected, and not known to be gone."""
+        """Connected, and not known to be lost."""
         return self._lost is None and self._stream is not None
 
     def check(self) -> None:
@@ -73,7 +73,7 @@ class Multiplexer:
         self.engine.tick(self.runtime.monotonic())
 
     def fail(self, error: ConnectionLostError) -> None:
-        """The connection is gone: close the stream, wake everybody."""
+        """The connection is lost: close the stream and wake all waiters."""
         if self._lost is None:
             self._lost = error
             if self._stream is not None:
@@ -103,12 +103,12 @@ class Multiplexer:
         if self.is_open and not self._is_reading:
             try:
                 while self._read() and self.is_open:
-                    pass  # TLS gives one record at a time, and the last one says it
+                    pass  # a TLS read returns one record, and the close may be in the last one
             except ConnectionLostError:
-                pass  # noted
+                pass  # `fail` has recorded it
 
     def wait_until(self, predicate: Callable[[], bool], deadline: float) -> bool:
-        """Write, read and dispatch until the predicate holds; False when the time is up.
+        """Write, read and dispatch until the predicate holds; False at the deadline.
 
         Raises:
             ConnectionLostError: the connection broke before that.
@@ -212,7 +212,7 @@ class Multiplexer:
         try:
             self._flush()
         except ConnectionLostError:
-            pass  # the peer need not get the error
+            pass  # the peer cannot be informed of the error
         self.fail(ConnectionLostError(error.condition, error.description))
 
     # -- dispatching
@@ -226,7 +226,7 @@ class Multiplexer:
                 self._dispatch(event)
                 continue
             first, link = index - 1, event.link
-            while index < count:  # messages of one link that came together stay together
+            while index < count:  # consecutive messages of one link are handed over together
                 other = events[index]
                 if type(other) is not Delivery or other.link is not link:
                     break

@@ -1,5 +1,5 @@
 # generated from src/pairbus/client/_async/receiver.py by tools/gen_unasync.py; edit that one
-"""Receiving: the messages that are there now, or a long poll until one arrives."""
+"""Receiving: the messages that are available now, or a long poll until one arrives."""
 
 from __future__ import annotations
 
@@ -50,15 +50,15 @@ class BulkReceiver(LinkUser):
         self.arrived_bytes = 0
         """The size of the message that ended the last long poll: receiving it was charged."""
         self.broke_off = False
-        """The last receive failed half-way: more messages may be locked than it gave."""
+        """The last receive failed half-way: more messages may be locked than it returned."""
         self.is_draining = False
-        """The sender has not yet said that it used or gave back all credit."""
+        """The broker has not yet confirmed that it used or returned all credit."""
         self.settlements = Settlements()
         self.long_poll: LongPoll | None = None
         self._buffer: list[Delivery] = []
-        self._mean_bytes = 0  # of the messages that came last
-        self._last_number = -1  # of the delivery that came last
-        self._first_number = 0  # deliveries before this one came on a link that is gone
+        self._mean_bytes = 0  # of the messages of the last receive
+        self._last_number = -1  # of the last delivery
+        self._first_number = 0  # earlier deliveries arrived on a previous link
 
     def _attach(self) -> None:
         connection = self.connection
@@ -90,13 +90,13 @@ class BulkReceiver(LinkUser):
     def receive_now(
         self, max_messages: int, max_bytes: int | None = None, timeout: float | None = None
     ) -> list[Received]:
-        """The messages that are there now, up to `max_messages`, without waiting for more.
+        """Return up to `max_messages` messages that are available now, without waiting for more.
 
-        `max_bytes` bounds by estimate: no further messages are asked for once it is reached, and
-        sizes are guessed from the messages before.
+        `max_bytes` is an approximate limit: no further messages are requested once it is reached,
+        and sizes are estimated from earlier messages.
 
-        If it fails after some messages have arrived, it gives these and sets `broke_off`: others
-        may have been handed out, and stay locked.
+        If it fails after some messages have arrived, it returns these and sets `broke_off`: the
+        broker may have delivered others, which stay locked.
 
         Raises:
             LinkDetachedError, ConnectionLostError: the link or connection is gone.
@@ -119,7 +119,7 @@ class BulkReceiver(LinkUser):
         with mux.condition:
             self.revive(deadline)
             link = self.active_link()
-            self.long_poll = None  # one that was cancelled does not take this call's messages
+            self.long_poll = None  # so that a cancelled long poll does not take the messages
             is_complete = False
             try:
                 while True:
@@ -138,7 +138,7 @@ class BulkReceiver(LinkUser):
                         ),
                         deadline,
                     )
-                    is_drained = not self.is_draining and len(self._buffer) < window.asked
+                    is_drained = not self.is_draining and len(self._buffer) < window.requested
                     if not is_complete or is_drained or self.is_detached:
                         break
             except ClientError:
@@ -153,7 +153,7 @@ class BulkReceiver(LinkUser):
                     raise OperationTimeoutError(f"receiving from {self.entity}")
             window.take(received)
             self._mean_bytes = window.mean_bytes
-            is_cut = self.is_detached and len(received) < window.asked
+            is_cut = self.is_detached and len(received) < window.requested
             self.broke_off = is_cut or not is_complete
             return received
 
@@ -185,7 +185,7 @@ class BulkReceiver(LinkUser):
             return list(map(_received, received))
 
     def wait(self, seconds: float) -> bool:
-        """Long poll: True as soon as there is a message, False after `seconds` without one.
+        """Long poll: return True as soon as there is a message, False after `seconds` without one.
 
         The message is released again. This costs one receive.
         """
@@ -200,7 +200,7 @@ class BulkReceiver(LinkUser):
             self.long_poll.on_deliveries(events)
 
     def on_flow(self, event: Flowed) -> None:
-        """A sender that has given all credit back is drained."""
+        """The drain is over when the broker has returned all credit."""
         if event.link is not None and event.link.credit == 0:
             self.is_draining = False
 
@@ -214,14 +214,14 @@ class BulkReceiver(LinkUser):
     ) -> list[ClientError | None]:
         """Settle on this link, all together, and wait for the broker's answer on each.
 
-        Gives None for each message that was settled and the error (a lost lock, say) for others.
+        Returns None for each message that was settled, and the error (a lost lock, say) for others.
         """
         return self.post_settle(received, outcome).wait(timeout)
 
     def post_settle(
         self, received: Sequence[Received], outcome: str | Composite = "completed"
     ) -> Settling:
-        """Like `settle`, without waiting: for several settlements in flight."""
+        """Like `settle`, without waiting, so that several settlements can be in flight."""
         state = OUTCOMES[outcome] if isinstance(outcome, str) else outcome
         with self.mux.condition:
             link = self.active_link()
@@ -231,13 +231,13 @@ class BulkReceiver(LinkUser):
                 if first >= self._first_number:
                     self.mux.engine.settle(link, first, last, state=state, settled=False)
                 else:
-                    text = "the link that delivered it is gone: settle by lock token"
+                    text = "the link that delivered the message is gone: settle by lock token"
                     self.settlements.answer(first, last, RejectedError(_LOCK_LOST, text))
             self.mux.flush()
             return Settling(self, ticket)
 
     def complete(self, received: Sequence[Received], timeout: float | None = None) -> None:
-        """Complete on this link; raises the first error there is."""
+        """Complete on this link; raises the first error, if any."""
         for error in self.settle(received, "completed", timeout):
             if error is not None:
                 raise error
@@ -260,7 +260,7 @@ class BulkReceiver(LinkUser):
 
 
 class Settling:
-    """Settlements on their way to the broker."""
+    """Settlements that the broker has not answered yet."""
 
     __slots__ = ("_receiver", "_ticket")
 
@@ -293,7 +293,7 @@ class Settling:
 
 
 class LongPoll:
-    """One credit that waits for a message at one receiver; the caller holds the condition."""
+    """A long poll of one receiver, with one credit; the caller holds the condition."""
 
     def __init__(self, receiver: BulkReceiver) -> None:
         link = receiver.active_link()
@@ -311,7 +311,7 @@ class LongPoll:
 
     @property
     def is_quiet(self) -> bool:
-        """No credit is out any more, and the broker has the message back."""
+        """No credit is outstanding, and the broker has confirmed the release of the message."""
         return self.receiver.is_detached or not (self.receiver.is_draining or self._unanswered)
 
     @property
@@ -333,28 +333,28 @@ class LongPoll:
                 )
 
     def cancel(self) -> None:
-        """Take the credit back."""
+        """Take back the credit."""
         receiver, link = self.receiver, self.receiver.link
         receiver.is_draining = link is not None and not receiver.is_detached and link.credit > 0
         if receiver.is_draining and link is not None:
             receiver.mux.engine.flow(link, link.credit, drain=True)
 
     def finish(self) -> bool:
-        """End the long poll; whether a message arrived.
+        """End the long poll; return whether a message arrived.
 
         Raises:
-            LinkDetachedError: the link was detached, for another reason than being idle.
-            OperationTimeoutError: the broker did not confirm that it has the message back.
+            LinkDetachedError: the link was detached for a reason that is not transient.
+            OperationTimeoutError: the broker did not confirm the release of the message.
         """
-        receiver, is_open = self.receiver, self._unanswered
+        receiver, is_unconfirmed = self.receiver, self._unanswered
         receiver.long_poll = None
         receiver.is_draining = False
         for ticket in self._released:
             receiver.settlements.abandon(ticket)
-        if is_open:
+        if is_unconfirmed:
             receiver.check()
             raise OperationTimeoutError(f"releasing a message of {receiver.entity}")
-        if not self._has_arrived and not receiver.is_idle_detached:
+        if not self._has_arrived and not receiver.is_transiently_detached:
             receiver.check()
         return self._has_arrived
 

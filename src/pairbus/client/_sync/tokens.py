@@ -2,8 +2,8 @@
 """Claims-based security: put a token on `$cbs` for each entity, and renew it in time.
 
 Tokens signed with a key are made where they are needed. A token credential may take seconds, so it
-is asked by a task of its own: meanwhile the connection's condition is free, and others receive,
-send and settle on their links.
+is called by a task of its own: meanwhile the connection's condition is free, and other callers
+receive, send and settle on their links.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _RENEW_AT = 0.9  # renew when this share of a token's life is over
 _RETRY_LINK = 1.0  # seconds until a token is put again after its link was detached
-_RETRY = 30.0  # seconds until a credential that failed is asked again
+_RETRY = 30.0  # seconds until a credential that failed is called again
 
 
 class _Grant:
@@ -45,12 +45,12 @@ class _Grant:
 
     @property
     def is_held(self) -> bool:
-        """The peer has taken a token, which may be old."""
+        """The peer has accepted a token, which may have expired."""
         return self.is_put and self.pending is None and self.error is None
 
 
-class _Question:
-    """A question to the token credential."""
+class _TokenRequest:
+    """A pending call of the token credential."""
 
     __slots__ = ("error", "token")
 
@@ -59,10 +59,10 @@ class _Question:
         self.error: Exception | None = None
 
 
-class TokenKeeper:
+class CbsTokens:
     """Puts tokens and renews them; all entities share the `$cbs` links.
 
-    The caller of each method but `_ask` and `_renew` holds the connection's condition.
+    The caller of each method but `_request_token` and `_renew` holds the connection's condition.
     """
 
     def __init__(self, connection: BulkConnection, provider: Signer | TokenCredential) -> None:
@@ -72,7 +72,7 @@ class TokenKeeper:
         self._provider = provider
         self._links: RequestLinks | None = None
         self._grants: dict[str, _Grant] = {}
-        self._question: _Question | None = None
+        self._request: _TokenRequest | None = None
         self._is_renewing = False
 
     def ensure(self, entity: str, deadline: float) -> None:
@@ -87,8 +87,8 @@ class TokenKeeper:
         grant = self._grants.get(key)
         if grant is None:
             grant = self._grants[key] = _Grant(self._connection.endpoint.audience(entity))
-        self._conclude(grant)  # a renewal that nobody has looked at yet
-        # By both clocks: the monotonic one stands still while a machine is suspended.
+        self._conclude(grant)  # the answer to a renewal may have arrived
+        # By both clocks: the monotonic one stops while a machine is suspended.
         is_valid = (
             grant.renew_at > self._runtime.monotonic() and grant.expires_on > self._runtime.time()
         )
@@ -96,7 +96,7 @@ class TokenKeeper:
             return
         if grant.pending is None:
             token = self._token(grant, deadline)
-            if grant.pending is None:  # nobody else has put one meanwhile
+            if grant.pending is None:  # no other caller has put one meanwhile
                 self._put(grant, token)
         pending = grant.pending
         if pending is None or not self._mux.wait_until(lambda: pending.is_done, deadline):
@@ -111,51 +111,51 @@ class TokenKeeper:
             raise error
 
     def forget(self, entity: str) -> None:
-        """The peer says that the token is no longer valid."""
+        """Drop the token of an entity, because the peer reported that it is no longer valid."""
         self._grants.pop(entity.lower(), None)
 
     def _token(self, grant: _Grant, deadline: float) -> Token:
         provider = self._provider
         if isinstance(provider, TokenCredential):
-            return self._answer(provider, deadline)
+            return self._credential_token(provider, deadline)
         return provider.token(grant.audience, self._runtime.time())
 
-    def _answer(self, provider: TokenCredential, deadline: float) -> Token:
-        """The credential's token; all who wait at the same time share one question."""
-        question = self._question
-        if question is None:
-            question = self._question = _Question()
-            self._runtime.spawn(self._ask, question, provider, name="pairbus token")
-        while question.token is None:
-            if question.error is not None:
-                raise question.error
+    def _credential_token(self, provider: TokenCredential, deadline: float) -> Token:
+        """Return the credential's token; concurrent callers share one request."""
+        request = self._request
+        if request is None:
+            request = self._request = _TokenRequest()
+            self._runtime.spawn(self._request_token, request, provider, name="pairbus token")
+        while request.token is None:
+            if request.error is not None:
+                raise request.error
             left = deadline - self._runtime.monotonic()
             if left <= 0:
-                if self._question is question:
-                    self._question = None  # it may never be answered: the next one asks again
-                raise OperationTimeoutError("asking the credential for a token")
+                if self._request is request:
+                    self._request = None  # it may never return: the next caller begins a new one
+                raise OperationTimeoutError("getting a token from the credential")
             self._mux.check()
             self._mux.condition.wait(left)
-        return question.token
+        return request.token
 
-    def _ask(self, question: _Question, provider: TokenCredential) -> None:
+    def _request_token(self, request: _TokenRequest, provider: TokenCredential) -> None:
         token, failure = None, None
         try:
             access = provider.credential.get_token(AAD_SCOPE)
             token = Token(access.token, "jwt", float(access.expires_on))
-        except Exception as exc:  # noqa: BLE001 - whatever a credential raises goes to who needs the token
+        except Exception as exc:  # noqa: BLE001 - any error of the credential goes to the callers
             failure = exc
         with self._mux.condition:
-            question.token, question.error = token, failure
-            if self._question is question:
-                self._question = None
+            request.token, request.error = token, failure
+            if self._request is request:
+                self._request = None
             self._mux.condition.notify_all()
 
     def _put(self, grant: _Grant, token: Token) -> None:
         links = self._links
         if links is None or links.is_detached:
             links = self._links = RequestLinks(self._connection, "$cbs", "$cbs")
-            links.begin_attach()  # the request leaves when credit comes
+            links.begin_attach()  # the request is sent when credit arrives
         grant.pending = links.post(
             {
                 "name": grant.audience,
@@ -171,12 +171,12 @@ class TokenKeeper:
         grant.renew_at = self._runtime.monotonic() + min(lifetime * _RENEW_AT, 365 * 86400.0)
 
     def _conclude(self, grant: _Grant) -> None:
-        """Read the answer to a put-token, if it is here."""
+        """Read the answer to a put-token, if it has arrived."""
         pending = grant.pending
         if pending is None or not pending.is_done:
             return
         grant.pending = None
-        if isinstance(pending.error, LinkDetachedError):  # no answer: the old token still holds
+        if isinstance(pending.error, LinkDetachedError):  # no answer: the old token is still valid
             grant.renew_at = self._runtime.monotonic() + _RETRY_LINK
             return
         grant.error = pending.error
@@ -206,7 +206,7 @@ class TokenKeeper:
         )
 
     def run_due(self, now: float) -> None:
-        """Begin to renew the tokens that are due; the answers are read when they come."""
+        """Begin to renew the tokens that are due; the answers are read when they arrive."""
         if self._is_renewing:
             return
         for grant in self._grants.values():
@@ -222,17 +222,17 @@ class TokenKeeper:
         for grant in due:
             try:
                 self._put(grant, provider.token(grant.audience, self._runtime.time()))
-            except Exception:  # noqa: BLE001 - whatever a key raises; the old token still holds
+            except Exception:  # noqa: BLE001 - any error; the old token is still valid
                 grant.renew_at = now + _RETRY
 
     def _renew(self, provider: TokenCredential, due: list[_Grant]) -> None:
         with self._mux.condition:
             try:
-                token = self._answer(provider, self._connection.deadline())
+                token = self._credential_token(provider, self._connection.deadline())
                 for grant in due:
                     self._put(grant, token)
                 self._mux.flush()
-            except Exception:  # noqa: BLE001 - whatever a credential raises; the old token still holds
+            except Exception:  # noqa: BLE001 - any error; the old token is still valid
                 for grant in due:
                     grant.renew_at = self._runtime.monotonic() + _RETRY
             finally:
