@@ -1,9 +1,9 @@
 """Composite types: described lists with named, typed fields (part 1, section 1.4).
 
 A composite is a dataclass whose fields stand in the order of the specification; `CODE` is its
-descriptor and `WIRE` names the AMQP type of each field, with `!` where the field is mandatory and
-`*` where one value or an array of values may stand. All fields are always written, trailing nulls
-included: azure-servicebus 7.14.3 indexes them unguarded.
+descriptor and `WIRE` names the AMQP type of each field, with `!` if the field is mandatory and `*`
+if it may be one value or an array of values. All fields are always written, trailing nulls
+included: azure-servicebus 7.14.3 reads them without checking their number.
 """
 
 from __future__ import annotations

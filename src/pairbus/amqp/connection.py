@@ -139,7 +139,7 @@ class Connection:
             container_id,
             hostname,
             channel_max=channel_max,
-            # Half of our patience, because the network delays heartbeats (part 2, section 2.4.5).
+            # Half of our timeout, because the network delays heartbeats (part 2, section 2.4.5).
             idle_time_out=None if idle_time_out is None else int(idle_time_out * 1000) // 2,
             properties=dict(properties) if properties else None,
         )
@@ -211,7 +211,7 @@ class Connection:
         return bool(self._output)
 
     def receive_data(self, data: bytes) -> list[Event]:
-        """Take bytes from the peer; return the events that they mean, in order.
+        """Process bytes from the peer; return the resulting events, in order.
 
         Raises:
             ProtocolError: the peer broke the protocol; `.events` are the events before. Write
@@ -220,7 +220,7 @@ class Connection:
         if self._failure is not None:
             raise self._failure
         self._idle.has_received = True
-        # A buffer that keeps nothing is left out: most packets are whole frames.
+        # An empty buffer is bypassed: most packets are whole frames.
         whole = data if type(data) is bytes and not self._input.size else self._input.add(data)
         if whole is None:
             return []
@@ -327,8 +327,8 @@ class Connection:
     def sasl_outcome(self, code: int) -> None:
         """Server: answer `SaslInitReceived`; 0 admits the client, any other code does not.
 
-        Bytes that came with the client's choice are read by the next `receive_data`, which may be
-        called with none.
+        Bytes that arrived together with the client's choice are processed by the next call of
+        `receive_data`, which may be called with no bytes.
         """
         self.phase = self._handshake.sasl_outcome(code)
 

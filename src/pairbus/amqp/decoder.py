@@ -1,11 +1,12 @@
 """From bytes to values: a table of 256 functions on bytes and offset.
 
-Every function takes (buffer, position after the format code, depth) and gives (value, position
-after the value). Buffers are as long as what they hold, so reading past the end shows as an
-IndexError, a struct.error or an end that lies beyond the buffer; all become a ProtocolError at the
-entry points. A hostile sender can neither nest deeper than MAX_DEPTH nor claim more elements than
-it sent bytes for: each element of a list or map takes at least one byte, and elements that take
-none (an array of `true`) are bounded in number and share their memory.
+Every function takes (buffer, position after the format code, depth) and returns (value, position
+after the value). A buffer ends with its content, so reading past the end causes an IndexError, a
+struct.error or an end position beyond the buffer; all become a ProtocolError at the entry points.
+
+A hostile sender can neither nest deeper than MAX_DEPTH nor claim more elements than it sent bytes
+for: each element of a list or map takes at least one byte, and elements that take none (an array of
+`true`) are bounded in number and share their memory.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from pairbus.amqp.sasl import SaslInit
 class SaslInitReceived:
     """Server: the client chose a mechanism; answer with `Connection.sasl_outcome`.
 
-    ANONYMOUS is answered by the connection itself where it was offered.
+    The connection itself answers ANONYMOUS, if it was offered.
     """
 
     init: SaslInit
@@ -134,7 +134,7 @@ class Disposed:
 
 @dataclass(slots=True)
 class Flowed:
-    """The peer's flow arrived; `link` has its new credit and drain, None: session windows only."""
+    """The peer's flow arrived; `link` has the new credit and drain, and is None for a session flow."""
 
     session: Session
     link: Link | None

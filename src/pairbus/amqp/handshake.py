@@ -1,7 +1,7 @@
 """The start of a connection: protocol headers and SASL (part 2, section 2.2, and part 5).
 
-Client and server differ in every step, so each has a class. Both answer a protocol header or a
-SASL frame with the phase that follows, and raise `ProtocolError` if the peer is not allowed on.
+Client and server differ in every step, so each has a class. For a protocol header or a SASL frame
+both return the phase that follows, and raise `ProtocolError` if the peer is refused.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class ServerHandshake:
         self._is_authenticated = False
 
     def on_header(self, header: bytes) -> Phase:
-        """Answer the client's protocol header, or refuse it with the one that is spoken here."""
+        """Answer the client's protocol header, or refuse it with the supported one."""
         if header == SASL_HEADER and not self._is_authenticated:
             self._output.write_handshake(SASL_HEADER)
             self._output.write_handshake(sasl_frame(SaslMechanisms(self._mechanisms).encode()))
@@ -135,7 +135,7 @@ class ServerHandshake:
         raise ProtocolError(FRAMING_ERROR, f"the protocol header {header.hex()} is not on offer")
 
     def on_sasl_frame(self, body: bytes, events: list[Event]) -> Phase:
-        """Take the mechanism that the client chose; ANONYMOUS needs nobody's decision."""
+        """Take the mechanism that the client chose; ANONYMOUS is accepted without a decision."""
         performative = _read_performative(body)
         if not isinstance(performative, SaslInit) or self._init is not None:
             raise ProtocolError(NOT_ALLOWED, "unexpected frame in the SASL exchange")

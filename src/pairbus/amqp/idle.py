@@ -29,7 +29,7 @@ class IdleTimer:
     def request_heartbeats(self, idle_time_out: int | None) -> None:
         """Take the idle-time-out of the peer's open, in milliseconds."""
         if idle_time_out:
-            # A third: what was sent just after one update is only noticed at the next.
+            # A third, because data sent just after one update is only noticed at the next one.
             self._heartbeat_interval = idle_time_out / 3000
 
     def stop_heartbeats(self) -> None:
@@ -37,7 +37,7 @@ class IdleTimer:
         self._heartbeat_interval = None
 
     def update(self, now: float) -> None:
-        """Take over the activity since the last update."""
+        """Record the activity since the last update."""
         if self.has_received or self._last_received is None:
             self.has_received = False
             self._last_received = now
@@ -54,7 +54,7 @@ class IdleTimer:
         )
 
     def is_heartbeat_due(self, now: float) -> bool:
-        """Return whether nothing was sent for the interval that the peer wants, and start anew."""
+        """Return whether a heartbeat must be sent now; the next interval begins if so."""
         if self._heartbeat_interval is None or self._last_sent is None:
             return False
         if now - self._last_sent < self._heartbeat_interval:

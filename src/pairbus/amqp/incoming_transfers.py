@@ -16,9 +16,9 @@ from pairbus.amqp.transfer_runs import TransferTemplate
 # Looking up a member of an enum is slow in Python 3.11, and every transfer needs one.
 _ACTIVE, _CLOSING = EndState.ACTIVE, EndState.CLOSING
 
-_MAX_SHORT_NUMBER = 0xFF  # delivery numbers up to this one have other encodings than the rest
+_MAX_SHORT_NUMBER = 0xFF  # delivery numbers up to this one have shorter encodings
 _MAX_USELESS_TEMPLATES = 100
-"""Templates in a row that matched nothing: this peer encodes each transfer differently."""
+"""After so many templates in a row that matched nothing, no further ones are made."""
 
 
 class IncomingTransfers:

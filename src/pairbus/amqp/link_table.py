@@ -190,7 +190,7 @@ class LinkTable:
         self._output.send(link.session.channel, flow)
 
     def drained(self, link: Link) -> None:
-        """Sender: return the rest of the credit, because no more messages are there to drain."""
+        """Sender: return the rest of the credit, because there are no more messages to send."""
         link.delivery_count = (link.delivery_count + link.credit) & SERIAL_MASK
         link.credit = 0
         self._output.send(link.session.channel, link.session.flow(link))

@@ -83,8 +83,7 @@ class OutgoingTransfers:
     def transfer_many(self, link: Link, messages: Sequence[tuple[bytes, bytes, bytes]]) -> int:
         """Send messages on a link that has credit for them, unsettled; return their total size.
 
-        Each message is its tag and its bytes in two parts, so that parts which the sender keeps
-        need not be copied.
+        Each message is its tag and its bytes in two parts, so that the sender need not join them.
 
         Raises:
             AmqpError: the link has too little credit (`amqp:link:transfer-limit-exceeded`).
@@ -100,7 +99,7 @@ class OutgoingTransfers:
             for tag, front, rest in messages:
                 self.transfer(link, front + rest, tag)
             return size
-        # The loop of `transfer` with everything that is the same for all messages taken out.
+        # The same as `transfer`, with the parts that do not depend on the message done once.
         first = session.next_delivery_id
         session.next_delivery_id = (first + count) & SERIAL_MASK
         link.credit -= count

@@ -21,7 +21,7 @@ ROLE_SENDER, ROLE_RECEIVER = False, True
 @register
 @dataclass(slots=True)
 class Error(Composite):
-    """Part 2, section 2.8.14; `info` is always written, as the SDK indexes it unguarded."""
+    """Part 2, section 2.8.14; `info` is always written, because the SDK reads it unchecked."""
 
     CODE: ClassVar[int] = 0x1D
     NAME: ClassVar[str] = "amqp:error:list"
@@ -197,7 +197,7 @@ class Close(Composite):
 @register
 @dataclass(slots=True)
 class Received(Composite):
-    """Part 3, section 3.4.1: how far a delivery has come."""
+    """Part 3, section 3.4.1: the part of a delivery that was received."""
 
     CODE: ClassVar[int] = 0x23
     NAME: ClassVar[str] = "amqp:received:list"

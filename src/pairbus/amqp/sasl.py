@@ -1,7 +1,7 @@
 """SASL (part 5, section 5.3): the performatives, and the mechanisms of a client.
 
-There is no mechanism with challenges, so `SaslChallenge` and `SaslResponse` are known only to be
-refused by name.
+No mechanism with challenges is supported: `SaslChallenge` and `SaslResponse` are only decoded, to
+be refused.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ OK, AUTH, SYS, SYS_PERM, SYS_TEMP = range(5)
 
 @dataclass(frozen=True, slots=True)
 class Mechanism:
-    """A mechanism with the first thing that a client says when it uses it."""
+    """A mechanism, and the initial response of a client that uses it."""
 
     name: str
     initial_response: bytes | None = field(default=None, repr=False)

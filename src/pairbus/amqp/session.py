@@ -23,9 +23,8 @@ def serial_diff(a: int, b: int) -> int:
 
 def free_number(taken: Mapping[int, Any]) -> int:
     """Return a number that is not a key of `taken` and not above their count."""
-    number = len(
-        taken
-    )  # free unless a lower one is: what opens one after the other is not searched
+    # If this number is taken, a lower one is free. Numbers given out in turn need no search.
+    number = len(taken)
     while number in taken:
         number -= 1
     return number
@@ -79,7 +78,7 @@ class Session:
     def count_incoming(self, frames: int) -> bool:
         """Count transfer frames that arrived; return whether the peer needs a new window.
 
-        A window that is half used is opened again, so the peer need not wait for it.
+        A window is renewed when half of it is used, so that the peer need not wait for it.
         """
         self.next_incoming_id = (self.next_incoming_id + frames) & SERIAL_MASK
         self.incoming_left -= frames

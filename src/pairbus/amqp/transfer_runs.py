@@ -1,4 +1,4 @@
-"""Runs of similar transfers, which a receiver with much credit gets.
+"""Reads runs of similar transfers, which a receiver with much credit gets.
 
 A peer encodes every transfer of a link in the same way: only delivery number, tag and payload
 differ. The first transfer is read field by field and becomes a `TransferTemplate`. Each further

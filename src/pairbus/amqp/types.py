@@ -3,7 +3,7 @@
 Some Python types *are* AMQP types: `None`, `bool`, `str` (string), `bytes` (binary), `float`
 (double), `int` (long), `uuid.UUID`, `list` and `dict` (map). The others have a class here, each a
 subclass of the Python type that it behaves as, so that `UInt(3) == 3` and `Symbol("a") == "a"`,
-and what was decoded encodes to the same type again.
+and a decoded value is encoded as the same type again.
 """
 
 from __future__ import annotations
