@@ -134,7 +134,7 @@ class Disposed:
 
 @dataclass(slots=True)
 class Flowed:
-    """The peer's flow arrived; `link` has the new credit and drain, and is None for a session flow."""
+    """The peer's flow arrived; `link` has the new credit and drain, or is None (session only)."""
 
     session: Session
     link: Link | None

@@ -1,4 +1,4 @@
-"""Entities declared in a file, in the form of the official emulator's `Config.json`.
+"""Reads entities from a file in the form of the official emulator's `Config.json`.
 
     {"UserConfig": {"Namespaces": [{"Name": "contoso",
         "Queues": [{"Name": "orders", "Properties": {"LockDuration": "PT1M"}}],
@@ -121,7 +121,7 @@ def _namespace(content: Any, place: str) -> Declared:
             subscriptions.append(DeclaredSubscription(description, rules or None))
     tier = _get(content, "Tier", str, place, required=False)
     if tier is not None and tier.lower() not in ("standard", "premium"):
-        raise ConfigError(f"{place}.Tier", f"{tier!r} is no tier: Standard or Premium")
+        raise ConfigError(f"{place}.Tier", f"{tier!r} is not a tier: use Standard or Premium")
     return Declared(
         tuple(queues), tuple(topics), tuple(subscriptions), tier, _limits(content, place)
     )
@@ -132,7 +132,7 @@ def _limits(content: Any, place: str) -> dict[str, float]:
     found: dict[str, float] = {}
     for key, value in (_get(content, "Limits", Mapping, place, required=False) or {}).items():
         if key not in _LIMITS:
-            raise ConfigError(f"{place}.Limits", f"{key} is no limit: {', '.join(_LIMITS)}")
+            raise ConfigError(f"{place}.Limits", f"{key} is not a limit: use {', '.join(_LIMITS)}")
         if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
             raise ConfigError(f"{place}.Limits.{key}", "must be a number, 0 or more")
         found[_LIMITS[key]] = value
@@ -146,7 +146,7 @@ def _entity(make: Callable[..., D], before: tuple[str, ...], item: Any, where: s
     for key, value in (_get(item, "Properties", Mapping, where, required=False) or {}).items():
         column = known.get(key)
         if column is None or not column.property.in_config:
-            raise ConfigError(f"{where}.Properties", f"{key} is no property of this entity")
+            raise ConfigError(f"{where}.Properties", f"{key} is not a property of this entity")
         try:
             values[column.field] = column.property.from_json(key, value)
         except BrokerError as exc:
@@ -198,7 +198,7 @@ def _correlation(content: Mapping[str, Any], where: str) -> CorrelationFilter:
         elif key in _CORRELATION:
             values[_CORRELATION[key]] = value
         else:
-            raise ConfigError(where, f"{key} is no property of a correlation filter")
+            raise ConfigError(where, f"{key} is not a property of a correlation filter")
     return CorrelationFilter(**values, properties=tuple(pairs))
 
 
@@ -214,7 +214,7 @@ def _get(content: Any, key: str, kind: type, place: str, *, required: bool = Tru
     if value is None and not required:
         return None
     if not isinstance(value, kind):
-        shown = "a text" if kind is str else "a list" if kind is list else "an object"
+        shown = "a string" if kind is str else "a list" if kind is list else "an object"
         raise ConfigError(f"{place}.{key}", f"must be {shown}")
     return value
 

@@ -13,14 +13,14 @@ from typing import Any, Literal
 from pairbus.names import format_connection_string, join_host
 
 DEFAULT_KEY_NAME = "RootManageSharedAccessKey"
-#: The official emulator's key, known to everybody: accepted on loopback addresses only.
+#: The official emulator's key, which is public: accepted on loopback addresses only.
 WELL_KNOWN_KEY = "SAS_KEY_VALUE"
 DURABILITIES = ("normal", "full")
 STANDARD_CREDITS = 1000  # per second and namespace
 IDLE_LINK_TIMEOUT = 600.0
 IDLE_CONNECTION_TIMEOUT = 60.0
-DEFAULT_TIER = "PAIRBUS_BROKER_TIER"
-"""The environment variable that names the tier of brokers that are started without one."""
+TIER_VARIABLE = "PAIRBUS_BROKER_TIER"
+"""The environment variable with the tier of brokers that are started without one."""
 
 
 class BrokerStartError(Exception):
@@ -86,7 +86,7 @@ class Tier(enum.StrEnum):
         try:
             return cls(text.lower())
         except ValueError:
-            raise ValueError(f"{text!r} is no tier: standard or premium") from None
+            raise ValueError(f"{text!r} is not a tier: use standard or premium") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +110,7 @@ class BrokerSettings:
 
     def __post_init__(self) -> None:
         if not self.namespace or "/" in self.namespace:
-            raise ValueError(f"{self.namespace!r} is no name for a namespace")
+            raise ValueError(f"{self.namespace!r} is not a valid name of a namespace")
         if self.memory == (self.data is not None):
             raise ValueError("a namespace is either in memory or has a data directory, not both")
         if self.durability not in DURABILITIES:
@@ -135,12 +135,12 @@ class BrokerSettings:
 
     @property
     def effective_tier(self) -> Tier:
-        """The tier: chosen, or that of the environment, or Standard."""
-        return self.tier or Tier.parse(os.environ.get(DEFAULT_TIER) or "standard")
+        """The tier: the chosen one, that of the environment variable, or Standard."""
+        return self.tier or Tier.parse(os.environ.get(TIER_VARIABLE) or "standard")
 
     @property
     def credits_per_second(self) -> int:
-        """Credits of the namespace: chosen, or those of its tier."""
+        """Credits of the namespace: the chosen number, or that of its tier."""
         if self.limits.credits_per_second is not None:
             return self.limits.credits_per_second
         return STANDARD_CREDITS if self.effective_tier is Tier.STANDARD else 0
@@ -173,7 +173,7 @@ class BrokerSettings:
 
     @property
     def shared_access_key(self) -> str:
-        """The key, chosen or well-known."""
+        """The chosen key, or the well-known one."""
         return self.key or WELL_KNOWN_KEY
 
     @property

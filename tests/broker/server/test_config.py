@@ -97,12 +97,15 @@ def test_the_official_form_is_read(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("queue", "says"),
     [
-        ({}, r"Queues\[0\].Name: must be a text"),
-        ({"Name": "q", "Properties": {"Colour": "red"}}, "Colour is no property"),
+        ({}, r"Queues\[0\].Name: must be a string"),
+        ({"Name": "q", "Properties": {"Colour": "red"}}, "Colour is not a property"),
         ({"Name": "q", "Properties": {"MaxDeliveryCount": "3"}}, "must be a whole number"),
         ({"Name": "q", "Properties": {"LockDuration": "soon"}}, "LockDuration"),
         ({"Name": "q", "Properties": {"LockDuration": "PT1H"}}, r"Queues\[0\]"),
-        ({"Name": "q", "Properties": {"SupportOrdering": True}}, "SupportOrdering is no property"),
+        (
+            {"Name": "q", "Properties": {"SupportOrdering": True}},
+            "SupportOrdering is not a property",
+        ),
         (3, "must be an object"),
     ],
 )

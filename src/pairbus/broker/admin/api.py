@@ -12,8 +12,8 @@ Paths:
     /$Resources/queues, /$Resources/topics                   GET
     /$namespaceinfo                                          GET
 
-A PUT creates; with ``If-Match`` it updates. A queue or topic that does not exist is answered to GET
-with an empty feed, as the service does.
+A PUT creates; with ``If-Match`` it updates. The answer to a GET of a queue or topic that does not
+exist is an empty feed, as in the service.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class AdminApi:
         try:
             call = read_call(request, self._namespace.name)
             self._authorize(call)
-            path = self._counted(call.target)
+            path = self._path_to_charge(call.target)
             self._charge(path)
             self._namespace.count_admin(path)
             return self._dispatch(call)
@@ -114,7 +114,8 @@ class AdminApi:
         audience = f"sb://{call.host}/{path}"
         return verify_token(token, audience, self._keys, self._now())
 
-    def _counted(self, target: Target) -> str:
+    def _path_to_charge(self, target: Target) -> str:
+        """The entity to which the operation is charged."""
         try:
             return self._namespace.entity(target.path).path
         except EntityNotFoundError:
@@ -180,7 +181,7 @@ class AdminApi:
                 if old_topic is None
                 else namespace.update_topic(topic)
             )
-        return self._changed(call, changed)
+        return self._changed_response(call, changed)
 
     def _read(self, call: Call, element: Element, start: D, old: D | None) -> D:
         """The description of a request; refused if the client may not make this change."""
@@ -191,7 +192,7 @@ class AdminApi:
         self._check_forward(call, description)
         return description
 
-    def _changed(self, call: Call, description: EntityDescription) -> Response:
+    def _changed_response(self, call: Call, description: EntityDescription) -> Response:
         status = 200 if call.is_update else 201
         return self._answers.entry(status, self._answers.describe(call, description))
 
@@ -222,7 +223,7 @@ class AdminApi:
         if call.is_update:
             old = namespace.get_subscription(target.entity, target.subscription)
             subscription = self._read(call, element, start, old)
-            return self._changed(call, namespace.update_subscription(subscription))
+            return self._changed_response(call, namespace.update_subscription(subscription))
         subscription = self._read(call, element, start, None)
         rule_element = element.find("DefaultRuleDescription")
         rule = None
@@ -230,7 +231,7 @@ class AdminApi:
             named = rule_element.find("Name")
             rule_name = named.text if named is not None and named.text else "$Default"
             rule = check_rule(read_rule(rule_element, rule_name))
-        return self._changed(call, namespace.create_subscription(subscription, rule))
+        return self._changed_response(call, namespace.create_subscription(subscription, rule))
 
     def _delete_subscription(self, call: Call) -> Response:
         target = call.target
@@ -335,7 +336,7 @@ class AdminApi:
             )
 
     def _check_forward(self, call: Call, description: EntityDescription) -> None:
-        """Forwarding needs a right on the target, shown by the token or by a second one."""
+        """Forwarding needs a right on the target, granted by the token or by a second one."""
         for header, field in (
             ("servicebussupplementaryauthorization", "forward_to"),
             ("servicebusdlqsupplementaryauthorization", "forward_dead_lettered_messages_to"),

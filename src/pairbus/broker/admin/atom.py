@@ -116,7 +116,7 @@ def content_of(body: bytes, *names: str) -> Element:
 
 
 def tag(name: str, content: str, attributes: str = "") -> str:
-    """An element around content that is XML already."""
+    """An element around content that is XML."""
     return f"<{name}{attributes}>{content}</{name}>"
 
 
@@ -181,7 +181,7 @@ def feed_document(
     updated: datetime,
     next_href: str | None = None,
 ) -> bytes:
-    """An Atom feed as a document; the second link, if there is one, leads to the next page."""
+    """An Atom feed as a document; ``next_href`` is the address of the next page."""
     links = f'<link rel="self" href="{quote(href)}"/>'
     if next_href is not None:
         links += f'<link rel="next" href="{quote(next_href)}"/>'

@@ -62,11 +62,11 @@ class Call:
         return "if-match" in self.request.headers
 
     def href(self, path: str) -> str:
-        """The address of a resource; clients take names from it, so ``$`` stays as it is."""
+        """The address of a resource; ``$`` is not escaped, because clients parse names from it."""
         return f"https://{self.host}/{quote(path, safe='/$')}?api-version={self.api_version}"
 
     def number(self, name: str, default: int) -> int:
-        """A number of the query, such as ``$skip``."""
+        """A number in the query, such as ``$skip``."""
         text = self.query.get(name, "")
         if not text:
             return default

@@ -1,4 +1,4 @@
-"""Descriptions from the XML of a request, by the table of entity properties."""
+"""Reads descriptions from the XML of a request, by the table of entity properties."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _authorization_rule(element: Element) -> AuthorizationRule:
 
 
 def new_key() -> str:
-    """A key as the service makes them: 256 random bits."""
+    """A new key of 256 random bits, as the service makes them."""
     return base64.b64encode(secrets.token_bytes(32)).decode()
 
 

@@ -1,4 +1,4 @@
-"""Descriptions as XML, by the table of entity properties and in the order of the service."""
+"""Writes descriptions as XML, by the table of entity properties and in the service's order."""
 
 from __future__ import annotations
 

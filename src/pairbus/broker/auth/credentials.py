@@ -33,7 +33,7 @@ class BrokerCredential:
         self.roles = roles or (OWNER,)
         self.lifetime = lifetime
         self.calls = 0
-        """How many tokens it has given out."""
+        """How many tokens it has issued."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {', '.join(self.roles)}>"
@@ -58,7 +58,7 @@ class BrokerCredential:
 
 
 class AioBrokerCredential:
-    """The same for the asynchronous clients."""
+    """A `BrokerCredential` for the asynchronous clients."""
 
     def __init__(self, connection_string: str, *roles: str, lifetime: float = 3600.0) -> None:
         self._credential = BrokerCredential(connection_string, *roles, lifetime=lifetime)

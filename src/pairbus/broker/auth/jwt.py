@@ -1,4 +1,4 @@
-"""Bearer tokens, as Microsoft Entra ID would give them, signed by the broker's own key.
+"""Bearer tokens, as Microsoft Entra ID would issue them, signed with a key of the namespace.
 
 A client with a token credential presents a JSON Web Token instead of a shared access signature. The
 broker has no identity provider and accepts only tokens that it can verify: those signed (HS256)
@@ -50,7 +50,7 @@ def make_jwt(key: str, *, roles: Sequence[str] = (OWNER,), expires_at: float) ->
 
 
 def verify_jwt(token: str, rules: Iterable[AuthorizationRule], now: float) -> Claims:
-    """The claims of a token; UnauthorizedError says why there are none.
+    """The claims of a token; UnauthorizedError if it is refused.
 
     *rules* are the namespace's own: the key of a rule with the right Manage may sign tokens.
     """

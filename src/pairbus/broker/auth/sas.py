@@ -28,7 +28,9 @@ PREFIX = "SharedAccessSignature "
 MAX_TOKEN_LENGTH = 8192
 ALL_RIGHTS = (AccessRight.MANAGE, AccessRight.SEND, AccessRight.LISTEN)
 
-_END_OF_TIME = 10**12  # some may sign a token for ever, and it has to stay a number
+_END_OF_TIME = (
+    10**12
+)  # a client may sign a token with any expiry; this is the latest that is stored
 _INVALID = "InvalidSignature: The token has an invalid signature."
 
 
@@ -88,7 +90,7 @@ class Claims:
 
 
 def verify_key(key_name: str, key: str, keys: KeyRing) -> list[Claims]:
-    """The claims of a client that shows a key itself (SASL PLAIN); they do not expire.
+    """The claims of a client that presents the key itself (SASL PLAIN); they do not expire.
 
     A key of an entity is valid for each entity that has a rule of this name and key: the client
     does not name the entity.
@@ -126,7 +128,7 @@ def split_resource(resource: str) -> tuple[str, str]:
 
 
 def verify_token(token: str, audience: str, keys: KeyRing, now: float) -> Claims:
-    """The claims of a token presented for *audience*; UnauthorizedError says why there are none.
+    """The claims of a token presented for *audience*; UnauthorizedError if it is refused.
 
     *audience* is the entity that the client wants to use, as a URL or a path.
     """

@@ -1,4 +1,4 @@
-"""Tokens of either kind: shared access signatures, and bearer tokens of the broker's own."""
+"""Verifies both kinds of tokens: shared access signatures, and the broker's bearer tokens."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pairbus.broker.auth.sas import verify_token as verify_signature
 
 
 def verify_token(token: str, audience: str, keys: KeyRing, now: float) -> Claims:
-    """The claims of a token presented for *audience*; UnauthorizedError says why there are none."""
+    """The claims of a token presented for *audience*; UnauthorizedError if it is refused."""
     token = token.removeprefix("Bearer ")
     if is_jwt(token):
         return verify_jwt(token, keys.namespace_rules, now)

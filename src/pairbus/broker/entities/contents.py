@@ -1,4 +1,4 @@
-"""Reads and edits the sections of a message, where a rule needs it."""
+"""Reads and edits the sections of a message, for rules, forwarding and dead letters."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _PARTITION_KEY_BYTES = frozenset({_PARTITION_KEY.encode()})
 def set_properties(bare: bytes, properties: Mapping[str, object]) -> bytes:
     """The bare message with these application properties set; the others keep their bytes.
 
-    A message that cannot be parsed stays as it is: nobody could read its properties.
+    A message that cannot be parsed is returned unchanged: its properties cannot be read anyway.
     """
     try:
         message = Message.parse(bare)

@@ -1,6 +1,6 @@
 """The objects that the entities of one namespace share: journal, counters, timers, router.
 
-The namespace makes one and gives it to every queue.
+The namespace makes one and passes it to every queue.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Load = Callable[["MessageStore", list[StoredMessage]], None]
 
 
 class Ticking(Protocol):
-    """Something that is called at a time."""
+    """An object whose `tick` is called at a given time."""
 
     next_due: int
 
@@ -31,7 +31,7 @@ class Ticking(Protocol):
 
 
 class Budget:
-    """How many bytes of stored messages stay in memory.
+    """Limits the bytes of stored messages that stay in memory.
 
     Queues are read from the front. So when the budget is used up, the bytes of new messages are
     dropped from memory immediately, and read again in batches before their delivery.
@@ -44,7 +44,7 @@ class Budget:
         self.used = 0
 
     def admit(self, messages: Iterable[StoredMessage]) -> None:
-        """Count new messages in, or drop their bytes."""
+        """Count the bytes of new messages, or drop them if the budget is used up."""
         limit = self.limit
         used = self.used
         for message in messages:
@@ -55,11 +55,11 @@ class Budget:
         self.used = used
 
     def released(self, size: int) -> None:
-        """The bytes of a message are no longer needed."""
+        """Subtract the bytes of a message that are no longer in memory."""
         self.used -= size
 
     def grew(self, size: int) -> None:
-        """A message that is counted in has changed its size."""
+        """Add bytes that were loaded or appended to a message in memory."""
         self.used += size
 
 
@@ -81,7 +81,7 @@ class Context:
         self.budget = budget or Budget()
         self.load = load
         self.changed = changed
-        """To be called after staging something outside a call of the namespace."""
+        """Call it after staging a change outside a method of the namespace."""
         self._token_prefix = token_prefix
         self._tokens = 0
         self._timers: list[tuple[int, int, Ticking]] = []
@@ -93,7 +93,7 @@ class Context:
         return taken
 
     def new_tokens(self, count: int) -> list[bytes]:
-        """Lock tokens: 16 bytes, unique in this process and, by their prefix, beyond it."""
+        """New lock tokens of 16 bytes: unique in this process, and beyond it by their prefix."""
         first = self._tokens + 1
         self._tokens += count
         prefix = self._token_prefix
@@ -102,7 +102,7 @@ class Context:
     # --- time -------------------------------------------------------------------------------------
 
     def arm(self, due: int, thing: Ticking) -> None:
-        """Call *thing* at this time."""
+        """Call ``tick`` of *thing* at this time."""
         self._armed += 1
         heapq.heappush(self._timers, (due, self._armed, thing))
 
@@ -119,7 +119,7 @@ class Context:
         """The soonest time at which something is due; NEVER if nothing is."""
         timers = self._timers
         while timers and timers[0][0] != timers[0][2].next_due:
-            heapq.heappop(timers)  # it was armed again for a sooner time, or disarmed
+            heapq.heappop(timers)  # it was armed again for an earlier time, or disarmed
         return timers[0][0] if timers else NEVER
 
     def tick(self, now: int) -> None:

@@ -1,4 +1,4 @@
-"""Duplicate detection: the identifiers seen within a window, durable."""
+"""Duplicate detection: the identifiers that were accepted within a window, stored durably."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class History:
         self._partitioned = partitioned
         self.window = window
         self.seen: dict[str, int] = {}
-        """Identifier to when it was taken, oldest first."""
+        """The time at which each identifier was accepted, oldest first."""
         self.next_due = NEVER
 
     def is_new(self, message: IncomingMessage, now: int) -> bool:
-        """Whether this is the first of its kind within the window; remembers it if so."""
+        """Whether the identifier is new within the window; if so, it is recorded."""
         if message.message_id is None:
             return True
         key = message.message_id
@@ -33,22 +33,22 @@ class History:
         if taken is not None:
             if taken + self.window > now:
                 return False
-            del self.seen[key]  # its place in the order is at the end now
+            del self.seen[key]  # so that it is added again at the end
         self.seen[key] = now
         self._context.journal.entities.append(("remember", (self._entity_id, key, now)))
         self.arm()
         return True
 
     def forget(self, key: str) -> None:
-        """The message of this identifier could not be stored: another one may come."""
+        """Remove an identifier whose message could not be stored, so that it can be sent again."""
         self.seen.pop(key, None)
 
     def restore(self, key: str, taken: int) -> None:
-        """Take over one identifier from the store; oldest first."""
+        """Add an identifier from the store; oldest first."""
         self.seen[key] = taken
 
     def arm(self) -> None:
-        """Ask to be called when the oldest identifier leaves the window."""
+        """Set the timer to when the oldest identifier leaves the window."""
         if self.seen:
             # Not for each identifier: once per tenth of the window is often enough.
             due = next(iter(self.seen.values())) + self.window + self.window // 10

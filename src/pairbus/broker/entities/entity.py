@@ -18,7 +18,7 @@ from pairbus.broker.entities.settings import Settings, settings_of
 
 DEAD_LETTER = "$DeadLetterQueue"
 TRANSFER_DEAD_LETTER = "$Transfer/$DeadLetterQueue"
-OVERHEAD = 256  # bytes that each message weighs against a quota besides its own
+OVERHEAD = 256  # bytes that each message counts against a quota in addition to its size
 PARTS = 4  # queue numbers that an entity has: its own, dead letters, transfer dead letters, spare
 
 
@@ -39,7 +39,7 @@ class _Entity:
         self.updated = now
         self.history: History | None = None
         self.is_deleted = False
-        self.watched_idle = 0  # the idle time that a timer watches already
+        self.watched_idle = 0  # the idle time for which a timer is set already
         if settings.duplicate_window:
             self.history = History(
                 context,
@@ -70,11 +70,11 @@ class _Entity:
 
     @property
     def weight(self) -> int:
-        """Bytes that count against the quota: a message without content takes room, too."""
+        """Bytes that count against the quota, including an overhead for each message."""
         raise NotImplementedError
 
     def idle_deadline(self) -> int:
-        """When this entity is deleted unless something happens."""
+        """When this entity is deleted unless it is used before."""
         if self.settings.idle == NEVER or any(queue.receivers for queue in self.queues):
             return NEVER
         return max(self.accessed, self.updated) + self.settings.idle
@@ -127,7 +127,7 @@ class QueueEntity(_Entity):
 
     @property
     def weight(self) -> int:
-        """Bytes that count against the quota: a message without content takes room, too."""
+        """Bytes that count against the quota, including an overhead for each message."""
         main, dead, transfer = self.main, self.dead, self.transfer_dead
         count = len(main.messages) + len(dead.messages) + len(transfer.messages)
         return main.size + dead.size + transfer.size + OVERHEAD * count

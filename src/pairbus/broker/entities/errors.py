@@ -73,7 +73,7 @@ class EntityExistsError(BrokerError):
 
 
 class EntityDisabledError(BrokerError):
-    """The entity exists, and its status forbids this."""
+    """The status of the entity forbids the operation."""
 
     condition = "com.microsoft:entity-disabled"
     http_status = 403
@@ -113,7 +113,7 @@ class QuotaExceededError(BrokerError):
 
 
 class MessageSizeExceededError(BrokerError):
-    """The message is larger than the entity takes."""
+    """The message is larger than the entity accepts."""
 
     condition = "amqp:link:message-size-exceeded"
     http_status = 400
@@ -143,7 +143,7 @@ class PreconditionFailedError(BrokerError):
 
 
 class UnauthorizedError(BrokerError):
-    """The token is missing, wrong, expired, or does not carry the claim."""
+    """The token is missing, invalid or expired, or lacks the claim."""
 
     condition = "amqp:unauthorized-access"
     http_status = 401
@@ -167,7 +167,7 @@ class OperationTimeoutError(BrokerError):
 
 
 class NotImplementedByBrokerError(BrokerError):
-    """Service Bus supports this operation, the embedded broker does not."""
+    """The service supports the operation, and the embedded broker does not."""
 
     condition = "amqp:not-implemented"
     http_status = 501

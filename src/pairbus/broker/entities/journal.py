@@ -4,7 +4,7 @@ Entities append; the committer takes the whole journal once per turn of the even
 to the store as one transaction. Within a group the store applies ``entities`` first, then
 ``inserts``, ``updates``, ``bodies``, ``deletes`` and last ``purges``: a message is inserted before
 it is changed, and changed before it is deleted, and identifiers are never used again, so this order
-is correct for any sequence of decisions.
+is correct for any sequence of operations.
 
 A message's row identifier is its queue's number and its sequence number in one integer, so that a
 queue is one range of the table's key.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pairbus.broker.entities.messages import StoredMessage
 
 SEQUENCE_BITS = 40
-"""A queue may number a million million messages, and there may be eight million queues."""
+"""Enough for 10**12 messages in each of eight million queues."""
 
 MessageRow = tuple[
     int,  # id
@@ -69,12 +69,12 @@ class Journal:
         self.arrivals: list[tuple[MessageStore, list[StoredMessage]]] = []
         """Messages that become visible once the group is durable."""
         self.numbers: list[tuple[int, int]] = []
-        """``(queue, number)``: the queue may give out numbers up to this one."""
+        """``(queue, number)``: the queue may use sequence numbers up to this one."""
         self.callbacks: list[Callable[[Exception | None], None]] = []
         """Called after the arrivals; with the error when the group failed."""
 
     def __bool__(self) -> bool:
-        """Whether something waits to be committed; numbers alone can wait for the next group."""
+        """Whether there is something to commit; numbers alone can wait for the next group."""
         return bool(
             self.inserts
             or self.deletes
@@ -88,7 +88,7 @@ class Journal:
 
     @property
     def only_sends(self) -> bool:
-        """Whether nothing but new messages is staged, which can be withdrawn again."""
+        """Whether only new messages are staged, which can be withdrawn if the commit fails."""
         return not (self.deletes or self.updates or self.bodies or self.purges) and all(
             kind == "remember" for kind, _ in self.entities
         )

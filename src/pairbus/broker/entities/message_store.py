@@ -48,11 +48,11 @@ class MessageStore:
         self.messages: dict[int, StoredMessage] = {}
         self.ready = ReadyQueue()
         self.schedule: list[tuple[int, int]] = []
-        """A heap of when scheduled messages are due, and their numbers."""
+        """A heap of due times and numbers of scheduled messages."""
         self.expiry: list[tuple[int, int]] = []
-        """A heap of expiry times and numbers; some of the messages may be removed already."""
+        """A heap of expiry times and numbers; it may contain messages that are removed already."""
         self.changed: set[int] = set()
-        """Numbers of messages whose bytes the store may not have in their last form yet."""
+        """Numbers of messages whose latest bytes may not be in the store yet."""
         self.last_number = 0
         self.reserved = 0
         self.size = 0
@@ -61,13 +61,13 @@ class MessageStore:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.path} {len(self.messages)} messages>"
 
-    # --- coming in --------------------------------------------------------------------------------
+    # --- arrival ----------------------------------------------------------------------------------
 
     def next_number(self) -> int:
-        """A sequence number that was never given before."""
+        """A sequence number that was never used before."""
         number = self.last_number = self.last_number + 1
         if number > self.reserved:
-            # The store learns of numbers in blocks: it seldom writes, and none is used twice.
+            # Numbers are reserved in the store in blocks: few writes, and no number is used twice.
             self.reserved = number + NUMBERS - 1
             self.context.journal.numbers.append((self.queue_id, self.reserved))
         return number
@@ -80,7 +80,7 @@ class MessageStore:
         Args:
             incoming: in order.
             now: the time.
-            source: the path where the message was dead-lettered, if it comes from there.
+            source: the path of the entity that dead-lettered the messages, if any.
         """
         default_ttl = self.settings.default_ttl
         base = self.base
@@ -145,7 +145,7 @@ class MessageStore:
         return staged
 
     def adopt(self, stored: StoredMessage) -> None:
-        """Stage a message that keeps its number: it comes from the queue of the same entity."""
+        """Stage a message from another queue of the same entity; it keeps its number."""
         self.last_number = max(self.last_number, stored.sequence_number)
         self.size += stored.size
         journal = self.context.journal
@@ -242,8 +242,8 @@ class MessageStore:
             (changed, message.size, self.base + message.sequence_number)
         )
 
-    def note(self, message: StoredMessage) -> None:
-        """Stage a message's new state and delivery count."""
+    def stage_update(self, message: StoredMessage) -> None:
+        """Stage the current state and delivery count of a message."""
         self.context.journal.updates.append(
             (
                 message.state,
@@ -268,7 +268,7 @@ class MessageStore:
             self.changed.discard(number)
 
     def forget(self) -> None:
-        """The entity is deleted: nothing of it is left in memory."""
+        """Remove all messages from memory: the entity is deleted."""
         for message in self.messages.values():
             message.state = GONE
             if message.bare is not None:
@@ -285,7 +285,7 @@ class MessageStore:
     def peek(
         self, start: int, count: int, session_id: str | None = None, *, max_bytes: int = NEVER
     ) -> list[Delivery]:
-        """Up to *count* messages from this number on, in any state, nothing changed."""
+        """Up to *count* messages from this number on, in any state; nothing is changed."""
         found: list[StoredMessage] = []
         size = 0
         for number in self._numbers_from(start):

@@ -2,7 +2,7 @@
 
 Times are integers: milliseconds since the Unix epoch, UTC. Everything from the AMQP ``properties``
 section on is one opaque ``bare`` byte string, and the sender's message annotations are another, so
-that every AMQP type comes out as it went in.
+that every AMQP type is delivered as it was sent.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pairbus.broker.entities.errors import BrokerError
 
 NEVER = 1 << 62
-"""A time that does not come."""
+"""A time later than any other: no deadline."""
 
 
 class MessageState(enum.IntEnum):
@@ -41,9 +41,9 @@ class Outcome(enum.Enum):
     """How a receiver settles a message it has locked."""
 
     COMPLETE = "completed"
-    ABANDON = "abandoned"  # back to its place, one delivery counted
-    RELEASE = "released"  # back to its place, nothing counted
-    DEFER = "defered"  # (sic: the word on the wire) only to be fetched by its number
+    ABANDON = "abandoned"  # back to its position, one delivery counted
+    RELEASE = "released"  # back to its position, no delivery counted
+    DEFER = "defered"  # (sic: the spelling on the wire) received only by its number
     DEAD_LETTER = "suspended"  # to the dead-letter queue
 
 
@@ -107,7 +107,7 @@ class IncomingMessage:
         self.durable = durable
         self.priority = priority
         self.hops = 0  # how often it was forwarded
-        self.origin = 0  # its number at the entity that took it first, if not the next one
+        self.origin = 0  # its number at the entity that accepted it first; 0: the number here
 
     def __repr__(self) -> str:
         return f"<IncomingMessage {self.size} bytes>"
@@ -117,7 +117,7 @@ class StoredMessage:
     """One message in an entity. Links read it to render a delivery; only the entity changes it.
 
     ``bare`` and ``annotations`` are None while the bytes are only in the store; in a
-    :class:`Delivery` they are always there.
+    :class:`Delivery` they are always set.
     """
 
     __slots__ = (
@@ -169,10 +169,10 @@ class Delivery(NamedTuple):
 
     Attributes:
         lock_token: 16 bytes, the delivery tag and little-endian form of the lock token's GUID;
-            ``b""`` where nothing is locked (peek, receive and delete).
-        locked_until: when the lock ends, 0 where nothing is locked.
-        message: what to render: ``bare``, ``annotations`` (the sender's, encoded map or ``b""``),
-            ``sequence_number``, ``enqueued_sequence_number``, ``enqueued_time``,
+            ``b""`` without a lock (peek, receive and delete).
+        locked_until: when the lock ends, 0 without a lock.
+        message: the message to encode: ``bare``, ``annotations`` (the sender's, encoded map or
+            ``b""``), ``sequence_number``, ``enqueued_sequence_number``, ``enqueued_time``,
             ``delivery_count`` (0 at the first delivery), ``ttl``, ``durable``, ``priority``,
             ``state`` (1 deferred, 2 scheduled, as ``x-opt-message-state``; else 0),
             ``dead_letter_source``.
@@ -195,13 +195,13 @@ class ReceiverHost(Protocol):
     """Delivers messages of a receiver to its client. All calls are made on the event loop."""
 
     def deliver(self, deliveries: list[Delivery]) -> None:
-        """Send these messages to the client; they count against the credit already.
+        """Send these messages to the client; they are already deducted from the credit.
 
         Their bytes may be dropped after this returns: encode them before.
         """
 
     def drained(self) -> None:
-        """The drain that was asked for is over: no credit is left and all deliveries were made."""
+        """The requested drain is over: no credit is left and all deliveries were made."""
 
     def closed(self, error: BrokerError) -> None:
         """The broker ended this receiver: entity deleted or disabled, session lock lost."""

@@ -93,7 +93,7 @@ class _Description:
 
 @dataclass(frozen=True, slots=True)
 class QueueDescription(_Description):
-    """A queue as its owner described it."""
+    """The properties of a queue."""
 
     name: str
     lock_duration: timedelta = table.LOCK_DURATION.field()
@@ -127,7 +127,7 @@ class QueueDescription(_Description):
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription(_Description):
-    """A topic as its owner described it."""
+    """The properties of a topic."""
 
     name: str
     default_message_time_to_live: timedelta = table.DEFAULT_MESSAGE_TIME_TO_LIVE.field()
@@ -159,7 +159,7 @@ class TopicDescription(_Description):
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionDescription(_Description):
-    """A subscription of a topic as its owner described it."""
+    """The properties of a subscription of a topic."""
 
     topic_name: str
     name: str

@@ -88,7 +88,7 @@ def _text(value: str | None) -> str:
 BOOLEAN = ValueType("true or false", bool, _parse_boolean, lambda value: str(value).lower())
 INTEGER = ValueType("a whole number", int, _parse_integer)
 DURATION = ValueType("a duration in ISO 8601 form", str, parse_duration, format_duration)
-TEXT: ValueType[str | None] = ValueType("a text", str, lambda text: text or None, _text)
+TEXT: ValueType[str | None] = ValueType("a string", str, lambda text: text or None, _text)
 PATH: ValueType[str | None] = ValueType("the path of an entity", str, _parse_path, _text)
 STATUS = ValueType(f"one of {', '.join(EntityStatus)}", str, _parse_status)
 AVAILABILITY = ValueType("an availability status", str, AvailabilityStatus)
@@ -128,15 +128,15 @@ class Property(Generic[T]):
 
     Attributes:
         type: How the value is read and written.
-        default: The value of the service where the client gives none.
+        default: The service's value if the client gives none.
         limit: The accepted values; None accepts all of the type.
-        xml: The name in XML and JSON, where it is not the field's name in camel case.
+        xml: The name in XML and JSON, if it is not the field's name in camel case.
         is_fixed: Set at creation; an update cannot change it.
-        is_kept: An update that does not mention it keeps it; the others return to their default.
+        is_kept: An update without it keeps the value; other properties return to their default.
         is_read_only: Written by the broker, ignored in requests.
         since: The first version of the administration API that has it.
         in_config: Whether ``Config.json`` may set it.
-        note: For the coverage page, where the broker stores the value without acting on it.
+        note: For the coverage page, if the broker stores the value without acting on it.
     """
 
     type: ValueType[T]
@@ -162,14 +162,14 @@ class Property(Generic[T]):
             raise ArgumentError(f"{name} must be {self.limit.text}.")
 
     def parse(self, name: str, text: str) -> T:
-        """The value of a text; ArgumentError if it is not of the type."""
+        """Parse a value; ArgumentError if the text is not of the type."""
         try:
             return self.type.parse(text)
         except (ValueError, KeyError, ArgumentError):
             raise ArgumentError(f"{name}: '{text[:64]}' is not {self.type.description}.") from None
 
     def from_json(self, name: str, value: Any) -> T:
-        """The value of a JSON value; ArgumentError if it is not of the type."""
+        """Convert a JSON value; ArgumentError if it is not of the type."""
         if type(value) is not self.type.json:
             raise ArgumentError(f"{name} must be {self.type.description}.")
         return self.parse(name, str(value))

@@ -38,7 +38,7 @@ from pairbus.broker.entities.settings import Settings
 if TYPE_CHECKING:
     from pairbus.broker.entities.receiver import Receiver
 
-SERVE = 256  # messages that one receiver gets before the next one has its turn
+SERVE = 256  # messages that one receiver gets before it is the next receiver's turn
 
 
 class Queue(MessageStore):
@@ -52,7 +52,7 @@ class Queue(MessageStore):
         self.next_due = NEVER
         self.accessed = 0
         self.is_retrying = False  # a timer will retry a refused forward
-        self.aside: list[StoredMessage] = []  # messages that their destination refuses
+        self.aside: list[StoredMessage] = []  # messages that their forwarding target refuses
 
     def publish(self, staged: list[StoredMessage], now: int) -> None:
         """Make durable messages visible, and deliver them to waiting receivers."""
@@ -67,10 +67,10 @@ class Queue(MessageStore):
             self._tidy_expiry()
         self.dispatch(now)
 
-    # --- going out --------------------------------------------------------------------------------
+    # --- delivery ---------------------------------------------------------------------------------
 
-    def wants(self, receiver: Receiver) -> None:
-        """Queue a receiver that has credit."""
+    def enqueue_receiver(self, receiver: Receiver) -> None:
+        """Add a receiver with credit to the waiting ones."""
         if not receiver.is_waiting:
             receiver.is_waiting = True
             self.waiting.append(receiver)
@@ -90,11 +90,11 @@ class Queue(MessageStore):
                 continue
             deliveries = self.take(receiver, min(receiver.credit, SERVE), now)
             if not deliveries:
-                self.wants(receiver)
+                self.enqueue_receiver(receiver)
                 break
             receiver.deliver(deliveries, now)
             if receiver.credit > 0 and not receiver.is_closed:
-                self.wants(receiver)
+                self.enqueue_receiver(receiver)
 
     def transfer_count(self) -> int:
         """How many messages wait to be forwarded."""
@@ -103,11 +103,11 @@ class Queue(MessageStore):
         return sum(message.state == ACTIVE for message in self.messages.values())
 
     def set_aside(self, message: StoredMessage) -> None:
-        """Keep a message that its destination refuses, so that others can pass it."""
+        """Keep a message that its forwarding target refuses, so that others can pass it."""
         self.aside.append(message)
 
     def retry_aside(self) -> None:
-        """Return the messages that were set aside to their positions, to be forwarded again."""
+        """Return the messages that were set aside to their positions, to retry forwarding."""
         aside, self.aside = self.aside, []
         for message in aside:
             if message.state == ACTIVE:
@@ -199,7 +199,7 @@ class Queue(MessageStore):
         elif outcome is Outcome.DEFER:
             message.state = DEFERRED
             message.delivery_count += 1
-            self.note(message)
+            self.stage_update(message)
             if message.expires_at != NEVER:
                 heapq.heappush(self.expiry, (message.expires_at, message.sequence_number))
                 self.arm_at(message.expires_at)
@@ -256,7 +256,7 @@ class Queue(MessageStore):
             self.expire(message, now)
             return
         if counted:
-            self.note(message)
+            self.stage_update(message)
         if message.expires_at != NEVER:
             heapq.heappush(self.expiry, (message.expires_at, message.sequence_number))
             self.arm_at(message.expires_at)
@@ -299,7 +299,7 @@ class Queue(MessageStore):
         return self.make_deliveries(deferred, receiver, now, LOCKED_DEFERRED)
 
     def renew(self, tokens: Iterable[bytes], now: int) -> list[int]:
-        """New ends of these locks; nothing is renewed if one of them is lost."""
+        """Extend locks and return their new ends; nothing is renewed if one of them is lost."""
         held = [self.locks.get(token) for token in tokens]
         alive = [m for m in held if m is not None and m.locked_until > now]
         if len(alive) != len(held):
@@ -328,7 +328,7 @@ class Queue(MessageStore):
         self.dispatch(now)
 
     def due(self) -> int:
-        """When the next lock expires, message expires or schedule begins."""
+        """When the next lock or message expires, or the next scheduled message is due."""
         soonest = self.locks.soonest_end()
         if self.schedule:
             soonest = min(soonest, self.schedule[0][0])
@@ -347,24 +347,24 @@ class Queue(MessageStore):
             self.context.arm(due, self)
 
     def tick(self, now: int) -> None:
-        """Perform what is due: end locks, begin schedules, expire messages."""
+        """End locks, activate scheduled messages and expire messages that are due."""
         self.next_due = NEVER
         for message in self.locks.ended(now):
             self.lose_lock(message, now)
-        self._begin_scheduled(now)
+        self._activate_scheduled(now)
         self._expire_due(now)
         self.arm()
         self.dispatch(now)
 
-    def _begin_scheduled(self, now: int) -> None:
-        begun = []
+    def _activate_scheduled(self, now: int) -> None:
+        due_messages = []
         while self.schedule and self.schedule[0][0] <= now:
             due, number = heapq.heappop(self.schedule)
             message = self.messages.get(number)
             if message is not None and message.state == SCHEDULED and message.expires_at == due:
-                begun.append(message)
-        if begun:
-            self.context.router.activate(self, begun, now)
+                due_messages.append(message)
+        if due_messages:
+            self.context.router.activate(self, due_messages, now)
 
     def _expire_due(self, now: int) -> None:
         expiry = self.expiry

@@ -14,7 +14,7 @@ from pairbus.broker.entities.messages import ACTIVE, StoredMessage
 
 
 class ReadyQueue:
-    """Waiting messages by sequence number. Those that are no longer active are passed over."""
+    """Ready messages by sequence number; entries that are no longer active are skipped."""
 
     __slots__ = ("fresh", "returned")
 
@@ -23,7 +23,7 @@ class ReadyQueue:
         self.returned: list[tuple[int, StoredMessage]] = []
 
     def push(self, message: StoredMessage) -> None:
-        """Add a message; cheapest at the end."""
+        """Add a message; appending in order is the fastest case."""
         fresh = self.fresh
         if not fresh or fresh[-1].sequence_number < message.sequence_number:
             fresh.append(message)
@@ -31,7 +31,7 @@ class ReadyQueue:
             heapq.heappush(self.returned, (message.sequence_number, message))
 
     def put_back(self, message: StoredMessage) -> None:
-        """Return a message to its place in order."""
+        """Return a message to its position."""
         heapq.heappush(self.returned, (message.sequence_number, message))
 
     def pop(self) -> StoredMessage | None:
@@ -64,7 +64,7 @@ class ReadyQueue:
         return found
 
     def first(self) -> StoredMessage | None:
-        """The first active message, left where it is."""
+        """The first active message, without taking it."""
         message = self.pop()
         if message is not None:
             self.put_back(message)

@@ -18,10 +18,10 @@ Clock = Callable[[], int]
 
 
 class Receiver:
-    """One link that receives from one queue (and, where the queue asks for it, one session).
+    """One link that receives from one queue (and from one session, if the queue requires sessions).
 
-    Closing it leaves the locks of its messages to run out, as the service does; closing a
-    session's receiver frees the session and its messages.
+    After it is closed, the locks of its messages last until they expire, as in the service; closing
+    the receiver of a session releases the session and its messages.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Receiver:
         self.is_closed = False
         self._clock = clock
         self._is_draining = False
-        self._granted_unserved = False
+        self._is_grant_unused = False
 
     def __repr__(self) -> str:
         return f"<Receiver {self.queue.path} credit={self.credit}>"
@@ -68,15 +68,15 @@ class Receiver:
         if self.is_closed:
             return
         now = self._clock()
-        # To drain credit that is out already ends that grant; it is no grant of its own.
+        # Draining credit that was granted before ends that grant, and is not a new one.
         if not (drain and 0 < credit <= self.credit):
             self._end_grant()
-            self._granted_unserved = credit > 0
+            self._is_grant_unused = credit > 0
         self.credit = credit
         self._is_draining = drain
         self.queue.accessed = now
         if credit > 0:
-            self.queue.wants(self)
+            self.queue.enqueue_receiver(self)
             self.queue.dispatch(now)
         if self._is_draining and not self.is_closed:
             self._end_drain()
@@ -85,7 +85,7 @@ class Receiver:
     def deliver(self, deliveries: list[Delivery], now: int) -> None:
         """Deliver messages: locked ones immediately, removed ones after the removal is durable."""
         self.credit -= len(deliveries)
-        self._granted_unserved = False
+        self._is_grant_unused = False
         sizes = [delivery.message.size for delivery in deliveries]
         size = sum(sizes)
         units = len(sizes) if max(sizes) <= BILLING_STEP else sum(map(billable, sizes))
@@ -113,7 +113,8 @@ class Receiver:
         """Settle one message; acknowledge it in ``after_commit``.
 
         Raises:
-            MessageLockLostError: the lock is over; or SessionLockLostError with a session.
+            MessageLockLostError: the lock has expired.
+            SessionLockLostError: the lock of the session has expired.
         """
         queue = self.queue
         queue.context.operations.add(queue.path, "settle", 1, 1, 0, 1)
@@ -139,7 +140,7 @@ class Receiver:
         return not lost
 
     def settle_many(self, tokens: Iterable[bytes], outcome: Outcome) -> list[bytes]:
-        """Settle many messages alike; returns the tokens whose lock is lost."""
+        """Settle many messages with the same outcome; returns the tokens whose lock is lost."""
         queue = self.queue
         now = self._clock()
         tokens = list(tokens)
@@ -179,8 +180,8 @@ class Receiver:
         self.queue.on_close(self, self._clock())
 
     def _end_grant(self) -> None:
-        if self._granted_unserved and self.credit > 0:
-            self._granted_unserved = False
+        if self._is_grant_unused and self.credit > 0:
+            self._is_grant_unused = False
             self.queue.context.operations.call(self.queue.path, "receive-empty")
 
     def _end_drain(self) -> None:

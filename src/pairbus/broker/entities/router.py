@@ -34,8 +34,8 @@ from pairbus.names import BILLING_STEP, PING_CONTENT_TYPE, billable
 
 MAX_HOPS = 4
 MAX_ID_LENGTH = 128
-RETRY = 1000  # milliseconds until a forward that was refused is tried again
-RETRY_ASIDE = 60_000  # likewise, where the destination refused the message itself
+RETRY = 1000  # milliseconds until a refused forward is retried
+RETRY_ASIDE = 60_000  # the same, if the target refused this particular message
 
 Find = Callable[[str], "Entity | None"]
 
@@ -53,7 +53,7 @@ class Router:
     def accept(
         self, entity: Entity, incoming: Sequence[IncomingMessage], now: int, kind: Kind = "send"
     ) -> list[StoredMessage]:
-        """Take messages for an entity, all or none; returns those that it keeps itself.
+        """Accept messages for an entity, all or none; returns those that it stores itself.
 
         Raises:
             BrokerError: the entity is disabled or full, or a message does not fit it.
@@ -82,10 +82,10 @@ class Router:
         return self._place(entity, incoming, now)
 
     def check(self, entity: Entity, incoming: Sequence[IncomingMessage]) -> tuple[int, int, int]:
-        """Refuse messages that the entity cannot take.
+        """Refuse messages that the entity cannot accept.
 
         Returns:
-            How many of the messages are pings, bytes of all, and billable operations of all.
+            The number of pings among the messages, the bytes and the billable operations of all.
         """
         settings = entity.settings
         if not settings.can_send:
@@ -155,7 +155,7 @@ class Router:
         now: int,
         copies: dict[QueueEntity, list[IncomingMessage]],
     ) -> None:
-        """Add the copies of a message that each subscription gets."""
+        """Add the copies of a message for each subscription to *copies*."""
         number = topic.main.next_number()
         if not message.origin:
             message.origin = number
@@ -182,7 +182,7 @@ class Router:
         problem: str,
         now: int,
     ) -> None:
-        """A rule of the subscription failed on this message: it becomes a dead letter there."""
+        """Dead-letter a message in a subscription, because a rule failed on it."""
         properties = {
             "DeadLetterReason": "FilterEvaluationException",
             "DeadLetterErrorDescription": problem,
@@ -197,14 +197,14 @@ class Router:
         dead.stage([copy], now)
         dead.last_number = max(highest, dead.last_number)
 
-    # --- moving on --------------------------------------------------------------------------------
+    # --- forwarding -------------------------------------------------------------------------------
 
     def activate(self, queue: Queue, scheduled: list[StoredMessage], now: int) -> None:
         """Enqueue messages whose time has come, as if they were sent now."""
         queue.fetch(scheduled)
         owner = queue.owner
         assert owner is not None  # only an entity's own queue keeps scheduled messages
-        incoming = [_as_sent(message) for message in scheduled]
+        incoming = [_as_incoming(message) for message in scheduled]
         for message in scheduled:
             queue.remove(message)
         self._place(owner, incoming, now)
@@ -216,8 +216,8 @@ class Router:
             return
         target = self._find(target_path)
         if target is None and queue.is_dead_letter:
-            if queue.ready:  # they have nowhere else to go
-                self._try_again(queue, now + RETRY)
+            if queue.ready:  # dead letters stay until the target exists
+                self._retry_at(queue, now + RETRY)
             return
         moved: list[StoredMessage] = []
         while len(moved) < SERVE:
@@ -237,23 +237,23 @@ class Router:
                 if not self._forward(queue, message, target, target_path, now):
                     self._set_aside(queue, message, now)
             except (EntityDisabledError, QuotaExceededError):
-                # The destination may recover: keep the order and retry.
+                # The target may recover: keep the order and retry.
                 staying += moved[index:]
                 break
         for message in staying:
             queue.put_back(message)
         if staying:
-            self._try_again(queue, now + RETRY)
+            self._retry_at(queue, now + RETRY)
         elif len(moved) == SERVE:
-            self._try_again(queue, now)
+            self._retry_at(queue, now)
 
     def _set_aside(self, queue: Queue, message: StoredMessage, now: int) -> None:
-        """Set a dead letter aside that its destination refuses, so that others can pass it."""
+        """Set aside a dead letter that the target refuses, so that others can pass it."""
         if not queue.aside:
             _RetryAside(self._context, queue, now + RETRY_ASIDE)
         queue.set_aside(message)
 
-    def _try_again(self, queue: Queue, due: int) -> None:
+    def _retry_at(self, queue: Queue, due: int) -> None:
         if not queue.is_retrying:
             queue.is_retrying = True
             _Retry(self._context, queue, due)
@@ -267,7 +267,7 @@ class Router:
         now: int,
     ) -> bool:
         """Forward one message, or dead-letter it; False if it must stay where it is."""
-        copy = _as_sent(message)
+        copy = _as_incoming(message)
         copy.hops = message.hops + 1
         copy.origin = message.enqueued_sequence_number
         problem: tuple[str, str] | None = None
@@ -287,10 +287,10 @@ class Router:
                 problem = (type(error).__name__, error.description)
         if problem is not None:
             if queue.is_dead_letter:
-                return False  # dead letters have nowhere else to go
+                return False  # a dead letter cannot be dead-lettered
             self.dead_letter(queue, message, *problem, now, transfer=True)
             return True
-        assert target is not None  # a missing one is a problem, above
+        assert target is not None  # otherwise there is a problem
         source = message.dead_letter_source or ""
         if queue.is_dead_letter and queue.owner is not None:
             source = queue.owner.path
@@ -341,7 +341,7 @@ class Router:
 
 
 class _Retry:
-    """Retries forwarding from a queue at a time."""
+    """Retries forwarding from a queue at a given time."""
 
     def __init__(self, context: Context, queue: Queue, due: int) -> None:
         self.next_due = due
@@ -349,7 +349,7 @@ class _Retry:
         context.arm(due, self)
 
     def tick(self, now: int) -> None:
-        """Try again."""
+        """Retry."""
         self.next_due = NEVER
         self._queue.is_retrying = False
         self._queue.dispatch(now)
@@ -359,7 +359,7 @@ class _RetryAside(_Retry):
     """Retries messages that were set aside, in case the destination has changed."""
 
     def tick(self, now: int) -> None:
-        """Try again."""
+        """Retry."""
         self.next_due = NEVER
         self._queue.retry_aside()
         self._queue.dispatch(now)
@@ -373,8 +373,8 @@ def copy_of(message: IncomingMessage) -> IncomingMessage:
     return copy
 
 
-def _as_sent(message: StoredMessage) -> IncomingMessage:
-    """A stored message in the form of one that arrives."""
+def _as_incoming(message: StoredMessage) -> IncomingMessage:
+    """A stored message as an incoming one, to be accepted by another entity."""
     assert message.bare is not None  # callers fetch first
     annotations = message.annotations or b""
     copy = IncomingMessage(

@@ -1,7 +1,7 @@
 """The rules of a subscription: which messages it receives, and how many copies.
 
-As in the service: the rules without an action that match let one copy in together; each rule with
-an action that matches lets in a copy of its own, changed by the action.
+As in the service: all matching rules without an action together add one copy; each matching rule
+with an action adds a copy of its own, changed by the action.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ class RuleSet:
 
     def __init__(self) -> None:
         self.rules: dict[str, RuleDescription] = {}
-        self._plain: list[Filter] = []
-        self._acting: list[tuple[Filter, Action]] = []
+        self._filters: list[Filter] = []
+        self._filters_with_action: list[tuple[Filter, Action]] = []
         self.takes_all = False
-        """One rule without an action takes everything, and there is no other that acts."""
+        """A rule without an action matches every message, and no rule has an action."""
 
     def add(self, rule: RuleDescription) -> None:
-        """Add a rule; EntityExistsError if there is one of this name."""
+        """Add a rule; EntityExistsError if the name is used already."""
         if rule.name.lower() in self.rules:
             raise EntityExistsError(f"The rule '{rule.name}' exists already.")
         self._put(rule)
@@ -40,12 +40,12 @@ class RuleSet:
             ) from None
 
     def replace(self, rule: RuleDescription) -> None:
-        """Change a rule that exists."""
+        """Replace an existing rule; EntityNotFoundError if there is none of this name."""
         self.get(rule.name)
         self._put(rule)
 
     def remove(self, name: str) -> None:
-        """Take a rule away; EntityNotFoundError if there is none of this name."""
+        """Remove a rule; EntityNotFoundError if there is none of this name."""
         self.get(name)
         del self.rules[name.lower()]
         self._compile()
@@ -58,16 +58,18 @@ class RuleSet:
         self._compile()
 
     def _compile(self) -> None:
-        self._plain = []
-        self._acting = []
+        self._filters = []
+        self._filters_with_action = []
         takes_all = False
         for rule in self.rules.values():
             if rule.action is None:
-                self._plain.append(compile_filter(rule.filter))
+                self._filters.append(compile_filter(rule.filter))
                 takes_all = takes_all or isinstance(rule.filter, TrueFilter)
             else:
-                self._acting.append((compile_filter(rule.filter), compile_action(rule.action)))
-        self.takes_all = takes_all and not self._acting
+                self._filters_with_action.append(
+                    (compile_filter(rule.filter), compile_action(rule.action))
+                )
+        self.takes_all = takes_all and not self._filters_with_action
 
     def copies(self, message: IncomingMessage, view: View) -> list[IncomingMessage]:
         """The copies of a message that the subscription gets; none if no rule matches.
@@ -77,8 +79,10 @@ class RuleSet:
         """
         if self.takes_all:
             return [message]
-        found = [message] if any(matches(view) for matches in self._plain) else []
+        found = [message] if any(matches(view) for matches in self._filters) else []
         found += [
-            changed_copy(message, view, act(view)) for matches, act in self._acting if matches(view)
+            changed_copy(message, view, act(view))
+            for matches, act in self._filters_with_action
+            if matches(view)
         ]
         return found

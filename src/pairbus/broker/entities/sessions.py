@@ -1,8 +1,8 @@
 """A queue that requires sessions: one receiver at a time for each session, in order.
 
 A session exists as long as it has messages, state, or a holder. Its lock is the lock of all its
-messages. When the lock runs out the messages that were delivered count one delivery more; when the
-holder closes, they do not.
+messages. If the lock expires, the delivery count of the messages that were delivered increases; if
+the holder closes, it does not.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class SessionQueue(Queue):
         self.held_sessions: dict[Session, None] = {}
         self.pending: list[PendingSession] = []
 
-    # --- coming in --------------------------------------------------------------------------------
+    # --- arrival ----------------------------------------------------------------------------------
 
     def session(self, session_id: str) -> Session:
         """The session of this name; created if it does not exist."""
@@ -79,7 +79,7 @@ class SessionQueue(Queue):
         return session
 
     def index(self, stored: Iterable[StoredMessage]) -> None:
-        """Take messages into the index, each into its session's ready queue."""
+        """Add messages to the index, each to its session's ready queue."""
         stored = list(stored)
         super().index(stored)
         self.ready.fresh.clear()
@@ -92,13 +92,13 @@ class SessionQueue(Queue):
                 self._offer(session)
 
     def put_back(self, message: StoredMessage) -> None:
-        """Let an active message wait in its session again."""
+        """Return an active message to its position in its session."""
         session = self.session(message.session_id or "")
         session.ready.put_back(message)
         self._offer(session)
 
     def remove(self, message: StoredMessage) -> None:
-        """Take a message out for good, and its session with it if nothing is left of it."""
+        """Remove a message, and its session if that is empty now."""
         super().remove(message)
         session = self.sessions.get(message.session_id or "")
         if session is not None:
@@ -117,13 +117,13 @@ class SessionQueue(Queue):
     # --- locking sessions -------------------------------------------------------------------------
 
     def accept(self, session_id: str, now: int) -> Session:
-        """The session of this name, free to be held.
+        """The session of this name, without a holder.
 
         Raises:
-            SessionCannotBeLockedError: somebody holds it.
+            SessionCannotBeLockedError: another receiver holds it.
         """
         session = self.session(session_id)
-        self._end_if_over(session, now)
+        self._end_if_expired(session, now)
         if session.holder is not None:
             raise SessionCannotBeLockedError(
                 f"The requested session '{session_id}' cannot be accepted. It may be locked by "
@@ -132,9 +132,9 @@ class SessionQueue(Queue):
         return session
 
     def accept_next(self, accept: Accept, refuse: Refuse, now: int) -> PendingSession:
-        """Have *accept* called with the next free session that has messages, now or later.
+        """Call *accept*, now or later, with the next session that has messages and no holder.
 
-        *refuse* is called instead when the entity is deleted or disabled in the meantime.
+        *refuse* is called instead if the entity is deleted or disabled in the meantime.
         """
         pending = PendingSession(self, accept, refuse)
         self.pending.append(pending)
@@ -142,7 +142,7 @@ class SessionQueue(Queue):
         return pending
 
     def hold(self, session: Session, receiver: Receiver, now: int) -> None:
-        """Lock a free session for a receiver."""
+        """Lock a session without a holder for a receiver."""
         session.holder = receiver
         session.locked_until = now + self.settings.lock_duration
         self.held_sessions[session] = None
@@ -150,10 +150,10 @@ class SessionQueue(Queue):
         self.arm_at(session.locked_until)
 
     def held(self, session_id: str, now: int) -> Session:
-        """The session of this name, whose lock is alive; else SessionLockLostError."""
+        """The session of this name; SessionLockLostError if its lock has expired."""
         session = self.sessions.get(session_id)
         if session is not None:
-            self._end_if_over(session, now)
+            self._end_if_expired(session, now)
         if session is None or session.holder is None:
             raise SessionLockLostError(
                 f"The lock of the session '{session_id}' has expired or was never held."
@@ -169,7 +169,7 @@ class SessionQueue(Queue):
                 message.locked_until = until
         return until
 
-    def _end_if_over(self, session: Session, now: int) -> None:
+    def _end_if_expired(self, session: Session, now: int) -> None:
         if session.holder is not None and session.locked_until <= now:
             holder = session.holder
             self._free(session, now, counted=True)
@@ -189,14 +189,14 @@ class SessionQueue(Queue):
         self._forget_if_empty(session)
 
     def on_close(self, receiver: Receiver, now: int) -> None:
-        """A receiver closed: its session is free for the next one."""
+        """A receiver closed: its session is available to the next one."""
         super().on_close(receiver, now)
         session = receiver.session
         if session is not None and session.holder is receiver:
             self._free(session, now, counted=False)
             self._serve_pending(now)
 
-    # --- going out --------------------------------------------------------------------------------
+    # --- delivery ---------------------------------------------------------------------------------
 
     def dispatch(self, now: int) -> None:
         """Deliver to the holders of sessions, then to receivers that wait for one."""
@@ -235,7 +235,7 @@ class SessionQueue(Queue):
             self.waiting.remove(receiver)
 
     def ready_for(self, receiver: Receiver) -> ReadyQueue:
-        """Where the messages of the receiver's session wait."""
+        """The ready messages of the receiver's session."""
         return ReadyQueue() if receiver.session is None else receiver.session.ready
 
     def _serve_pending(self, now: int) -> None:
@@ -258,7 +258,7 @@ class SessionQueue(Queue):
         return None
 
     def lock_end(self, receiver: Receiver, now: int) -> int:
-        """A message of a session is locked as long as the session is."""
+        """When the lock of the session ends, which is the lock of its messages."""
         return NEVER if receiver.session is None else receiver.session.locked_until
 
     def settle(  # type: ignore[no-untyped-def]
@@ -268,7 +268,7 @@ class SessionQueue(Queue):
         message = self.locks.get(token)
         if message is not None:
             session = self.session(message.session_id or "")
-            self._end_if_over(session, now)
+            self._end_if_expired(session, now)
         return super().settle(token, outcome, now, **details)
 
     def complete(self, tokens: Iterable[bytes], now: int) -> list[bytes]:
@@ -279,11 +279,11 @@ class SessionQueue(Queue):
         """Close all receivers, and refuse those that wait for a session."""
         super().end_receivers(error)
         pending, self.pending = self.pending, []
-        for one in pending:
-            one.refuse(error)
+        for waiting in pending:
+            waiting.refuse(error)
 
     def forget(self) -> None:
-        """The entity is deleted: nothing of it is left in memory."""
+        """Remove messages and sessions from memory: the entity is deleted."""
         super().forget()
         self.sessions.clear()
         self.held_sessions.clear()
@@ -292,7 +292,7 @@ class SessionQueue(Queue):
     # --- state ------------------------------------------------------------------------------------
 
     def set_state(self, session_id: str, state: bytes | None, now: int) -> None:
-        """Keep (or, with None, drop) the state of a held session."""
+        """Store the state of a held session; None removes it."""
         session = self.held(session_id, now)
         session.state = state
         session.updated = now
@@ -317,11 +317,11 @@ class SessionQueue(Queue):
     # --- time -------------------------------------------------------------------------------------
 
     def due(self) -> int:
-        """When a session's lock ends, or something else is due."""
+        """When the next lock of a session ends, or another action is due."""
         return min(super().due(), *(s.locked_until for s in self.held_sessions), NEVER)
 
     def tick(self, now: int) -> None:
-        """Perform what is due; the locks of sessions end first."""
+        """Perform the actions that are due; the locks of sessions end first."""
         for session in list(self.held_sessions):
-            self._end_if_over(session, now)
+            self._end_if_expired(session, now)
         super().tick(now)

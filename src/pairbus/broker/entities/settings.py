@@ -17,7 +17,7 @@ from pairbus.broker.entities.model import (
 
 
 def milliseconds(value: timedelta) -> int:
-    """A duration in milliseconds; the service's maximum means never."""
+    """A duration in milliseconds; the service's maximum is NEVER."""
     return NEVER if value >= MAX_DURATION else round(value / timedelta(milliseconds=1))
 
 
@@ -43,7 +43,7 @@ class Settings:
 
 
 def settings_of(description: EntityDescription) -> Settings:
-    """The settings that a description asks for."""
+    """The settings of a description."""
     common: dict[str, Any] = {
         "can_send": description.status.can_send,
         "can_receive": description.status.can_receive,

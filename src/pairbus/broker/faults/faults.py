@@ -1,8 +1,8 @@
-"""Faults on demand: which error, at which entity, how often and for how long.
+"""The injected faults of a namespace: which error, at which entity, how often and how long.
 
 A fault is injected by a call (`faults.reject("amqp:internal-error", entity="orders", nth=3)`) or
 over the control API (the same names as JSON). It stays active until it is cleared, was applied
-`times` times, or has lasted for `lasts` seconds, and counts its hits. This module only records
+`times` times, or has lasted for `lasts` seconds, and it counts its hits. This module only stores
 faults; the listener and the links apply them.
 """
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, fields
 from types import TracebackType
 from typing import Any
 
-#: What a fault does. The first three concern whole connections, the others single operations.
+#: The kinds of fault. The first three concern whole connections, the others single operations.
 KINDS = ("refuse", "reset", "silent", "hang", "delay", "reject", "throttle", "detach", "close")
 CONNECTION_KINDS = frozenset({"refuse", "reset", "silent"})
 #: The kinds of operation that a fault can apply to.
@@ -35,7 +35,7 @@ class Fault:
         description: The text that goes with it.
         status: The HTTP-like status that a refused token is answered with.
         delay: Seconds that a `delay` holds the answer back.
-        take: Whether an operation that is never answered (`hang`) is executed nevertheless.
+        take: Whether an operation that is never answered (`hang`) is still executed.
         nth: The first operation that it applies to, counted from the injection.
         times: How many operations it applies to from there on; None for all.
         lasts: Seconds after which it ends by itself; None for until it is cleared.
@@ -58,13 +58,13 @@ class Fault:
     seen: int = 0
     hits: int = 0
     ends_at: float | None = field(default=None, repr=False)
-    book: Faults | None = field(default=None, repr=False, compare=False)
+    owner: Faults | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
-            raise ValueError(f"unknown fault {self.kind!r}; there are {', '.join(KINDS)}")
+            raise ValueError(f"unknown fault {self.kind!r}; use one of {', '.join(KINDS)}")
         if self.on not in POINTS:
-            raise ValueError(f"a fault strikes on one of {', '.join(POINTS)}, not on {self.on!r}")
+            raise ValueError(f"a fault applies to one of {', '.join(POINTS)}, not to {self.on!r}")
         if self.kind in CONNECTION_KINDS and self.entity is not None:
             raise ValueError(f"the fault {self.kind!r} is for a namespace, not for one entity")
         if self.nth < 1 or (self.times is not None and self.times < 1):
@@ -87,8 +87,8 @@ class Fault:
 
     def clear(self) -> None:
         """End this fault; a second call does nothing."""
-        if self.book is not None:
-            self.book.clear(self.id)
+        if self.owner is not None:
+            self.owner.clear(self.id)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the fault as the control API shows it."""
@@ -96,9 +96,9 @@ class Fault:
         return {name: getattr(self, name) for name in names}
 
 
-#: The fields that a caller of the control API may give.
+#: The fields that a caller of the control API may set.
 SETTABLE = frozenset(
-    f.name for f in fields(Fault) if f.name not in {"id", "seen", "hits", "ends_at", "book"}
+    f.name for f in fields(Fault) if f.name not in {"id", "seen", "hits", "ends_at", "owner"}
 )
 
 
@@ -112,7 +112,7 @@ class Faults:
     Args:
         call: Runs a function on the broker's loop and returns its result, so that a fault is in
             force (the listener closed, connections reset) when the method returns.
-        now: A clock in seconds that never goes back.
+        now: A monotonic clock, in seconds.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class Faults:
         self._now = now
         self._ids = itertools.count(1)
         self._faults: dict[int, Fault] = {}
-        #: Told on the broker's loop after every change.
+        #: Called on the broker's loop after every change.
         self.on_change: Callable[[], None] = lambda: None
 
     def __repr__(self) -> str:
@@ -161,7 +161,7 @@ class Faults:
         return self.inject("hang", entity=entity, take=take, **settings)
 
     def delay(self, seconds: float, entity: str | None = None, **settings: Any) -> Fault:
-        """Answer each send so many seconds late."""
+        """Answer each send after a delay of `seconds`."""
         return self.inject("delay", entity=entity, delay=seconds, **settings)
 
     def reject(
@@ -233,7 +233,7 @@ class Faults:
         return max(0.0, min(ends) - self._now()) if ends else None
 
     def expire(self) -> None:
-        """End the faults whose time is over."""
+        """End the faults that have lasted for `lasts` seconds."""
         now = self._now()
         for fault in list(self._faults.values()):
             if fault.ends_at is not None and fault.ends_at <= now:
@@ -241,7 +241,7 @@ class Faults:
 
     def _add(self, fault: Fault) -> None:
         fault.id = next(self._ids)
-        fault.book = self
+        fault.owner = self
         if fault.lasts is not None:
             fault.ends_at = self._now() + fault.lasts
         self._faults[fault.id] = fault

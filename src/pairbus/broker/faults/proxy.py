@@ -22,12 +22,12 @@ MODES = ("pass", "refuse", "reset", "stall", "deaf", "slow", "cut")
 
 
 class FaultProxy:
-    """A TCP proxy before a broker (or the real service) that injects faults.
+    """A TCP proxy in front of a broker (or the real service) that injects faults.
 
     Args:
         target: A connection string, or "host:port".
 
-    Modes, changed at any time with `proxy.mode = …`; a change is in force when it returns:
+    Modes, set at any time with `proxy.mode = …`; the mode is in effect when the assignment returns:
 
     * `pass`: forwards all bytes.
     * `refuse`: the listener is closed, connections are reset.
@@ -49,7 +49,7 @@ class FaultProxy:
         self.latency = latency
         self._mode = "pass"
         self.pipes: set[_Pipe] = set()
-        self.transports: set[asyncio.Transport] = set()  # all that are not closed yet
+        self.transports: set[asyncio.Transport] = set()  # not closed yet
         self._listener: socket.socket | None = None
         self._joining: set[asyncio.Task[Any]] = set()
         self.loop = asyncio.new_event_loop()
@@ -106,7 +106,7 @@ class FaultProxy:
     @mode.setter
     def mode(self, mode: str) -> None:
         if mode not in MODES:
-            raise ValueError(f"unknown mode {mode!r}; there are {', '.join(MODES)}")
+            raise ValueError(f"unknown mode {mode!r}; use one of {', '.join(MODES)}")
         self._wait(self._change(mode))
 
     @property
@@ -128,7 +128,7 @@ class FaultProxy:
         self.loop.add_reader(listener, self._accept, listener)
 
     def _accept(self, listener: socket.socket) -> None:
-        # Not by `create_server`: it forgets a connection that is accepted while it is being closed.
+        # Not with `create_server`: it loses a connection that is accepted while it is being closed.
         try:
             connection, _ = listener.accept()
         except OSError:
@@ -157,7 +157,7 @@ class FaultProxy:
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
-        while self.transports:  # also of connections whose peer has closed, with unsent bytes
+        while self.transports:  # including those whose peer has closed, with unsent bytes
             for transport in list(self.transports):
                 abort_with_reset(transport)
             await asyncio.sleep(0)
@@ -169,7 +169,7 @@ class FaultProxy:
             listener.close()
             if self._joining:
                 await asyncio.wait(self._joining)
-            for pipe in list(self.pipes):  # those that arrived meanwhile
+            for pipe in list(self.pipes):  # accepted in the meantime
                 pipe.abort()
 
 
@@ -191,8 +191,8 @@ class _Pipe:
             return
         if mode == "cut" and self.to_target and self.target is not None:
             self.target.write(bytes(self.to_target[: max(1, len(self.to_target) // 2)]))
-            self.is_cut = True  # nothing follows: no network leaves bytes out in the middle
-            self.proxy.loop.call_later(0.02, self.abort)  # lets the half arrive
+            self.is_cut = True  # nothing may follow: no network drops bytes in the middle
+            self.proxy.loop.call_later(0.02, self.abort)  # after the half has arrived
             return
         to_client = bytes(self.to_client)
         self.to_client.clear()

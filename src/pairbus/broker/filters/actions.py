@@ -34,12 +34,12 @@ _SIZED = (Byte, Short, Int, Long, UByte, UShort, UInt, ULong)
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """What to change in a copy: values are ready for AMQP, None in *system* clears.
+    """The changes to a copy of a message; values have AMQP types, None in *system* clears one.
 
     Attributes:
-        properties: the application properties as they shall be, or None when they stay.
-        system: system properties by the names that a MessageView is asked for; text, but for
-            ``time_to_live`` (timedelta) and ``scheduled_enqueue_time_utc`` (datetime).
+        properties: all application properties after the change, or None if they do not change.
+        system: system properties by their names in MessageView: text, except ``time_to_live``
+            (timedelta) and ``scheduled_enqueue_time_utc`` (datetime).
     """
 
     properties: dict[str, Any] | None = None
@@ -50,26 +50,26 @@ Action = Callable[[MessageView], Changes]
 
 
 class _Draft:
-    """The message as the statements so far have left it."""
+    """The message after the statements that were executed so far."""
 
     def __init__(self, view: MessageView) -> None:
         self._view = view
-        self._touched = False
+        self._is_copied = False
         self.properties: Mapping[str, Any] = view.properties
         self.changed: dict[str, str | timedelta | datetime | None] = {}
 
     def system(self, name: str) -> Any:
         return self.changed[name] if name in self.changed else self._view.system(name)
 
-    def own(self) -> dict[str, Any]:
-        if not self._touched:
+    def own_properties(self) -> dict[str, Any]:
+        if not self._is_copied:
             self.properties = dict(self.properties)
-            self._touched = True
+            self._is_copied = True
         assert isinstance(self.properties, dict)
         return self.properties
 
     def changes(self) -> Changes:
-        return Changes(self.own() if self._touched else None, self.changed)
+        return Changes(self.own_properties() if self._is_copied else None, self.changed)
 
 
 _Step = Callable[[_Draft], None]
@@ -108,7 +108,7 @@ def _set(statement: Set, description: SqlAction) -> _Step:
 
 
 def _copy(draft: _Draft, target: str, source: str) -> None:
-    """A property set from another one is of the same AMQP type, whatever that is."""
+    """Set a property from another one, with the same AMQP type."""
     _, raw = find_property(draft.properties, source)
     _put(draft, target, raw)
 
@@ -119,7 +119,7 @@ def _store(draft: _Draft, name: str, value: Value) -> None:
 
 
 def _put(draft: _Draft, name: str, raw: Any) -> None:
-    properties = draft.own()
+    properties = draft.own_properties()
     for key in properties:
         if is_named(key, name.lower()):
             name = key
@@ -128,7 +128,7 @@ def _put(draft: _Draft, name: str, raw: Any) -> None:
 
 
 def _like_existing(existing: Any, value: Value) -> Any:
-    """The value in the type that the property had, where it fits into that."""
+    """The value in the AMQP type of the existing property, if it fits."""
     if isinstance(existing, _SIZED) and type(value) is int:
         try:
             return type(existing)(value)
@@ -179,6 +179,6 @@ def _remove(statement: Remove) -> _Step:
     def remove(draft: _Draft) -> None:
         for key in list(draft.properties):
             if is_named(key, folded):
-                del draft.own()[key]
+                del draft.own_properties()[key]
 
     return remove

@@ -68,7 +68,7 @@ Filter: TypeAlias = Callable[[MessageView], bool]
 
 
 def compile_filter(description: RuleFilter) -> Filter:
-    """A function that says whether a message passes; it may raise FilterError."""
+    """A function that returns whether a message matches; it may raise FilterError."""
     match description:
         case TrueFilter():
             return lambda view: True
@@ -120,7 +120,7 @@ def _correlation(description: CorrelationFilter) -> Filter:
                 found, raw = find_property(view.properties, key)
                 if not found or not is_same(read(raw), expected):
                     return False
-        except FilterError:  # a list or a map equals nothing that a rule can name
+        except FilterError:  # a list or a map is not equal to any value of a rule
             return False
         return True
 
@@ -177,7 +177,7 @@ def _truth(value: Evaluate) -> Callable[[MessageView], bool | None]:
         result = value(view)
         if result is None or isinstance(result, bool):
             return result
-        raise FilterError(f"Expected a condition, and the value is of type {type_name(result)}.")
+        raise FilterError(f"Expected a condition, but the value is of type {type_name(result)}.")
 
     return truth
 
@@ -185,7 +185,7 @@ def _truth(value: Evaluate) -> Callable[[MessageView], bool | None]:
 def _logic(
     parts: tuple[Callable[[MessageView], bool | None], ...], *, decisive: bool
 ) -> Callable[[MessageView], bool | None]:
-    """AND ends at the first false, OR at the first true; else unknown wins over the other."""
+    """AND ends at the first false, OR at the first true; otherwise one unknown makes it unknown."""
 
     def logic(view: MessageView) -> bool | None:
         result: bool | None = not decisive
@@ -311,7 +311,7 @@ def value_of(node: Node, owner: _HasParameters) -> Evaluate:
 
             return arithmetic
         case _:
-            raise AssertionError(f"{type(node).__name__} is no value")  # the parser saw to it
+            raise AssertionError(f"{type(node).__name__} is not a value")  # the parser refuses it
 
 
 def _property(node: Property) -> Evaluate:
@@ -319,7 +319,7 @@ def _property(node: Property) -> Evaluate:
     if node.is_system:
         canonical = SYSTEM_PROPERTIES.get(name.lower())
         if canonical is None:
-            return lambda view: system_value(view, name)  # an error, but only when it is needed
+            return lambda view: system_value(view, name)  # an error, but only when it is evaluated
         return lambda view: canonical_value(view, canonical)
 
     def user(view: MessageView) -> Value:

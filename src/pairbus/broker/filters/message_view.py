@@ -32,7 +32,7 @@ SYSTEM_PROPERTIES: dict[str, str] = {
     }.items()
     for name in names.split()
 }
-"""Names that can follow ``sys.``, in lower case, and the name that a view is asked for."""
+"""Names that can follow ``sys.``, in lower case, and the name of the property in a view."""
 
 TEXT_PROPERTIES = frozenset(
     {"message_id", "correlation_id", "to", "reply_to", "subject", "session_id"}
@@ -52,12 +52,12 @@ class MessageView(Protocol):
 
 
 def is_named(key: object, folded: str) -> bool:
-    """Whether a key, of whatever type a client put there, is this name in lower case."""
+    """Whether a key, which may be of any type, is this name; *folded* is in lower case."""
     return isinstance(key, str) and key.lower() == folded
 
 
 def find_property(properties: Mapping[str, Any], name: str) -> tuple[bool, Any]:
-    """Whether there is a property of that name, and its value. Names do not differ by case."""
+    """Whether there is a property of that name, and its value. Case is ignored."""
     if name in properties:
         return True, properties[name]
     folded = name.lower()
@@ -68,7 +68,7 @@ def find_property(properties: Mapping[str, Any], name: str) -> tuple[bool, Any]:
 
 
 def system_value(view: MessageView, name: str) -> Value:
-    """A system property by the name that follows ``sys.``; FilterError when there is none such."""
+    """A system property by the name that follows ``sys.``; FilterError if it does not exist."""
     canonical = SYSTEM_PROPERTIES.get(name.lower())
     if canonical is None:
         raise FilterError(f"The system property '{name}' does not exist.")
@@ -76,7 +76,7 @@ def system_value(view: MessageView, name: str) -> Value:
 
 
 def canonical_value(view: MessageView, canonical: str) -> Value:
-    """A system property by the name that a view is asked for."""
+    """A system property by its name in a view."""
     value = view.system(canonical)
     if canonical in TEXT_PROPERTIES and not isinstance(value, str | None | bytes):
         return text_of(read(value))
@@ -84,7 +84,7 @@ def canonical_value(view: MessageView, canonical: str) -> Value:
 
 
 def split_scope(name: str) -> Property:
-    """The property that a computed name means; it may begin with its scope."""
+    """The property that a computed name refers to; the name may begin with its scope."""
     scope, dot, rest = name.partition(".")
     if dot and scope.lower() in ("sys", "user"):
         return Property(rest, scope.lower() == "sys")
@@ -92,7 +92,7 @@ def split_scope(name: str) -> Property:
 
 
 def look_up(view: MessageView, wanted: Property) -> tuple[bool, Value]:
-    """Whether a property is there, and its value."""
+    """Whether a property is set, and its value."""
     if wanted.is_system:
         value = system_value(view, wanted.name)
         return value is not None, value

@@ -39,7 +39,7 @@ MAX_DEPTH = 32
 
 
 def parse_predicate(text: str) -> Node:
-    """The syntax tree of a filter expression; ArgumentError names the bad place."""
+    """The syntax tree of a filter expression; ArgumentError has the position of an error."""
     parser = _Parser(text)
     start = parser.token
     node = parser.condition(parser.disjunction(), start)
@@ -48,7 +48,7 @@ def parse_predicate(text: str) -> Node:
 
 
 def parse_statements(text: str) -> tuple[Statement, ...]:
-    """The statements of an action expression; ArgumentError names the bad place."""
+    """The statements of an action expression; ArgumentError has the position of an error."""
     parser = _Parser(text)
     statements: list[Statement] = []
     while parser.token.kind is not Kind.END:
@@ -95,11 +95,11 @@ class _Parser:
             isinstance(node, Constant) and isinstance(node.value, bool)
         ):
             return node
-        return self.fail("Expected a condition, and this is a value.", start)
+        return self.fail("Expected a condition, but this is a value.", start)
 
     def value(self, node: Node, start: Token) -> Node:
         if isinstance(node, PREDICATES):
-            self.fail("Expected a value, and this is a condition.", start)
+            self.fail("Expected a value, but this is a condition.", start)
         return node
 
     # --- statements

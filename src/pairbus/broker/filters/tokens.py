@@ -22,7 +22,7 @@ class Kind(enum.Enum):
 
 
 class Token(NamedTuple):
-    """One word: ``text`` as written, ``value`` as meant, ``at`` its offset."""
+    """One token: its ``text`` as written, its ``value``, and its offset ``at``."""
 
     kind: Kind
     text: str
@@ -56,7 +56,7 @@ _CLOSING = {"'": "'", '"': '"', "[": "]"}
 
 
 def syntax_error(text: str, token_text: str, at: int, detail: str) -> NoReturn:
-    """Refuse an expression, naming the place as the service does."""
+    """Refuse an expression, with the position of the error as the service writes it."""
     line = text.count("\n", 0, at) + 1
     offset = at - (text.rfind("\n", 0, at) + 1) + 1
     raise ArgumentError(
@@ -67,7 +67,7 @@ def syntax_error(text: str, token_text: str, at: int, detail: str) -> NoReturn:
 
 
 def tokenize(text: str) -> list[Token]:
-    """The tokens of an expression, closed by one of kind END; ArgumentError names the bad place."""
+    """The tokens of an expression, then one of kind END; an error has its position."""
     if len(text) > MAX_SQL_LENGTH:
         raise ArgumentError(f"The SQL expression is longer than {MAX_SQL_LENGTH} characters.")
     tokens: list[Token] = []
@@ -113,7 +113,7 @@ def _word(text: str, at: int) -> str:
 
 
 def _delimited(text: str, at: int) -> Token:
-    """A string or a delimited name; the closing character is doubled to stand for itself."""
+    """A string or a delimited name; a doubled closing character stands for itself."""
     closing = _CLOSING[text[at]]
     end = at + 1
     while True:
@@ -150,7 +150,7 @@ def _number(text: str, at: int) -> Token:
     if is_float:
         return Token(Kind.NUMBER, written, float(written), at)
     value = int(written)
-    if value > 1 << 63:  # the 2**63 that a minus may precede
+    if value > 1 << 63:  # 2**63 itself is valid after a minus
         syntax_error(text, written, at, "The number does not fit into 64 bits.")
     return Token(Kind.NUMBER, written, value, at)
 

@@ -1,4 +1,4 @@
-"""How values of the SQL filter language are read, compared and computed with.
+"""Reads, compares and calculates values of the SQL filter language.
 
 The domain is small: None (null, missing, unknown), bool, int, float, str, bytes, UUID, datetime
 and timedelta. AMQP integers of all widths are one type, as are floats, and an integer is converted
@@ -26,11 +26,11 @@ MAX_STRING = 65536
 
 
 class FilterError(ArgumentError):
-    """A rule that could not be evaluated on this message; the text says why."""
+    """A rule could not be evaluated on this message; the text is the reason."""
 
 
 def read(raw: Any) -> Value:
-    """The value of an AMQP value."""
+    """Convert an AMQP value."""
     kind = type(raw)
     if raw is None or kind is str or kind is int or kind is bool or kind is float:
         return raw  # type: ignore[no-any-return]
@@ -81,7 +81,7 @@ def write(value: Value) -> Any:
 
 
 def text_of(value: Value) -> str | None:
-    """The text of a value, as it is joined to a string or put into a text property."""
+    """The text of a value, for a concatenation or a text property."""
     match value:
         case None | str():
             return value
@@ -96,7 +96,7 @@ def text_of(value: Value) -> str | None:
 
 
 def type_name(value: Value) -> str:
-    """The name of a value's type, for errors; the value itself stays out of them."""
+    """The name of a value's type, for errors, which do not contain the value itself."""
     return type(value).__name__
 
 
@@ -111,7 +111,7 @@ def is_equal(left: Value, right: Value) -> bool | None:
 
 
 def is_same(left: Value, right: Value) -> bool:
-    """Whether two values are equal, where values of different types just differ."""
+    """Whether two values are equal; values of different types are not."""
     pair = None if left is None or right is None else _align(left, right)
     return pair is not None and bool(pair[0] == pair[1])
 
@@ -141,7 +141,7 @@ def compare(operator: str, left: Value, right: Value) -> bool | None:
 
 
 def _align(left: Value, right: Value) -> tuple[Any, Any] | None:
-    """Both values in a type in which they can be compared, or None."""
+    """Both values in a common type in which they can be compared, or None."""
     a, b = type(left), type(right)
     if a is b:
         return left, right
@@ -228,8 +228,8 @@ def _bounded(value: Value) -> Value:
 class LikePattern:
     """A pattern of LIKE: ``%`` is any text, ``_`` any one character, both can be escaped.
 
-    Matching walks the parts between the ``%`` from left to right and never goes back over one that
-    fitted, so that no pattern makes it slow.
+    Matching goes through the parts between the ``%`` from left to right without backtracking, so
+    that no pattern makes it slow.
     """
 
     def __init__(self, pattern: str, escape: str | None = None) -> None:
@@ -245,7 +245,7 @@ class LikePattern:
                 parts.append([])
             else:
                 parts[-1].append(None if character == "_" else character)
-        # A part without "any one character" is a plain string, which Python finds by itself.
+        # A part without "any one character" is a plain string, for `str.find`.
         self._parts: list[str | list[str | None]] = [
             part if None in part else "".join(c for c in part if c is not None) for part in parts
         ]
