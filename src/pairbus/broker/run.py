@@ -1,7 +1,7 @@
 """Run a namespace inside this process: `with broker.run() as ns:`.
 
 The broker has an event loop on a thread of its own, so that it serves sync and async code alike.
-An action of the handle (a fault, a stop, a new queue) has taken effect when its call returns.
+A method of the handle (a fault, a stop, a new queue) has taken effect when it returns.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def run(
     Args:
         namespace: Its name.
         port: The port it listens on; 0 picks a free one.
-        host: The address it binds. Any but a loopback address needs a `key`.
+        host: The address it binds. An address that is not loopback needs a `key`.
         memory: Keep nothing on disk; the default unless `data` is given.
         data: The directory in which messages are stored.
         durability: "normal" survives a crash of the process, "full" also a power loss.
@@ -147,7 +147,7 @@ class RunningNamespace:
     ) -> None:
         self.close()
 
-    # -- where it is -----------------------------------------------------------------------------
+    # -- addresses -------------------------------------------------------------------------------
 
     @property
     def name(self) -> str:
@@ -156,7 +156,7 @@ class RunningNamespace:
 
     @property
     def host(self) -> str:
-        """The address to reach it at."""
+        """The address that clients on this machine use."""
         return self.settings.reachable_host
 
     @property
@@ -181,7 +181,7 @@ class RunningNamespace:
 
     @property
     def is_running(self) -> bool:
-        """Whether it has been started and not been stopped."""
+        """Whether it is started and not stopped."""
         return self._broker is not None and self._broker.is_running
 
     # -- clients ---------------------------------------------------------------------------------
@@ -265,14 +265,14 @@ class RunningNamespace:
         return self._call(lambda: len(self._running().connections))
 
     def do(self, action: Callable[[Namespace], T]) -> T:
-        """Run `action` with the namespace on the broker's thread; wait until it is durable."""
+        """Run `action` with the namespace on the broker's thread; return when it is durable."""
         result: T = self._await(self._running().do(action))
         return result
 
     # -- start and stop --------------------------------------------------------------------------
 
     def start(self) -> RunningNamespace:
-        """Start to serve, on the same port as before if it was stopped."""
+        """Start serving, on the same port as before if it was stopped."""
         if self.is_running:
             return self
         if self._thread is None:
@@ -314,7 +314,7 @@ class RunningNamespace:
         self.start()
 
     def close(self) -> None:
-        """Stop permanently; may be repeated."""
+        """Stop permanently; a second call does nothing."""
         if self._thread is None or self._loop is None:
             return
         with contextlib.ExitStack() as stack:

@@ -96,7 +96,7 @@ class Administration:
     def get_queue(self, name: str) -> QueueDescription:
         """The description of a queue; EntityNotFoundError if there is none."""
         description = self.catalog.queue_entity(name).description
-        assert isinstance(description, QueueDescription)  # a subscription is below its topic
+        assert isinstance(description, QueueDescription)  # subscriptions are found by their topic
         return description
 
     def get_topic(self, name: str) -> TopicDescription:
@@ -123,7 +123,7 @@ class Administration:
         """Change a queue; returns the new description."""
         entity = self.catalog.queue_entity(description.name)
         current = entity.description
-        assert isinstance(current, QueueDescription)  # a subscription is below its topic
+        assert isinstance(current, QueueDescription)  # subscriptions are found by their topic
         description = for_tier(description, self.tier, current).validated()
         check_update(entity.description, description)
         check_forwarding(description, self.catalog.describe)
@@ -162,7 +162,7 @@ class Administration:
         description: SubscriptionDescription,
         default_rule: RuleDescription | None = None,
     ) -> SubscriptionDescription:
-        """Create a subscription with one rule: the given one, or one that takes everything."""
+        """Create a subscription with one rule: the given one, or one that matches every message."""
         topic = self.catalog.topic_entity(description.topic_name)
         description = description.validated()
         if description.name.lower() in topic.subscriptions:
@@ -179,7 +179,7 @@ class Administration:
     def get_subscription(self, topic_name: str, name: str) -> SubscriptionDescription:
         """The description of a subscription; EntityNotFoundError if there is none."""
         description = self.catalog.subscription_entity(topic_name, name).description
-        assert isinstance(description, SubscriptionDescription)  # topics have nothing else
+        assert isinstance(description, SubscriptionDescription)  # a topic has only subscriptions
         return description
 
     def list_subscriptions(self, topic_name: str) -> list[SubscriptionDescription]:
@@ -239,7 +239,7 @@ class Administration:
         return rule
 
     def delete_rule(self, topic_name: str, subscription: str, name: str) -> None:
-        """Take a rule from a subscription."""
+        """Remove a rule from a subscription."""
         entity = self.catalog.subscription_entity(topic_name, subscription)
         entity.rules.remove(name)
         self._save(entity, "subscription")
@@ -298,7 +298,7 @@ class Administration:
     # --- automatic deletion of idle entities ------------------------------------------------------
 
     def watch_idle(self, entity: Entity) -> None:
-        """Delete the entity when it was not used for as long as its description says."""
+        """Delete the entity when it has been idle for ``auto_delete_on_idle``."""
         if entity.settings.idle not in (NEVER, entity.watched_idle):
             entity.watched_idle = entity.settings.idle
             _IdleWatch(self, entity)
@@ -314,7 +314,7 @@ class Administration:
 
 
 class _IdleWatch:
-    """Checks an entity when it could have become idle, and again later if it is in use."""
+    """Checks whether an entity is idle, and again later while it is in use."""
 
     def __init__(self, administration: Administration, entity: Entity) -> None:
         self._administration = administration

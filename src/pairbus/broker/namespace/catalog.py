@@ -30,8 +30,8 @@ class Catalog:
         self.by_key: dict[str, Entity] = {}
         """Queues and topics; subscriptions belong to their topic."""
         self.last_id = 0
-        self._queues: dict[str, Queue] = {}  # a cache: addresses as clients write them
-        self._targets: dict[str, Entity] = {}  # a cache: addresses as senders write them
+        self._queues: dict[str, Queue] = {}  # a cache by address, as receivers write it
+        self._targets: dict[str, Entity] = {}  # a cache by address, as senders write it
 
     def __repr__(self) -> str:
         return f"<Catalog {len(self.by_key)} queues and topics>"
@@ -41,7 +41,7 @@ class Catalog:
         return self.by_key.get(entity_key(path))
 
     def entity(self, path: str) -> Entity:
-        """The queue, topic or subscription at this path, or of which this path is a part.
+        """The queue, topic or subscription at this path, or whose dead-letter queue it is.
 
         Raises:
             EntityNotFoundError: there is none.
@@ -67,7 +67,7 @@ class Catalog:
         """The queue, subscription or dead-letter queue at this path, to receive from.
 
         Raises:
-            EntityNotFoundError: there is nothing, or it is a topic's dead-letter queue.
+            EntityNotFoundError: there is none, or the path is a topic's dead-letter queue.
         """
         queue = self._queues.get(path)
         if queue is not None:
@@ -128,7 +128,7 @@ class Catalog:
         return found
 
     def target(self, path: str) -> Entity:
-        """The queue or topic that takes messages sent to this path.
+        """The queue or topic that accepts messages sent to this path.
 
         Raises:
             EntityNotFoundError: there is none.
@@ -175,7 +175,7 @@ class Catalog:
         )
 
     def return_numbers(self) -> None:
-        """Give unused sequence numbers back; only before a clean end."""
+        """Return unused sequence numbers to the store; only before a clean shutdown."""
         for entity in self.all_entities():
             queue = entity.main
             if queue.reserved > queue.last_number:

@@ -20,7 +20,7 @@ from pairbus.broker.entities.messages import AfterCommit
 
 log = logging.getLogger("pairbus.broker.namespace")
 
-PAUSE = 1000  # milliseconds without writing after a failed write that was not a send
+PAUSE = 1000  # milliseconds without writing after a failed group with more than sends
 
 
 class GroupStore(Protocol):
@@ -31,17 +31,17 @@ class GroupStore(Protocol):
         """Whether nothing can be stored any more."""
 
     def commit(self, group: Journal, done: AfterCommit) -> None:
-        """Store a group; *done* gets None or the error, in this call or later on this thread."""
+        """Store a group; *done* is called with None or the error, now or later on this thread."""
 
     def wait(self) -> None:
-        """Block until all groups are stored, and report them."""
+        """Block until all groups are stored, and call their *done*."""
 
     def notify_on(self, loop: asyncio.AbstractEventLoop | None) -> None:
-        """Report groups that are stored by another thread on this loop."""
+        """Call *done* on this loop for groups that another thread stores."""
 
 
 class NoStore:
-    """The store of a namespace in memory: there is nothing to wait for."""
+    """The store of a namespace in memory: every commit succeeds immediately."""
 
     is_closed = False
 
@@ -50,10 +50,10 @@ class NoStore:
         done(None)
 
     def wait(self) -> None:
-        """Nothing is ever outstanding."""
+        """Nothing to wait for."""
 
     def notify_on(self, loop: asyncio.AbstractEventLoop | None) -> None:
-        """Nothing is reported later."""
+        """Nothing is done on another thread."""
 
 
 class Committer:
@@ -63,8 +63,8 @@ class Committer:
         context: has the journal.
         store: where groups are stored.
         now: the time in milliseconds.
-        reload: reads all entities from the store again, after the error that it is given.
-        undo: forgets what memory has of the sends of a group that was not stored.
+        reload: reads all entities from the store again; it gets the error of the commit.
+        undo: removes the sends of a group that was not stored from memory.
         committed: called after each group.
     """
 
@@ -102,10 +102,10 @@ class Committer:
         self._store.notify_on(None)
 
     def after_commit(self, callback: AfterCommit) -> None:
-        """Have *callback* called once everything staged so far is durable.
+        """Call *callback* once all changes staged so far are durable.
 
-        It is called with None, or with the StoreError that kept the group from being stored; right
-        away where nothing is staged or being stored.
+        It is called with None, or with the StoreError of the group that could not be stored. If
+        nothing is staged or being stored, it is called immediately.
         """
         journal = self._context.journal
         if self._group is None and not self._in_turn and not journal:
@@ -131,10 +131,10 @@ class Committer:
         if self._loop is None:
             self.flush()
         elif not self._commit():
-            self._on_committed()  # nothing to store, but a lock may have a new deadline
+            self._on_committed()  # nothing to store, but a deadline may have changed
 
     def changed(self) -> None:
-        """Something may be staged: commit it at the end of this turn of the loop."""
+        """Commit staged changes at the end of this turn of the loop."""
         if self._in_turn or self._is_scheduled or self._group is not None:
             return
         if self._loop is None:
@@ -157,7 +157,7 @@ class Committer:
         self._on_committed()
 
     def _commit(self) -> bool:
-        """Hand the staged changes to the store; False if it has a group, or nothing is staged."""
+        """Hand the staged changes to the store; False if it is busy, or nothing is staged."""
         if self._group is not None or not self._context.journal:
             return False
         if self._resume_at and self._loop is not None:
@@ -185,7 +185,7 @@ class Committer:
             elif group.only_sends or self._store.is_closed:
                 self._undo(group)
             else:
-                group.callbacks += self._start_over(error)
+                group.callbacks += self._reload_all(error)
             for callback in group.callbacks:
                 try:
                     callback(error)
@@ -198,11 +198,11 @@ class Committer:
             if self._context.journal:
                 self.changed()
 
-    def _start_over(self, error: StoreError) -> list[AfterCommit]:
-        """Read everything from the store again: later decisions were based on the lost group.
+    def _reload_all(self, error: StoreError) -> list[AfterCommit]:
+        """Read everything from the store again: later changes were based on the lost group.
 
-        Receivers are closed, locks end, and entities are as they were. Returns the callbacks that
-        wait for changes staged after the group that failed. Nothing is written for a second: the
+        Receivers are closed and locks end. Returns the callbacks that wait for changes staged after
+        the group that failed. Nothing is written for a second: the
         next group would probably fail in the same way.
         """
         waiting = self._context.journal.callbacks

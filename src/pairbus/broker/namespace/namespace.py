@@ -1,7 +1,7 @@
-"""A namespace: the operations of the service on its entities, decided in memory, stored in groups.
+"""A namespace: the operations of the service on its entities, executed in memory, stored in groups.
 
-Everything here runs on one thread, the event loop's. A call decides in memory and stages the
-changes; `Namespace.committer` stores them and reports when they are durable. A message that was
+Everything here runs on one thread, the event loop's. A call changes the state in memory and stages
+the changes; `Namespace.committer` stores them and reports when they are durable. A message that was
 sent becomes visible to receivers when its group is durable.
 
 Times are milliseconds since the Unix epoch. Lock tokens are the 16 bytes of the delivery tag.
@@ -45,9 +45,9 @@ from pairbus.broker.settings import Tier
 from pairbus.broker.store.store import Store
 
 PEEK_BYTES = 1024 * 1024
-"""Bytes that one peek answers at most (but always one message)."""
+"""The most bytes that one peek returns, but at least one message."""
 BODIES_IN_MEMORY = 64 * 1024 * 1024
-"""Bytes of messages that stay in memory although the store has them too."""
+"""The most bytes of stored messages that also stay in memory."""
 
 
 class Namespace:
@@ -66,7 +66,7 @@ class Namespace:
         committer: stores the staged changes.
         receivers: opens receivers.
         sessions: state and locks of sessions.
-        on_fatal: called when the store can no longer be read, so that nothing can be answered.
+        on_fatal: called when the store can no longer be read, and no request can be served.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Namespace:
         self.on_fatal: Callable[[Exception], None] | None = None
         self._clock = clock
         self.latest = 0
-        """The time that `now` gave last."""
+        """The time that `now` returned last."""
         self._store = store
         self.context = Context(
             token_prefix=token_prefix or os.urandom(8),
@@ -123,7 +123,7 @@ class Namespace:
             self.latest = now
         return self.latest
 
-    # --- life -------------------------------------------------------------------------------------
+    # --- lifetime ---------------------------------------------------------------------------------
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Commit groups and watch deadlines on this loop."""
@@ -131,7 +131,7 @@ class Namespace:
         self._timer.start(loop)
 
     def close(self, *, abrupt: bool = False) -> None:
-        """Commit the staged changes and stop; the store stays open, it is the caller's.
+        """Commit the staged changes and stop; the caller closes the store.
 
         Args:
             abrupt: drop the staged changes, as a crash of the process would.
@@ -142,16 +142,16 @@ class Namespace:
             self.context.take_journal()
         else:
             self.catalog.return_numbers()
-            self.context.journal.callbacks.append(lambda _: None)  # numbers alone would wait
+            self.context.journal.callbacks.append(lambda _: None)  # numbers alone are not committed
         self.committer.flush()
 
     def arm(self, due: int, thing: Ticking) -> None:
-        """Call *thing* at this time."""
+        """Call ``tick`` of *thing* at this time."""
         self.context.arm(due, thing)
         self._timer.update()
 
     def tick(self, now: int | None = None) -> None:
-        """Perform what is due: end locks, expire and enqueue messages, delete idle entities."""
+        """Perform due actions: end locks, expire and activate messages, delete idle entities."""
         self.context.tick(self.now() if now is None else now)
         self.committer.changed()
 
@@ -166,7 +166,7 @@ class Namespace:
             self.context.budget.grew(message.size)
 
     def _undo(self, group: Journal) -> None:
-        """Forget the sends of a group that was not stored."""
+        """Remove the sends of a group that was not stored from memory."""
         histories = {
             entity.entity_id: entity.history
             for entity in self.catalog.by_key.values()
@@ -180,7 +180,7 @@ class Namespace:
             queue.withdraw(staged)
 
     def _reload(self, error: StoreError) -> None:
-        """Forget all entities and read them from the store again."""
+        """Drop all entities and read them from the store again."""
         assert self._store is not None  # it was the store that failed
         self.catalog.clear(error)
         self.context.reset()
@@ -203,9 +203,9 @@ class Namespace:
         self.committer.changed()
 
     def schedule(self, path: str, messages: Sequence[IncomingMessage]) -> list[int]:
-        """Accept messages to be enqueued later; returns their numbers, by which to cancel them.
+        """Accept messages to be enqueued later; returns their numbers, for `cancel_scheduled`.
 
-        The times are the messages' ``scheduled``; one without, or in the past, is enqueued now.
+        Each is enqueued at its ``scheduled`` time; without one, or if it is in the past, now.
         """
         kept = self._router.accept(self.catalog.target(path), messages, self.now(), "schedule")
         self.committer.changed()
@@ -262,7 +262,7 @@ class Namespace:
     ) -> list[bytes]:
         """Settle messages by their tokens; acknowledge after the commit.
 
-        Every token whose lock is alive is settled; returns those whose lock is lost.
+        Every message whose lock is valid is settled; returns the tokens whose lock is lost.
         """
         queue = self.catalog.queue_at(path)
         now = self.now()

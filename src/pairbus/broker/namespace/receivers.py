@@ -43,7 +43,7 @@ class Receivers:
             path: where to receive from.
             host: gets the deliveries.
             receive_and_delete: remove messages as they are delivered, instead of locking them.
-            session_id: the session to hold, which must be free (SessionCannotBeLockedError).
+            session_id: the session to lock; SessionCannotBeLockedError if it has a holder.
         """
         queue = self._receivable(path)
         if not isinstance(queue, SessionQueue):
@@ -75,10 +75,10 @@ class Receivers:
         *,
         receive_and_delete: bool = False,
     ) -> PendingSession:
-        """Call *on_accept* with a receiver of the next free session that has messages.
+        """Call *on_accept* with a receiver of the next session that has messages and no holder.
 
-        That may happen before this returns. The caller cancels the returned object when the
-        client's time-out has passed.
+        This may happen before the method returns. The caller cancels the returned object when the
+        client's timeout has passed.
         """
         queue = self._receivable(path)
         if not isinstance(queue, SessionQueue):
@@ -107,7 +107,7 @@ class Receivers:
     ) -> list[Delivery]:
         """Lock (or remove) deferred messages by number, all or none (MessageNotFoundError).
 
-        Answer a removal after the commit. With a session its lock must be alive.
+        Answer a removal after the commit. A session must be locked.
         """
         queue = self._receivable(path)
         now = self._now()
@@ -163,7 +163,7 @@ class Receivers:
 
 
 class _NoHost:
-    """The host of a receiver that only holds locks taken by number: nothing is delivered to it."""
+    """The host of a receiver that only holds locks of deferred messages: it gets no deliveries."""
 
     def deliver(self, deliveries: list[Delivery]) -> None:
         """Not called: such a receiver has no credit."""

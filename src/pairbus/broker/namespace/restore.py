@@ -24,7 +24,7 @@ def restore(administration: Administration, store: Store) -> None:
     """Fill an empty catalog from the store. Message bodies are read later, when needed."""
     catalog = administration.catalog
     was_enabled = gc.isenabled()
-    gc.disable()  # a million new objects and no garbage: collecting would take longer than reading
+    gc.disable()  # many new objects and no garbage: collection would take longer than reading
     try:
         entities = _entities(catalog, administration.context, store)
         queues = {q.queue_id: q for entity in entities.values() for q in entity.queues}
@@ -98,7 +98,7 @@ def _messages(queues: dict[int, Queue], store: Store) -> None:
         message = StoredMessage()
         message.sequence_number = number = row_id & NUMBER_MASK
         message.state = row[1]
-        # Equal numbers are one object: with a million messages that is a hundred megabytes.
+        # Equal numbers share one object, which saves 100 MB with a million messages.
         if row[2] != moment:
             moment = row[2]
         message.enqueued_time = moment

@@ -1,4 +1,4 @@
-"""Operations on the sessions of a namespace's queues: state, lock, names."""
+"""Operations on the sessions of a namespace: state, locks and names."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ class Sessions:
         self._now = now
 
     def renew(self, path: str, session_id: str) -> int:
-        """Extend the lock of a session (SessionLockLostError); returns its new end."""
+        """Extend the lock of a session (SessionLockLostError if it is lost); returns its end."""
         queue = self._queue(path)
         self._context.operations.call(queue.path, "renew")
         return queue.renew_session(session_id, self._now())
 
     def get_state(self, path: str, session_id: str) -> bytes | None:
-        """The state of a session whose lock is alive (SessionLockLostError)."""
+        """The state of a session; SessionLockLostError if it is not locked."""
         queue = self._queue(path)
         self._context.operations.call(queue.path, "session")
         return queue.held(session_id, self._now()).state
 
     def set_state(self, path: str, session_id: str, state: bytes | None) -> None:
-        """Store the state of a session whose lock is alive; acknowledge after the commit."""
+        """Store the state of a locked session; acknowledge after the commit."""
         queue = self._queue(path)
         self._context.operations.call(queue.path, "session")
         queue.set_state(session_id, state, self._now())

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from pairbus.broker.entities.messages import NEVER
 
-LONGEST = 1.0  # seconds: the clock is read this often, for it may be set or the machine suspended
+LONGEST = 1.0  # seconds: read the clock this often, because it may be set
 
 
 class DeadlineTimer:
@@ -16,7 +16,7 @@ class DeadlineTimer:
     Args:
         deadline: the soonest time at which something is due, in milliseconds.
         now: the time in milliseconds.
-        tick: performs what is due.
+        tick: performs the actions that are due.
     """
 
     def __init__(

@@ -47,7 +47,7 @@ class Tokens:
         return claims
 
     def put_key(self, key_name: str, key: str) -> None:
-        """Keep the claims of a key for as long as the connection lives.
+        """Store the claims of a key for the lifetime of the connection.
 
         Raises:
             UnauthorizedError: Neither the namespace nor an entity has such a key.
@@ -57,7 +57,7 @@ class Tokens:
         )
 
     def allows(self, right: AccessRight, path: str) -> bool:
-        """Whether a token that has not expired gives this right."""
+        """Whether a token that has not expired grants this right."""
         now = self._now()
         return any(
             claims.expires_at > now and claims.allows(right, path)
@@ -65,7 +65,7 @@ class Tokens:
         )
 
     def require(self, right: AccessRight, path: str) -> None:
-        """Raise UnauthorizedError unless a token gives this right."""
+        """Raise UnauthorizedError unless a token grants this right."""
         if not self.allows(right, path):
             raise UnauthorizedError(
                 f"Unauthorized access. '{right.value}' claim(s) are required to perform this "
@@ -84,7 +84,7 @@ class Tokens:
 
 
 class CbsNode:
-    """Takes `put-token` requests. The type of the token is ignored: the SDK always says `jwt`."""
+    """Handles `put-token` requests. The token type is ignored: the SDK always sends `jwt`."""
 
     max_request = 64 * 1024
 
@@ -97,7 +97,7 @@ class CbsNode:
         return True
 
     def handle(self, request: Request, reply: Reply) -> None:
-        """Verify a token; answer 202, or why it was refused."""
+        """Verify a token; answer 202, or the reason for the refusal."""
         answer = Answer(request, status_name="status-code", description_name="status-description")
         name = str(request.properties.get("name", ""))
         fault = self._faults.match("token", name) if self._faults.any else None

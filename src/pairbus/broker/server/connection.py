@@ -1,8 +1,8 @@
 """One AMQP connection of a client: the engine, its links, and the socket.
 
 Bytes go into the engine, events come out, handlers of links act on the namespace, and their answers
-are written once per turn of the loop. A client can at most end its own connection: a protocol error
-closes it with its condition, an error of the broker with `amqp:internal-error`.
+are written once per turn of the loop. An error ends only the connection on which it occurs: a
+protocol error closes it with its condition, an error of the broker with `amqp:internal-error`.
 """
 
 from __future__ import annotations
@@ -46,16 +46,16 @@ UNAUTHORIZED_FRAME = 64 * 1024  # the largest frame before a token was accepted
 MECHANISMS = ("MSSBCBS", "PLAIN", "ANONYMOUS", "EXTERNAL")  # in the order of the service
 MAX_CHANNELS = 5000  # as the service; the limits of links and memory apply as well
 UNAUTHORIZED_CHANNELS = 16  # before a token was accepted
-UNAUTHORIZED_BYTES = 128 * 1024  # that a client may send in all before a token was accepted
+UNAUTHORIZED_BYTES = 128 * 1024  # that a client may send before a token was accepted
 LEAST_SHARE = 4096  # bytes that are always served in one turn
-LONGEST_TURN = 0.02  # seconds that one connection may take of the loop before others have a turn
-UNREAD = 16  # times `write_buffer`: unread bytes, with answers, at which a client is disconnected
-CLOSE_TIMEOUT = 5.0  # seconds that a client which does not read has to take the last frames
+LONGEST_TURN = 0.02  # seconds that one connection may use the loop in one turn
+UNREAD = 16  # times `write_buffer`: a client with more unread bytes is disconnected
+CLOSE_TIMEOUT = 5.0  # seconds that a client which does not read has to read the last frames
 READ_SIZE = 256 * 1024
 """Bytes of one read, into a buffer that all connections of a broker share.
 
-asyncio would allocate as much for every read and release most of it, which takes longer than the
-rest of a small read. A smaller buffer would make smaller groups of pipelined messages."""
+asyncio would allocate this size for every read and release most of it, which takes longer than the
+rest of a small read. A smaller buffer would result in smaller groups of pipelined messages."""
 
 
 class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
@@ -140,7 +140,7 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
             self.data_received(data)
 
     def data_received(self, data: bytes) -> None:
-        """Serve the frames that arrived; those of an expensive client in several turns."""
+        """Serve the frames that arrived, in several turns if they take long."""
         if self._unserved:
             self._unserved += data
             return
@@ -156,10 +156,10 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
             self._share = min(READ_SIZE, 2 * share)
         if self._unserved and self.transport is not None:
             self.transport.pause_reading()
-            self._loop.call_soon(self._go_on)
+            self._loop.call_soon(self._serve_rest)
 
-    def _go_on(self) -> None:
-        """Serve the bytes that were left over from the last turn of the loop."""
+    def _serve_rest(self) -> None:
+        """Serve the bytes that remain from the last turn of the loop."""
         data, self._unserved = self._unserved, b""
         if self.transport is None or self.transport.is_closing():
             return
@@ -189,9 +189,9 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
             self.flush()
             self.end()
             return
-        except Exception:  # noqa: BLE001 (a fault of ours ends this connection, not the broker)
+        except Exception:  # noqa: BLE001 (an error of the broker ends this connection only)
             _log.exception("a connection is closed after an error")
-            self.engine.close(Error(INTERNAL_ERROR, "the broker has failed to serve this"))
+            self.engine.close(Error(INTERNAL_ERROR, "the broker failed to serve the connection"))
             self.flush()
             self.end()
             return
@@ -228,12 +228,12 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
         if data:
             self.transport.write(data)
             if self.is_paused:
-                self._check_share()
+                self._check_unread()
         if self.engine.phase is _CLOSED:
             self.end()
 
-    def _check_share(self) -> None:
-        """Disconnect a client that asks for more and more answers and reads none of them."""
+    def _check_unread(self) -> None:
+        """Disconnect a client that sends requests and does not read the answers."""
         limit = UNREAD * self.broker.settings.limits.write_buffer
         if self.transport is not None and self.transport.get_write_buffer_size() > limit:
             _log.warning("a client is disconnected: it does not read the answers to its requests")
@@ -246,12 +246,12 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
             self._loop.call_soon(self.flush)
 
     def flush_if_full(self, size: int) -> None:
-        """Write now where waiting would hold more than the client's share of memory."""
+        """Write now if the unwritten bytes would exceed the client's share of memory."""
         if size > self.broker.settings.limits.write_buffer // 4:
             self.flush()
 
     def authorized(self) -> None:
-        """A token was accepted: the deadline is met, and the next is when it expires."""
+        """A token was accepted: set the next deadline to the expiry of a token."""
         self.engine.max_frame_size = self.broker.settings.limits.frame_size
         if self._auth_timer is not None:
             self._auth_timer.cancel()
@@ -260,7 +260,7 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
         self._auth_timer = self._loop.call_later(min(wait, 86400.0) + 0.001, self._check_tokens)
 
     def end(self) -> None:
-        """Close the connection; abort it after a time-out if the client does not read."""
+        """Close the connection; abort it after a timeout if the client does not read."""
         if self.transport is not None:
             self.transport.close()
             if self.is_paused:
@@ -321,14 +321,14 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
             self.engine.begin(event.session)
         elif isinstance(event, Opened):
             self.engine.open(max_frame_size=self.broker.settings.limits.frame_size)
-            self._tick()  # the client's open has its idle time-out
+            self._tick()  # the client's open has its idle-time-out
         elif isinstance(event, Ended):
             self.links.close(event.session)
         elif isinstance(event, Closed):
             self.links.close()
 
     def _on_sasl_init(self, init: SaslInit) -> None:
-        """Admit a client; PLAIN carries a key, the other mechanisms leave it to `$cbs`."""
+        """Admit a client; PLAIN has a key, clients of other mechanisms authorize at `$cbs`."""
         try:
             if init.mechanism == "PLAIN":
                 _, key_name, key = read_plain(init.initial_response)
@@ -342,7 +342,7 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
         self._act_on(self.engine.receive_data(b""))
 
     def _on_disposed(self, event: Disposed) -> None:
-        for low, high in event.unknown:  # settled elsewhere, and forgotten by its link
+        for low, high in event.unknown:  # settled on another link, and removed here
             self.engine.settle_unknown(event.session, low, high, lock_lost())
         if not event.by_receiver or not event.deliveries:
             return
@@ -373,7 +373,7 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
         try:
             self.engine.tick(self._loop.time())
         except ProtocolError as silence:
-            _log.debug("a client is given up: %s", silence.description)
+            _log.debug("a client is disconnected: %s", silence.description)
             self.flush()
             self.end()
             return

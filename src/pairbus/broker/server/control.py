@@ -7,7 +7,7 @@
 * `GET /$control/faults`, `POST /$control/faults` with a fault as JSON, `DELETE /$control/faults`
   (all of them) and `DELETE /$control/faults/{id}`
 
-On a loopback address it is open to every process of the machine, as the well-known key is; on any
+On a loopback address every process of the machine may use it, as with the well-known key; on any
 other address it requires a token with the Manage claim, as the administration API does.
 """
 
@@ -32,8 +32,8 @@ class ControlApi:
         health: Returns the content of `health`.
         operations: Returns the content of `operations`.
         limits: Returns the content of `limits`.
-        is_safe_to_refuse: Whether a fault that closes the port can be cleared by another way.
-        authorize: Raises UnauthorizedError for a request that may not be made.
+        is_safe_to_refuse: Whether a fault that closes the port can be cleared on another port.
+        authorize: Raises UnauthorizedError for a request that is not allowed.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class ControlApi:
             self._authorize(request)
         except UnauthorizedError as error:
             return _json(error.http_status, {"error": error.description})
-        if "origin" in request.headers:  # a page in a browser has no business here
+        if "origin" in request.headers:  # web pages must not use it
             return _json(403, {"error": "the control API does not answer web pages"})
         path = request.target.partition("?")[0].removeprefix(PREFIX).strip("/")
         name, _, rest = path.partition("/")
@@ -79,7 +79,7 @@ class ControlApi:
                 return self._inject(request.body)
             case "DELETE", "faults":
                 if rest and not rest.isdigit():
-                    return _json(400, {"error": f"{rest!r} is no number of a fault"})
+                    return _json(400, {"error": f"{rest!r} is not the id of a fault"})
                 self._faults.clear(int(rest) if rest else None)
                 return Response(204)
             case _:
@@ -95,7 +95,7 @@ class ControlApi:
             return _json(400, {"error": 'a fault is a JSON object with a "kind"'})
         kind = wanted.pop("kind")
         if kind == "refuse" and wanted.get("lasts") is None and not self._is_safe_to_refuse():
-            text = 'give "lasts" in seconds: nobody could clear this fault through a closed port'
+            text = 'set "lasts", in seconds: this fault closes the port and could not be cleared'
             return _json(400, {"error": text})
         try:
             fault = self._faults.inject(kind, **wanted)

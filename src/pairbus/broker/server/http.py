@@ -43,8 +43,8 @@ class Response:
 
 Handler = Callable[[Request], Awaitable[Response]]
 Upgrade = Callable[[Request, asyncio.Transport, bytes], Response | bool]
-"""Takes a connection over and returns True; False leaves the request to the handler, and a
-`Response` refuses it. The bytes are those that followed the request."""
+"""Takes over a connection and returns True; False leaves the request to the handler, and a
+`Response` refuses it. The bytes are those received after the request."""
 
 
 class BadRequest(Exception):  # noqa: N818 (named after the answer it leads to)
@@ -60,9 +60,9 @@ class HttpProtocol(asyncio.Protocol):
 
     Args:
         handler: Answers a request.
-        upgrade: May take the connection over for a request with an `Upgrade` header.
+        upgrade: May take over the connection of a request with an `Upgrade` header.
         idle_timeout: Seconds that a request may take to arrive, or the next one to begin.
-        closed: Called when the connection is lost, unless it was taken over.
+        closed: Called when the connection is lost, unless it was upgraded.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class HttpProtocol(asyncio.Protocol):
         self._arm()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Cancel a request that nobody waits for any more."""
+        """Cancel the request that is being answered."""
         self._transport = None
         if self._timer is not None:
             self._timer.cancel()
@@ -107,7 +107,7 @@ class HttpProtocol(asyncio.Protocol):
             self._closed()
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes in, and answer a request that is complete."""
+        """Buffer the bytes, and answer a complete request."""
         self._waiting += data
         if self._task is None and not self._is_paused:
             self._advance()
@@ -115,11 +115,11 @@ class HttpProtocol(asyncio.Protocol):
             self._close()
 
     def pause_writing(self) -> None:
-        """Let the next requests of a client wait while it does not read."""
+        """Stop answering requests while the client does not read."""
         self._is_paused = True
 
     def resume_writing(self) -> None:
-        """Answer the requests that waited."""
+        """Answer the requests that arrived in the meantime."""
         self._is_paused = False
         if self._task is None:
             self._advance()
@@ -192,11 +192,11 @@ class HttpProtocol(asyncio.Protocol):
             response = await self._handler(request)
         except asyncio.CancelledError:
             raise
-        except ConnectionAbortedError:  # a fault that was asked for
+        except ConnectionAbortedError:  # an injected fault
             if self._transport is not None:
                 self._transport.abort()
             return
-        except Exception:  # noqa: BLE001 (one bad request must not end the broker)
+        except Exception:  # noqa: BLE001 (an error ends this request only)
             _log.exception("%s %s failed", request.method, request.target.partition("?")[0])
             response = Response(500, b"internal error")
         self._task = None
@@ -207,11 +207,11 @@ class HttpProtocol(asyncio.Protocol):
             self._http.start_next_cycle()
             self._arm()
             self._advance()
-        else:  # the client asked for it, or speaks HTTP/1.0
+        else:  # the client requested it, or uses HTTP/1.0
             self._transport.close()
 
     def _refuse(self, status: int, reason: str, headers: Mapping[str, str] | None = None) -> None:
-        """Answer with an error and close, since the next request may not be where it seems."""
+        """Answer with an error and close, because the start of the next request is uncertain."""
         if self._transport is None:
             return
         if self._http.our_state in (h11.IDLE, h11.SEND_RESPONSE):
@@ -253,20 +253,20 @@ class HttpProtocol(asyncio.Protocol):
         if self._transport is None:
             return
         if self._is_paused:
-            self._transport.abort()  # the client does not read the rest of the answer
+            self._transport.abort()  # the client does not read the answer
         else:
             self._transport.close()
 
 
 def _check_head(head: h11.Request) -> None:
-    """Refuse what h11 accepts and this server does not.
+    """Refuse a request that h11 accepts and this server does not.
 
-    A request with both lengths is legal to read (RFC 9112, section 6.3), but a proxy in front may
-    see its end elsewhere, so an attacker could hide a request in it.
+    A request with both Content-Length and Transfer-Encoding may be accepted (RFC 9112, section
+    6.3), but a proxy in front may use the other one, so an attacker could hide a request in it.
     """
     if not head.http_version.startswith(b"1."):
-        raise BadRequest(505, "only HTTP/1.1 is spoken here")
-    # h11 bounds a head that is incomplete, not one that arrives in one piece.
+        raise BadRequest(505, "only HTTP/1.1 is supported")
+    # h11 limits the size of an incomplete head only, not of one that arrives in one piece.
     if sum(len(name) + len(value) + 4 for name, value in head.headers) > MAX_HEAD:
         raise BadRequest(431, "the header is too large")
     values = dict(head.headers)

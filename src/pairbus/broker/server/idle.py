@@ -1,7 +1,7 @@
 """Detaches idle links and closes connections without links, as the service does.
 
-The broker's clock decides, so that a test can let ten minutes pass without waiting. Frames that
-keep the connection alive do not count as use of a link.
+The time is that of the broker's clock, so that a test can advance it by ten minutes. Heartbeats do
+not count as use of a link.
 """
 
 from __future__ import annotations
@@ -41,26 +41,29 @@ class IdleWatch:
         self.next_due = NEVER
 
     def start(self, now: int) -> None:
-        """The client is authorized: its connection needs a link from now on."""
+        """Watch the connection, because the client is authorized now."""
         if self._linkless_since == NEVER and not self._ends:
             self._linkless_since = now
             self._arm()
 
     def add(self, end: LinkEnd, now: int) -> None:
-        """Watch a link. One whose `used_at` is NEVER is not detached, but counts as a link."""
+        """Watch a link. A link whose `used_at` is NEVER is not detached, but counts as a link."""
         self._ends[end] = None
         self._linkless_since = NEVER
         if self._link_timeout:
             self._arm_at(now + self._link_timeout)
 
     def remove(self, end: LinkEnd, now: int) -> None:
-        """The link is gone."""
-        if self._ends.pop(end, self) is None and not self._ends:
+        """Stop watching a link that is gone."""
+        if end not in self._ends:
+            return
+        del self._ends[end]
+        if not self._ends:
             self._linkless_since = now
             self._arm()
 
     def stop(self) -> None:
-        """The connection is gone."""
+        """Stop watching: the connection is gone."""
         self._ends.clear()
         self.next_due = NEVER
 

@@ -1,7 +1,7 @@
-"""Reads a message that arrives: its bytes, and the fields that the namespace needs.
+"""Reads an incoming message: its bytes, and the fields that the namespace needs.
 
-Everything from the properties section on is kept as it came. Annotations that only the broker may
-set (a message that is sent on as it was received carries them) are taken out.
+Everything from the properties section on is kept unchanged. Annotations that only the broker may
+set are removed; a client sends them with a message that it received and forwards.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _new = IncomingMessage.__new__
 _ID_PREFIX = os.urandom(8).hex()
 _id_numbers = itertools.count()
 _UNLIMITED_TTL = 0xFFFFFFFF
-_MAX_TTL = 1 << 61  # milliseconds: so that a time and this have room in 64 bits
-_BROKERS_OWN = frozenset({
+_MAX_TTL = 1 << 61  # milliseconds; a time plus this value fits into 64 bits
+_BROKER_ANNOTATIONS = frozenset({
     b"x-opt-sequence-number", b"x-opt-enqueued-time", b"x-opt-locked-until", b"x-opt-lock-token",
     b"x-opt-enqueue-sequence-number", b"x-opt-deadletter-source", b"x-opt-message-state",
 })  # fmt: skip
-_WANTED = _BROKERS_OWN | {b"x-opt-partition-key", b"x-opt-scheduled-enqueue-time"}
+_WANTED = _BROKER_ANNOTATIONS | {b"x-opt-partition-key", b"x-opt-scheduled-enqueue-time"}
 
 
 def read_batch(payload: bytes) -> list[IncomingMessage]:
@@ -58,10 +58,10 @@ def read_message(payload: bytes) -> IncomingMessage:
         if found:
             partition_key = found.get(b"x-opt-partition-key")
             scheduled = found.get(b"x-opt-scheduled-enqueue-time")
-            if not _BROKERS_OWN.isdisjoint(found):
-                notes = _without_brokers_own(notes)
+            if not _BROKER_ANNOTATIONS.isdisjoint(found):
+                notes = _without_broker_annotations(notes)
     if (ttl is None or ttl == _UNLIMITED_TTL) and expiry is not None and created is not None:
-        # Too long for the header: the absolute expiry has it.
+        # A time to live that does not fit the header is given by the absolute expiry.
         ttl = min(max(0, expiry - created), _MAX_TTL)
     if message_id is None:
         message_id = f"{_ID_PREFIX}{next(_id_numbers):016x}"
@@ -84,11 +84,11 @@ def read_message(payload: bytes) -> IncomingMessage:
 
 
 def _with_id(bare: bytes, message_id: str) -> bytes:
-    """Return a bare message that had no id with one, as the service gives it."""
+    """Add an id to a bare message without one, as the service does."""
     field = b"\xa1\x20" + message_id.encode()
     if bare[:4] == b"\x00\x53\x73\xc0" and bare[5] > 0 and bare[4] + 33 < 256:
         return b"".join(
-            (bare[:4], bytes((bare[4] + 33, bare[5])), field, bare[7:])  # in place of null
+            (bare[:4], bytes((bare[4] + 33, bare[5])), field, bare[7:])  # replaces a null
         )
     code, start, end = section_at(bare, 0) if bare else (0, 0, 0)
     if code != PROPERTIES:
@@ -106,8 +106,8 @@ def _text(value: Any) -> str:
     return value.hex() if isinstance(value, bytes) else str(value)
 
 
-def _without_brokers_own(notes: bytes) -> bytes:
-    """Return an encoded map of annotations without those that are the broker's."""
+def _without_broker_annotations(notes: bytes) -> bytes:
+    """Return an encoded map of annotations without those of the broker."""
     entries = raw_map_entries(notes, 0, len(notes))
-    kept = [raw for key, raw in entries.items() if str(key).encode() not in _BROKERS_OWN]
+    kept = [raw for key, raw in entries.items() if str(key).encode() not in _BROKER_ANNOTATIONS]
     return encode_compound(0xC1, 0xD1, 2 * len(kept), b"".join(kept)) if kept else b""

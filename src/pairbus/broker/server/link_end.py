@@ -1,8 +1,8 @@
 """The broker's end of a link: the part that all handlers of links share.
 
-A handler serves one link: `SendingLink` takes messages, `ReceivingLink` delivers them,
-`RequestLink` and `ReplyLink` carry the requests and answers of a node. Each has a `LinkEnd`, by
-which it reaches the engine, the namespace and the connection.
+A handler serves one link: `SendingLink` accepts messages, `ReceivingLink` delivers them,
+`RequestLink` and `ReplyLink` carry the requests and answers of a node. Each has a `LinkEnd`, with
+references to the engine, the namespace and the connection.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("pairbus.broker.amqp")
 
 _ACTIVE = EndState.ACTIVE  # looking up a member of an enum is slow in Python 3.11
-CREDIT = 1000  # messages that a client may have on the way
+CREDIT = 1000  # messages that a client may have in flight
 LOW_CREDIT = CREDIT // 2  # topped up when less is left
 
 
@@ -63,7 +63,7 @@ class LinkEnd:
         return self.link.is_active
 
     def use(self) -> None:
-        """Note that the link is in use. What has read the clock already sets `used_at` itself."""
+        """Set `used_at` to now. A caller that has read the clock already sets it itself."""
         self.used_at = self.namespace.now()
 
     def accept(self, **changes: Any) -> None:
@@ -128,14 +128,16 @@ P = ParamSpec("P")
 
 
 def guarded(method: Callable[Concatenate[H, P], None]) -> Callable[Concatenate[H, P], None]:
-    """Let an error in a handler close its own connection only: the caller serves others too."""
+    """Let an error in a handler close only its connection: the caller serves other clients too."""
 
     @functools.wraps(method)
     def call(handler: H, /, *args: P.args, **kwargs: P.kwargs) -> None:
         try:
             method(handler, *args, **kwargs)
-        except Exception:  # noqa: BLE001 (whatever failed concerns this connection)
+        except Exception:  # noqa: BLE001 (any error ends this connection only)
             _log.exception("a connection is closed after an error of one of its links")
-            handler.end.connection.close(INTERNAL_ERROR, "the broker has failed to serve this")
+            handler.end.connection.close(
+                INTERNAL_ERROR, "the broker failed to serve the connection"
+            )
 
     return call

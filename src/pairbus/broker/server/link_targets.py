@@ -28,7 +28,7 @@ MANAGEMENT = "/$management"
 
 
 def handler_for(connection: AmqpConnection, link: Link, attach: Attach) -> LinkHandler:
-    """The handler of a link that a client wants to attach; BrokerError says why there is none."""
+    """The handler of a link that a client wants to attach; BrokerError if it is refused."""
     limits = connection.broker.settings.limits
     terminus = attach.source if link.is_sender else attach.target
     if not isinstance(terminus, Source | Target):

@@ -1,8 +1,8 @@
 """The broker's listener: one port that speaks AMQP, AMQP over TLS, HTTP, HTTPS and WebSocket.
 
 The first byte selects the protocol: `A` begins the AMQP header, 0x16 a TLS handshake, anything else
-is a method of HTTP. The TLS handshake needs its first byte, so the byte is only peeked before the
-socket is handed over; inside TLS the choice is made again on the first bytes.
+is a method of HTTP. The byte is only peeked, because the TLS handshake needs it; inside TLS the
+protocol is selected again by the first bytes.
 
 The listener also refuses too many connections and disconnects clients that send nothing or too
 slowly. Faults that concern whole connections are applied here.
@@ -65,14 +65,14 @@ class Listener:
 
     @property
     def connections(self) -> int:
-        """How many connections are open, those that have not spoken yet included."""
+        """How many connections are open, including those that have not sent a byte yet."""
         return len(self._transports) + len(self._sniffing)
 
     def bind(self, host: str, port: int) -> tuple[str, int]:
-        """Take the port, and begin to accept.
+        """Bind the port and accept connections.
 
         Raises:
-            OSError: The port is in use, or the address is not of this machine.
+            OSError: The port is in use, or the address does not belong to this machine.
         """
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.socket(family, socket.SOCK_STREAM)
@@ -91,7 +91,7 @@ class Listener:
         return self.address
 
     def shut(self) -> None:
-        """Close the listener: the port refuses from now on."""
+        """Close the listener: the port refuses connections from now on."""
         if self._listener is not None:
             asyncio.get_running_loop().remove_reader(self._listener.fileno())
             self._listener.close()
@@ -129,7 +129,7 @@ class Listener:
         for transport in list(self._transports):
             if not transport.is_closing():  # asyncio's TLS cannot be aborted after a second close
                 transport.close()
-        # A peer that does not read could keep a transport open for ever.
+        # A peer that does not read would keep a transport open.
         for _ in range(20):
             if not self._transports:
                 return
@@ -159,7 +159,7 @@ class Listener:
                 sock, _ = self._listener.accept()
             except (BlockingIOError, InterruptedError):
                 return
-            except OSError as exc:  # out of descriptors: leave it in the queue for a moment
+            except OSError as exc:  # out of file descriptors: retry in a moment
                 _log.warning("a connection could not be accepted: %s", exc.strerror)
                 self._pause()
                 return
@@ -215,7 +215,7 @@ class Listener:
 
     def _admitted(self, sock: socket.socket, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if task.cancelled():  # perhaps before it began
+        if task.cancelled():  # possibly before it started
             sock.close()
 
     async def _admit(self, sock: socket.socket, *, tls: bool) -> None:
@@ -295,7 +295,7 @@ class SilentProtocol(asyncio.Protocol):
         self._transport: asyncio.BaseTransport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the transport, to be forgotten later."""
+        """Store the transport."""
         self._transport = transport
 
     def connection_lost(self, exc: Exception | None) -> None:

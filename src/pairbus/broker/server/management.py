@@ -53,7 +53,7 @@ class ManagementNode:
                 f"operation. Resource: '{entity}'."
             )
         settings = self.namespace.catalog.entity(entity).settings
-        # A request may schedule several messages, each as large as the entity takes.
+        # A request may schedule several messages, each of the largest size.
         self.max_request = min(4 * settings.max_message_size, end.engine.max_message_size)
 
     def is_authorized(self) -> bool:
@@ -65,7 +65,7 @@ class ManagementNode:
         )
 
     def handle(self, request: Request, reply: Reply) -> None:
-        """Carry out one request, and answer when it is durable."""
+        """Execute one request, and answer when its changes are durable."""
         answer = Answer(request)
         faults = self.end.faults
         fault = faults.match("management", self.entity) if faults.any else None
@@ -77,7 +77,7 @@ class ManagementNode:
                 )
             if fault is not None and fault.kind == "hang" and not fault.take:
                 return
-            status, body = self._carry_out(request)
+            status, body = self._execute(request)
         except BrokerError as error:
             reply(answer.failed(error.http_status, error), delay)
             return
@@ -99,7 +99,7 @@ class ManagementNode:
 
         self.end.committer.after_commit(done)
 
-    def _carry_out(self, request: Request) -> Result:
+    def _execute(self, request: Request) -> Result:
         name = request.operation.removeprefix(_PREFIX)
         known = _OPERATIONS.get(name)
         if known is None:
@@ -115,7 +115,7 @@ class ManagementNode:
     # -- operations ------------------------------------------------------------------------------
 
     def peek(self, request: Request, body: dict[Any, Any]) -> Result:
-        """Show messages, changing nothing."""
+        """Return messages without changing them."""
         self.end.throttle.check(self.entity, "peek")
         found = self.namespace.peek(
             self.entity,

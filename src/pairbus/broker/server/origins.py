@@ -1,9 +1,9 @@
-"""Refuses requests of foreign web pages.
+"""Refuses requests of web pages from other origins.
 
-A browser lets any web page send requests and open a WebSocket to any address, also to a broker on
-the developer's own machine, which accepts a well-known key. The page cannot hide its `Origin`, so a
-foreign one is refused. Clients that are not browsers send none, or the address that they connect
-to.
+A browser lets any web page send requests and open a WebSocket to any address, including a broker on
+the developer's own machine, which accepts a well-known key. The page cannot hide its `Origin`, so
+requests with a foreign origin are refused. Clients that are not browsers send no origin, or the
+address that they connect to.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _OWN_NAMES = (".localhost", ".servicebus.windows.net")
 
 
 def refuse_origin(request: Request, allowed: Collection[str]) -> Response | None:
-    """The answer to the request of a web page that may not use the broker; None: it may."""
+    """The response that refuses a web page which may not use the broker; None if it may."""
     if is_origin_allowed(request, allowed):
         return None
     origin = request.headers["origin"]
@@ -29,11 +29,11 @@ def refuse_origin(request: Request, allowed: Collection[str]) -> Response | None
 
 
 def is_origin_allowed(request: Request, allowed: Collection[str]) -> bool:
-    """Whether the request comes from no web page, from an allowed one, or from the broker's own.
+    """Whether the request has no origin, an allowed one, or the broker's own.
 
-    The broker's own origin is the one that the client connected to. It counts only if no stranger
-    can own that name: a page of evil.example whose name is made to point to this machine would
-    also have the same origin and host (DNS rebinding).
+    The broker's own origin is the address that the client connected to. It is accepted only if
+    nobody else can own that name: a page of evil.example, whose name resolves to this machine,
+    would also have the same origin and host (DNS rebinding).
     """
     origin = request.headers.get("origin")
     if origin is None or "*" in allowed or origin in allowed:

@@ -1,7 +1,7 @@
 """Encodes a stored message for a client that receives it.
 
-The sender's annotations come first, then the broker's. Nothing from the properties section on is
-looked at.
+The sender's annotations come first, then the broker's. The bytes from the properties section on are
+copied.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _fronts: dict[bytes, tuple[bytes, Callable[..., bytes]]] = {}
 
 
 def render_locked(delivery: Delivery) -> tuple[bytes, bytes]:
-    """Return the bytes of a locked delivery in two parts, the second one as it is stored.
+    """Return the bytes of a locked delivery in two parts: the new sections and the stored bytes.
 
     Most messages have only the common fields in front, which are written in one step.
     """
@@ -95,13 +95,13 @@ def render_delivery(
     """Return a delivery's bytes, with its lock if it has one.
 
     Args:
-        delivery: What to render.
+        delivery: The delivery to encode.
         with_state: Write the message's state even if it is active.
         with_body: Write the body; without it the message ends after the application properties.
     """
     token, locked_until, message = delivery
     notes = message.annotations
-    entries, count = _inside(notes) if notes else (b"", 0)
+    entries, count = _map_entries(notes) if notes else (b"", 0)
     parts = [
         entries,
         _pack_facts(
@@ -128,7 +128,7 @@ def render_delivery(
     head = _heads.get(key)
     if head is None:
         head = _head(*key)
-    assert message.bare is not None  # the entity fetched it before it handed it over
+    assert message.bare is not None  # the entity loads the bytes before a delivery
     return render(
         head,
         message.delivery_count,
@@ -165,8 +165,8 @@ def _head(durable: bool, priority: int, ttl: int | None) -> bytes:
     return head
 
 
-def _inside(encoded_map: bytes) -> tuple[bytes, int]:
-    """Return the entries of an encoded map, and how many they are."""
+def _map_entries(encoded_map: bytes) -> tuple[bytes, int]:
+    """Return the entries of an encoded map, and their number."""
     if encoded_map[0] == 0xC1:
         return encoded_map[3:], encoded_map[2] // 2
     return encoded_map[9:], int.from_bytes(encoded_map[5:9], "big") // 2

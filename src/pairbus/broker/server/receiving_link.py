@@ -73,7 +73,7 @@ class ReceivingLink:
         self._tags = itertools.count(1)
         self._tag_prefix = os.urandom(8)
         self._is_paused = False
-        self.next_due = NEVER  # when a grant that waits for credits is served
+        self.next_due = NEVER  # when a grant that waits for credits is retried
         self._unwritten = 0
         self._sweep_at = SWEEP_FROM
         self._wants_session, self._session_id = requested_session(end.link)
@@ -88,7 +88,7 @@ class ReceivingLink:
     # -- attaching -------------------------------------------------------------------------------
 
     def attach(self) -> None:
-        """Answer the attach; for the next available session, when there is one."""
+        """Answer the attach; if it requests the next available session, when there is one."""
         if self.receiver is not None:
             self._attached(self.receiver)
             return
@@ -151,9 +151,10 @@ class ReceivingLink:
     def on_flow(self) -> None:
         """Let the namespace deliver up to the client's credit.
 
-        A grant of credit is an operation. One that finds the namespace without credits of its own
-        waits for the next second, or detaches the link where the settings say so. How the service
-        refuses it is not documented; azure-sdk-for-java#37594 shows the error on a receive link.
+        A grant of link credit is an operation. If the namespace has no credits left, the grant
+        waits for the next second, or the link is detached (`detach_throttled_receivers`). How the
+        service refuses it is not documented; azure-sdk-for-java#37594 shows the error on a receive
+        link.
         """
         self.end.use()
         if self.receiver is None or self._is_paused:
@@ -177,7 +178,7 @@ class ReceivingLink:
             self.end.namespace.arm(self.next_due, self)
 
     def tick(self, now: int) -> None:
-        """Serve the grant that waited for a second with credits."""
+        """Serve the grant that waited for credits, if there are any now."""
         self.next_due = NEVER
         if self.receiver is None or not self.link.is_active:
             return
@@ -195,7 +196,7 @@ class ReceivingLink:
         self.end.used_at = self.end.namespace.latest
         self.end.throttle.charge(MESSAGE * len(deliveries))
         if link.credit < len(deliveries):
-            # They were granted when they were taken; the client has lowered its credit since.
+            # The client has lowered its credit after the messages were taken for it.
             link.credit = len(deliveries)
         if len(link.session.unsettled) > self._sweep_at:
             self._sweep()
@@ -216,7 +217,7 @@ class ReceivingLink:
             self.end.connection.flush_soon()
 
     def _sweep(self) -> None:
-        """Forget deliveries that were settled by their tokens, on whatever connection."""
+        """Drop deliveries that were settled by their tokens, on any connection."""
         unsettled = self.link.session.unsettled
         locks = self.receiver.queue.locks if self.receiver is not None else {}
         self._engine.forget(
@@ -227,7 +228,7 @@ class ReceivingLink:
 
     @guarded
     def drained(self) -> None:
-        """Tell the client that its drain is over."""
+        """Report to the client that its drain is over."""
         if self.link.is_active:
             self._engine.drained(self.link)
             self.end.connection.flush_soon()
@@ -273,25 +274,25 @@ class ReceivingLink:
             return
         if fault is not None and fault.kind == "hang" and not fault.take:
             return
-        good: list[int] = []
+        settled_numbers: list[int] = []
         echo: Composite = ACCEPTED
         if isinstance(state, Accepted) and self.receiver is not None:
-            good = self._complete(self.receiver, deliveries, settled)
+            settled_numbers = self._complete(self.receiver, deliveries, settled)
             end.used_at = end.namespace.latest
             deliveries = []
         for delivery in deliveries:
             try:
                 echo = self._settle(delivery.tag, state)
-                good.append(delivery.id)
+                settled_numbers.append(delivery.id)
             except BrokerError as error:
                 self._answer([delivery.id], rejected(error), settled)
-        if not good or settled or (fault is not None and fault.kind == "hang"):
+        if not settled_numbers or settled or (fault is not None and fault.kind == "hang"):
             return
         delay = fault.delay if fault is not None and fault.kind == "delay" else 0.0
-        end.committer.after_commit(partial(self._committed, good, echo, delay))
+        end.committer.after_commit(partial(self._committed, settled_numbers, echo, delay))
 
     def _complete(self, receiver: Receiver, deliveries: list[Outgoing], settled: bool) -> list[int]:
-        """Complete many together, answer those whose lock is lost, return the others' numbers."""
+        """Complete deliveries; answer those whose lock is lost, and return the other numbers."""
         if len(deliveries) == 1:
             (one,) = deliveries
             if receiver.complete(one.tag):

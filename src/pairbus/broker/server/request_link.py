@@ -27,7 +27,7 @@ class Reply(Protocol):
 
 
 class Node(Protocol):
-    """Carries out the requests of a client to one node."""
+    """Executes the requests of a client to one node."""
 
     max_request: int
     """The largest request, in bytes."""
@@ -36,11 +36,11 @@ class Node(Protocol):
         """Whether the client may still use this node."""
 
     def handle(self, request: Request, reply: Reply) -> None:
-        """Carry out one request and answer it."""
+        """Execute one request and answer it."""
 
 
 class RequestLink:
-    """Takes requests for a node; the answer goes out on the node's `ReplyLink`."""
+    """Receives requests for a node; the answers are sent on the node's `ReplyLink`."""
 
     def __init__(self, end: LinkEnd, node: Node) -> None:
         self.end = end
@@ -56,7 +56,7 @@ class RequestLink:
         return self._node.is_authorized()
 
     def on_deliveries(self, deliveries: Sequence[Delivery]) -> None:
-        """Accept the requests and carry them out."""
+        """Accept the requests and execute them."""
         end = self.end
         end.use()
         for delivery in deliveries:
@@ -118,7 +118,7 @@ class ReplyLink:
         self.end.accept()
 
     def is_authorized(self) -> bool:
-        """Answers go out whatever the client's tokens say."""
+        """Answers are sent whatever rights the client's tokens grant."""
         return True
 
     def send(self, payload: bytes) -> None:
@@ -128,7 +128,7 @@ class ReplyLink:
         if end.link.credit <= 0 or not end.is_active:
             if len(self._waiting) >= MAX_PENDING_REPLIES:
                 end.connection.close(
-                    "amqp:resource-limit-exceeded", "The client does not take its answers."
+                    "amqp:resource-limit-exceeded", "The client does not read its answers."
                 )
                 return
             self._waiting.append(payload)

@@ -45,8 +45,8 @@ class Answer:
 
     Args:
         request: The request.
-        status_name: The name of the status: `$cbs` and `$management` differ.
-        description_name: The name of its description.
+        status_name: The property with the status: `$cbs` and `$management` differ.
+        description_name: The property with its description.
     """
 
     def __init__(
@@ -61,11 +61,11 @@ class Answer:
         self._description_name = description_name
 
     def ok(self, status: int = 200, description: str = "OK", body: Any = None) -> bytes:
-        """Return the answer to a request that was carried out."""
+        """Return the answer to a request that succeeded."""
         return self._build(status, description, {}, body)
 
     def failed(self, status: int, error: BrokerError) -> bytes:
-        """Return the answer that says why it was not."""
+        """Return the answer to a request that failed, with the reason."""
         condition = {"errorCondition": Symbol(error.condition)}
         return self._build(status, error.description, condition, None)
 

@@ -1,4 +1,4 @@
-"""Rules of subscriptions by management request, as clients of other languages send them."""
+"""Management requests for rules of subscriptions, which clients of other languages send."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _COMPATIBILITY = 20
 
 
 def add_rule(namespace: Namespace, entity: str, body: dict[Any, Any]) -> None:
-    """Carry out `add-rule`."""
+    """Execute `add-rule`."""
     topic, subscription = _subscription(entity)
     described = body["rule-description"]
     action = described.get("sql-rule-action") or {}
@@ -50,13 +50,13 @@ def add_rule(namespace: Namespace, entity: str, body: dict[Any, Any]) -> None:
 
 
 def remove_rule(namespace: Namespace, entity: str, body: dict[Any, Any]) -> None:
-    """Carry out `remove-rule`."""
+    """Execute `remove-rule`."""
     topic, subscription = _subscription(entity)
     namespace.admin.delete_rule(topic, subscription, str(body["rule-name"]))
 
 
 def enumerate_rules(namespace: Namespace, entity: str, skip: int, top: int) -> list[Any]:
-    """Carry out `enumerate-rules`: the rules as the described lists of the protocol."""
+    """Execute `enumerate-rules`; return the rules as described lists of the protocol."""
     found = namespace.admin.list_rules(*_subscription(entity))[skip : skip + top]
     return [{"rule-description": _description(rule)} for rule in found]
 
@@ -102,7 +102,7 @@ def _amqp_value(value: Any) -> Any:
 def _subscription(entity: str) -> tuple[str, str]:
     topic, separator, name = entity.lower().rpartition("/subscriptions/")
     if not separator or "/" in name:
-        raise ArgumentError(f"'{entity}' is no subscription.")
+        raise ArgumentError(f"'{entity}' is not a subscription.")
     return topic, name
 
 

@@ -30,7 +30,7 @@ from pairbus.names import PING_CONTENT_TYPE
 
 
 class SendingLink:
-    """Takes the messages of one client's sender."""
+    """Accepts the messages of one client's sender."""
 
     def __init__(self, end: LinkEnd) -> None:
         end.tokens.require(AccessRight.SEND, end.path)
@@ -53,7 +53,7 @@ class SendingLink:
         return self.end.tokens.allows(AccessRight.SEND, self.end.path)
 
     def on_deliveries(self, deliveries: Sequence[Delivery]) -> None:
-        """Hand messages that arrived together to the namespace in one call if all are plain."""
+        """Pass messages that arrived together to the namespace in one call, if all are plain."""
         if len(deliveries) == 1 or self.end.faults.any or not self._send_together(deliveries):
             for delivery in deliveries:
                 self._on_delivery(delivery)
@@ -74,7 +74,7 @@ class SendingLink:
                     return False
             namespace.send(self.end.path, messages)
         except (BrokerError, AmqpError):
-            return False  # nothing was taken: send them one by one, each with its own answer
+            return False  # nothing was accepted: send them one by one, each with its own answer
         self.end.used_at = namespace.latest
         namespace.operations.add(self._entity.path, "send", len(deliveries) - 1, 0, 0, 0)
         throttle.charge(cost * len(deliveries))
@@ -88,13 +88,13 @@ class SendingLink:
             self._committed(delivery, None, error)
 
     def _on_delivery(self, delivery: Delivery) -> None:
-        """Hand a message, or a batch of them, to the namespace."""
+        """Pass a message, or a batch of them, to the namespace."""
         end = self.end
         if end.link.credit < LOW_CREDIT:
             end.top_up_credit()
         faults = end.faults
         fault = faults.match("send", end.path) if faults.any else None
-        if fault is not None and not self._is_taken(fault, delivery):
+        if fault is not None and not self._apply_fault(fault, delivery):
             end.use()
             return
         throttle = end.throttle
@@ -152,8 +152,8 @@ class SendingLink:
         if not delivery.settled:
             self.end.settle(delivery.delivery_id, outcome)
 
-    def _is_taken(self, fault: Fault, delivery: Delivery) -> bool:
-        """Apply a fault; return whether the message is taken nevertheless."""
+    def _apply_fault(self, fault: Fault, delivery: Delivery) -> bool:
+        """Apply a fault; return whether the message is accepted nevertheless."""
         error = BrokerError(fault.description, condition=fault.condition)
         if fault.kind in {"reject", "throttle"}:
             self._answer(delivery, rejected(error))

@@ -53,7 +53,7 @@ class ServedLinks:
 
     def _attach(self, link: Link, attach: Attach) -> None:
         if link.state is not EndState.REMOTE:
-            return  # it left while it waited
+            return  # the client detached it in the meantime
         try:
             link.context = handler_for(self._connection, link, attach)
         except BrokerError as error:
@@ -67,14 +67,14 @@ class ServedLinks:
         if end.path != CBS:
             self.idle.add(end, self._connection.namespace.now())
         link.context.attach()
-        link.attach = None  # decoded, it takes many times the room of its frame
+        link.attach = None  # not needed any more, and many times larger than its frame
         self._connection.flush_soon()
 
     def reply_link(self, session: Session, path: str, reply_to: Any) -> ReplyLink | None:
         """Return the link that carries the answers of a node.
 
-        Most clients attach it on the session of the request, some on another one: then the
-        request names it in `reply-to`.
+        Most clients attach it on the session of the request. Some use another session, and name
+        the link in the `reply-to` of the request.
         """
         found = None
         for link in session.links.values():
@@ -130,7 +130,7 @@ class ServedLinks:
                 self.forget(link)
 
     def forget(self, link: Link) -> None:
-        """Close a link's handler; the engine knows that the link is gone."""
+        """Remove a link and close its handler; the link is detached already, or will be."""
         self._links.pop(link, None)
         handler, link.context = link.context, None
         if handler is not None:

@@ -61,10 +61,10 @@ class Broker:
         self._store: Store | None = None
         self._listener: Listener | None = None
         self._control_listener: Listener | None = None
-        self._fault_news = asyncio.Event()
+        self._faults_changed_event = asyncio.Event()
         self._fault_timer: asyncio.TimerHandle | None = None
         self._certificate = Certificate(settings.data, settings.host)
-        self._named_unsupported: set[str] = set()
+        self._logged_features: set[str] = set()
         balance = CreditBalance(
             settings.credits_per_second, is_debt_owed=settings.limits.is_debt_owed
         )
@@ -107,14 +107,14 @@ class Broker:
         return join_host(self.settings.reachable_host, self._control_listener.address[1])
 
     def now(self) -> float:
-        """Return the real time, by which tokens expire; never the time of a test's clock."""
+        """Return the real time, for the expiry of tokens, even if `settings.clock` is set."""
         return time.time()
 
-    def unsupported(self, what: str) -> None:
-        """Log once that a client asked for something that this broker cannot do."""
-        if what not in self._named_unsupported and len(self._named_unsupported) < 100:
-            self._named_unsupported.add(what)
-            _log.warning("a client asked for %s, which is not supported", what)
+    def unsupported(self, feature: str) -> None:
+        """Log once that a client requested a feature that this broker does not support."""
+        if feature not in self._logged_features and len(self._logged_features) < 100:
+            self._logged_features.add(feature)
+            _log.warning("a client requested %s, which is not supported", feature)
 
     async def do(self, action: Callable[[Namespace], T]) -> T:
         """Run `action` with the namespace and wait until its changes are durable."""
@@ -158,10 +158,10 @@ class Broker:
     # -- start and stop --------------------------------------------------------------------------
 
     async def start(self, port: int) -> int:
-        """Start to serve on `port` (0 picks one) and return the port.
+        """Start serving on `port` (0 picks a free one) and return the port.
 
         Raises:
-            BrokerStartError: The text is one line with the reason.
+            BrokerStartError: The message is one line with the reason.
         """
         settings = self.settings
         declared = (
@@ -220,18 +220,18 @@ class Broker:
         self._close_namespace(abrupt=abrupt)
 
     async def close(self) -> None:
-        """Stop for good."""
+        """Stop permanently."""
         await self.stop()
         self.faults.on_change = lambda: None
         self._namespace = None
         self._certificate.close()
 
     def _make_listener(self, **options: Any) -> Listener:
-        """A listener with TLS; a simulation has another one."""
+        """A listener with TLS; the simulation overrides this."""
         return Listener(tls=self._certificate.context, **options)
 
     def _make_store(self, directory: Path) -> Store:
-        """The store in a directory; a simulation has another one."""
+        """The store in a directory; the simulation overrides this."""
         return Store(directory, self.settings.durability)
 
     def _bind(self, listener: Listener, port: int) -> None:
@@ -311,7 +311,7 @@ class Broker:
             return self._control.handle(request)
         if (fault := self.faults.connection_fault()) is not None:
             while fault == "silent":
-                await self._fault_news.wait()
+                await self._faults_changed_event.wait()
                 fault = self.faults.connection_fault()
             raise ConnectionAbortedError
         return await self._handle_always(request)
@@ -373,8 +373,8 @@ class Broker:
         """Apply the faults that concern whole connections."""
         if not self.is_running or self._listener is None:
             return
-        self._fault_news.set()
-        self._fault_news = asyncio.Event()
+        self._faults_changed_event.set()
+        self._faults_changed_event = asyncio.Event()
         fault = self.faults.connection_fault()
         listener = self._listener
         if fault == "refuse":
@@ -387,7 +387,7 @@ class Broker:
         for connection in list(self.connections):
             if fault == "silent":
                 connection.is_silent = True
-            elif connection.is_silent:  # the bytes that it did not read are lost
+            elif connection.is_silent:  # bytes that were not processed are lost
                 connection.reset()
         if fault != "silent":
             listener.drop_silent()

@@ -1,4 +1,4 @@
-"""How a client asks for a session when it attaches a receiver, and how it is answered."""
+"""Reads the session that a client requests when it attaches a receiver, and answers it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TICKS_AT_EPOCH = 621355968000000000
 
 
 def requested_session(link: Link) -> tuple[bool, str | None]:
-    """Return whether a session is asked for, and which: None for the next available one."""
+    """Return whether a session is requested, and its id: None for the next available one."""
     source = link.attach.source if link.attach is not None else None
     filters = source.filter if isinstance(source, Source) else None
     if not filters or SESSION_FILTER not in filters:

@@ -36,14 +36,14 @@ class Throttle:
         return f"<Throttle {self._namespace} {self._balance!r}>"
 
     def would_serve(self, count: int, cost: int = 1) -> bool:
-        """Whether this many operations of *cost* credits each, one by one, would all be served."""
+        """Whether *count* operations of *cost* credits each, one by one, would all be served."""
         return not self.is_on or self._balance.at(self._now()) > (count - 1) * cost
 
     def check(self, path: str, operation: str) -> None:
         """Refuse an operation if no credits are left.
 
         Raises:
-            ServerBusyError: with the service's text.
+            ServerBusyError: no credits are left; the text is the service's.
         """
         if not self.is_on or not self._balance.refuses(self._now()):
             return

@@ -1,4 +1,4 @@
-"""A self-signed certificate for the broker's TLS port, made when needed and kept with the data."""
+"""A self-signed certificate for the broker's TLS port, made on first use."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def server_context(cert_file: Path) -> ssl.SSLContext:
 
 
 def ensure_certificate(folder: Path, hosts: list[str]) -> Path:
-    """Return the PEM file (key and certificate) in `folder`, made again if missing or old.
+    """Return the PEM file (key and certificate) in `folder`; make one if it is missing or old.
 
     The certificate alone, which clients may trust, is beside it in `cert.pem`.
     """
@@ -38,10 +38,10 @@ def ensure_certificate(folder: Path, hosts: list[str]) -> Path:
 
 
 class Certificate:
-    """The broker's certificate, made when somebody asks for it: most clients do without TLS.
+    """The broker's certificate, made on first use: most clients do not use TLS.
 
     Args:
-        folder: Where it is kept; None: in a temporary folder, until `close`.
+        folder: The folder of its files; None: a temporary folder, until `close`.
         host: The address that the broker listens on.
     """
 
@@ -92,8 +92,8 @@ def make_certificate(hosts: list[str]) -> tuple[bytes, bytes]:
         from cryptography.x509.oid import NameOID
 
     key = ec.generate_private_key(ec.SECP256R1())
-    # Names are looked up before keys: two brokers' certificates in one file of trusted ones must
-    # not have the same.
+    # Clients find a trusted certificate by its subject before they check its key, so the
+    # certificates of two brokers in one file must have different subjects.
     name = x509.Name(
         [
             x509.NameAttribute(NameOID.COMMON_NAME, "pairbus embedded broker"),

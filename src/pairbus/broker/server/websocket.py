@@ -67,7 +67,7 @@ def accept(
         )
     transport.write(websocket.send(AcceptConnection(subprotocol=SUBPROTOCOL)))
     for _ in websocket.events():
-        pass  # the request, which is answered
+        pass  # the request, which is answered above
     wrapper = _WebSocketProtocol(websocket, protocol, max_message)
     transport.set_protocol(wrapper)
     wrapper.connection_made(transport)
@@ -168,10 +168,10 @@ class _WebSocketProtocol(asyncio.Protocol):
             if isinstance(event, BytesMessage):
                 self._on_bytes(event, outer)
             elif isinstance(event, Ping):
-                # A client that sends pings and reads no answers gets none: they would pile up.
+                # A client that does not read gets no answers to its pings: they would accumulate.
                 if not self._is_paused:
                     transport.write(self._websocket.send(event.response()))
-            elif isinstance(event, CloseConnection):  # its own, or for a frame that is not valid
+            elif isinstance(event, CloseConnection):  # from the client, or after an invalid frame
                 outer.close_with(event.code)
             elif isinstance(event, TextMessage):
                 outer.close_with(_UNSUPPORTED_DATA)

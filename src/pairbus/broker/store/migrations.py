@@ -1,8 +1,8 @@
 """The tables of the store, as numbered steps. A step that was released is never edited.
 
 ``message.id`` is the queue's number and the sequence number in one integer, so that each queue is
-one range of the key, in order; the bytes come last in the row, so that the index can be read
-without them.
+one range of the key, in order; the bytes of the message are the last columns, so that the others
+can be read without them.
 """
 
 from __future__ import annotations

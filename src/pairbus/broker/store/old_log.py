@@ -1,4 +1,4 @@
-"""Reads the log file that earlier versions kept beside the tables, and moves it into them.
+"""Imports the log file that earlier versions wrote in addition to the tables.
 
 Earlier versions appended small groups to ``namespace.groups`` and moved them into the tables many
 at a time. A broker of such a version that ended without closing its store leaves groups there.

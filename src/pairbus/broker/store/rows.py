@@ -10,12 +10,12 @@ from pairbus.broker.entities.journal import SEQUENCE_BITS, Journal, MessageRow
 
 Statement = tuple[str, Sequence[Any]]
 
-CHUNK = 32  # rows per INSERT: SQLite releases Python's global lock while a statement runs
-SMALL = 8192  # bytes of a message that are copied
+CHUNK = 32  # rows per INSERT: SQLite releases the GIL while a statement runs
+SMALL = 8192  # bytes: the size up to which a message is copied to a bytearray
 _WHOLE = ("message", 13)
-# A message without ttl, session, source and annotations, as most are. Python's sqlite3 module looks
-# for an adapter of None and of bytes at each use, and fails to find one, which takes as long as
-# SQLite takes for the rest of the row. It does not for a bytearray, which is worth a small copy.
+# A message without ttl, session, source and annotations, as most are. For each None and each bytes
+# object Python's sqlite3 module searches for an adapter, in vain, which takes as long as SQLite
+# needs for the rest of the row. It does not search for a bytearray, so a small copy is faster.
 _PLAIN = ("message (id, state, enqueued, due, delivery_count, size, origin, flags, bare)", 9)
 _UPDATE = "UPDATE message SET state = ?, due = ?, delivery_count = ? WHERE id = ?"
 _BODY = "UPDATE message SET bare = ?, size = ? WHERE id = ?"

@@ -4,8 +4,8 @@
 process; a power loss may lose the last commits. ``"full"``: a commit is on the disk. In both a
 group is stored completely or not at all.
 
-A group of a few rows is committed by the thread that asks, because handing it to another thread
-and back takes longer. A larger one, and one that waits for the disk, is committed by the writer.
+A group of a few rows is committed by the calling thread, because switching to another thread and
+back takes longer. A larger group, and any group with "full", is committed by the writer.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Durability = Literal["normal", "full"]
 DATABASE = "namespace.sqlite3"
 LOCK = "namespace.lock"
 PAGE = 8192
-LIGHT_ROWS = 64  # rows that the asking thread commits itself
+LIGHT_ROWS = 64  # rows that the calling thread commits itself
 LIGHT_BYTES = 128 * 1024
 CHECKPOINT = 2048  # pages: SQLite overwrites a log of this size, which is cheaper than growing it
 NUMBER_MASK = (1 << SEQUENCE_BITS) - 1
@@ -44,7 +44,7 @@ _log = logging.getLogger("pairbus.broker.store")
 
 
 class StoreInUseError(StoreError):
-    """Another process works with this directory."""
+    """Another process has this directory open."""
 
 
 class StoreDamagedError(StoreError):
@@ -57,7 +57,7 @@ class Store:
     Args:
         directory: made if it does not exist.
         durability: ``normal`` or ``full``.
-        runtime: gives it its files and the worker that commits large groups.
+        runtime: its files, and the worker that commits large groups.
 
     Raises:
         StoreInUseError: another process has the directory open.
@@ -122,8 +122,8 @@ class Store:
         holder_file.close()
 
     def _connect(self) -> sqlite3.Connection:
-        # The directory is locked, so SQLite need not lock its file for other processes at each
-        # transaction, which takes as long as writing one message.
+        # The directory is locked, so SQLite need not lock its file in each transaction, which would
+        # take as long as writing one message.
         vfs = "?vfs=unix-excl" if os.name == "posix" else ""
         connection = sqlite3.connect(
             (self.directory.absolute() / DATABASE).as_uri() + vfs,
@@ -149,7 +149,7 @@ class Store:
         return self._is_closed
 
     def close(self) -> None:
-        """Finish the outstanding groups and close the files. Twice is fine."""
+        """Finish the outstanding groups and close the files; a second call does nothing."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -162,7 +162,7 @@ class Store:
     # --- writing ----------------------------------------------------------------------------------
 
     def commit(self, group: Journal, done: Done) -> None:
-        """Store a group whole or not at all; *done* gets None or the error once that is certain.
+        """Store a group completely or not at all, then call *done* with None or the error.
 
         *done* is called within this call, or later on the owner's thread (see `notify_on`). Groups
         are stored in the order of the calls.
@@ -176,7 +176,7 @@ class Store:
             error: Exception | None = None
             try:
                 self._write_group(group)
-            except Exception as problem:  # noqa: BLE001 - whatever failed, the caller must know
+            except Exception as problem:  # noqa: BLE001 - any error goes to the caller
                 error = problem
             done(error)
         if self._pages >= CHECKPOINT:
@@ -196,7 +196,7 @@ class Store:
         """Write a group in one transaction."""
         todo = statements(group)
         if not todo:
-            return  # only callbacks, which wait for the groups before this one
+            return  # only callbacks, which wait for earlier groups
         execute = self._cursor.execute
         if len(todo) == 1:
             execute(*todo[0])  # a single statement is a transaction of its own
@@ -216,15 +216,15 @@ class Store:
         """Move SQLite's write-ahead log into the database file."""
         try:
             self._write.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
-        except sqlite3.Error as error:  # nothing is lost; the next checkpoint tries again
+        except sqlite3.Error as error:  # nothing is lost; the next checkpoint does the work
             _log.warning("a checkpoint failed: %s", error)
 
     def wait(self) -> None:
-        """Block until all groups are stored, and report them."""
+        """Block until all groups are stored, and call their *done*."""
         self._writer.wait()
 
     def notify_on(self, loop: asyncio.AbstractEventLoop | None) -> None:
-        """Report the groups that the writer stores on this loop; None: only in `wait`."""
+        """Call *done* of groups that the writer stores on this loop; None: only in `wait`."""
         self._writer.notify = None if loop is None else loop.call_soon_threadsafe
 
     # --- reading ----------------------------------------------------------------------------------

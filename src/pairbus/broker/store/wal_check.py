@@ -7,9 +7,9 @@ only if no commit of the same log follows it.
 
 The formats are those of https://www.sqlite.org/fileformat2.html#the_write_ahead_log and
 https://www.sqlite.org/walformat.html: a header of 32 bytes, then frames of 24 bytes and a page
-each. Each checksum continues the one before it. A log that starts again at the beginning of the
-file has new salts, so that old frames behind it do not count. How many frames are valid is for
-SQLite to say, in the header of its shared memory; computing all checksums here would take seconds.
+each. Each checksum continues the previous one. A log that starts again at the beginning of the file
+has new salts, so that old frames behind it are ignored. The number of valid frames is read from the
+header of SQLite's shared memory; computing all checksums here would take seconds.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class WalDamage:
         path: The log.
         offset: Where the damaged header or frame begins.
         intact: Bytes from the start of the file that hold only whole transactions.
-        lost: Commits behind the damage; None if the header is damaged and that is not known.
+        lost: Commits behind the damage; None if unknown, because the header is damaged.
     """
 
     path: Path
@@ -74,7 +74,7 @@ def find_damage(database: Path, files: Files) -> WalDamage | None:
     bad = _first_bad(wal, words, page_size, valid)
     intact = HEADER.size + valid * frame_size
     lost = sum(HEADER.size + number * frame_size > bad for number in commits)
-    # A bad frame with nothing behind it was being written when the process ended.
+    # A bad frame without commits behind it was being written when the process ended.
     return WalDamage(path, bad, intact, lost) if lost else None
 
 
@@ -84,7 +84,7 @@ def _is_commit(wal: bytes, offset: int, salts: tuple[int, int]) -> bool:
 
 
 def _valid_frames(database: Path, files: Files) -> int:
-    """How many frames SQLite accepts, up to the last commit among them."""
+    """The number of frames that SQLite accepts, up to the last commit among them."""
     # Read-only, so that closing the connection leaves the log as it is.
     address = f"{database.absolute().as_uri()}?mode=ro"
     with contextlib.closing(sqlite3.connect(address, uri=True)) as connection:

@@ -1,4 +1,4 @@
-"""Runs the store's slow work on a worker, and reports the results on the owner's thread."""
+"""Runs the store's slow work on a worker, and calls back on the owner's thread."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class Writer:
     """Runs work in the order of the calls.
 
     Args:
-        worker: where the work runs; a thread in production.
+        worker: runs the work; a thread in production.
 
     Attributes:
         notify: schedules a call on the owner's thread (an event loop's ``call_soon_threadsafe``);
             without it results are reported in `wait` only.
-        outstanding: how much work has not run, or was not reported yet.
+        outstanding: the number of calls of `run` whose *done* was not called yet.
     """
 
     def __init__(self, worker: Worker) -> None:
@@ -52,7 +52,7 @@ class Writer:
         error: Exception | None = None
         try:
             work()
-        except Exception as problem:  # noqa: BLE001 - whatever failed, the caller must know
+        except Exception as problem:  # noqa: BLE001 - any error goes to the caller
             error = problem
         self._results.append((done, error))
         notify = self.notify
