@@ -109,6 +109,15 @@ def test_an_alias_of_another_type_is_named(application, problem):
     assert open_message(delivered(application=application)).problem == problem
 
 
+@pytest.mark.parametrize("text", [b"\xa1\x02\xff\xfe", b"\xb1\x00\x00\x00\x02\xff\xfe"])
+def test_an_alias_that_cannot_be_decoded_is_named(text):
+    entries = encode("x-ms-path") + text
+    properties = b"\x00\x53\x74\xc1" + bytes((len(entries) + 1, 2)) + entries
+    opened = open_message(properties + section(0x75, b"x"))
+    assert opened.problem == "x-ms-path cannot be decoded"
+    assert opened.message == section(0x75, b"x")
+
+
 def test_without_asking_for_aliases_they_stay():
     application = {"x-ms-path": "orders"}
     opened = open_message(delivered(application=application), aliases=False)

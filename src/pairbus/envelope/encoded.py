@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 from pairbus.amqp.codec import decode, encode
+from pairbus.amqp.errors import ProtocolError
 from pairbus.amqp.types import Symbol, Timestamp, UInt
 from pairbus.envelope.cutting import (
     ANNOTATIONS,
@@ -87,7 +88,7 @@ class Opened(NamedTuple):
     session_id: str | None = None
     time_to_live: int | None = None
     scheduled: int | None = None
-    problem: str | None = None  # which alias has a wrong type
+    problem: str | None = None  # which alias has a wrong type, or cannot be decoded
     properties: tuple[int, int] | None = None  # where they are in the payload
 
 
@@ -275,6 +276,8 @@ def _cut_aliases(buf: bytes) -> tuple[bytes, list[Any]]:
                 values[index] = parse_alias(name, decode(buf, value)[0])
         except AliasTypeError as exc:
             values[4] = str(exc)
+        except (UnicodeDecodeError, ProtocolError):
+            values[4] = f"{name} cannot be decoded"
     return make_map(APPLICATION, kept), values
 
 
