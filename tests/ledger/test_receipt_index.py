@@ -3,6 +3,7 @@
 import pyarrow.parquet as pq
 
 from pairbus.ledger import LedgerWriter, ReceiptWriter, Store
+from pairbus.ledger.compact import compact
 from pairbus.ledger.receipt_index import ReceiptIndex
 
 QUEUE = "contoso/x-servicebus-transfer/0"
@@ -20,6 +21,18 @@ def receipt(number):
 
 def key(number):
     return (QUEUE, number, f"m{number}", 1_700_000_000_000_000)
+
+
+def test_a_compaction_while_the_files_are_read_hides_no_receipt(tmp_path, monkeypatch):
+    store = Store(str(tmp_path))
+    for number in (1, 2):
+        ReceiptWriter(str(tmp_path)).write([receipt(number)])
+    listed = store.list("messages", ".parquet")
+    compact(store)
+    lists = iter([listed])
+    original = store.list
+    monkeypatch.setattr(store, "list", lambda *args: next(lists, None) or original(*args))
+    assert ReceiptIndex(store).find([key(1), key(2)]) == {key(1), key(2)}
 
 
 def test_a_file_is_read_once_even_if_it_holds_no_receipt(tmp_path, monkeypatch):

@@ -6,9 +6,10 @@ the change: a message with a receipt is not sent again, to any namespace.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from pairbus.ledger.plan import LISTINGS
 from pairbus.ledger.store import Store
 
 if TYPE_CHECKING:
@@ -49,22 +50,13 @@ class ReceiptIndex:
         wanted = set(keys)
         if not wanted:
             return set()
-        self._read_new_files()
+        self._tables = _read_files(self._store, self._read, self._tables)
         numbers = pa.array(sorted({key[1] for key in wanted}), pa.int64())
         found: set[Key] = set()
         for table in self._tables.values():
             some = table.filter(pc.is_in(table["sequence_number"], value_set=numbers))
             found |= wanted & set(zip(*(some[name].to_pylist() for name in _KEY), strict=True))
         return found
-
-    def _read_new_files(self) -> None:
-        names = self._store.list("messages", ".parquet")
-        # A compaction replaces files by a new one that holds their rows.
-        self._tables = {name: self._tables[name] for name in names if name in self._tables}
-        for name in names:
-            # Not `or`: a table without rows is false, and most files hold no receipt.
-            if name not in self._tables:
-                self._tables[name] = self._read(name)
 
     def _read(self, name: str) -> pa.Table:
         import pyarrow as pa
@@ -94,12 +86,33 @@ def list_in_doubt(location: str) -> list[dict[str, Any]]:
     store.require_ledger()
     columns = ["at", "message_id", "destination", "backlog_queue", "sequence_number", "reason"]
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for name in store.list("messages", ".parquet"):
-        table = _read_columns(store, name, columns)
+    for table in _read_files(store, lambda name: _read_columns(store, name, columns)).values():
         some = table.filter(pc.fill_null(pc.ends_with(table["reason"], MAY_HAVE), False))
         for row in some.to_pylist():
             found[tuple(row[c] for c in columns)] = row
     return sorted(found.values(), key=lambda row: (row["backlog_queue"], row["sequence_number"]))
+
+
+def _read_files(
+    store: Store, read: Callable[[str], pa.Table], known: Mapping[str, pa.Table] | None = None
+) -> dict[str, pa.Table]:
+    """Read the files of messages; those in `known` are not read again.
+
+    If a file disappears, it was compacted and its rows are in a new file: list the folder again.
+    """
+    tables = dict(known or {})
+    for attempt in range(1, LISTINGS + 1):
+        names = store.list("messages", ".parquet")
+        tables = {name: tables[name] for name in names if name in tables}
+        try:
+            for name in names:
+                if name not in tables:
+                    tables[name] = read(name)
+            break
+        except FileNotFoundError:
+            if attempt == LISTINGS:
+                raise
+    return tables
 
 
 def _read_columns(store: Store, name: str, columns: list[str]) -> pa.Table:
