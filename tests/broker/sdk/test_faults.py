@@ -186,7 +186,17 @@ def test_the_control_api_stays_reachable_while_connections_fail(bus, queue) -> N
 
 
 @pytest.mark.parametrize(
-    "body", [[], {"kind": "melt"}, {"kind": "refuse"}, {"kind": "delay", "colour": 1}, {"on": "x"}]
+    "body",
+    [
+        [],
+        {"kind": "melt"},
+        {"kind": "refuse"},
+        {"kind": "delay", "colour": 1},
+        {"on": "x"},
+        {"kind": "reject", "entity": 5},
+        {"kind": "reject", "condition": None},
+        {"kind": "delay", "delay": "1"},
+    ],
 )
 def test_the_control_api_refuses_what_makes_no_sense(bus, body) -> None:
     with pytest.raises(urllib.error.HTTPError) as caught:

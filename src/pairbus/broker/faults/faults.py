@@ -65,6 +65,10 @@ class Fault:
             raise ValueError(f"unknown fault {self.kind!r}; use one of {', '.join(KINDS)}")
         if self.on not in POINTS:
             raise ValueError(f"a fault applies to one of {', '.join(POINTS)}, not to {self.on!r}")
+        _check_types(str, "a string", condition=self.condition, description=self.description)
+        _check_types(str | None, "a string", entity=self.entity)
+        _check_types(int | float, "a number", delay=self.delay, nth=self.nth, status=self.status)
+        _check_types(int | float | None, "a number", times=self.times, lasts=self.lasts)
         if self.kind in CONNECTION_KINDS and self.entity is not None:
             raise ValueError(f"the fault {self.kind!r} is for a namespace, not for one entity")
         if self.nth < 1 or (self.times is not None and self.times < 1):
@@ -100,6 +104,12 @@ class Fault:
 SETTABLE = frozenset(
     f.name for f in fields(Fault) if f.name not in {"id", "seen", "hits", "ends_at", "owner"}
 )
+
+
+def _check_types(kind: Any, expected: str, **values: object) -> None:
+    for name, value in values.items():
+        if not isinstance(value, kind):
+            raise ValueError(f"{name} of a fault must be {expected}, got {value!r}")
 
 
 def _direct(action: Callable[[], Any]) -> Any:
