@@ -84,7 +84,7 @@ def test_configuration_file_sets_tier_and_limits_and_arguments_win(tmp_path):
 
 
 def test_unknown_tier_and_negative_limit_are_refused():
-    with pytest.raises(ValueError, match="no tier"):
+    with pytest.raises(ValueError, match="not a tier"):
         run(tier="gold")
     with pytest.raises(ValueError, match="idle_link_timeout"):
         run(idle_link_timeout=-1)
