@@ -11,7 +11,8 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Any
 
 from pairbus.ledger import files
 from pairbus.ledger.files import Ranges
@@ -68,7 +69,7 @@ class Plan:
     overlapping: tuple[FileFacts, ...] = ()
     repeats: tuple[FileFacts, ...] = ()
     unreadable: tuple[str, ...] = ()
-    gaps: tuple[Gap, ...] = field(default=())
+    gaps: tuple[Gap, ...] = ()
 
     @property
     def rows(self) -> int:
@@ -164,15 +165,14 @@ def _read_footer(store: Store, table: str, name: str) -> FileFacts | None:
         return None
 
 
-def _times(meta: object, column: str) -> tuple[dt.datetime | None, dt.datetime | None]:
-    from typing import Any
-
-    m: Any = meta
-    names = m.schema.names
+def _times(metadata: Any, column: str) -> tuple[dt.datetime | None, dt.datetime | None]:
+    """Return the earliest and latest time in a column, from the statistics of the footer."""
+    names = metadata.schema.names
     if column not in names:
         return None, None
     index = names.index(column)
-    stats = [m.row_group(g).column(index).statistics for g in range(m.num_row_groups)]
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    stats = [group.column(index).statistics for group in groups]
     found = [s for s in stats if s is not None and s.has_min_max]
     if not found:
         return None, None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 
 from pairbus.amqp.errors import ProtocolError
 from pairbus.broker.entities.contents import (
@@ -62,12 +63,9 @@ class Router:
         entity.main.accessed = now
         count = len(incoming)
         if pings:
-            is_ping = [m.content_type == PING_CONTENT_TYPE for m in incoming]
-            ping_size = sum(m.size for m, ping in zip(incoming, is_ping, strict=True) if ping)
-            ping_units = sum(
-                billable(m.size) for m, ping in zip(incoming, is_ping, strict=True) if ping
-            )
-            incoming = [m for m, ping in zip(incoming, is_ping, strict=True) if not ping]
+            ping_sizes = [m.size for m in incoming if m.content_type == PING_CONTENT_TYPE]
+            ping_size, ping_units = sum(ping_sizes), sum(map(billable, ping_sizes))
+            incoming = [m for m in incoming if m.content_type != PING_CONTENT_TYPE]
             self._context.operations.add(entity.path, "ping", 1, pings, ping_size, ping_units)
             count -= pings
             size -= ping_size
@@ -171,7 +169,7 @@ class Router:
                     self._dead_letter_copy(subscription, message, str(error), now)
                 continue
             if subscription.settings.requires_session:
-                found = [copy for copy in found if copy.session_id is not None]
+                found = [one for one in found if one.session_id is not None]
             if found:
                 copies.setdefault(subscription, []).extend(found)
 
@@ -187,15 +185,15 @@ class Router:
             "DeadLetterReason": "FilterEvaluationException",
             "DeadLetterErrorDescription": problem,
         }
-        copy = copy_of(message)
-        copy.bare = set_properties(message.bare, properties)
-        copy.size += len(copy.bare) - len(message.bare)
-        copy.ttl = None
-        dead = subscription.dead
-        highest = dead.last_number
-        dead.last_number = subscription.main.next_number() - 1  # dead letters share its numbers
-        dead.stage([copy], now)
-        dead.last_number = max(highest, dead.last_number)
+        dead = copy(message)
+        dead.bare = set_properties(message.bare, properties)
+        dead.size += len(dead.bare) - len(message.bare)
+        dead.ttl = None
+        queue = subscription.dead
+        highest = queue.last_number
+        queue.last_number = subscription.main.next_number() - 1  # dead letters share its numbers
+        queue.stage([dead], now)
+        queue.last_number = max(highest, queue.last_number)
 
     # --- forwarding -------------------------------------------------------------------------------
 
@@ -267,20 +265,20 @@ class Router:
         now: int,
     ) -> bool:
         """Forward one message, or dead-letter it; False if it must stay where it is."""
-        copy = _as_incoming(message)
-        copy.hops = message.hops + 1
-        copy.origin = message.enqueued_sequence_number
+        forwarded = _as_incoming(message)
+        forwarded.hops = message.hops + 1
+        forwarded.origin = message.enqueued_sequence_number
         problem: tuple[str, str] | None = None
         if target is None:
             problem = (
                 "ForwardToEntityNotFound",
                 f"The destination '{target_path}' does not exist.",
             )
-        elif copy.hops > MAX_HOPS:
+        elif forwarded.hops > MAX_HOPS:
             problem = ("MaxTransferHopCountExceeded", f"Forwarded more than {MAX_HOPS} times.")
         else:
             try:
-                self.check(target, [copy])
+                self.check(target, [forwarded])
             except (EntityDisabledError, QuotaExceededError):
                 raise
             except BrokerError as error:
@@ -296,9 +294,9 @@ class Router:
             source = queue.owner.path
         queue.remove(message)
         if target.history is not None:
-            copy.message_id = message_id_of(copy.bare)
-        if target.history is None or target.history.is_new(copy, now):
-            self._place(target, [copy], now, source)
+            forwarded.message_id = message_id_of(forwarded.bare)
+        if target.history is None or target.history.is_new(forwarded, now):
+            self._place(target, [forwarded], now, source)
         return True
 
     def dead_letter(
@@ -327,17 +325,14 @@ class Router:
         }
         if properties:
             bare = set_properties(bare, properties)
-        copy = StoredMessage()
-        for name in StoredMessage.__slots__:
-            if hasattr(message, name):
-                setattr(copy, name, getattr(message, name))
-        copy.bare = bare
-        copy.size = message.size + len(bare) - len(message.bare)
-        copy.state = ACTIVE
-        copy.expires_at = NEVER
-        copy.holder = None
+        dead = copy(message)
+        dead.bare = bare
+        dead.size = message.size + len(bare) - len(message.bare)
+        dead.state = ACTIVE
+        dead.expires_at = NEVER
+        dead.holder = None
         queue.remove(message)
-        (owner.transfer_dead if transfer else owner.dead).adopt(copy)
+        (owner.transfer_dead if transfer else owner.dead).adopt(dead)
 
 
 class _Retry:
@@ -365,19 +360,11 @@ class _RetryAside(_Retry):
         self._queue.dispatch(now)
 
 
-def copy_of(message: IncomingMessage) -> IncomingMessage:
-    """A copy that can be changed."""
-    copy = IncomingMessage(message.bare)
-    for name in IncomingMessage.__slots__:
-        setattr(copy, name, getattr(message, name))
-    return copy
-
-
 def _as_incoming(message: StoredMessage) -> IncomingMessage:
     """A stored message as an incoming one, to be accepted by another entity."""
     assert message.bare is not None  # callers fetch first
     annotations = message.annotations or b""
-    copy = IncomingMessage(
+    incoming = IncomingMessage(
         message.bare,
         annotations=annotations,
         size=message.size,
@@ -387,5 +374,5 @@ def _as_incoming(message: StoredMessage) -> IncomingMessage:
         durable=message.durable,
         priority=message.priority,
     )
-    copy.hops = message.hops
-    return copy
+    incoming.hops = message.hops
+    return incoming

@@ -72,9 +72,10 @@ class Certificate:
     def _ensure(self) -> Path:
         with self._lock:
             if self._pem is None:
-                if self._folder is None:
+                folder = self._folder
+                if folder is None:
                     self._temporary = tempfile.TemporaryDirectory(prefix="pairbus-tls-")
-                folder = self._folder or Path(self._temporary.name if self._temporary else "")
+                    folder = Path(self._temporary.name)
                 folder.mkdir(parents=True, exist_ok=True)
                 self._pem = ensure_certificate(folder, [self._host])
             return self._pem
