@@ -1,10 +1,10 @@
-"""The `pairbus` command: hand over to the command line, if it is installed."""
+"""The `pairbus` command: runs the command line, if it is installed."""
 
 import sys
 
 
 def main() -> None:
-    """Run the command line; say what to install where its libraries are missing."""
+    """Run the command line; if its libraries are missing, print how to install them."""
     try:
         from pairbus.cli.main import run
     except ModuleNotFoundError as exc:

@@ -98,7 +98,7 @@ class PartlySentError(PairingError):
 class ClientClosedError(PairingError, ValueError):
     """The paired client is closed, or its SDK client was closed directly.
 
-    A `ValueError` too, since that is what a sender of a closed client raises in the SDK.
+    Also a `ValueError`, which a sender of a closed client raises in the SDK.
     """
 
 

@@ -162,7 +162,7 @@ class Decimal128(_Decimal):
 
 
 class Described:
-    """A value with a descriptor, which says what the value means."""
+    """A value with a descriptor, which defines the meaning of the value."""
 
     __slots__ = ("descriptor", "value")
 

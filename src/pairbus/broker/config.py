@@ -75,7 +75,7 @@ class ConfigError(BrokerStartError):
 def load(source: Mapping[str, Any] | str | Path, namespace: str) -> Declared:
     """Return the entities that a file, or its content, declares for `namespace`.
 
-    A single namespace in the file applies whatever its name.
+    If the file has only one namespace, its name is ignored.
 
     Raises:
         ConfigError: The file cannot be read, or something in it is wrong.

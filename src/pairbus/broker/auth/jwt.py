@@ -3,7 +3,7 @@
 A client with a token credential presents a JSON Web Token instead of a shared access signature. The
 broker has no identity provider and accepts only tokens that it can verify: those signed (HS256)
 with a key of the namespace, which only clients that have the key can create. A token is valid for
-the whole namespace; its `roles`, the built-in roles of the service, say what it allows.
+the whole namespace and grants the rights of its `roles`, the built-in roles of the service.
 """
 
 from __future__ import annotations

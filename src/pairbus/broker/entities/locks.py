@@ -32,7 +32,7 @@ class Locks(dict[bytes, StoredMessage]):
         return min(message.locked_until for message in self.values())
 
     def ended(self, now: int) -> list[StoredMessage]:
-        """The messages whose lock is over."""
+        """The messages whose lock has expired."""
         found = []
         for message in self.values():
             if message.locked_until <= now:
@@ -42,7 +42,7 @@ class Locks(dict[bytes, StoredMessage]):
         return found
 
     def renew(self, messages: Iterable[StoredMessage], until: int) -> None:
-        """Let the locks of these messages end at a later time."""
+        """Extend the locks of these messages."""
         for message in messages:
             message.locked_until = until
             self[message.lock_token] = self.pop(message.lock_token)

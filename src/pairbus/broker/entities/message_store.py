@@ -191,7 +191,7 @@ class MessageStore:
         raise NotImplementedError
 
     def withdraw(self, staged: list[StoredMessage]) -> None:
-        """Forget messages whose group could not be stored."""
+        """Drop staged messages whose group could not be stored."""
         for message in staged:
             message.state = GONE
             self.size -= message.size

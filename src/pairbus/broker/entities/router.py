@@ -198,7 +198,7 @@ class Router:
     # --- forwarding -------------------------------------------------------------------------------
 
     def activate(self, queue: Queue, scheduled: list[StoredMessage], now: int) -> None:
-        """Enqueue messages whose time has come, as if they were sent now."""
+        """Enqueue scheduled messages that are due, as if they were sent now."""
         queue.fetch(scheduled)
         owner = queue.owner
         assert owner is not None  # only an entity's own queue keeps scheduled messages

@@ -4,7 +4,7 @@ The domain is small: None (null, missing, unknown), bool, int, float, str, bytes
 and timedelta. AMQP integers of all widths are one type, as are floats, and an integer is converted
 to a float where the two are combined: the promotions of C#, which the service follows. Types that
 C# cannot compare or add raise :class:`FilterError`, and the message is dead-lettered or dropped, as
-the subscription says. A string can be compared with a GUID, which has no literal of its own.
+the subscription is configured. A string can be compared with a GUID, which has no literal form.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ sent becomes visible to receivers when its group is durable.
 
 Times are milliseconds since the Unix epoch. Lock tokens are the 16 bytes of the delivery tag.
 Every method may raise a :class:`~pairbus.broker.entities.errors.BrokerError`, and then has changed
-nothing unless it says so.
+nothing, unless its description says otherwise.
 """
 
 from __future__ import annotations
