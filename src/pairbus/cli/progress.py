@@ -45,9 +45,9 @@ class Steps:
         self, name: str, master: str | None = None, config: Mapping[str, str] | None = None
     ) -> Iterator["SparkSession"]:
         """Yield a Spark session that is stopped at the end; its tasks move the bar."""
-        self.begin("starting Java and Spark")
         with needs("spark"):
             from pairbus.spark.session import SparkUnavailableError, get_session, job_settings
+        self.begin(starting_spark(master))
         try:
             spark = get_session(
                 master,
@@ -103,6 +103,20 @@ def ledger_steps(locations: Sequence[str], *, bar_wanted: bool = True) -> Iterat
             yield shown
         except LedgerError as exc:
             raise UserError(str(exc)) from exc
+
+
+def starting_spark(master: str | None) -> str:
+    """Return the words for the start of Spark: on a terminal, with a hint if it could be faster."""
+    from pairbus.spark.archive import has_archive
+    from pairbus.spark.java import JavaNotFoundError
+
+    words = "starting Java and Spark"
+    if not _is_bar_possible() or not (master or "local").startswith("local"):
+        return words
+    with contextlib.suppress(JavaNotFoundError):  # the start itself reports it
+        if not has_archive():
+            return "starting Spark (faster after `pairbus spark class-archive`)"
+    return words
 
 
 def _is_bar_possible() -> bool:

@@ -77,7 +77,7 @@ def java_home() -> None:
     "class-archive", short_help="Write an archive of classes, so that Spark starts faster."
 )
 def class_archive() -> None:
-    """Write an archive of Spark's classes, so that Spark starts in about half the time.
+    """Write an archive of Spark's classes, so that Spark starts in about 60 % of the time.
 
     All commands of this environment that start Spark use it. It takes about 200 MB and a minute to
     write. Java ignores it after an upgrade of Java or Spark: run this command again then. To undo

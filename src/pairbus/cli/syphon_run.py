@@ -7,6 +7,7 @@ import click
 from pairbus.cli.errors import ExitCode, fail, require
 from pairbus.cli.options import pair_options
 from pairbus.cli.output import emit, json_option, say
+from pairbus.cli.progress import starting_spark
 from pairbus.cli.syphon_options import build_options, checkpoint_option
 from pairbus.cli.syphon_progress import RunProgress, shown, summary
 from pairbus.cli.syphon_signals import StopSignals
@@ -164,7 +165,7 @@ def _run(options: "SyphonOptions", settings: dict[str, Any]) -> int:
     )
     asked = StopSignals()
     with asked.before_spark():
-        say("starting Spark …")
+        say(f"{starting_spark(options.master)} …")
         handle = start_syphon(options, bounds=bounds)
     asked.install()  # after Spark, which installs a handler of its own
     say(f"syphon runs; checkpoint {handle.checkpoint}")

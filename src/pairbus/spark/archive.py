@@ -1,4 +1,4 @@
-"""An archive of Spark's classes, with which Java starts Spark in about half the time.
+"""An archive of Spark's classes, with which Java starts Spark in about 60 % of the time.
 
 Without one, Java reads, checks and links some twenty thousand classes each time. It can store them
 as they are in memory (class data sharing) and map that file at the next start. Java ignores an
@@ -49,6 +49,15 @@ def create_archive(warm_up: Sequence[str] = WARM_UP) -> Path:
     finally:
         part.unlink(missing_ok=True)
     return home / ARCHIVE
+
+
+def has_archive() -> bool:
+    """Return whether this environment has an archive.
+
+    Raises:
+        JavaNotFoundError: there is no Java.
+    """
+    return (Path(ensure_java()) / ARCHIVE).is_file()
 
 
 def base_of(java: Path, home: Path) -> Path:
