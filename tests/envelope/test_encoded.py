@@ -370,15 +370,44 @@ def test_sections_are_found_whether_described_by_number_or_by_name():
     assert sections(long) == ({}, 0)
 
 
+BAD_MAP = b"\x00\x53\x74\xc1\x09\x02\xa1\x05x-ms-\x3f" + section(0x75, b"x")
+
+
+@pytest.mark.parametrize(
+    ("rest", "problem"),
+    [
+        (b"no section", "a section is a described value"),
+        (b"\x00\x53\x73\x3f" + section(0x75, b"x"), "no AMQP value begins with 0x3f"),
+        (BAD_MAP, "no AMQP value begins with 0x3f"),
+        (b"\x00\x53\x74\xc1\x09\x02\xa1\x05x-ms-", "index out of range"),
+        (section(0x73, None) + section(0x74, None) + b"\x00\xff", "0xff"),
+    ],
+)
+# The first messages of a queue are opened section by section.
+@pytest.mark.parametrize("times", [1, 5])
+def test_message_that_was_encoded_wrongly_keeps_its_number_and_has_a_problem(rest, problem, times):
+    start = delivered()
+    payload = start[: start.index(b"\x00\x53\x73")] + rest
+    for _ in range(times):
+        open_message(delivered())
+        opened = open_message(payload)
+    assert opened.sequence_number == 4711
+    assert opened.locked_until == 1_700_000_060_000
+    assert opened.path is None
+    assert opened.message == rest
+    assert opened.problem.startswith("The message cannot be read: ")
+    assert problem in opened.problem
+
+
 @pytest.mark.parametrize(
     ("payload", "problem"),
     [
         (b"no section", "a section is a described value"),
         (section(0x72, None) + section(0x75, b"x"), "not a map"),
-        (b"\x00\x53\x74\xc1\x09\x02\xa1\x05x-ms-\x3f" + section(0x75, b"x"), "0x3f"),
+        (BAD_MAP, "0x3f"),
     ],
 )
-def test_malformed_message_is_an_error(payload, problem):
+def test_bytes_that_no_broker_delivered_are_an_error(payload, problem):
     with pytest.raises(ValueError, match=problem):
         open_message(payload)
 

@@ -17,6 +17,7 @@ __all__ = [
     "HEADER",
     "PROPERTIES",
     "append_entries",
+    "each_section",
     "entries",
     "list_fields",
     "make_list",
@@ -56,9 +57,8 @@ def skip(buf: bytes, pos: int) -> int:
     raise ValueError(f"no AMQP value begins with 0x{code:02x}")
 
 
-def sections(buf: bytes) -> tuple[dict[int, tuple[int, int]], int]:
-    """Return the places of the sections' values, by section code, and where the body begins."""
-    found: dict[int, tuple[int, int]] = {}
+def each_section(buf: bytes) -> Iterator[tuple[int, int, int]]:
+    """Yield the code of each section before the body, and where its value begins and ends."""
     pos, length = 0, len(buf)
     while pos < length:
         if buf[pos] != 0:
@@ -69,11 +69,18 @@ def sections(buf: bytes) -> tuple[dict[int, tuple[int, int]], int]:
             descriptor, value = decode(buf, pos + 1)
             code = _BY_NAME.get(str(descriptor), descriptor if isinstance(descriptor, int) else 0)
         if not HEADER <= code <= APPLICATION:
-            break
-        end = skip(buf, value)
-        found[code] = (value, end)
-        pos = end
-    return found, pos
+            return
+        pos = skip(buf, value)
+        yield code, value, pos
+
+
+def sections(buf: bytes) -> tuple[dict[int, tuple[int, int]], int]:
+    """Return the places of the sections' values, by section code, and where the body begins."""
+    found: dict[int, tuple[int, int]] = {}
+    body = 0
+    for code, value, body in each_section(buf):
+        found[code] = (value, body)
+    return found, body
 
 
 def map_start(buf: bytes, pos: int) -> tuple[int, int]:

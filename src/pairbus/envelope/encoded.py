@@ -28,6 +28,7 @@ from pairbus.envelope.cutting import (
     DELIVERY_ANNOTATIONS,
     HEADER,
     PROPERTIES,
+    each_section,
     entries,
     make_map,
     replace_fields,
@@ -88,16 +89,22 @@ class Opened(NamedTuple):
     session_id: str | None = None
     time_to_live: int | None = None
     scheduled: int | None = None
-    problem: str | None = None  # which alias has a wrong type, or cannot be decoded
+    problem: str | None = None  # which alias has a wrong type, or what cannot be decoded
     properties: tuple[int, int] | None = None  # where they are in the payload
 
 
 def open_message(payload: bytes, *, aliases: bool = True) -> Opened:
     """Take a received message apart.
 
+    Of a message that its sender encoded wrongly, only what the broker wrote is read, and `problem`
+    is set: one such message must not keep the others from being read.
+
     Args:
         payload: The message as a broker delivered it.
         aliases: Whether to cut the aliases out, and to return their values.
+
+    Raises:
+        ValueError: what the broker wrote cannot be read.
     """
     head = _prefixes.read(payload)
     if head is None:
@@ -121,7 +128,7 @@ def open_message(payload: bytes, *, aliases: bool = True) -> Opened:
             pos = end
         if payload[pos : pos + 3] not in _BODIES:
             return _open_slowly(payload, aliases)
-    except IndexError:
+    except (IndexError, ValueError):
         return _open_slowly(payload, aliases)
     path, session, ttl, scheduled, problem = values
     # The constructor of the named tuple would take three times as long.
@@ -193,6 +200,20 @@ def restore(
 
 def _open_slowly(payload: bytes, aliases: bool) -> Opened:
     """Open a message of any form, section by section."""
+    try:
+        return _open_sections(payload, aliases)
+    except (ValueError, IndexError, ProtocolError) as error:
+        for code, start, end in each_section(payload):
+            if code == ANNOTATIONS:
+                _, (number, enqueued, locked, state) = _split_annotations(payload, start, end)
+                return Opened(
+                    payload[end:], number, enqueued, locked, state or 0, 0,
+                    problem=f"The message cannot be read: {error}",
+                )  # fmt: skip
+        raise  # no broker delivered this
+
+
+def _open_sections(payload: bytes, aliases: bool) -> Opened:
     found, body = sections(payload)
     parts: list[bytes] = []
     header, delivery_count = b"", 0

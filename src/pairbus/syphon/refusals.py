@@ -26,7 +26,7 @@ class Cause(enum.Enum):
 #: Reasons with which the syphon dead-letters, and what they mean.
 REASONS = {
     "NoDestination": "the message carries no x-ms-path",
-    "WrongAliasType": "an alias does not have the AMQP type that the envelope defines",
+    "WrongAliasType": "an alias has a wrong AMQP type, or the message cannot be decoded",
     "DestinationNotFound": "the primary has no such queue or topic",
     "MessageTooLarge": "the destination refuses a message of this size",
     "ExpiredInBacklog": "its time to live expired in the backlog (`ttl_policy` is `deduct`)",

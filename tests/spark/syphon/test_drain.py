@@ -13,6 +13,7 @@ import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType
 
+from pairbus.amqp.codec import encode
 from pairbus.envelope.sdk import wrap
 from pairbus.syphon.state import StateDirectory
 from tests.syphon.conftest import PREFIX, backlog_message
@@ -216,6 +217,21 @@ def test_what_cannot_be_delivered_is_dead_lettered_with_its_reason(pair, syphon)
     assert "x-ms-timetolive" in letters[3][1]
     settled(pair, syphon)
     assert syphon.status()["dead_lettered"]["NoDestination"] >= 1
+
+
+def test_a_message_that_cannot_be_decoded_is_dead_lettered_and_the_next_is_delivered(pair, syphon):
+    pair.primary.create_queue("sound")
+    before = syphon.status()["dead_lettered"].get("WrongAliasType", 0)
+    wrong = b"\x00\x53\x74\xc1\x09\x02\xa1\x05x-ms-\x3f" + b"\x00\x53\x75" + encode(b"x")
+    pair.fill([wrong, backlog_message("sound", 2)])
+    assert pair.numbers("sound", 1) == [2]
+    settled(pair, syphon)
+    assert syphon.status()["dead_lettered"]["WrongAliasType"] == before + 1
+    receiver = pair.connect(pair.secondary).receiver(f"{PREFIX}/0/$DeadLetterQueue")
+    (letter,) = receiver.receive(1, max_wait=30)
+    assert letter.payload.endswith(wrong)
+    receiver.complete([letter])
+    receiver.close()
 
 
 def test_one_bad_message_does_not_hold_up_its_batch(pair, syphon):
