@@ -130,5 +130,5 @@ def abandonable(
                 give_up()
             raise AbandonedError(what)
     if failure:
-        raise failure[0]
+        raise failure.pop()  # the thread may end later, and must keep no frame of the caller alive
     return result[0]
