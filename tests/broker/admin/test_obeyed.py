@@ -228,6 +228,10 @@ def test_message_that_is_forwarded_in_a_circle_ends_in_the_transfer_dead_letters
     admin.create_subscription(name + "-t", "s", forward_to=name + "-t")
     for method, path in (("get_queue_sender", name), ("get_topic_sender", name + "-t")):
         opened(method, path).send_messages(ServiceBusMessage("round and round"))
+    # Forwarding goes on after the send was acknowledged: wait until it has ended.
+    ended = {"sub_queue": ServiceBusSubQueue.TRANSFER_DEAD_LETTER}
+    take(opened("get_queue_receiver", name, **ended))
+    take(opened("get_subscription_receiver", name + "-t", "s", **ended))
     for found in (
         admin.get_queue_runtime_properties(name),
         admin.get_subscription_runtime_properties(name + "-t", "s"),
