@@ -181,10 +181,12 @@ def test_credential_that_never_answers_is_timed_out_and_asked_again(ns, queue):
     credential.go.clear()
     with connect(ns, credential) as client:
         client.connect()  # not part of the short time-outs
-        with pytest.raises(OperationTimeoutError, match="credential"):
-            client.sender(queue, timeout=0.2)
-        with pytest.raises(OperationTimeoutError, match="credential"):
-            client.sender(queue, timeout=0.2)
+        for calls in (1, 2):
+            for _ in range(20):  # on a busy machine a time-out may end before the first call
+                with pytest.raises(OperationTimeoutError, match="credential"):
+                    client.sender(queue, timeout=0.2)
+                if len(credential.scopes) >= calls:
+                    break
         assert len(credential.scopes) == 2
         credential.go.set()
         assert not (client.sender(queue)).is_detached
