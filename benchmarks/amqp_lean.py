@@ -4,12 +4,14 @@ Messages of 1 KB over loopback: sends in batches and one by one (pipelined), rec
 a pump between two queues.
 """
 
+import gc
 import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,11 +19,12 @@ from benchmarks.amqp_codec import sample
 from pairbus.client import BulkConnection
 
 COUNT = int(os.environ.get("PAIRBUS_BENCH_MESSAGES", "20000"))
+ROUNDS = int(os.environ.get("PAIRBUS_BENCH_ROUNDS", "5"))
 
 
 @contextmanager
-def broker(*options, python=None):
-    """A broker process of this version, or of the one that *python* has; connection string, pid."""
+def broker(*options):
+    """A broker process; its connection string and process id."""
     entities = {"UserConfig": {"Namespaces": [{"Name": "bench", "Queues": [
         {"Name": name, "Properties": {"LockDuration": "PT5M"}} for name in ("in", "out")
     ]}]}}  # fmt: skip
@@ -29,7 +32,7 @@ def broker(*options, python=None):
         json.dump(entities, file)
         file.flush()
         process = subprocess.Popen(
-            [python or sys.executable, "-m", "pairbus", "broker", "run", "--namespace", "bench",
+            [sys.executable, "-m", "pairbus", "broker", "run", "--namespace", "bench",
              "--port", "0", "--entities", file.name, "--json", *options],
             stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
@@ -49,69 +52,72 @@ def cpu_of(pid):
 
 
 class Meter:
-    def __init__(self, name, pid):
-        self.name, self.pid, self.lines = name, pid, []
+    """Adds up what each step takes in all rounds: SQLite's checkpoints fall into any of them."""
 
-    def measure(self, what, function, count):
-        broker_before, own_before, start = (
-            cpu_of(self.pid),
-            time.process_time(),
-            time.perf_counter(),
-        )
-        function()
+    def __init__(self, name, pid):
+        self.name, self.pid = name, pid
+        self.totals = defaultdict(lambda: [0, 0.0, 0.0, 0.0])  # messages, seconds, CPU of each
+
+    @contextmanager
+    def measure(self, what, count):
+        gc.collect()  # what earlier steps left is not this step's
+        broker_before, own_before = cpu_of(self.pid), time.process_time()
+        start = time.perf_counter()
+        yield
         elapsed = time.perf_counter() - start
         own = time.process_time() - own_before
         theirs = cpu_of(self.pid) - broker_before
-        prefix = f"lean_{self.name}_{what}"
-        yield f"{prefix}_rate {count / elapsed:.0f} msg/s"
-        yield f"{prefix}_client_cpu {own / count * 1e6:.1f} us"
-        yield f"{prefix}_broker_cpu {theirs / count * 1e6:.1f} us"
+        self.totals[what] = [
+            total + more
+            for total, more in zip(self.totals[what], (count, elapsed, own, theirs), strict=True)
+        ]
+
+    def lines(self):
+        for what, (count, elapsed, own, theirs) in self.totals.items():
+            prefix = f"lean_{self.name}_{what}"
+            yield f"{prefix}_rate {count / elapsed:.0f} msg/s"
+            yield f"{prefix}_client_cpu {own / count * 1e6:.1f} us"
+            yield f"{prefix}_broker_cpu {theirs / count * 1e6:.1f} us"
 
 
 def scenario(name, options, count):
     messages = [sample() for _ in range(count)]
     with broker(*options) as (string, pid), BulkConnection(string) as connection:
         meter = Meter(name, pid)
-        sender = connection.sender("in")
-        receiver = connection.receiver("in")
-        received = []
+        for _ in range(ROUNDS):
+            one_round(meter, connection, messages)
+        yield from meter.lines()
 
-        def send_batches():
+
+def one_round(meter, connection, messages):
+    count = len(messages)
+    with (
+        connection.sender("in") as sender,
+        connection.receiver("in") as receiver,
+        connection.sender("out") as destination,
+    ):
+        with meter.measure("send_batched", count):
             assert all(outcome.is_accepted for outcome in sender.send_batch(messages))
-
-        yield from meter.measure("send_batched", send_batches, count)
-
-        def receive():
+        received = []
+        with meter.measure("receive", count):
             while len(received) < count:
                 received.extend(receiver.receive_now(min(2000, count - len(received))))
-
-        yield from meter.measure("receive", receive, count)
-
-        def settle():
+        with meter.measure("settle_by_token", count):
             management = connection.management("in")
             management.settle([one.lock_token for one in received], "completed")
-
-        yield from meter.measure("settle_by_token", settle, count)
-
-        def send_single():
+        received.clear()
+        with meter.measure("send_single_pipelined", count):
             for start in range(0, count, 1000):
                 outcomes = sender.send_each(messages[start : start + 1000])
                 assert all(outcome.is_accepted for outcome in outcomes)
-
-        yield from meter.measure("send_single_pipelined", send_single, count)
-
-        def receive_and_settle():
+        with meter.measure("receive_settle_on_link", count):
             left = count
             while left:
                 got = receiver.receive_now(1000)
                 receiver.complete(got)
                 left -= len(got)
-
-        yield from meter.measure("receive_settle_on_link", receive_and_settle, count)
         sender.send_batch(messages)
-        destination = connection.sender("out")
-
-        def pump():
+        with meter.measure("pump", count):
             left = count
             while left:
                 got = receiver.receive_now(1000)
@@ -119,8 +125,6 @@ def scenario(name, options, count):
                 assert all(outcome.is_accepted for outcome in outcomes)
                 receiver.complete(got)
                 left -= len(got)
-
-        yield from meter.measure("pump", pump, count)
 
 
 def run():

@@ -2,16 +2,11 @@
 
 Messages of 1 KB over loopback, one connection; in memory and durable; the broker does not throttle.
 And what a hundred idle connections cost.
-
-With `--against PATH` another checkout's broker is measured too (the Python of its `.venv`, the same
-client), in turns with this one. Each figure is the median of the rounds and stands beside the other
-checkout's and their ratio.
 """
 
 import os
 import tempfile
 import time
-from collections import defaultdict
 from pathlib import Path
 from statistics import median, quantiles
 
@@ -20,43 +15,26 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage, ServiceBusRece
 from benchmarks.amqp_lean import broker, cpu_of
 
 COUNT = int(os.environ.get("PAIRBUS_BENCH_SDK_MESSAGES", "2000"))
-ROUNDS = int(os.environ.get("PAIRBUS_BENCH_ROUNDS", "3"))
-AGAINST = os.environ.get("PAIRBUS_BENCH_AGAINST", "")
 BODY = b"x" * 1024
 BATCH = 500  # messages of a send_messages call
 CHUNK = 100  # messages that are received together and then completed one by one
 
 
 def run():
-    if AGAINST:
-        yield from compare(Path(AGAINST) / ".venv" / "bin" / "python")
-        return
     for name, value, unit in measure():
         yield f"{name} {value:.1f} {unit}"
     yield from idle()
 
 
-def compare(python):
-    """This version and the other's, in turns: `name median unit, theirs, ratio`."""
-    ours, theirs = defaultdict(list), defaultdict(list)
-    for _ in range(ROUNDS):
-        for figures, interpreter in ((theirs, python), (ours, None)):
-            for name, value, unit in measure(interpreter):
-                figures[name, unit].append(value)
-    for (name, unit), values in ours.items():
-        mine, other = median(values), median(theirs[name, unit])
-        yield f"{name} {mine:.1f} {unit}, theirs {other:.1f}, ratio {mine / other:.2f}"
-
-
-def measure(python=None):
-    yield from measure_store("sdk_memory", python, "--memory")
+def measure():
+    yield from measure_store("sdk_memory", "--memory")
     with tempfile.TemporaryDirectory() as folder:
-        yield from measure_store("sdk_durable", python, "--data", folder)
+        yield from measure_store("sdk_durable", "--data", folder)
 
 
-def measure_store(name, python, *options):
+def measure_store(name, *options):
     with (
-        broker(*options, python=python) as (text, pid),
+        broker(*options) as (text, pid),
         ServiceBusClient.from_connection_string(text) as client,
     ):
         with client.get_queue_sender("in") as sender:
