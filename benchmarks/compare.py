@@ -9,14 +9,16 @@ import os
 import subprocess
 import sys
 from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 from statistics import median
 
 ROOT = Path(__file__).resolve().parent.parent
+Figures = defaultdict[tuple[str, str], list[float]]  # by name and unit
 TOLERANCE = 0.05  # a figure that is worse by more is marked
 
 
-def compare(name, other, rounds):
+def compare(name: str, other: str | Path, rounds: int) -> Iterator[str]:
     """Yield `name ours unit, theirs, ratio` for each figure of one benchmark."""
     other = Path(other).resolve()
     python = other / ".venv" / "bin" / "python"
@@ -25,9 +27,10 @@ def compare(name, other, rounds):
     if not (other / "benchmarks" / f"{name}.py").exists():
         yield f"{name}: {other} does not have this benchmark"
         return
-    ours, theirs = defaultdict(list), defaultdict(list)
+    ours: Figures = defaultdict(list)
+    theirs: Figures = defaultdict(list)
     for number in range(rounds):
-        turns = [(theirs, other, python), (ours, ROOT, sys.executable)]
+        turns = [(theirs, other, python), (ours, ROOT, Path(sys.executable))]
         for figures, folder, interpreter in turns if number % 2 else reversed(turns):
             for figure, value, unit in measured(interpreter, folder, name):
                 figures[figure, unit].append(value)
@@ -36,7 +39,7 @@ def compare(name, other, rounds):
             yield line(figure, unit, median(values), median(theirs[figure, unit]))
 
 
-def measured(python, folder, name):
+def measured(python: Path, folder: Path, name: str) -> Iterator[tuple[str, float, str]]:
     """The figures that a benchmark prints."""
     environment = {**os.environ, "PYTHONPATH": str(folder)}
     done = subprocess.run(
@@ -52,7 +55,7 @@ def measured(python, folder, name):
                 continue  # a line of words, not a figure
 
 
-def line(figure, unit, ours, theirs):
+def line(figure: str, unit: str, ours: float, theirs: float) -> str:
     """One figure of both, and whether ours is worse by more than the tolerance."""
     ratio = ours / theirs if theirs else float("nan")
     if unit.endswith("/s"):
