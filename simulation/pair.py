@@ -219,7 +219,7 @@ class PairRun:
             return False
         catalog = broker.namespace.catalog
         found = [catalog.entity(path) for path in BACKLOG if path.lower() in catalog.by_key]
-        return not any(len(entity.main.messages) for entity in found)
+        return not any(len(entity.main.store.messages) for entity in found)
 
     def _count(self, kind: str) -> None:
         """A fault of an application or a syphon takes effect now."""

@@ -164,7 +164,7 @@ def test_size_of_a_topic_is_that_of_its_subscriptions_together(admin, ns, opened
     sender = opened("get_topic_sender", name)
     sender.send_messages(ServiceBusMessage("fits"))
     topic = ns.do(lambda namespace: namespace.catalog.entity(name))
-    subscription = topic.subscriptions["s"].main
+    subscription = topic.subscriptions["s"].main.store
     size = subscription.size
     ns.do(lambda namespace: setattr(subscription, "size", 1024**3))  # as if it were full
     assert admin.get_topic_runtime_properties(name).size_in_bytes >= 1024**3

@@ -202,7 +202,7 @@ class DurableQueueMachine(QueueMachine):
                 known.state = "dead"
         if not tidy:
             # Numbers that were reserved are passed over; the account follows.
-            self.sent = self.bench.ns.catalog.queue_at("q").last_number
+            self.sent = self.bench.ns.catalog.queue_at("q").store.last_number
 
     def teardown(self):
         super().teardown()

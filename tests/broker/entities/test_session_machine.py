@@ -178,7 +178,7 @@ class SessionMachine(RuleBasedStateMachine):
     def nothing_is_kept_of_sessions_that_are_over(self):
         queue = self.bench.ns.catalog.queue_at("q")
         alive = {k.session for k in self.known if k.state not in ("gone", "dead")}
-        assert set(queue.sessions) == alive | set(self.holding)
+        assert set(queue.store.sessions) == alive | set(self.holding)
         assert {s.session_id for s in queue.held_sessions} == set(self.holding)
         assert len(queue.locks) == sum(k.state == "locked" for k in self.known)
 

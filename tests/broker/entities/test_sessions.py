@@ -164,6 +164,21 @@ def test_sessions_are_listed_by_messages_or_by_state_set_since(bench):
         Bench().ns.sessions.names("q")
 
 
+def test_locks_of_deferred_messages_follow_their_session_if_its_holder_deletes_messages(bench):
+    bench.send(b"1", session_id="a")
+    receiver, host = bench.receiver(credit=1, session_id="a")
+    receiver.settle(host.tokens[0], Outcome.DEFER)
+    receiver.close()
+    destructive, _ = bench.receiver(session_id="a", receive_and_delete=True)
+    (locked,) = bench.ns.receivers.take_deferred("q", [1], session_id="a")
+    bench.clock.now += 1000
+    assert bench.ns.sessions.renew("q", "a") == locked.message.locked_until
+    destructive.close()
+    bench.receiver(session_id="a")
+    (again,) = bench.ns.receivers.take_deferred("q", [1], session_id="a")
+    assert again.message.delivery_count == 1  # closing counts nothing
+
+
 def test_deferred_messages_of_a_session_need_its_lock(bench):
     bench.send(b"1", session_id="a")
     receiver, host = bench.receiver(credit=1, session_id="a")
@@ -224,7 +239,7 @@ def test_a_session_is_forgotten_when_nothing_is_left_of_it(bench):
     receiver, host = bench.receiver(credit=1, session_id="a")
     receiver.settle(host.tokens[0], Outcome.COMPLETE)
     receiver.close()
-    assert bench.ns.catalog.queue_at("q").sessions == {}
+    assert bench.ns.catalog.queue_at("q").store.sessions == {}
 
 
 def test_dead_letters_of_a_session_queue_are_received_without_a_session(bench):

@@ -88,7 +88,7 @@ def test_what_is_no_longer_there_does_not_fill_memory_until_it_would_have_expire
     for _ in range(40):
         bench.send(*[b"x"] * 100, ttl=3_600_000)
         bench.receive(100, receive_and_delete=True)
-    assert len(bench.ns.catalog.queue_at("q").expiry) < 2000
+    assert len(bench.ns.catalog.queue_at("q").store.deadlines.expiring) < 2000
 
 
 def test_a_scheduled_message_comes_at_its_time_with_a_new_number():

@@ -87,7 +87,7 @@ def test_an_entity_that_is_disabled_while_links_are_open(bus) -> None:
 def test_a_queue_that_is_full(bus) -> None:
     name = bus.queue(max_size_in_megabytes=1024)
     entity = bus.ns.do(lambda ns: ns.catalog.entity(name))
-    bus.ns.do(lambda ns: setattr(entity.main, "size", 1024 * 1024 * 1024))  # as if it were
+    bus.ns.do(lambda ns: setattr(entity.main.store, "size", 1024 * 1024 * 1024))  # as if it were
     with pytest.raises(ServiceBusQuotaExceededError):
         bus.sender(name).send_messages(ServiceBusMessage("x"))
 

@@ -28,7 +28,7 @@ def folder(tmp_path):
     store = Store(tmp_path)
     bench = Bench(store)
     bench.send(b"tables")
-    base = bench.ns.catalog.queue_at("q").base
+    base = bench.ns.catalog.queue_at("q").store.base
     bench.ns.close()
     store._write.executescript(f"{MIGRATIONS[1]} UPDATE log SET applied = 1;")  # noqa: SLF001 - writes a file of an earlier version
     store._write.execute(f"PRAGMA user_version = {EARLIER}")  # noqa: SLF001 - writes a file of an earlier version

@@ -248,7 +248,7 @@ def test_bodies_beyond_the_budget_are_read_from_the_store(restart):
     bench.ns.context.budget.limit = 10_000
     bodies = [b"%04d" % n * 250 for n in range(100)]
     bench.send(*bodies)
-    held = sum(m.bare is not None for m in bench.ns.catalog.queue_at("q").messages.values())
+    held = sum(m.bare is not None for m in bench.ns.catalog.queue_at("q").store.messages.values())
     assert held <= 11
     assert [d.message.bare for d in bench.ns.peek("q", 50, 2)] == bodies[49:51]
     receiver, host = bench.receiver()

@@ -18,7 +18,7 @@ def test_a_start_with_many_messages_leaves_their_bytes_on_disk(tmp_path):
     # Given a queue with many messages of 1 KB
     store = Store(tmp_path)
     bench = Bench(store)
-    first = bench.ns.catalog.queue_at("q").base
+    first = bench.ns.catalog.queue_at("q").store.base
     store.close()
     connection = sqlite3.connect(tmp_path / DATABASE)
     connection.execute(
@@ -41,7 +41,7 @@ def test_a_start_with_many_messages_leaves_their_bytes_on_disk(tmp_path):
     queue = bench.ns.catalog.queue_at("q")
     assert bench.ns.admin.runtime("q").active_message_count == MANY
     assert bench.ns.admin.runtime("q").size_in_bytes == MANY * 1024
-    assert all(message.bare is None for message in queue.messages.values())
+    assert all(message.bare is None for message in queue.store.messages.values())
     assert grown < MANY * 600
     assert [d.message.sequence_number for d in bench.receive(2)] == [1, 2]
     (last,) = bench.ns.peek("q", MANY, 5)

@@ -123,12 +123,12 @@ class QueueEntity(_Entity):
     @property
     def size(self) -> int:
         """Bytes of all messages, dead letters included."""
-        return self.main.size + self.dead.size + self.transfer_dead.size
+        return sum(queue.store.size for queue in self.queues)
 
     @property
     def weight(self) -> int:
         """Bytes that count against the quota, including an overhead for each message."""
-        main, dead, transfer = self.main, self.dead, self.transfer_dead
+        main, dead, transfer = self.main.store, self.dead.store, self.transfer_dead.store
         count = len(main.messages) + len(dead.messages) + len(transfer.messages)
         return main.size + dead.size + transfer.size + OVERHEAD * count
 
@@ -164,7 +164,7 @@ class TopicEntity(_Entity):
     @property
     def size(self) -> int:
         """Bytes of all messages in all subscriptions, and of scheduled ones."""
-        return self.main.size + sum(s.size for s in self.subscriptions.values())
+        return self.main.store.size + sum(s.size for s in self.subscriptions.values())
 
     @property
     def send_credits(self) -> int:
@@ -174,7 +174,7 @@ class TopicEntity(_Entity):
     @property
     def weight(self) -> int:
         """Bytes that count against the quota, of scheduled messages and all subscriptions."""
-        scheduled = self.main.size + OVERHEAD * len(self.main.messages)
+        scheduled = self.main.store.size + OVERHEAD * len(self.main.store.messages)
         return scheduled + sum(s.weight for s in self.subscriptions.values())
 
     def configure(self, description: TopicDescription, now: int) -> None:

@@ -1,17 +1,17 @@
 """The stored messages of one queue by sequence number: add, read, change, remove.
 
-Every change is staged in the journal. Locks and delivery to receivers are in :mod:`.queue`.
+Every change is staged in the journal. A :class:`~.queue.Queue` has one store, and adds locks and
+the delivery to receivers.
 """
 
 from __future__ import annotations
 
-import heapq
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping
 
 from pairbus.broker.entities.contents import set_properties
 from pairbus.broker.entities.context import Context
+from pairbus.broker.entities.deadlines import Deadlines
 from pairbus.broker.entities.errors import MessageNotFoundError
 from pairbus.broker.entities.journal import SEQUENCE_BITS
 from pairbus.broker.entities.messages import (
@@ -24,39 +24,45 @@ from pairbus.broker.entities.messages import (
     StoredMessage,
 )
 from pairbus.broker.entities.ready_queue import ReadyQueue
-from pairbus.broker.entities.settings import Settings
-
-if TYPE_CHECKING:
-    from pairbus.broker.entities.entity import QueueEntity, TopicEntity
 
 NUMBERS = 1024  # sequence numbers that are reserved together
 READ_AHEAD = 128  # bodies that are fetched from the store together
 
 
 class MessageStore:
-    """The stored messages of one queue, subscription or dead-letter queue."""
+    """The stored messages of one queue, subscription or dead-letter queue.
 
-    is_dead_letter = False
+    Args:
+        context: shared by the entities of the namespace.
+        queue_id: the queue's number, part of the key of each message.
+        path: the queue's path.
+        publish: makes staged messages visible; the committer calls it when they are durable.
+    """
 
-    def __init__(self, context: Context, queue_id: int, path: str, settings: Settings) -> None:
+    def __init__(
+        self,
+        context: Context,
+        queue_id: int,
+        path: str,
+        publish: Callable[[list[StoredMessage], int], None],
+    ) -> None:
         self.context = context
         self.queue_id = queue_id
         self.base = queue_id << SEQUENCE_BITS
         self.path = path
-        self.settings = settings
-        self.owner: QueueEntity | TopicEntity | None = None
+        self.publish = publish
+        self.default_ttl = NEVER
         self.messages: dict[int, StoredMessage] = {}
         self.ready = ReadyQueue()
-        self.schedule: list[tuple[int, int]] = []
-        """A heap of due times and numbers of scheduled messages."""
-        self.expiry: list[tuple[int, int]] = []
-        """A heap of expiry times and numbers; it may contain messages that are removed already."""
+        self.deadlines = Deadlines(self.messages)
         self.changed: set[int] = set()
         """Numbers of messages whose latest bytes may not be in the store yet."""
         self.last_number = 0
         self.reserved = 0
         self.size = 0
         self.scheduled_count = 0
+        self._is_ordered = True
+        """Whether the messages are in the order of their numbers: the first is the lowest."""
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.path} {len(self.messages)} messages>"
@@ -82,7 +88,7 @@ class MessageStore:
             now: the time.
             source: the path of the entity that dead-lettered the messages, if any.
         """
-        default_ttl = self.settings.default_ttl
+        default_ttl = self.default_ttl
         base = self.base
         journal = self.context.journal
         insert = journal.inserts.append
@@ -146,7 +152,10 @@ class MessageStore:
 
     def adopt(self, stored: StoredMessage) -> None:
         """Stage a message from another queue of the same entity; it keeps its number."""
-        self.last_number = max(self.last_number, stored.sequence_number)
+        if stored.sequence_number > self.last_number:
+            self.last_number = stored.sequence_number
+        else:
+            self._is_ordered = False
         self.size += stored.size
         journal = self.context.journal
         journal.size += stored.size
@@ -173,22 +182,15 @@ class MessageStore:
         """Add messages to the index."""
         messages = self.messages
         push = self.ready.push
+        watch = self.deadlines.watch
         for message in stored:
-            number = message.sequence_number
-            messages[number] = message
+            messages[message.sequence_number] = message
             if message.state == ACTIVE:
                 push(message)
-                if message.expires_at != NEVER:
-                    heapq.heappush(self.expiry, (message.expires_at, number))
             elif message.state == SCHEDULED:
                 self.scheduled_count += 1
-                heapq.heappush(self.schedule, (message.expires_at, number))
-            elif message.expires_at != NEVER:
-                heapq.heappush(self.expiry, (message.expires_at, number))
-
-    def publish(self, staged: list[StoredMessage], now: int) -> None:
-        """Make durable messages visible."""
-        raise NotImplementedError
+            if message.expires_at != NEVER:
+                watch(message)
 
     def withdraw(self, staged: list[StoredMessage]) -> None:
         """Drop staged messages whose group could not be stored."""
@@ -226,6 +228,10 @@ class MessageStore:
     def put_back(self, message: StoredMessage) -> None:
         """Return an active message to its position among the ready ones."""
         self.ready.put_back(message)
+
+    def pop_ready(self) -> StoredMessage | None:
+        """Take the next ready message, or None."""
+        return self.ready.pop()
 
     def change(self, message: StoredMessage, properties: Mapping[str, object]) -> None:
         """Set application properties of a stored message."""
@@ -277,8 +283,7 @@ class MessageStore:
         self.changed.clear()
         self.ready = ReadyQueue()
         self.size = 0
-        self.schedule.clear()
-        self.expiry.clear()
+        self.deadlines.clear()
 
     # --- by number --------------------------------------------------------------------------------
 
@@ -308,15 +313,11 @@ class MessageStore:
         """The numbers that may be in use, ascending, from *start*."""
         if not self.messages:
             return ()
-        start = max(start, next(iter(self.messages)) if self.is_index_ordered() else start, 1)
+        start = max(start, next(iter(self.messages)) if self._is_ordered else start, 1)
         if self.last_number - start <= 4 * len(self.messages) + 1000:
             return range(start, self.last_number + 1)
         numbers = sorted(self.messages)
         return numbers[bisect_left(numbers, start) :]
-
-    def is_index_ordered(self) -> bool:
-        """Whether the index is in the order of numbers, so that its first key is the lowest."""
-        return not self.is_dead_letter
 
     def delete_active(self, count: int, before: int, session_id: str | None) -> int:
         """Remove up to *count* messages that are active, unlocked and enqueued before a time."""

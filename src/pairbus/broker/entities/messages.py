@@ -129,7 +129,6 @@ class StoredMessage:
         "enqueued_sequence_number",
         "enqueued_time",
         "expires_at",
-        "holder",
         "hops",
         "lock_token",
         "locked_until",
@@ -149,7 +148,6 @@ class StoredMessage:
     enqueued_sequence_number: int
     enqueued_time: int
     expires_at: int
-    holder: object  # the receiver that holds the lock
     hops: int  # how often it was forwarded
     lock_token: bytes
     locked_until: int

@@ -1,4 +1,4 @@
-"""A queue: ordered delivery to receivers, locks, deferral, schedules and expiry.
+"""A queue: ordered delivery to receivers, locks, deferral, schedules and expiry of its messages.
 
 The class also serves subscriptions, dead-letter queues and the scheduled messages of a topic. It
 decides in memory and stages changes in the journal; `Queue.publish` makes durable messages visible.
@@ -6,7 +6,6 @@ decides in memory and stages changes in the journal; `Queue.publish` makes durab
 
 from __future__ import annotations
 
-import heapq
 from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
@@ -27,7 +26,6 @@ from pairbus.broker.entities.messages import (
     LOCKED,
     LOCKED_DEFERRED,
     NEVER,
-    SCHEDULED,
     Delivery,
     Outcome,
     StoredMessage,
@@ -36,16 +34,32 @@ from pairbus.broker.entities.ready_queue import ReadyQueue
 from pairbus.broker.entities.settings import Settings
 
 if TYPE_CHECKING:
+    from pairbus.broker.entities.entity import QueueEntity, TopicEntity
     from pairbus.broker.entities.receiver import Receiver
+    from pairbus.broker.entities.session_store import Session
 
 SERVE = 256  # messages that one receiver gets before it is the next receiver's turn
 
 
-class Queue(MessageStore):
-    """The messages of one entity, and the rules for receiving them."""
+class Queue:
+    """The rules for receiving the messages of one entity.
+
+    Attributes:
+        store: the messages.
+        locks: the locked messages by lock token.
+        waiting: receivers with credit, in turn.
+    """
+
+    is_dead_letter = False
+    store_type = MessageStore
 
     def __init__(self, context: Context, queue_id: int, path: str, settings: Settings) -> None:
-        super().__init__(context, queue_id, path, settings)
+        self.context = context
+        self.path = path
+        self.settings = settings
+        self.owner: QueueEntity | TopicEntity | None = None
+        self.store = self.store_type(context, queue_id, path, self.publish)
+        self.store.default_ttl = settings.default_ttl
         self.locks = Locks()
         self.waiting: deque[Receiver] = deque()
         self.receivers: dict[Receiver, None] = {}  # in the order of their arrival
@@ -58,14 +72,15 @@ class Queue(MessageStore):
         """Make durable messages visible, and deliver them to waiting receivers."""
         if self.owner is not None and self.owner.is_deleted:
             return  # the entity was deleted before they were stored
-        self.index(staged)
+        self.store.index(staged)
         self.context.budget.admit(staged)
-        if self.schedule:
-            self.arm_at(self.schedule[0][0])
-        if self.expiry:
-            self.arm_at(self.expiry[0][0])
-            self._tidy_expiry()
+        deadlines = self.store.deadlines
+        if deadlines.scheduled or deadlines.expiring:
+            self.arm_at(deadlines.soonest())
         self.dispatch(now)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.path} {len(self.store.messages)} messages>"
 
     # --- delivery ---------------------------------------------------------------------------------
 
@@ -83,7 +98,7 @@ class Queue(MessageStore):
             return
         if not self.settings.can_receive:
             return
-        while waiting and self.ready:
+        while waiting and self.store.ready:
             receiver = waiting.popleft()
             receiver.is_waiting = False
             if receiver.credit <= 0:
@@ -100,7 +115,7 @@ class Queue(MessageStore):
         """How many messages wait to be forwarded."""
         if self.settings.forward_to is None:
             return 0
-        return sum(message.state == ACTIVE for message in self.messages.values())
+        return sum(message.state == ACTIVE for message in self.store.messages.values())
 
     def set_aside(self, message: StoredMessage) -> None:
         """Keep a message that its forwarding target refuses, so that others can pass it."""
@@ -111,11 +126,7 @@ class Queue(MessageStore):
         aside, self.aside = self.aside, []
         for message in aside:
             if message.state == ACTIVE:
-                self.put_back(message)
-
-    def next_to_forward(self) -> StoredMessage | None:
-        """The next message to forward, or None."""
-        return self.ready.pop()
+                self.store.put_back(message)
 
     def take(self, receiver: Receiver, limit: int, now: int) -> list[Delivery]:
         """Lock (or remove) up to *limit* messages for a receiver."""
@@ -130,37 +141,43 @@ class Queue(MessageStore):
                     self.expire(message, now)
                 else:
                     taken.append(message)
-        return self.make_deliveries(taken, receiver, now) if taken else []
+        if not taken:
+            return []
+        return self.make_deliveries(
+            taken, now, session=receiver.session, is_destructive=receiver.is_destructive
+        )
 
     def ready_for(self, receiver: Receiver) -> ReadyQueue:
         """The ready messages that a receiver may get."""
-        return self.ready
+        return self.store.ready
 
     def make_deliveries(
-        self, taken: list[StoredMessage], receiver: Receiver, now: int, state: int = LOCKED
+        self,
+        taken: list[StoredMessage],
+        now: int,
+        *,
+        session: Session | None,
+        is_destructive: bool,
+        state: int = LOCKED,
     ) -> list[Delivery]:
-        """Turn messages that were taken from the ready queue into deliveries of this receiver."""
-        self.fetch(taken)
-        if receiver.is_destructive:
+        """Lock (or remove) messages that were taken from the ready queue."""
+        self.store.fetch(taken)
+        if is_destructive:
             for message in taken:
-                self.remove(message)
+                self.store.remove(message)
             return [Delivery(b"", 0, message) for message in taken]
-        until = self.lock_end(receiver, now)
+        # The lock of a session is the lock of its messages.
+        until = now + self.settings.lock_duration if session is None else session.locked_until
         locks = self.locks
         deliveries = []
         for message, token in zip(taken, self.context.new_tokens(len(taken)), strict=True):
             message.state = state
             message.lock_token = token
             message.locked_until = until
-            message.holder = receiver
             locks[token] = message
             deliveries.append(Delivery(token, until, message))
         self.arm_at(until)
         return deliveries
-
-    def lock_end(self, receiver: Receiver, now: int) -> int:
-        """When a lock that is taken now ends."""
-        return now + self.settings.lock_duration
 
     # --- settling ---------------------------------------------------------------------------------
 
@@ -185,24 +202,22 @@ class Queue(MessageStore):
             return False
         del self.locks[token]
         if outcome is Outcome.COMPLETE:
-            self.remove(message)
+            self.store.remove(message)
             return True
         if outcome is Outcome.RELEASE:
             self.requeue(message, now, counted=False)
             self.dispatch(now)
             return True
         if properties:
-            self.change(message, properties)
+            self.store.change(message, properties)
         if outcome is Outcome.ABANDON:
             self.requeue(message, now, counted=True)
             self.dispatch(now)
         elif outcome is Outcome.DEFER:
             message.state = DEFERRED
             message.delivery_count += 1
-            self.stage_update(message)
-            if message.expires_at != NEVER:
-                heapq.heappush(self.expiry, (message.expires_at, message.sequence_number))
-                self.arm_at(message.expires_at)
+            self.store.stage_update(message)
+            self._watch_expiry(message)
         else:
             self.context.router.dead_letter(self, message, reason, description, now)
         return True
@@ -210,7 +225,7 @@ class Queue(MessageStore):
     def complete(self, tokens: Iterable[bytes], now: int) -> list[bytes]:
         """Complete many messages; returns the tokens whose lock is lost."""
         lost = []
-        pop, remove = self.locks.pop, self.remove
+        pop, remove = self.locks.pop, self.store.remove
         for token in tokens:
             message = pop(token, None)
             if message is None:
@@ -236,7 +251,6 @@ class Queue(MessageStore):
     def requeue(self, message: StoredMessage, now: int, *, counted: bool) -> None:
         """Return a message that is no longer locked to its position."""
         was_deferred = message.state == LOCKED_DEFERRED
-        message.holder = None
         message.state = DEFERRED if was_deferred else ACTIVE
         if counted:
             message.delivery_count += 1
@@ -256,12 +270,15 @@ class Queue(MessageStore):
             self.expire(message, now)
             return
         if counted:
-            self.stage_update(message)
-        if message.expires_at != NEVER:
-            heapq.heappush(self.expiry, (message.expires_at, message.sequence_number))
-            self.arm_at(message.expires_at)
+            self.store.stage_update(message)
+        self._watch_expiry(message)
         if not was_deferred:
-            self.put_back(message)
+            self.store.put_back(message)
+
+    def _watch_expiry(self, message: StoredMessage) -> None:
+        if message.expires_at != NEVER:
+            self.store.deadlines.watch(message)
+            self.arm_at(message.expires_at)
 
     def expire(self, message: StoredMessage, now: int) -> None:
         """The message outlived its time to live: dead-letter or drop it."""
@@ -274,29 +291,35 @@ class Queue(MessageStore):
                 now,
             )
         else:
-            self.remove(message)
+            self.store.remove(message)
 
     # --- by number --------------------------------------------------------------------------------
 
     def receive_deferred(
-        self, numbers: Iterable[int], receiver: Receiver, now: int
+        self,
+        numbers: Iterable[int],
+        now: int,
+        *,
+        session: Session | None = None,
+        is_destructive: bool = False,
     ) -> list[Delivery]:
-        """Lock deferred messages by their numbers; all of them or none."""
-        found = [self.messages.get(number) for number in dict.fromkeys(numbers)]
-        session = receiver.session_id
+        """Lock (or remove) deferred messages by their numbers; all of them or none."""
+        found = [self.store.messages.get(number) for number in dict.fromkeys(numbers)]
         deferred = [
             m
             for m in found
             if m is not None
             and m.state == DEFERRED
             and m.expires_at > now
-            and (session is None or m.session_id == session)
+            and (session is None or m.session_id == session.session_id)
         ]
         if len(deferred) != len(found):
             raise MessageNotFoundError(
                 "Failed to find one or more of the deferred messages, or they are locked."
             )
-        return self.make_deliveries(deferred, receiver, now, LOCKED_DEFERRED)
+        return self.make_deliveries(
+            deferred, now, session=session, is_destructive=is_destructive, state=LOCKED_DEFERRED
+        )
 
     def renew(self, tokens: Iterable[bytes], now: int) -> list[int]:
         """Extend locks and return their new ends; nothing is renewed if one of them is lost."""
@@ -317,6 +340,7 @@ class Queue(MessageStore):
         if settings.lock_duration < self.settings.lock_duration:
             self.locks.is_ordered = False
         self.settings = settings
+        self.store.default_ttl = settings.default_ttl
         if not settings.can_receive:
             self.end_receivers(
                 EntityDisabledError(
@@ -329,12 +353,7 @@ class Queue(MessageStore):
 
     def due(self) -> int:
         """When the next lock or message expires, or the next scheduled message is due."""
-        soonest = self.locks.soonest_end()
-        if self.schedule:
-            soonest = min(soonest, self.schedule[0][0])
-        if self.expiry:
-            soonest = min(soonest, self.expiry[0][0])
-        return soonest
+        return min(self.locks.soonest_end(), self.store.deadlines.soonest())
 
     def arm(self) -> None:
         """Set the timer to the next due time."""
@@ -351,41 +370,12 @@ class Queue(MessageStore):
         self.next_due = NEVER
         for message in self.locks.ended(now):
             self.lose_lock(message, now)
-        self._activate_scheduled(now)
-        self._expire_due(now)
+        if scheduled := self.store.deadlines.take_scheduled(now):
+            self.context.router.activate(self, scheduled, now)
+        for message in self.store.deadlines.take_expired(now):
+            self.expire(message, now)
         self.arm()
         self.dispatch(now)
-
-    def _activate_scheduled(self, now: int) -> None:
-        due_messages = []
-        while self.schedule and self.schedule[0][0] <= now:
-            due, number = heapq.heappop(self.schedule)
-            message = self.messages.get(number)
-            if message is not None and message.state == SCHEDULED and message.expires_at == due:
-                due_messages.append(message)
-        if due_messages:
-            self.context.router.activate(self, due_messages, now)
-
-    def _expire_due(self, now: int) -> None:
-        expiry = self.expiry
-        while expiry and expiry[0][0] <= now:
-            message = self.messages.get(heapq.heappop(expiry)[1])
-            if (
-                message is not None
-                and message.expires_at <= now
-                and message.state in (ACTIVE, DEFERRED)
-            ):
-                self.expire(message, now)
-
-    def _tidy_expiry(self) -> None:
-        if len(self.expiry) > 2 * len(self.messages) + 1024:
-            # Most of these messages were consumed before they expired: shrink the heap.
-            self.expiry = [
-                (m.expires_at, m.sequence_number)
-                for m in self.messages.values()
-                if m.expires_at != NEVER and m.state != SCHEDULED
-            ]
-            heapq.heapify(self.expiry)
 
     def end_receivers(self, error: BrokerError) -> None:
         """Close all receivers from the broker's side."""
@@ -394,6 +384,6 @@ class Queue(MessageStore):
 
     def forget(self) -> None:
         """The entity is deleted: release its memory."""
-        super().forget()
+        self.store.forget()
         self.locks.clear()
         self.aside.clear()

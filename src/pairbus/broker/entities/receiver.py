@@ -12,7 +12,7 @@ from pairbus.names import BILLING_STEP, billable
 
 if TYPE_CHECKING:
     from pairbus.broker.entities.queue import Queue
-    from pairbus.broker.entities.sessions import Session
+    from pairbus.broker.entities.session_store import Session
 
 Clock = Callable[[], int]
 
@@ -99,7 +99,7 @@ class Receiver:
         else:
             self.host.deliver(deliveries)
             if context.budget.used > context.budget.limit:
-                self.queue.drop_bytes(deliveries)
+                self.queue.store.drop_bytes(deliveries)
 
     def settle(
         self,

@@ -76,7 +76,7 @@ class Router:
             is_new = entity.history.is_new
             incoming = [m for m in incoming if is_new(m, now)]
         if type(entity) is QueueEntity:
-            return entity.main.stage(incoming, now)
+            return entity.main.store.stage(incoming, now)
         return self._place(entity, incoming, now)
 
     def check(self, entity: Entity, incoming: Sequence[IncomingMessage]) -> tuple[int, int, int]:
@@ -134,16 +134,16 @@ class Router:
         self, entity: Entity, incoming: Sequence[IncomingMessage], now: int, source: str = ""
     ) -> list[StoredMessage]:
         if isinstance(entity, QueueEntity):
-            return entity.main.stage(incoming, now, source=source)
+            return entity.main.store.stage(incoming, now, source=source)
         kept: list[StoredMessage] = []
         copies: dict[QueueEntity, list[IncomingMessage]] = {}
         for message in incoming:
             if message.scheduled is not None and message.scheduled > now:
-                kept += entity.main.stage([message], now, source=source)
+                kept += entity.main.store.stage([message], now, source=source)
             else:
                 self._fan_out(entity, message, now, copies)
         for subscription, messages in copies.items():
-            subscription.main.stage(messages, now, source=source)
+            subscription.main.store.stage(messages, now, source=source)
         return kept
 
     def _fan_out(
@@ -154,7 +154,7 @@ class Router:
         copies: dict[QueueEntity, list[IncomingMessage]],
     ) -> None:
         """Add the copies of a message for each subscription to *copies*."""
-        number = topic.main.next_number()
+        number = topic.main.store.next_number()
         if not message.origin:
             message.origin = number
         default_ttl = topic.settings.default_ttl
@@ -189,22 +189,20 @@ class Router:
         dead.bare = set_properties(message.bare, properties)
         dead.size += len(dead.bare) - len(message.bare)
         dead.ttl = None
-        queue = subscription.dead
-        highest = queue.last_number
-        queue.last_number = subscription.main.next_number() - 1  # dead letters share its numbers
-        queue.stage([dead], now)
-        queue.last_number = max(highest, queue.last_number)
+        store = subscription.dead.store
+        store.last_number = subscription.main.store.next_number() - 1  # they share the numbers
+        store.stage([dead], now)
 
     # --- forwarding -------------------------------------------------------------------------------
 
     def activate(self, queue: Queue, scheduled: list[StoredMessage], now: int) -> None:
         """Enqueue scheduled messages that are due, as if they were sent now."""
-        queue.fetch(scheduled)
+        queue.store.fetch(scheduled)
         owner = queue.owner
         assert owner is not None  # only an entity's own queue keeps scheduled messages
         incoming = [_as_incoming(message) for message in scheduled]
         for message in scheduled:
-            queue.remove(message)
+            queue.store.remove(message)
         self._place(owner, incoming, now)
 
     def pump(self, queue: Queue, now: int) -> None:
@@ -214,12 +212,12 @@ class Router:
             return
         target = self._find(target_path)
         if target is None and queue.is_dead_letter:
-            if queue.ready:  # dead letters stay until the target exists
+            if queue.store.ready:  # dead letters stay until the target exists
                 self._retry_at(queue, now + RETRY)
             return
         moved: list[StoredMessage] = []
         while len(moved) < SERVE:
-            message = queue.next_to_forward()
+            message = queue.store.pop_ready()
             if message is None:
                 break
             if message.expires_at <= now:
@@ -228,7 +226,7 @@ class Router:
             moved.append(message)
         if not moved:
             return
-        queue.fetch(moved)
+        queue.store.fetch(moved)
         staying: list[StoredMessage] = []
         for index, message in enumerate(moved):
             try:
@@ -239,7 +237,7 @@ class Router:
                 staying += moved[index:]
                 break
         for message in staying:
-            queue.put_back(message)
+            queue.store.put_back(message)
         if staying:
             self._retry_at(queue, now + RETRY)
         elif len(moved) == SERVE:
@@ -292,7 +290,7 @@ class Router:
         source = message.dead_letter_source or ""
         if queue.is_dead_letter and queue.owner is not None:
             source = queue.owner.path
-        queue.remove(message)
+        queue.store.remove(message)
         if target.history is not None:
             forwarded.message_id = message_id_of(forwarded.bare)
         if target.history is None or target.history.is_new(forwarded, now):
@@ -312,7 +310,7 @@ class Router:
         """Move a message to the dead letters of its entity; it keeps its number."""
         owner = queue.owner
         assert isinstance(owner, QueueEntity)  # topics store only scheduled messages
-        queue.fetch([message])
+        queue.store.fetch([message])
         assert message.bare is not None  # fetched in the line above
         bare = message.bare
         properties = {
@@ -330,9 +328,8 @@ class Router:
         dead.size = message.size + len(bare) - len(message.bare)
         dead.state = ACTIVE
         dead.expires_at = NEVER
-        dead.holder = None
-        queue.remove(message)
-        (owner.transfer_dead if transfer else owner.dead).adopt(dead)
+        queue.store.remove(message)
+        (owner.transfer_dead if transfer else owner.dead).store.adopt(dead)
 
 
 class _Retry:

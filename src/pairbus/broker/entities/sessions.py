@@ -1,13 +1,11 @@
 """A queue that requires sessions: one receiver at a time for each session, in order.
 
-A session exists as long as it has messages, state, or a holder. Its lock is the lock of all its
-messages. If the lock expires, the delivery count of the messages that were delivered increases; if
-the holder closes, it does not.
+The lock of a session is the lock of all its messages. If it expires, the delivery count of the
+messages that were delivered increases; if the holder closes, it does not.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
 from pairbus.broker.entities.context import Context
@@ -16,32 +14,15 @@ from pairbus.broker.entities.errors import (
     SessionCannotBeLockedError,
     SessionLockLostError,
 )
-from pairbus.broker.entities.messages import ACTIVE, NEVER, Outcome, StoredMessage
+from pairbus.broker.entities.messages import NEVER, Outcome, StoredMessage
 from pairbus.broker.entities.queue import SERVE, Queue
 from pairbus.broker.entities.ready_queue import ReadyQueue
 from pairbus.broker.entities.receiver import Receiver
+from pairbus.broker.entities.session_store import Session, SessionStore
 from pairbus.broker.entities.settings import Settings
 
-Accept = Callable[["Session"], None]
+Accept = Callable[[Session], None]
 Refuse = Callable[[BrokerError], None]
-
-
-class Session:
-    """One session of a queue."""
-
-    __slots__ = ("count", "holder", "locked_until", "ready", "session_id", "state", "updated")
-
-    def __init__(self, session_id: str) -> None:
-        self.session_id = session_id
-        self.ready = ReadyQueue()
-        self.count = 0  # messages of this session, in any state
-        self.holder: Receiver | None = None
-        self.locked_until = 0
-        self.state: bytes | None = None
-        self.updated = 0  # when the state was set
-
-    def __repr__(self) -> str:
-        return f"<Session {self.session_id!r} {self.count} messages>"
 
 
 class PendingSession:
@@ -61,58 +42,13 @@ class PendingSession:
 class SessionQueue(Queue):
     """A queue or subscription with ``requires_session``."""
 
+    store: SessionStore
+    store_type = SessionStore
+
     def __init__(self, context: Context, queue_id: int, path: str, settings: Settings) -> None:
         super().__init__(context, queue_id, path, settings)
-        self.sessions: dict[str, Session] = {}
-        self.available: OrderedDict[str, Session] = OrderedDict()
-        """Sessions with messages and without a holder, longest waiting first."""
         self.held_sessions: dict[Session, None] = {}
         self.pending: list[PendingSession] = []
-
-    # --- arrival ----------------------------------------------------------------------------------
-
-    def session(self, session_id: str) -> Session:
-        """The session of this name; created if it does not exist."""
-        session = self.sessions.get(session_id)
-        if session is None:
-            session = self.sessions[session_id] = Session(session_id)
-        return session
-
-    def index(self, stored: Iterable[StoredMessage]) -> None:
-        """Add messages to the index, each to its session's ready queue."""
-        stored = list(stored)
-        super().index(stored)
-        self.ready.fresh.clear()
-        self.ready.returned.clear()
-        for message in stored:
-            session = self.session(message.session_id or "")
-            session.count += 1
-            if message.state == ACTIVE:
-                session.ready.push(message)
-                self._offer(session)
-
-    def put_back(self, message: StoredMessage) -> None:
-        """Return an active message to its position in its session."""
-        session = self.session(message.session_id or "")
-        session.ready.put_back(message)
-        self._offer(session)
-
-    def remove(self, message: StoredMessage) -> None:
-        """Remove a message, and its session if that is empty now."""
-        super().remove(message)
-        session = self.sessions.get(message.session_id or "")
-        if session is not None:
-            session.count -= 1
-            self._forget_if_empty(session)
-
-    def _offer(self, session: Session) -> None:
-        if session.holder is None and session.session_id not in self.available:
-            self.available[session.session_id] = session
-
-    def _forget_if_empty(self, session: Session) -> None:
-        if session.count == 0 and session.state is None and session.holder is None:
-            self.sessions.pop(session.session_id, None)
-            self.available.pop(session.session_id, None)
 
     # --- locking sessions -------------------------------------------------------------------------
 
@@ -122,7 +58,7 @@ class SessionQueue(Queue):
         Raises:
             SessionCannotBeLockedError: another receiver holds it.
         """
-        session = self.session(session_id)
+        session = self.store.session(session_id)
         self._end_if_expired(session, now)
         if session.holder is not None:
             raise SessionCannotBeLockedError(
@@ -146,12 +82,12 @@ class SessionQueue(Queue):
         session.holder = receiver
         session.locked_until = now + self.settings.lock_duration
         self.held_sessions[session] = None
-        self.available.pop(session.session_id, None)
+        self.store.available.pop(session.session_id, None)
         self.arm_at(session.locked_until)
 
     def held(self, session_id: str, now: int) -> Session:
         """The session of this name; SessionLockLostError if its lock has expired."""
-        session = self.sessions.get(session_id)
+        session = self.store.sessions.get(session_id)
         if session is not None:
             self._end_if_expired(session, now)
         if session is None or session.holder is None:
@@ -164,10 +100,12 @@ class SessionQueue(Queue):
         """Extend the lock of a session; returns its new end."""
         session = self.held(session_id, now)
         session.locked_until = until = now + self.settings.lock_duration
-        for message in self.locks.values():
-            if message.holder is session.holder:
-                message.locked_until = until
+        for message in self._locked(session):
+            message.locked_until = until
         return until
+
+    def _locked(self, session: Session) -> list[StoredMessage]:
+        return [m for m in self.locks.values() if m.session_id == session.session_id]
 
     def _end_if_expired(self, session: Session, now: int) -> None:
         if session.holder is not None and session.locked_until <= now:
@@ -179,14 +117,14 @@ class SessionQueue(Queue):
 
     def _free(self, session: Session, now: int, *, counted: bool) -> None:
         """Release a session from its holder, and return its locked messages."""
-        holder, session.holder = session.holder, None
+        session.holder = None
         self.held_sessions.pop(session, None)
-        for message in [m for m in self.locks.values() if m.holder is holder]:
+        for message in self._locked(session):
             del self.locks[message.lock_token]
             self.requeue(message, now, counted=counted)
         if session.ready.first() is not None:
-            self._offer(session)
-        self._forget_if_empty(session)
+            self.store.offer(session)
+        self.store.forget_if_empty(session)
 
     def on_close(self, receiver: Receiver, now: int) -> None:
         """A receiver closed: its session is available to the next one."""
@@ -219,16 +157,6 @@ class SessionQueue(Queue):
                 self._unqueue(receiver)
         self._serve_pending(now)
 
-    def next_to_forward(self) -> StoredMessage | None:
-        """The next message of a session without a holder; session by session, each in order."""
-        while self.available:
-            session_id, session = next(iter(self.available.items()))
-            message = session.ready.pop()
-            if message is not None:
-                return message
-            del self.available[session_id]
-        return None
-
     def _unqueue(self, receiver: Receiver) -> None:
         if receiver.is_waiting:
             receiver.is_waiting = False
@@ -236,30 +164,27 @@ class SessionQueue(Queue):
 
     def ready_for(self, receiver: Receiver) -> ReadyQueue:
         """The ready messages of the receiver's session."""
-        return ReadyQueue() if receiver.session is None else receiver.session.ready
+        assert receiver.session is not None  # receivers of this queue hold a session
+        return receiver.session.ready
 
     def _serve_pending(self, now: int) -> None:
-        while self.pending and self.available and self.settings.can_receive:
+        while self.pending and self.store.available and self.settings.can_receive:
             session = self._next_available(now)
             if session is None:
                 return
             self.pending.pop(0).accept(session)
 
     def _next_available(self, now: int) -> Session | None:
-        while self.available:
-            session_id, session = next(iter(self.available.items()))
+        while self.store.available:
+            session_id, session = next(iter(self.store.available.items()))
             first = session.ready.first()
             if first is not None and first.expires_at <= now:
                 self.expire(first, now)
                 continue
             if first is not None and session.holder is None:
                 return session
-            self.available.pop(session_id, None)
+            self.store.available.pop(session_id, None)
         return None
-
-    def lock_end(self, receiver: Receiver, now: int) -> int:
-        """When the lock of the session ends, which is the lock of its messages."""
-        return NEVER if receiver.session is None else receiver.session.locked_until
 
     def settle(  # type: ignore[no-untyped-def]
         self, token: bytes, outcome: Outcome, now: int, **details
@@ -267,7 +192,7 @@ class SessionQueue(Queue):
         """Settle one locked message; False when the session's lock is lost."""
         message = self.locks.get(token)
         if message is not None:
-            session = self.session(message.session_id or "")
+            session = self.store.session(message.session_id)
             self._end_if_expired(session, now)
         return super().settle(token, outcome, now, **details)
 
@@ -283,11 +208,9 @@ class SessionQueue(Queue):
             waiting.refuse(error)
 
     def forget(self) -> None:
-        """Remove messages and sessions from memory: the entity is deleted."""
+        """The entity is deleted: release its memory."""
         super().forget()
-        self.sessions.clear()
         self.held_sessions.clear()
-        self.available.clear()
 
     # --- state ------------------------------------------------------------------------------------
 
@@ -297,19 +220,19 @@ class SessionQueue(Queue):
         session.state = state
         session.updated = now
         self.context.journal.entities.append(
-            ("end-session", (self.queue_id, session_id))
+            ("end-session", (self.store.queue_id, session_id))
             if state is None
-            else ("session", (self.queue_id, session_id, state, now))
+            else ("session", (self.store.queue_id, session_id, state, now))
         )
 
     def list_sessions(self, updated_since: int | None, skip: int, top: int) -> list[str]:
         """Names of sessions that have messages, or whose state was set after a time."""
         if updated_since is None:
-            names = [s.session_id for s in self.sessions.values() if s.count]
+            names = [s.session_id for s in self.store.sessions.values() if s.count]
         else:
             names = [
                 s.session_id
-                for s in self.sessions.values()
+                for s in self.store.sessions.values()
                 if s.state is not None and s.updated >= updated_since
             ]
         return names[skip : skip + top]

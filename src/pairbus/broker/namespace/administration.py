@@ -257,20 +257,20 @@ class Administration:
             return RuntimeProperties(
                 *times,
                 size_in_bytes=entity.size,
-                scheduled_message_count=entity.main.scheduled_count,
+                scheduled_message_count=entity.main.store.scheduled_count,
                 subscription_count=len(entity.subscriptions),
             )
-        main = entity.main
-        transfer = main.transfer_count()
+        main = entity.main.store
+        transfer = entity.main.transfer_count()
         return RuntimeProperties(
             *times,
             size_in_bytes=entity.size,
-            total_message_count=sum(len(queue.messages) for queue in entity.queues),
+            total_message_count=sum(len(queue.store.messages) for queue in entity.queues),
             active_message_count=len(main.messages) - main.scheduled_count - transfer,
             transfer_message_count=transfer,
-            dead_letter_message_count=len(entity.dead.messages),
+            dead_letter_message_count=len(entity.dead.store.messages),
             scheduled_message_count=main.scheduled_count,
-            transfer_dead_letter_message_count=len(entity.transfer_dead.messages),
+            transfer_dead_letter_message_count=len(entity.transfer_dead.store.messages),
         )
 
     def _save(self, entity: Entity, kind: str) -> None:

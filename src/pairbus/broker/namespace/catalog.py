@@ -177,7 +177,7 @@ class Catalog:
     def return_numbers(self) -> None:
         """Return unused sequence numbers to the store; only before a clean shutdown."""
         for entity in self.all_entities():
-            queue = entity.main
-            if queue.reserved > queue.last_number:
-                queue.reserved = queue.last_number
-                self._context.journal.numbers.append((queue.queue_id, queue.last_number))
+            store = entity.main.store
+            if store.reserved > store.last_number:
+                store.reserved = store.last_number
+                self._context.journal.numbers.append((store.queue_id, store.last_number))

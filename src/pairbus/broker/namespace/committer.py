@@ -177,11 +177,11 @@ class Committer:
         try:
             error = None if problem is None else _store_error(problem)
             if error is None:
-                for queue, staged in group.arrivals:
+                for store, staged in group.arrivals:
                     try:
-                        queue.publish(staged, self._now())
+                        store.publish(staged, self._now())
                     except Exception:
-                        log.exception("messages of '%s' could not be delivered", queue.path)
+                        log.exception("messages of '%s' could not be delivered", store.path)
             elif group.only_sends or self._store.is_closed:
                 self._undo(group)
             else:

@@ -155,11 +155,11 @@ class Namespace:
         self.context.tick(self.now() if now is None else now)
         self.committer.changed()
 
-    def _load(self, queue: MessageStore, messages: list[StoredMessage]) -> None:
+    def _load(self, store: MessageStore, messages: list[StoredMessage]) -> None:
         """Read the bytes of messages from the store."""
         assert self._store is not None  # only a namespace with a store loads
         by_number = {message.sequence_number: message for message in messages}
-        for number, notes, bare in self._store.read(queue.queue_id, list(by_number)):
+        for number, notes, bare in self._store.read(store.queue_id, list(by_number)):
             message = by_number[number]
             message.bare = bare
             message.annotations = notes or b""
@@ -176,8 +176,8 @@ class Namespace:
             if kind == "remember" and row[0] in histories:
                 histories[row[0]].forget(row[1])
         self.context.journal.numbers += group.numbers  # still reserved in memory
-        for queue, staged in group.arrivals:
-            queue.withdraw(staged)
+        for store, staged in group.arrivals:
+            store.withdraw(staged)
 
     def _reload(self, error: StoreError) -> None:
         """Drop all entities and read them from the store again."""
@@ -215,7 +215,7 @@ class Namespace:
         """Remove scheduled messages, all or none (MessageNotFoundError)."""
         queue = self.catalog.entity(path).main
         self.operations.call(queue.path, "cancel")
-        queue.cancel(sequence_numbers)
+        queue.store.cancel(sequence_numbers)
         self.committer.changed()
 
     def delete_messages(
@@ -224,7 +224,7 @@ class Namespace:
         """Delete up to *count* unlocked messages enqueued before a time; returns how many."""
         queue = self.catalog.queue_at(path)
         queue.accessed = self.now()
-        deleted = queue.delete_active(count, before, session_id)
+        deleted = queue.store.delete_active(count, before, session_id)
         self.operations.add(queue.path, "receive", 1, deleted, 0, max(1, deleted))
         self.committer.changed()
         return deleted
@@ -241,7 +241,7 @@ class Namespace:
     ) -> list[Delivery]:
         """Up to *count* messages from a number on, in any state, unlocked and unchanged."""
         queue = self.catalog.queue_at(path)
-        found = queue.peek(from_sequence_number, count, session_id, max_bytes=PEEK_BYTES)
+        found = queue.store.peek(from_sequence_number, count, session_id, max_bytes=PEEK_BYTES)
         queue.accessed = self.now()
         size = sum(delivery.message.size for delivery in found)
         self.operations.add(queue.path, "peek", 1, len(found), size, max(1, len(found)))

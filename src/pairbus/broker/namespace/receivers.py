@@ -10,7 +10,8 @@ from pairbus.broker.entities.errors import ArgumentError, EntityDisabledError, N
 from pairbus.broker.entities.messages import Delivery, ReceiverHost
 from pairbus.broker.entities.queue import Queue
 from pairbus.broker.entities.receiver import Receiver
-from pairbus.broker.entities.sessions import PendingSession, Session, SessionQueue
+from pairbus.broker.entities.session_store import Session
+from pairbus.broker.entities.sessions import PendingSession, SessionQueue
 from pairbus.broker.namespace.catalog import Catalog
 from pairbus.names import billable
 
@@ -112,17 +113,13 @@ class Receivers:
         queue = self._receivable(path)
         now = self._now()
         session: Session | None = None
-        receiver: Receiver | None = None
         if isinstance(queue, SessionQueue):
             if session_id is None:
                 raise ArgumentError(f"'{queue.path}' requires sessions: name one.")
             session = queue.held(session_id, now)
-            receiver = session.holder
-        if receiver is None or receiver.is_destructive != receive_and_delete:
-            receiver = Receiver(
-                queue, _NO_HOST, self._now, is_destructive=receive_and_delete, session=session
-            )
-        deliveries = queue.receive_deferred(sequence_numbers, receiver, now)
+        deliveries = queue.receive_deferred(
+            sequence_numbers, now, session=session, is_destructive=receive_and_delete
+        )
         size = sum(delivery.message.size for delivery in deliveries)
         units = sum(billable(delivery.message.size) for delivery in deliveries)
         self._context.operations.add(queue.path, "deferred", 1, len(deliveries), size, units)
@@ -160,19 +157,3 @@ class Receivers:
                 "there."
             )
         return queue
-
-
-class _NoHost:
-    """The host of a receiver that only holds locks of deferred messages: it gets no deliveries."""
-
-    def deliver(self, deliveries: list[Delivery]) -> None:
-        """Not called: such a receiver has no credit."""
-
-    def drained(self) -> None:
-        """Not called: such a receiver has no credit."""
-
-    def closed(self, error: Exception) -> None:
-        """No client to notify."""
-
-
-_NO_HOST = _NoHost()

@@ -27,14 +27,15 @@ def restore(administration: Administration, store: Store) -> None:
     gc.disable()  # many new objects and no garbage: collection would take longer than reading
     try:
         entities = _entities(catalog, administration.context, store)
-        queues = {q.queue_id: q for entity in entities.values() for q in entity.queues}
+        queues = {q.store.queue_id: q for entity in entities.values() for q in entity.queues}
         for queue_id, number in store.last_numbers().items():
             if queue_id in queues:
-                queues[queue_id].last_number = queues[queue_id].reserved = number
+                known = queues[queue_id].store
+                known.last_number = known.reserved = number
         for queue_id, session_id, state, updated in store.sessions():
             queue = queues.get(queue_id)
             if isinstance(queue, SessionQueue):
-                session = queue.session(session_id)
+                session = queue.store.session(session_id)
                 session.state = state
                 session.updated = updated
         for entity_id, key, taken in store.seen():
@@ -121,6 +122,7 @@ def _messages(queues: dict[int, Queue], store: Store) -> None:
 
 def _fill(queue: Queue | None, batch: list[StoredMessage], size: int) -> None:
     if queue is not None:
-        queue.index(batch)
-        queue.size = size
-        queue.last_number = max(queue.last_number, batch[-1].sequence_number)
+        messages = queue.store
+        messages.index(batch)
+        messages.size = size
+        messages.last_number = max(messages.last_number, batch[-1].sequence_number)
