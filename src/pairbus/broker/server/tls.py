@@ -10,7 +10,6 @@ import tempfile
 import threading
 from pathlib import Path
 
-from pairbus.extras import needs
 from pairbus.names import write_atomically
 
 _LIFETIME = dt.timedelta(days=825)  # the longest that common clients accept
@@ -86,11 +85,10 @@ def make_certificate(hosts: list[str]) -> tuple[bytes, bytes]:
 
     `localhost` and the loopback addresses are always among the names.
     """
-    with needs("broker"):
-        from cryptography import x509
-        from cryptography.hazmat.primitives import hashes, serialization
-        from cryptography.hazmat.primitives.asymmetric import ec
-        from cryptography.x509.oid import NameOID
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.x509.oid import NameOID
 
     key = ec.generate_private_key(ec.SECP256R1())
     # Clients find a trusted certificate by its subject before they check its key, so the
