@@ -57,6 +57,14 @@ def proxy(echo: EchoServer) -> Iterator[FaultProxy]:
         yield proxy
 
 
+def has_ipv6() -> bool:
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        return False
+    return True
+
+
 def connect(proxy: FaultProxy) -> socket.socket:
     return socket.create_connection((proxy.host, proxy.port), timeout=5)
 
@@ -191,3 +199,18 @@ def test_closing_ends_connections_whose_target_does_not_read() -> None:
                 while data := connection.recv(1 << 20):
                     taken += len(data)
             assert taken < size
+
+
+@pytest.mark.skipif(not has_ipv6(), reason="no IPv6 here")
+def test_proxy_of_an_ipv6_address_listens_on_one() -> None:
+    with socket.create_server(("::1", 0), family=socket.AF_INET6) as target:
+        with FaultProxy(f"[::1]:{target.getsockname()[1]}") as proxy:
+            assert proxy.address == f"[::1]:{proxy.port}"
+            proxy.mode = "refuse"
+            proxy.mode = "pass"  # listens again
+            with socket.create_connection(("::1", proxy.port), timeout=30) as client:
+                client.sendall(b"hello")
+                connection, _ = target.accept()
+                with connection:
+                    connection.settimeout(30)
+                    assert connection.recv(5) == b"hello"

@@ -8,7 +8,7 @@ import threading
 from types import TracebackType
 from typing import Any
 
-from pairbus.broker.server.listener import abort_with_reset
+from pairbus.broker.server.listener import abort_with_reset, listening_socket
 from pairbus.names import (
     AMQP_PORT,
     is_connection_string,
@@ -26,6 +26,9 @@ class FaultProxy:
 
     Args:
         target: A connection string, or "host:port".
+        host: The address that it listens on; by default the loopback address of the target's
+            family: `::1` if the target is an IPv6 address, otherwise `127.0.0.1`.
+        latency: Seconds that each piece of data waits in the mode `slow`.
 
     Modes, set at any time with `proxy.mode = …`; the mode is in effect when the assignment returns:
 
@@ -38,13 +41,13 @@ class FaultProxy:
     * `cut`: half of the next piece of data from a client is forwarded, then all is reset.
     """
 
-    def __init__(self, target: str, *, host: str = "127.0.0.1", latency: float = 0.05) -> None:
+    def __init__(self, target: str, *, host: str | None = None, latency: float = 0.05) -> None:
         self._target_string = target
         if is_connection_string(target):
             target = parse_connection_string(target).authority
         name, port = split_host(target)
         self.target = (name, port or AMQP_PORT)
-        self.host = host
+        self.host = host or ("::1" if ":" in name else "127.0.0.1")
         self.port = 0
         self.latency = latency
         self._mode = "pass"
@@ -56,7 +59,7 @@ class FaultProxy:
         self._thread: threading.Thread | None = None
 
     def __repr__(self) -> str:
-        return f"<FaultProxy {self.host}:{self.port} {self._mode} connections={len(self.pipes)}>"
+        return f"<FaultProxy {self.address} {self._mode} connections={len(self.pipes)}>"
 
     def __enter__(self) -> FaultProxy:
         return self.start()
@@ -118,13 +121,8 @@ class FaultProxy:
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(10)
 
     async def _listen(self) -> None:
-        listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((self.host, self.port))
+        self._listener = listener = listening_socket(self.host, self.port)
         self.port = listener.getsockname()[1]
-        listener.listen(100)
-        listener.setblocking(False)
-        self._listener = listener
         self.loop.add_reader(listener, self._accept, listener)
 
     def _accept(self, listener: socket.socket) -> None:

@@ -74,17 +74,7 @@ class Listener:
         Raises:
             OSError: The port is in use, or the address does not belong to this machine.
         """
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listener = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind((host, port))
-            listener.listen(512)
-            listener.setblocking(False)
-        except OSError:
-            listener.close()
-            raise
-        self._listener = listener
+        self._listener = listener = listening_socket(host, port)
         name = listener.getsockname()
         self.address = (str(name[0]), int(name[1]))
         asyncio.get_running_loop().add_reader(listener.fileno(), self._accept)
@@ -302,6 +292,21 @@ class SilentProtocol(asyncio.Protocol):
         """Forget the connection."""
         assert isinstance(self._transport, asyncio.Transport)
         self._owner.lost(self._transport)
+
+
+def listening_socket(host: str, port: int) -> socket.socket:
+    """A non-blocking socket that listens on an IPv4 or IPv6 address; OSError if it cannot."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(512)
+        listener.setblocking(False)
+    except OSError:
+        listener.close()
+        raise
+    return listener
 
 
 def abort_with_reset(transport: asyncio.Transport) -> None:
