@@ -203,14 +203,16 @@ def test_closing_ends_connections_whose_target_does_not_read() -> None:
 
 @pytest.mark.skipif(not has_ipv6(), reason="no IPv6 here")
 def test_proxy_of_an_ipv6_address_listens_on_one() -> None:
-    with socket.create_server(("::1", 0), family=socket.AF_INET6) as target:
-        with FaultProxy(f"[::1]:{target.getsockname()[1]}") as proxy:
-            assert proxy.address == f"[::1]:{proxy.port}"
-            proxy.mode = "refuse"
-            proxy.mode = "pass"  # listens again
-            with socket.create_connection(("::1", proxy.port), timeout=30) as client:
-                client.sendall(b"hello")
-                connection, _ = target.accept()
-                with connection:
-                    connection.settimeout(30)
-                    assert connection.recv(5) == b"hello"
+    with (
+        socket.create_server(("::1", 0), family=socket.AF_INET6) as target,
+        FaultProxy(f"[::1]:{target.getsockname()[1]}") as proxy,
+    ):
+        assert proxy.address == f"[::1]:{proxy.port}"
+        proxy.mode = "refuse"
+        proxy.mode = "pass"  # listens again
+        with socket.create_connection(("::1", proxy.port), timeout=30) as client:
+            client.sendall(b"hello")
+            connection, _ = target.accept()
+            with connection:
+                connection.settimeout(30)
+                assert connection.recv(5) == b"hello"
