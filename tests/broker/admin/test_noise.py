@@ -31,7 +31,7 @@ def api():
     namespace.admin.create_queue(QueueDescription("q"))
     namespace.admin.create_topic(TopicDescription("t"))
     namespace.admin.create_subscription(SubscriptionDescription("t", "s"))
-    return AdminApi(namespace.admin, KEYS, lambda: 1000.0)
+    return AdminApi(namespace.admin, KEYS, lambda: 1000.0, 1000.0, lambda path: None)
 
 
 def ask(server, method, target, body=b"", **headers):

@@ -5,7 +5,7 @@ from azure.servicebus._pyamqp.utils import generate_sas_token
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairbus.broker.auth.sas import ALL_RIGHTS, KeyRing, verify_token
+from pairbus.broker.auth.sas import ALL_RIGHTS, KeyRing, verify_signature
 from pairbus.broker.entities.errors import UnauthorizedError
 from pairbus.broker.entities.model import AccessRight, AuthorizationRule
 from tests.sas import make_token
@@ -23,7 +23,7 @@ def token(resource=HOST, name="Root", key="first-key", expires_at=NOW + 60):
 
 def refused(given, audience=HOST + "/orders"):
     with pytest.raises(UnauthorizedError) as caught:
-        verify_token(given, audience, KEYS, NOW)
+        verify_signature(given, audience, KEYS, NOW)
     text = str(caught.value)
     assert "key" not in text.lower()
     return text
@@ -31,7 +31,7 @@ def refused(given, audience=HOST + "/orders"):
 
 @pytest.mark.parametrize("key", ["first-key", "second-key"])
 def test_primary_and_secondary_key_open_the_namespace(key):
-    claims = verify_token(token(key=key), HOST + "/orders", KEYS, NOW)
+    claims = verify_signature(token(key=key), HOST + "/orders", KEYS, NOW)
     assert claims.rights == set(AccessRight)
     assert claims.expires_at == NOW + 60
     claims.require(AccessRight.MANAGE, "Orders")
@@ -54,7 +54,7 @@ def test_primary_and_secondary_key_open_the_namespace(key):
     "audience", ["sb://127.0.0.1:5672/orders", "amqps://127.0.0.1/Orders/$management", "orders"]
 )
 def test_forms_of_the_same_resource_are_the_same(resource, audience):
-    verify_token(token(resource), audience, KEYS, NOW)
+    verify_signature(token(resource), audience, KEYS, NOW)
 
 
 @pytest.mark.parametrize(
@@ -109,12 +109,12 @@ def test_malformed_token_is_refused(given):
 def test_noise_is_refused_and_nothing_else(noise):
     for text in (noise, "SharedAccessSignature " + noise):
         with pytest.raises(UnauthorizedError):
-            verify_token(text, HOST, KEYS, NOW)
+            verify_signature(text, HOST, KEYS, NOW)
 
 
 def test_key_of_an_entity_opens_that_entity_only():
     name, key = "Sender of orders", "send-key"
-    claims = verify_token(token(HOST + "/orders", name, key), HOST + "/orders", KEYS, NOW)
+    claims = verify_signature(token(HOST + "/orders", name, key), HOST + "/orders", KEYS, NOW)
     assert claims.allows(AccessRight.SEND, "orders/$management")
     assert not claims.allows(AccessRight.LISTEN, "orders")
     assert not claims.allows(AccessRight.SEND, "invoices")
@@ -128,24 +128,24 @@ def test_key_of_a_topic_opens_its_subscriptions():
     keys = KeyRing((), lambda path: (SENDER,) if path == "news" else ())
     resource = HOST + "/news/Subscriptions/mine"
     given = token(resource, SENDER.key_name, "send-key")
-    assert verify_token(given, resource, keys, NOW).covers("News/subscriptions/MINE")
+    assert verify_signature(given, resource, keys, NOW).covers("News/subscriptions/MINE")
 
 
 def test_rule_without_a_secondary_key_has_one_key():
     keys = KeyRing((AuthorizationRule("Root", ALL_RIGHTS, "first-key", ""),))
     with pytest.raises(UnauthorizedError):
-        verify_token(token(key=""), HOST, keys, NOW)
+        verify_signature(token(key=""), HOST, keys, NOW)
 
 
 @pytest.mark.parametrize("name", ["Root", "Sender of orders"])
 def test_token_made_by_the_sdk_is_accepted(name):
     key = "first-key" if name == "Root" else "send-key"
     given = generate_sas_token(HOST + "/orders", name, key, int(NOW) + 60)
-    assert verify_token(given, HOST + "/orders", KEYS, NOW).key_name == name
+    assert verify_signature(given, HOST + "/orders", KEYS, NOW).key_name == name
 
 
 def test_token_that_never_expires_and_a_path_without_end_do_no_harm():
-    assert verify_token(token(expires_at=10**400), HOST, KEYS, NOW).expires_at == 1e12
+    assert verify_signature(token(expires_at=10**400), HOST, KEYS, NOW).expires_at == 1e12
     refused(token(HOST + "/a" * 2000, SENDER.key_name, "send-key"))
 
 

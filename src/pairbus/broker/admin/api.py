@@ -27,8 +27,8 @@ from pairbus.broker.admin.answers import Answers, etag_of
 from pairbus.broker.admin.atom import SERVICE_BUS, Element, Entry, content_of, leaf, tag, timestamp
 from pairbus.broker.admin.requests import Call, Target, read_call
 from pairbus.broker.admin.xml_reader import D, read_description, read_rule
+from pairbus.broker.auth.jwt import verify_token
 from pairbus.broker.auth.sas import Claims, KeyRing
-from pairbus.broker.auth.tokens import verify_token
 from pairbus.broker.entities.errors import (
     BrokerError,
     EntityNotFoundError,
@@ -78,14 +78,14 @@ class AdminApi:
         namespace: Administration,
         keys: KeyRing,
         now: Callable[[], float],
-        created_at: float | None = None,
-        charge: Callable[[str], None] = lambda path: None,
+        created_at: float,
+        charge: Callable[[str], None],
     ) -> None:
         self._namespace = namespace
         self._keys = keys
         self._now = now
         self._charge = charge
-        self._created = datetime.fromtimestamp(now() if created_at is None else created_at, UTC)
+        self._created = datetime.fromtimestamp(created_at, UTC)
         self._answers = Answers(namespace, now, self._created)
 
     def handle(self, request: Request) -> Response:
@@ -117,7 +117,7 @@ class AdminApi:
     def _path_to_charge(self, target: Target) -> str:
         """The entity to which the operation is charged."""
         try:
-            return self._namespace.entity(target.path).path
+            return self._namespace.catalog.entity(target.path).path
         except EntityNotFoundError:
             return target.path or "$namespace"
 

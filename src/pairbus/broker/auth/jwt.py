@@ -15,7 +15,15 @@ import hmac
 import json
 from collections.abc import Iterable, Sequence
 
-from pairbus.broker.auth.sas import ALL_RIGHTS, MAX_TOKEN_LENGTH, Claims
+from pairbus.broker.auth.sas import (
+    ALL_RIGHTS,
+    END_OF_TIME,
+    INVALID,
+    MAX_TOKEN_LENGTH,
+    Claims,
+    KeyRing,
+    verify_signature,
+)
 from pairbus.broker.entities.errors import UnauthorizedError
 from pairbus.broker.entities.model import AccessRight, AuthorizationRule
 
@@ -27,13 +35,18 @@ ROLES: dict[str, tuple[AccessRight, ...]] = {
 }
 OWNER, SENDER, RECEIVER = ROLES
 _HEAD = {"alg": "HS256", "typ": "JWT"}
-_INVALID = "InvalidSignature: The token has an invalid signature."
-_END_OF_TIME = 10**12
 
 
-def is_jwt(token: str) -> bool:
-    """Whether this has the form of a JSON Web Token."""
-    return token.startswith("eyJ") and token.count(".") == 2
+def verify_token(token: str, audience: str, keys: KeyRing, now: float) -> Claims:
+    """The claims of a bearer token, or of a shared access signature for *audience*.
+
+    Raises:
+        UnauthorizedError: The token is refused.
+    """
+    token = token.removeprefix("Bearer ")
+    if token.startswith("eyJ") and token.count(".") == 2:
+        return verify_jwt(token, keys.namespace_rules, now)
+    return verify_signature(token, audience, keys, now)
 
 
 def make_jwt(key: str, *, roles: Sequence[str] = (OWNER,), expires_at: float) -> str:
@@ -61,22 +74,22 @@ def verify_jwt(token: str, rules: Iterable[AuthorizationRule], now: float) -> Cl
     try:
         given = _bytes(signature)
         if json.loads(_bytes(head)).get("alg") != "HS256":
-            raise UnauthorizedError(_INVALID)
+            raise UnauthorizedError(INVALID)
         signer = _signer(text, given, rules)
         claims = json.loads(_bytes(payload))
         expires_at = float(claims["exp"])
         roles = [str(role) for role in claims.get("roles", ())]
         audience = str(claims.get("aud", "")).rstrip("/")
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError):
-        raise UnauthorizedError(_INVALID) from None
+        raise UnauthorizedError(INVALID) from None
     if signer is None:
-        raise UnauthorizedError(_INVALID)
+        raise UnauthorizedError(INVALID)
     if now >= expires_at:
         raise UnauthorizedError("ExpiredToken: The token is expired.")
     if audience != AUDIENCE:
         raise UnauthorizedError("InvalidAudience: The authorization token audience is invalid.")
     rights = frozenset(right for role in roles for right in ROLES.get(role, ()))
-    return Claims(signer.key_name, "", rights, min(expires_at, _END_OF_TIME))
+    return Claims(signer.key_name, "", rights, min(expires_at, END_OF_TIME))
 
 
 def _signer(

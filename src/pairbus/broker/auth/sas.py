@@ -28,10 +28,9 @@ PREFIX = "SharedAccessSignature "
 MAX_TOKEN_LENGTH = 8192
 ALL_RIGHTS = (AccessRight.MANAGE, AccessRight.SEND, AccessRight.LISTEN)
 
-_END_OF_TIME = (
-    10**12
-)  # a client may sign a token with any expiry; this is the latest that is stored
-_INVALID = "InvalidSignature: The token has an invalid signature."
+END_OF_TIME = 10**12
+"""The latest expiry that is stored; a client may sign a token with any."""
+INVALID = "InvalidSignature: The token has an invalid signature."
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +82,15 @@ class Claims:
     def require(self, right: AccessRight, path: str) -> None:
         """Raise UnauthorizedError when the holder lacks the right on this path."""
         if not self.allows(right, path):
-            raise UnauthorizedError(
-                f"Unauthorized access. '{right.value}' claim(s) are required to perform this "
-                f"operation. Resource: '{path}'."
-            )
+            raise missing_claim(f"'{right.value}'", path)
+
+
+def missing_claim(rights: str, path: str) -> UnauthorizedError:
+    """The error for a client whose tokens do not grant one of these rights on a path."""
+    return UnauthorizedError(
+        f"Unauthorized access. {rights} claim(s) are required to perform this operation. "
+        f"Resource: '{path}'."
+    )
 
 
 def verify_key(key_name: str, key: str, keys: KeyRing) -> list[Claims]:
@@ -107,7 +111,7 @@ def verify_key(key_name: str, key: str, keys: KeyRing) -> list[Claims]:
                 matches = hmac.compare_digest(known.encode(), key.encode())
                 if matches and known and rule.key_name == key_name:
                     rights = frozenset(rule.rights)
-                    found.append(Claims(key_name, scope, rights, float(_END_OF_TIME)))
+                    found.append(Claims(key_name, scope, rights, float(END_OF_TIME)))
     if not found:
         raise UnauthorizedError("The key name or the key is not valid.")
     return found
@@ -124,10 +128,10 @@ def split_resource(resource: str) -> tuple[str, str]:
         parts = urlsplit(resource)
         return (parts.hostname or "").lower(), entity_key(unquote_plus(parts.path))
     except ValueError:
-        raise UnauthorizedError(_INVALID) from None
+        raise UnauthorizedError(INVALID) from None
 
 
-def verify_token(token: str, audience: str, keys: KeyRing, now: float) -> Claims:
+def verify_signature(token: str, audience: str, keys: KeyRing, now: float) -> Claims:
     """The claims of a token presented for *audience*; UnauthorizedError if it is refused.
 
     *audience* is the entity that the client wants to use, as a URL or a path.
@@ -138,7 +142,7 @@ def verify_token(token: str, audience: str, keys: KeyRing, now: float) -> Claims
         given = base64.b64decode(unquote_plus(fields["sig"]), validate=True)
         expires_at = int(expiry)
     except ValueError:
-        raise UnauthorizedError(_INVALID) from None
+        raise UnauthorizedError(INVALID) from None
     wanted_host, wanted = split_resource(audience)
     host, scope = split_resource(unquote_plus(encoded))
     first, _, rest = scope.partition("/")
@@ -147,7 +151,7 @@ def verify_token(token: str, audience: str, keys: KeyRing, now: float) -> Claims
         host, scope = wanted_host, rest
     signer = _signer(unquote_plus(fields["skn"]), scope, encoded, expiry, given, keys)
     if signer is None:
-        raise UnauthorizedError(_INVALID)
+        raise UnauthorizedError(INVALID)
     if now >= expires_at:
         raise UnauthorizedError("ExpiredToken: The token is expired.")
     if (wanted_host and host and wanted_host != host) or not _is_within(wanted, scope):
@@ -156,7 +160,7 @@ def verify_token(token: str, audience: str, keys: KeyRing, now: float) -> Claims
         key_name=signer.key_name,
         scope=scope,
         rights=frozenset(signer.rights),
-        expires_at=float(min(expires_at, _END_OF_TIME)),
+        expires_at=float(min(expires_at, END_OF_TIME)),
     )
 
 

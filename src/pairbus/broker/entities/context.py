@@ -71,16 +71,15 @@ class Context:
     def __init__(
         self,
         *,
-        token_prefix: bytes = b"\0" * 8,
-        load: Load | None = None,
-        budget: Budget | None = None,
-        changed: Callable[[], None] = lambda: None,
+        token_prefix: bytes,
+        load: Load | None,
+        budget: Budget,
     ) -> None:
         self.journal = Journal()
         self.operations = OperationCounter()
-        self.budget = budget or Budget()
+        self.budget = budget
         self.load = load
-        self.changed = changed
+        self.changed: Callable[[], None] = lambda: None
         """Call it after staging a change outside a method of the namespace."""
         self._token_prefix = token_prefix
         self._tokens = 0

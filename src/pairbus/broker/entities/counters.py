@@ -41,9 +41,9 @@ class OperationCounter:
         row[2] += size
         row[3] += billable
 
-    def call(self, entity: str, kind: Kind, calls: int = 1) -> None:
-        """Count calls that carry no messages: one operation each."""
-        self.add(entity, kind, calls, 0, 0, calls)
+    def call(self, entity: str, kind: Kind) -> None:
+        """Count a call that carries no messages: one operation."""
+        self.add(entity, kind, 1, 0, 0, 1)
 
     def __getitem__(self, key: tuple[str, str]) -> OperationCounts:
         return OperationCounts(*self._rows.get(key, (0, 0, 0, 0)))

@@ -1,7 +1,7 @@
 """The errors with which the broker refuses a request.
 
 Each class owns its wire code: ``condition`` goes on an AMQP link or into a ``$management``
-response, ``http_status`` and ``code`` into an answer of the administration API::
+response, ``http_status`` into an answer of the administration API::
 
     BrokerError                        amqp:internal-error
     ├── EntityNotFoundError            amqp:not-found
@@ -25,15 +25,12 @@ response, ``http_status`` and ``code`` into an answer of the administration API:
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 
 class BrokerError(Exception):
     """The base of every refusal; ``str(error)`` is the description that the client sees."""
 
     condition: str = "amqp:internal-error"
     http_status: int = 500
-    code: ClassVar[str] = "InternalError"
 
     def __init__(
         self,
@@ -55,7 +52,6 @@ class EntityNotFoundError(BrokerError):
 
     condition = "amqp:not-found"
     http_status = 404
-    code = "NotFound"
 
 
 class MessageNotFoundError(EntityNotFoundError):
@@ -69,7 +65,6 @@ class EntityExistsError(BrokerError):
 
     condition = "com.microsoft:entity-already-exists"
     http_status = 409
-    code = "Conflict"
 
 
 class EntityDisabledError(BrokerError):
@@ -77,7 +72,6 @@ class EntityDisabledError(BrokerError):
 
     condition = "com.microsoft:entity-disabled"
     http_status = 403
-    code = "EntityDisabled"
 
 
 class MessageLockLostError(BrokerError):
@@ -85,7 +79,6 @@ class MessageLockLostError(BrokerError):
 
     condition = "com.microsoft:message-lock-lost"
     http_status = 410
-    code = "MessageLockLost"
 
 
 class SessionLockLostError(BrokerError):
@@ -93,7 +86,6 @@ class SessionLockLostError(BrokerError):
 
     condition = "com.microsoft:session-lock-lost"
     http_status = 410
-    code = "SessionLockLost"
 
 
 class SessionCannotBeLockedError(BrokerError):
@@ -101,7 +93,6 @@ class SessionCannotBeLockedError(BrokerError):
 
     condition = "com.microsoft:session-cannot-be-locked"
     http_status = 409
-    code = "SessionCannotBeLocked"
 
 
 class QuotaExceededError(BrokerError):
@@ -109,7 +100,6 @@ class QuotaExceededError(BrokerError):
 
     condition = "amqp:resource-limit-exceeded"
     http_status = 403
-    code = "QuotaExceeded"
 
 
 class MessageSizeExceededError(BrokerError):
@@ -117,7 +107,6 @@ class MessageSizeExceededError(BrokerError):
 
     condition = "amqp:link:message-size-exceeded"
     http_status = 400
-    code = "MessageSizeExceeded"
 
 
 class ArgumentError(BrokerError):
@@ -125,7 +114,6 @@ class ArgumentError(BrokerError):
 
     condition = "com.microsoft:argument-error"
     http_status = 400
-    code = "BadRequest"
 
 
 class NotAllowedError(ArgumentError):
@@ -139,7 +127,6 @@ class PreconditionFailedError(BrokerError):
 
     condition = "com.microsoft:precondition-failed"
     http_status = 412
-    code = "PreconditionFailed"
 
 
 class UnauthorizedError(BrokerError):
@@ -147,7 +134,6 @@ class UnauthorizedError(BrokerError):
 
     condition = "amqp:unauthorized-access"
     http_status = 401
-    code = "Unauthorized"
 
 
 class ServerBusyError(BrokerError):
@@ -155,7 +141,6 @@ class ServerBusyError(BrokerError):
 
     condition = "com.microsoft:server-busy"
     http_status = 503
-    code = "ServerBusy"
 
 
 class OperationTimeoutError(BrokerError):
@@ -163,7 +148,6 @@ class OperationTimeoutError(BrokerError):
 
     condition = "com.microsoft:timeout"
     http_status = 408
-    code = "Timeout"
 
 
 class NotImplementedByBrokerError(BrokerError):
@@ -171,7 +155,6 @@ class NotImplementedByBrokerError(BrokerError):
 
     condition = "amqp:not-implemented"
     http_status = 501
-    code = "NotImplemented"
 
 
 class StoreError(BrokerError):

@@ -92,8 +92,3 @@ class Journal:
         return not (self.deletes or self.updates or self.bodies or self.purges) and all(
             kind == "remember" for kind, _ in self.entities
         )
-
-
-def row_id(queue_id: int, sequence_number: int) -> int:
-    """The key of a message's row."""
-    return queue_id << SEQUENCE_BITS | sequence_number

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
@@ -18,23 +19,14 @@ NEVER = 1 << 62
 """A time later than any other: no deadline."""
 
 
-class MessageState(enum.IntEnum):
-    """The state of a stored message. The first three are the values on the wire."""
-
-    ACTIVE = 0
-    DEFERRED = 1
-    SCHEDULED = 2
-    LOCKED = 3
-    LOCKED_DEFERRED = 4  # a deferred message that was fetched by its number
-    GONE = 5  # settled, expired or moved; indexes that still have it skip it
-
-
+# States of a stored message; the first three are the values on the wire. They are plain numbers,
+# because looking up a member of an enum is slow in Python 3.11.
 ACTIVE = 0
 DEFERRED = 1
 SCHEDULED = 2
 LOCKED = 3
-LOCKED_DEFERRED = 4
-GONE = 5
+LOCKED_DEFERRED = 4  # a deferred message that was fetched by its number
+GONE = 5  # settled, expired or moved; indexes that still have it skip it
 
 
 class Outcome(enum.Enum):
@@ -113,32 +105,13 @@ class IncomingMessage:
         return f"<IncomingMessage {self.size} bytes>"
 
 
+@dataclass(slots=True, init=False, repr=False, eq=False)
 class StoredMessage:
     """One message in an entity. Links read it to render a delivery; only the entity changes it.
 
     ``bare`` and ``annotations`` are None while the bytes are only in the store; in a
     :class:`Delivery` they are always set.
     """
-
-    __slots__ = (
-        "annotations",
-        "bare",
-        "dead_letter_source",
-        "delivery_count",
-        "durable",
-        "enqueued_sequence_number",
-        "enqueued_time",
-        "expires_at",
-        "hops",
-        "lock_token",
-        "locked_until",
-        "priority",
-        "sequence_number",
-        "session_id",
-        "size",
-        "state",
-        "ttl",
-    )
 
     annotations: bytes | None
     bare: bytes | None
@@ -159,7 +132,7 @@ class StoredMessage:
     ttl: int | None
 
     def __repr__(self) -> str:
-        return f"<StoredMessage {self.sequence_number} {MessageState(self.state).name}>"
+        return f"<StoredMessage {self.sequence_number} state={self.state}>"
 
 
 class Delivery(NamedTuple):

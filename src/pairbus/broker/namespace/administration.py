@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any, TypeVar
 
 from pairbus.broker.entities.context import Context
 from pairbus.broker.entities.entity import Entity, QueueEntity, TopicEntity
@@ -32,6 +33,15 @@ from pairbus.broker.namespace.catalog import Catalog
 from pairbus.broker.namespace.tiers import for_tier
 from pairbus.broker.settings import Tier
 
+_KINDS = {
+    QueueDescription: "queue",
+    TopicDescription: "topic",
+    SubscriptionDescription: "subscription",
+}
+"""How the store names the kinds of entities."""
+
+D = TypeVar("D", QueueDescription, TopicDescription, SubscriptionDescription)
+
 
 class Administration:
     """Changes the entities of a catalog. A change applies from the next call on.
@@ -58,10 +68,6 @@ class Administration:
         self.clock = clock
         self.tier = tier
 
-    def entity(self, path: str) -> Entity:
-        """The queue, topic or subscription at this path; EntityNotFoundError if there is none."""
-        return self.catalog.entity(path)
-
     def count_admin(self, path: str) -> None:
         """Count one call of the administration API."""
         self.context.operations.call(path, "admin")
@@ -73,10 +79,9 @@ class Administration:
         description = for_tier(description, self.tier).validated()
         self._check_free(description.name)
         check_forwarding(description, self.catalog.describe)
-        now = self.clock()
-        entity = QueueEntity(self.context, self.catalog.next_id(), description, now)
+        entity = QueueEntity(self.context, self.catalog.next_id(), description, self.clock())
         self.catalog.by_key[entity_key(description.name)] = entity
-        self._save(entity, "queue")
+        self._save(entity)
         return description
 
     def create_topic(self, description: TopicDescription) -> TopicDescription:
@@ -85,7 +90,7 @@ class Administration:
         self._check_free(description.name)
         entity = TopicEntity(self.context, self.catalog.next_id(), description, self.clock())
         self.catalog.by_key[entity_key(description.name)] = entity
-        self._save(entity, "topic")
+        self._save(entity)
         return description
 
     def _check_free(self, name: str) -> None:
@@ -124,35 +129,39 @@ class Administration:
         entity = self.catalog.queue_entity(description.name)
         current = entity.description
         assert isinstance(current, QueueDescription)  # subscriptions are found by their topic
-        description = for_tier(description, self.tier, current).validated()
-        check_update(entity.description, description)
-        check_forwarding(description, self.catalog.describe)
-        entity.configure(description, self.clock())
-        self._save(entity, "queue")
-        return description
+        return self._update(entity, for_tier(description, self.tier, current))
 
     def update_topic(self, description: TopicDescription) -> TopicDescription:
         """Change a topic; returns the new description."""
         entity = self.catalog.topic_entity(description.name)
-        description = for_tier(description, self.tier, entity.description).validated()
+        return self._update(entity, for_tier(description, self.tier, entity.description))
+
+    def _update(self, entity: Any, description: D) -> D:
+        description = description.validated()
         check_update(entity.description, description)
+        check_forwarding(description, self.catalog.describe)
         entity.configure(description, self.clock())
-        self._save(entity, "topic")
+        self._save(entity)
         return description
 
     def delete_queue(self, name: str) -> None:
         """Delete a queue and its messages; its receivers are closed."""
-        self.catalog.drop(self.catalog.queue_entity(name))
-        del self.catalog.by_key[entity_key(name)]
-        self.context.changed()
+        self.delete_entity(self.catalog.queue_entity(name))
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic, its subscriptions and their messages."""
-        topic = self.catalog.topic_entity(name)
-        for subscription in topic.subscriptions.values():
-            self.catalog.drop(subscription)
-        self.catalog.drop(topic)
-        del self.catalog.by_key[entity_key(name)]
+        self.delete_entity(self.catalog.topic_entity(name))
+
+    def delete_entity(self, entity: Entity) -> None:
+        """Delete a queue, topic or subscription, and everything that belongs to it."""
+        if isinstance(entity, TopicEntity):
+            for subscription in entity.subscriptions.values():
+                self.catalog.drop(subscription)
+        self.catalog.drop(entity)
+        if isinstance(entity, QueueEntity) and entity.topic is not None:
+            del entity.topic.subscriptions[entity.description.name.lower()]
+        else:
+            del self.catalog.by_key[entity_key(entity.path)]
         self.context.changed()
 
     # --- subscriptions ----------------------------------------------------------------------------
@@ -173,7 +182,7 @@ class Administration:
         entity = QueueEntity(self.context, self.catalog.next_id(), description, self.clock(), topic)
         entity.rules.add(self._dated(rule))
         topic.subscriptions[description.name.lower()] = entity
-        self._save(entity, "subscription")
+        self._save(entity)
         return description
 
     def get_subscription(self, topic_name: str, name: str) -> SubscriptionDescription:
@@ -193,18 +202,11 @@ class Administration:
     def update_subscription(self, description: SubscriptionDescription) -> SubscriptionDescription:
         """Change a subscription; returns the new description."""
         entity = self.catalog.subscription_entity(description.topic_name, description.name)
-        description = description.validated()
-        check_update(entity.description, description)
-        check_forwarding(description, self.catalog.describe)
-        entity.configure(description, self.clock())
-        self._save(entity, "subscription")
-        return description
+        return self._update(entity, description)
 
     def delete_subscription(self, topic_name: str, name: str) -> None:
         """Delete a subscription and its messages."""
-        self.catalog.drop(self.catalog.subscription_entity(topic_name, name))
-        del self.catalog.topic_entity(topic_name).subscriptions[name.lower()]
-        self.context.changed()
+        self.delete_entity(self.catalog.subscription_entity(topic_name, name))
 
     # --- rules ------------------------------------------------------------------------------------
 
@@ -216,7 +218,7 @@ class Administration:
         rule = self._dated(rule.validated())
         check_count(len(entity.rules.rules), MAX_RULES, "rules of a subscription")
         entity.rules.add(rule)
-        self._save(entity, "subscription")
+        self._save(entity)
         return rule
 
     def get_rule(self, topic_name: str, subscription: str, name: str) -> RuleDescription:
@@ -235,14 +237,14 @@ class Administration:
         entity = self.catalog.subscription_entity(topic_name, subscription)
         rule = self._dated(rule.validated())
         entity.rules.replace(rule)
-        self._save(entity, "subscription")
+        self._save(entity)
         return rule
 
     def delete_rule(self, topic_name: str, subscription: str, name: str) -> None:
         """Remove a rule from a subscription."""
         entity = self.catalog.subscription_entity(topic_name, subscription)
         entity.rules.remove(name)
-        self._save(entity, "subscription")
+        self._save(entity)
 
     def _dated(self, rule: RuleDescription) -> RuleDescription:
         return rule if rule.created_at_utc else replace(rule, created_at_utc=utc(self.clock()))
@@ -273,17 +275,18 @@ class Administration:
             transfer_dead_letter_message_count=len(entity.transfer_dead.store.messages),
         )
 
-    def _save(self, entity: Entity, kind: str) -> None:
-        topic = entity.topic if isinstance(entity, QueueEntity) else None
+    def _save(self, entity: Entity) -> None:
+        topic = None
         rules: list[str] = []
         if isinstance(entity, QueueEntity):
+            topic = entity.topic
             rules = [dump_description(rule) for rule in entity.rules.rules.values()]
         self.context.journal.entities.append(
             (
                 "entity",
                 (
                     entity.entity_id,
-                    kind,
+                    _KINDS[type(entity.description)],
                     None if topic is None else topic.entity_id,
                     dump_description(entity.description),
                     "\n".join(rules),
@@ -302,15 +305,6 @@ class Administration:
         if entity.settings.idle not in (NEVER, entity.watched_idle):
             entity.watched_idle = entity.settings.idle
             _IdleWatch(self, entity)
-
-    def delete_entity(self, entity: Entity) -> None:
-        """Delete a queue, topic or subscription."""
-        if isinstance(entity.description, SubscriptionDescription):
-            self.delete_subscription(entity.description.topic_name, entity.description.name)
-        elif isinstance(entity, TopicEntity):
-            self.delete_topic(entity.path)
-        else:
-            self.delete_queue(entity.path)
 
 
 class _IdleWatch:

@@ -150,9 +150,9 @@ class Namespace:
         self.context.arm(due, thing)
         self._timer.update()
 
-    def tick(self, now: int | None = None) -> None:
+    def tick(self) -> None:
         """Perform due actions: end locks, expire and activate messages, delete idle entities."""
-        self.context.tick(self.now() if now is None else now)
+        self.context.tick(self.now())
         self.committer.changed()
 
     def _load(self, store: MessageStore, messages: list[StoredMessage]) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pairbus.broker.auth.sas import Claims, KeyRing, verify_key
-from pairbus.broker.auth.tokens import verify_token
+from pairbus.broker.auth.jwt import verify_token
+from pairbus.broker.auth.sas import Claims, KeyRing, missing_claim, verify_key
 from pairbus.broker.entities.errors import BrokerError, UnauthorizedError
 from pairbus.broker.entities.model import AccessRight
 from pairbus.broker.server.link_end import LinkEnd
@@ -67,10 +67,7 @@ class Tokens:
     def require(self, right: AccessRight, path: str) -> None:
         """Raise UnauthorizedError unless a token grants this right."""
         if not self.allows(right, path):
-            raise UnauthorizedError(
-                f"Unauthorized access. '{right.value}' claim(s) are required to perform this "
-                f"operation. Resource: '{path}'."
-            )
+            raise missing_claim(f"'{right.value}'", path)
 
     def next_expiry(self) -> float:
         """Return when the first token expires; in the far future if there is none."""

@@ -29,7 +29,6 @@ class Request:
     target: str
     headers: Mapping[str, str]
     body: bytes = b""
-    peer: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +83,6 @@ class HttpProtocol(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._peer = ""
         self._is_upgraded = False
         self._is_paused = False
 
@@ -92,8 +90,6 @@ class HttpProtocol(asyncio.Protocol):
         """Begin to wait for a request."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        peer = transport.get_extra_info("peername")
-        self._peer = str(peer[0]) if peer else ""
         self._arm()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -177,7 +173,6 @@ class HttpProtocol(asyncio.Protocol):
                     self._head.target.decode("latin-1"),
                     _join_headers(self._head),
                     bytes(self._body),
-                    self._peer,
                 )
                 self._head = None
                 self._body.clear()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from pairbus.amqp.composite import Composite
 from pairbus.amqp.errors import INTERNAL_ERROR
@@ -57,11 +57,6 @@ class LinkEnd:
         self.throttle = connection.broker.throttle
         self.used_at = NEVER
 
-    @property
-    def is_active(self) -> bool:
-        """Whether both ends are attached."""
-        return self.link.is_active
-
     def use(self) -> None:
         """Set `used_at` to now. A caller that has read the clock already sets it itself."""
         self.used_at = self.namespace.now()
@@ -92,16 +87,18 @@ class LinkEnd:
         self.connection.links.detach(self.link, error)
 
 
-class LinkHandler(Protocol):
-    """Serves one link of a client."""
+class LinkHandler:
+    """Serves one link of a client. Events that a handler does not need are ignored."""
 
     end: LinkEnd
 
     def attach(self) -> None:
         """Answer the client's attach."""
+        raise NotImplementedError
 
     def is_authorized(self) -> bool:
         """Whether the client's tokens still allow this link."""
+        return True
 
     def on_deliveries(self, deliveries: Sequence[Delivery]) -> None:
         """Take messages from the client that arrived together."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from pairbus.amqp.errors import AmqpError
 from pairbus.amqp.types import Array, Int, Timestamp, Uuids
+from pairbus.broker.auth.sas import missing_claim
 from pairbus.broker.entities.credits import MANAGEMENT, MESSAGE
 from pairbus.broker.entities.errors import (
     ArgumentError,
@@ -18,7 +19,6 @@ from pairbus.broker.entities.errors import (
     NotImplementedByBrokerError,
     SessionLockLostError,
     StoreError,
-    UnauthorizedError,
 )
 from pairbus.broker.entities.locks import LOCK_LOST
 from pairbus.broker.entities.messages import Delivery, Outcome
@@ -48,10 +48,7 @@ class ManagementNode:
         self.entity = entity
         self.namespace = end.namespace
         if not self.is_authorized():
-            raise UnauthorizedError(
-                f"Unauthorized access. 'Listen' or 'Send' claim(s) are required to perform this "
-                f"operation. Resource: '{entity}'."
-            )
+            raise missing_claim("'Listen' or 'Send'", entity)
         settings = self.namespace.catalog.entity(entity).settings
         # A request may schedule several messages, each of the largest size.
         self.max_request = min(4 * settings.max_message_size, end.engine.max_message_size)

@@ -12,12 +12,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from pairbus.amqp.composite import Composite
-from pairbus.amqp.events import Delivery as AmqpDelivery
 from pairbus.amqp.link import Outgoing
 from pairbus.amqp.performatives import (
     ACCEPTED,
@@ -41,7 +40,7 @@ from pairbus.broker.entities.errors import (
 from pairbus.broker.entities.locks import LOCK_LOST
 from pairbus.broker.entities.messages import NEVER, Delivery, Outcome
 from pairbus.broker.entities.model import AccessRight
-from pairbus.broker.server.link_end import LinkEnd, guarded, rejected
+from pairbus.broker.server.link_end import LinkEnd, LinkHandler, guarded, rejected
 from pairbus.broker.server.outgoing import render_delivery, render_locked
 from pairbus.broker.server.session_request import (
     requested_session,
@@ -57,7 +56,7 @@ DEAD_LETTER = "com.microsoft:dead-letter"
 SWEEP_FROM = 10_000  # open deliveries of a session
 
 
-class ReceivingLink:
+class ReceivingLink(LinkHandler):
     """A client's receiver of a queue, a subscription, a dead-letter queue, or a session."""
 
     def __init__(self, end: LinkEnd) -> None:
@@ -251,9 +250,6 @@ class ReceivingLink:
         self._unwritten = 0
         if self.receiver is not None and (self.link.credit or self.link.drain):
             self.receiver.grant(self.link.credit, drain=self.link.drain)
-
-    def on_deliveries(self, deliveries: Sequence[AmqpDelivery]) -> None:
-        """The client sends nothing on this link."""
 
     # -- settling --------------------------------------------------------------------------------
 

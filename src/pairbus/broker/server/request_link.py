@@ -8,12 +8,10 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from pairbus.amqp.composite import Composite
 from pairbus.amqp.events import Delivery
-from pairbus.amqp.link import Outgoing
 from pairbus.amqp.performatives import ACCEPTED
 from pairbus.broker.entities.errors import MessageSizeExceededError
-from pairbus.broker.server.link_end import CREDIT, LinkEnd, rejected
+from pairbus.broker.server.link_end import CREDIT, LinkEnd, LinkHandler, rejected
 from pairbus.broker.server.requests import Request, read_request
 
 MAX_PENDING_REPLIES = 1000
@@ -39,7 +37,7 @@ class Node(Protocol):
         """Execute one request and answer it."""
 
 
-class RequestLink:
+class RequestLink(LinkHandler):
     """Receives requests for a node; the answers are sent on the node's `ReplyLink`."""
 
     def __init__(self, end: LinkEnd, node: Node) -> None:
@@ -84,20 +82,9 @@ class RequestLink:
 
         return reply
 
-    def on_flow(self) -> None:
-        """The client grants no credit on a link on which it sends."""
 
-    def on_disposition(
-        self, deliveries: list[Outgoing], state: Composite | None, settled: bool
-    ) -> None:
-        """Nothing is delivered on this link."""
-
-    def close(self) -> None:
-        """Nothing to release."""
-
-
-class ReplyLink:
-    """Carries the answers of a node to the client."""
+class ReplyLink(LinkHandler):
+    """Carries the answers of a node to the client, whatever rights its tokens grant."""
 
     def __init__(self, end: LinkEnd) -> None:
         self.end = end
@@ -117,15 +104,11 @@ class ReplyLink:
         """Answer the client's attach."""
         self.end.accept()
 
-    def is_authorized(self) -> bool:
-        """Answers are sent whatever rights the client's tokens grant."""
-        return True
-
     def send(self, payload: bytes) -> None:
         """Send an answer, or keep it until there is credit."""
         end = self.end
         end.use()
-        if end.link.credit <= 0 or not end.is_active:
+        if end.link.credit <= 0 or not end.link.is_active:
             if len(self._waiting) >= MAX_PENDING_REPLIES:
                 end.connection.close(
                     "amqp:resource-limit-exceeded", "The client does not read its answers."
@@ -141,14 +124,3 @@ class ReplyLink:
         """Send the answers that waited for credit."""
         while self._waiting and self.end.link.credit > 0:
             self.send(self._waiting.popleft())
-
-    def on_deliveries(self, deliveries: Sequence[Delivery]) -> None:
-        """The client sends nothing on this link."""
-
-    def on_disposition(
-        self, deliveries: list[Outgoing], state: Composite | None, settled: bool
-    ) -> None:
-        """Answers are sent settled."""
-
-    def close(self) -> None:
-        """Nothing to release."""

@@ -13,7 +13,6 @@ from functools import partial
 from pairbus.amqp.composite import Composite
 from pairbus.amqp.errors import AmqpError
 from pairbus.amqp.events import Delivery
-from pairbus.amqp.link import Outgoing
 from pairbus.amqp.performatives import ACCEPTED
 from pairbus.broker.entities.errors import (
     ArgumentError,
@@ -25,11 +24,18 @@ from pairbus.broker.entities.errors import (
 from pairbus.broker.entities.model import AccessRight
 from pairbus.broker.faults.faults import Fault
 from pairbus.broker.server.incoming import BATCH_FORMAT, read_batch, read_message
-from pairbus.broker.server.link_end import CREDIT, LOW_CREDIT, LinkEnd, guarded, rejected
+from pairbus.broker.server.link_end import (
+    CREDIT,
+    LOW_CREDIT,
+    LinkEnd,
+    LinkHandler,
+    guarded,
+    rejected,
+)
 from pairbus.names import PING_CONTENT_TYPE
 
 
-class SendingLink:
+class SendingLink(LinkHandler):
     """Accepts the messages of one client's sender."""
 
     def __init__(self, end: LinkEnd) -> None:
@@ -166,14 +172,3 @@ class SendingLink:
         else:
             return True
         return False
-
-    def on_flow(self) -> None:
-        """The client grants no credit on a link on which it sends."""
-
-    def on_disposition(
-        self, deliveries: list[Outgoing], state: Composite | None, settled: bool
-    ) -> None:
-        """Nothing is delivered on this link."""
-
-    def close(self) -> None:
-        """Nothing to release."""

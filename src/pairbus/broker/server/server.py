@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from pairbus.broker.admin.api import AdminApi
+from pairbus.broker.auth.jwt import verify_token
 from pairbus.broker.auth.sas import ALL_RIGHTS, KeyRing
-from pairbus.broker.auth.tokens import verify_token
 from pairbus.broker.config import load
 from pairbus.broker.entities.credits import MANAGEMENT, CreditBalance
 from pairbus.broker.entities.errors import BrokerError, StoreError
