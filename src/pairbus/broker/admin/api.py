@@ -270,43 +270,30 @@ class AdminApi:
     # --- lists and the namespace ------------------------------------------------------------------
 
     def _list_queues(self, call: Call) -> Response:
-        return self._page(call, "$Resources/queues", "Queues", self._namespace.list_queues())
+        return self._page(call, "Queues", self._namespace.list_queues(), self._answers.describe)
 
     def _list_topics(self, call: Call) -> Response:
-        return self._page(call, "$Resources/topics", "Topics", self._namespace.list_topics())
+        return self._page(call, "Topics", self._namespace.list_topics(), self._answers.describe)
 
     def _list_subscriptions(self, call: Call) -> Response:
-        topic = call.target.entity
-        found = self._namespace.list_subscriptions(topic)
-        return self._page(call, call.target.resource, "Subscriptions", found)
+        found = self._namespace.list_subscriptions(call.target.entity)
+        return self._page(call, "Subscriptions", found, self._answers.describe)
 
     def _list_rules(self, call: Call) -> Response:
-        target = call.target
-        rules = self._namespace.list_rules(target.entity, target.subscription)
-        page, next_href = self._slice(call, rules, target.resource)
-        entries = [self._answers.describe_rule(call, rule) for rule in page]
-        return self._answers.feed(call, target.resource, "Rules", entries, next_href)
+        rules = self._namespace.list_rules(call.target.entity, call.target.subscription)
+        return self._page(call, "Rules", rules, self._answers.describe_rule)
 
     def _page(
-        self,
-        call: Call,
-        path: str,
-        title: str,
-        found: Sequence[EntityDescription],
+        self, call: Call, title: str, found: Sequence[T], describe: Callable[[Call, T], Entry]
     ) -> Response:
-        page, next_href = self._slice(call, found, path)
-        return self._answers.feed(
-            call, path, title, [self._answers.describe(call, d) for d in page], next_href
-        )
-
-    def _slice(self, call: Call, found: Sequence[T], path: str) -> tuple[Sequence[T], str | None]:
+        path = call.target.resource
         skip = call.number("$skip", 0)
         top = min(call.number("$top", PAGE), PAGE)
-        page = found[skip : skip + top]
-        if not page or skip + len(page) >= len(found):
-            return page, None
-        following = f"&%24skip={skip + len(page)}&%24top={top}"
-        return page, call.href(path) + following
+        page = [describe(call, one) for one in found[skip : skip + top]]
+        next_href = None
+        if page and skip + len(page) < len(found):
+            next_href = f"{call.href(path)}&%24skip={skip + len(page)}&%24top={top}"
+        return self._answers.feed(call, path, title, page, next_href)
 
     def _get_namespace(self, call: Call) -> Response:
         created = timestamp(self._created)

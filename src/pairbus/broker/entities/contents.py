@@ -94,11 +94,11 @@ class View:
             case "time_to_live":
                 return None if message.ttl is None else timedelta(milliseconds=message.ttl)
             case "expires_at_utc":
-                return None if message.ttl is None else _moment(self._now + message.ttl)
+                return None if message.ttl is None else Timestamp(self._now + message.ttl)
             case "scheduled_enqueue_time_utc":
-                return None if message.scheduled is None else _moment(message.scheduled)
+                return None if message.scheduled is None else Timestamp(message.scheduled)
             case "enqueued_time_utc":
-                return _moment(self._now)
+                return Timestamp(self._now)
             case "partition_key":
                 return message.partition_key
             case "delivery_count":
@@ -160,8 +160,3 @@ def _with_partition_key(annotations: bytes, key: str | None) -> bytes:
 
 def _text(value: object) -> str | None:
     return None if value is None else str(value)
-
-
-def _moment(milliseconds: int) -> Timestamp:
-    """A time as an AMQP timestamp: it may be outside the range of a Python datetime."""
-    return Timestamp(milliseconds)

@@ -117,10 +117,6 @@ class Queue:
             return 0
         return sum(message.state == ACTIVE for message in self.store.messages.values())
 
-    def set_aside(self, message: StoredMessage) -> None:
-        """Keep a message that its forwarding target refuses, so that others can pass it."""
-        self.aside.append(message)
-
     def retry_aside(self) -> None:
         """Return the messages that were set aside to their positions, to retry forwarding."""
         aside, self.aside = self.aside, []

@@ -247,7 +247,7 @@ class Router:
         """Set aside a dead letter that the target refuses, so that others can pass it."""
         if not queue.aside:
             _RetryAside(self._context, queue, now + RETRY_ASIDE)
-        queue.set_aside(message)
+        queue.aside.append(message)
 
     def _retry_at(self, queue: Queue, due: int) -> None:
         if not queue.is_retrying:

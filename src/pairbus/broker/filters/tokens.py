@@ -34,23 +34,10 @@ class Token(NamedTuple):
         return self.kind in (Kind.KEYWORD, Kind.SYMBOL) and self.value in words
 
 
-KEYWORDS = frozenset(
-    [
-        "AND",
-        "OR",
-        "NOT",
-        "IN",
-        "LIKE",
-        "ESCAPE",
-        "IS",
-        "NULL",
-        "EXISTS",
-        "TRUE",
-        "FALSE",
-        "SET",
-        "REMOVE",
-    ]
-)
+KEYWORDS = frozenset({
+    "AND", "OR", "NOT", "IN", "LIKE", "ESCAPE", "IS", "NULL", "EXISTS", "TRUE", "FALSE", "SET",
+    "REMOVE",
+})  # fmt: skip
 _SYMBOLS = ("<>", "!=", "<=", ">=", "=", "<", ">", "+", "-", "*", "/", "%", "(", ")", ",", ".", ";")
 _CLOSING = {"'": "'", '"': '"', "[": "]"}
 

@@ -49,10 +49,7 @@ class Receivers:
         queue = self._receivable(path)
         if not isinstance(queue, SessionQueue):
             if session_id is not None:
-                raise NotAllowedError(
-                    f"A sessionful message receiver cannot be created on '{queue.path}': it does "
-                    "not require sessions."
-                )
+                raise _no_sessions(queue)
             receiver = Receiver(queue, host, self._now, is_destructive=receive_and_delete)
             queue.receivers[receiver] = None
             queue.accessed = self._now()
@@ -83,10 +80,7 @@ class Receivers:
         """
         queue = self._receivable(path)
         if not isinstance(queue, SessionQueue):
-            raise NotAllowedError(
-                f"A sessionful message receiver cannot be created on '{queue.path}': it does "
-                "not require sessions."
-            )
+            raise _no_sessions(queue)
         self._context.operations.call(queue.path, "session")
         pending = queue.accept_next(
             lambda session: on_accept(
@@ -157,3 +151,10 @@ class Receivers:
                 "there."
             )
         return queue
+
+
+def _no_sessions(queue: Queue) -> NotAllowedError:
+    return NotAllowedError(
+        f"A sessionful message receiver cannot be created on '{queue.path}': it does not require "
+        "sessions."
+    )
