@@ -7,6 +7,7 @@ from pairbus.broker.entities.credits import MESSAGE
 from pairbus.broker.entities.dedup import History
 from pairbus.broker.entities.messages import NEVER
 from pairbus.broker.entities.model import (
+    EntityDescription,
     QueueDescription,
     SubscriptionDescription,
     TopicDescription,
@@ -30,6 +31,9 @@ class DeadLetterQueue(Queue):
 
 class _Entity:
     """The base of queues, topics and subscriptions."""
+
+    description: EntityDescription
+    main: Queue
 
     def __init__(self, context: Context, entity_id: int, settings: Settings, now: int) -> None:
         self.context = context
@@ -73,6 +77,15 @@ class _Entity:
         """Bytes that count against the quota, including an overhead for each message."""
         raise NotImplementedError
 
+    def configure(self, description: EntityDescription, now: int) -> None:
+        """Apply a new description."""
+        self.description = description
+        self.settings = settings_of(description)
+        self.updated = now
+        if self.history is not None:
+            self.history.window = self.settings.duplicate_window
+        self.main.configure(self.settings, now)
+
     def idle_deadline(self) -> int:
         """When this entity is deleted unless it is used before."""
         if self.settings.idle == NEVER or any(queue.receivers for queue in self.queues):
@@ -82,6 +95,8 @@ class _Entity:
 
 class QueueEntity(_Entity):
     """A queue or a subscription, with its dead-letter queues."""
+
+    description: QueueDescription | SubscriptionDescription
 
     def __init__(
         self,
@@ -132,19 +147,16 @@ class QueueEntity(_Entity):
         count = len(main.messages) + len(dead.messages) + len(transfer.messages)
         return main.size + dead.size + transfer.size + OVERHEAD * count
 
-    def configure(self, description: QueueDescription | SubscriptionDescription, now: int) -> None:
+    def configure(self, description: EntityDescription, now: int) -> None:
         """Apply a new description."""
-        self.description = description
-        self.settings = settings = settings_of(description)
-        self.updated = now
-        if self.history is not None:
-            self.history.window = settings.duplicate_window
-        self.main.configure(settings, now)
-        self.dead.configure(_dead_letter_settings(settings), now)
+        super().configure(description, now)
+        self.dead.configure(_dead_letter_settings(self.settings), now)
 
 
 class TopicEntity(_Entity):
     """A topic: messages are copied to its subscriptions; only scheduled ones are stored here."""
+
+    description: TopicDescription
 
     def __init__(
         self, context: Context, entity_id: int, description: TopicDescription, now: int
@@ -176,15 +188,6 @@ class TopicEntity(_Entity):
         """Bytes that count against the quota, of scheduled messages and all subscriptions."""
         scheduled = self.main.store.size + OVERHEAD * len(self.main.store.messages)
         return scheduled + sum(s.weight for s in self.subscriptions.values())
-
-    def configure(self, description: TopicDescription, now: int) -> None:
-        """Apply a new description."""
-        self.description = description
-        self.settings = settings_of(description)
-        self.updated = now
-        if self.history is not None:
-            self.history.window = self.settings.duplicate_window
-        self.main.configure(self.settings, now)
 
 
 Entity = QueueEntity | TopicEntity

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pairbus.broker.entities.context import Context
 from pairbus.broker.entities.entity import Entity, QueueEntity, TopicEntity
@@ -136,7 +136,7 @@ class Administration:
         entity = self.catalog.topic_entity(description.name)
         return self._update(entity, for_tier(description, self.tier, entity.description))
 
-    def _update(self, entity: Any, description: D) -> D:
+    def _update(self, entity: Entity, description: D) -> D:
         description = description.validated()
         check_update(entity.description, description)
         check_forwarding(description, self.catalog.describe)
