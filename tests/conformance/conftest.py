@@ -48,12 +48,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @dataclass(frozen=True)
 class Target:
-    """Where the tests run, and how long they wait for a message there."""
+    """Where the tests run, how long they wait for a message there, and for none."""
 
     name: str
     connection_string: str
     admin: ServiceBusAdministrationClient
     wait: float
+    quiet: float
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +63,7 @@ def target(request: pytest.FixtureRequest) -> Iterator[Target]:
     given = os.environ.get("SERVICEBUS_CONNECTION_STRING", "")
     if name == "embedded":
         with broker.run() as ns, ns.admin_client() as admin:
-            yield Target(name, ns.connection_string, admin, 5)
+            yield Target(name, ns.connection_string, admin, 20, 0.5)
             left = [queue.name for queue in admin.list_queues()]
             left += [topic.name for topic in admin.list_topics()]
             assert left == [], "the tests left entities behind"
@@ -72,12 +73,12 @@ def target(request: pytest.FixtureRequest) -> Iterator[Target]:
             "localhost;", "localhost:5300;"
         )
         with admin_client(http) as admin:
-            yield Target(name, text, admin, 10)
+            yield Target(name, text, admin, 10, 1)
     else:
         if not given:
             pytest.fail("--target live needs SERVICEBUS_CONNECTION_STRING in the environment")
         with ServiceBusAdministrationClient.from_connection_string(given) as admin:
-            yield Target(name, given, admin, 20)
+            yield Target(name, given, admin, 20, 2)
 
 
 class Bus:
@@ -150,8 +151,8 @@ class Bus:
         return found
 
     def is_empty(self, receiver: ServiceBusReceiver) -> bool:
-        """Whether nothing comes within a tenth of the usual wait."""
-        return not receiver.receive_messages(max_wait_time=self.target.wait / 10)
+        """Whether there is nothing to receive."""
+        return not receiver.receive_messages(max_wait_time=self.target.quiet)
 
     def keep(self, handler: Any) -> Any:
         """Open a handler, and close it at the end."""

@@ -68,7 +68,7 @@ def opened(ns):
 
 
 def take(receiver, count=1):
-    found = receiver.receive_messages(max_message_count=count, max_wait_time=5)
+    found = receiver.receive_messages(max_message_count=count, max_wait_time=30)
     assert len(found) == count
     return found
 
@@ -251,13 +251,11 @@ def test_dead_letters_that_come_back_do_so_only_so_often(admin, opened, name):
     admin.update_queue(queue, forward_dead_lettered_messages_to=name)
     opened("get_queue_sender", name).send_messages(ServiceBusMessage("x"))
     receiver = opened("get_queue_receiver", name)
-    for _ in range(10):
-        received = receiver.receive_messages(max_wait_time=0.3)
-        if not received:
-            break
-        receiver.abandon_message(received[0])
-    found = admin.get_queue_runtime_properties(name)
-    assert (found.active_message_count, found.total_message_count) == (0, 1)
+    for _ in range(5):  # the first time, and after each of four forwards
+        receiver.abandon_message(take(receiver)[0])
+    while (found := admin.get_queue_runtime_properties(name)).active_message_count:
+        pass
+    assert (found.dead_letter_message_count, found.total_message_count) == (1, 1)
 
 
 @pytest.mark.covers("SubscriptionProperties.dead_lettering_on_filter_evaluation_exceptions")

@@ -88,7 +88,7 @@ class Bus:
         return handler.__enter__()
 
     def take(
-        self, receiver: ServiceBusReceiver, count: int = 1, wait: float = 5
+        self, receiver: ServiceBusReceiver, count: int = 1, wait: float = 15
     ) -> list[ServiceBusReceivedMessage]:
         """Receive exactly `count` messages."""
         found: list[ServiceBusReceivedMessage] = []

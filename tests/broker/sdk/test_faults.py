@@ -77,8 +77,11 @@ def test_a_broker_that_says_nothing(bus, queue) -> None:
 def test_a_send_that_is_never_answered(bus, taken) -> None:
     queue = bus.queue()
     sender = bus.keep(bus.client.get_queue_sender(queue))
-    with bus.ns.faults.hang(queue, take=taken), pytest.raises(OperationTimeoutError):
-        sender.send_messages(ServiceBusMessage("x"), timeout=0.5)
+    with bus.ns.faults.hang(queue, take=taken) as fault:
+        with pytest.raises(OperationTimeoutError):
+            sender.send_messages(ServiceBusMessage("x"), timeout=0.5)
+        while not fault.hits:  # the broker may read it later than that
+            time.sleep(0.01)
     assert bus.runtime(queue).active_message_count == int(taken)
 
 
@@ -252,7 +255,7 @@ def test_a_control_port_is_out_of_the_reach_of_faults(host) -> None:
 
 
 def test_a_fault_ends_by_itself(bus, queue) -> None:
-    bus.ns.faults.refuse(lasts=1.0)
+    bus.ns.faults.refuse(lasts=4.0)
     with pytest.raises(ServiceBusConnectionError):
         fresh_send(bus, queue)
     deadline = time.monotonic() + 60

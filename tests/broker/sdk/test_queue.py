@@ -239,7 +239,7 @@ def test_receive_and_delete_leaves_nothing_behind(bus) -> None:
 def test_prefetch_and_iteration_deliver_everything_once(bus) -> None:
     queue = bus.queue()
     bus.sender(queue).send_messages([ServiceBusMessage(str(n)) for n in range(50)])
-    receiver = bus.receiver(queue, prefetch_count=20, max_wait_time=1)
+    receiver = bus.receiver(queue, prefetch_count=20, max_wait_time=30)
     seen = []
     for message in receiver:
         seen.append(str(message))
@@ -254,9 +254,8 @@ def test_lock_ends_on_a_broker_on_which_nothing_else_happens(bus) -> None:
     bus.sender(queue).send_messages(ServiceBusMessage("x"))
     first, second = bus.receiver(queue), bus.receiver(queue)
     bus.take(first)
-    [again] = bus.take(second)
+    [again] = bus.take(second)  # not completed: its lock may end first
     assert again.delivery_count == 1
-    second.complete_message(again)
 
 
 @pytest.mark.covers("ServiceBusReceiver.renew_message_lock", "QueueProperties.lock_duration")
