@@ -25,7 +25,7 @@ from tests.sas import make_token
 
 @pytest.fixture(scope="module")
 def ns():
-    with run(limits=Limits(message_size=100_000, idle_timeout=1.0)) as ns:
+    with run(limits=Limits(message_size=100_000)) as ns:
         ns.create_queue("q")
         yield ns
 
@@ -47,8 +47,13 @@ def test_a_message_larger_than_the_broker_takes_is_refused(ns) -> None:
         assert all(outcome.is_accepted for outcome in sender.send_each([small]))
 
 
-def test_a_client_that_falls_silent_is_given_up(client) -> None:
-    assert ends(client.socket)
+def test_a_client_that_falls_silent_is_given_up() -> None:
+    with (
+        run(limits=Limits(idle_timeout=3.0)) as ns,
+        contextlib.closing(RawClient(ns.port)) as client,
+    ):
+        client.until(Opened)
+        assert ends(client.socket)
 
 
 @pytest.mark.long

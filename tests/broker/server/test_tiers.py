@@ -230,13 +230,15 @@ def test_the_sdk_retries_until_the_next_second(start):
     ns = start(clock=None, credits_per_second=40)
     with client(ns, retry_total=5, retry_backoff_factor=0.1) as sb:
         with sb.get_queue_sender("q") as sender:
-            for _ in range(100):
+            # The list leaves a debt of two seconds, so that the next send is throttled.
+            sender.send_messages([ServiceBusMessage("x") for _ in range(120)])
+            for _ in range(5):
                 sender.send_messages(ServiceBusMessage("x"))
         received = 0
         mode = ServiceBusReceiveMode.RECEIVE_AND_DELETE
         with sb.get_queue_receiver("q", receive_mode=mode) as receiver:
-            while received < 100:
-                received += len(receiver.receive_messages(10, max_wait_time=5))
+            while received < 125:
+                received += len(receiver.receive_messages(50, max_wait_time=5))
     assert json.loads(control(ns, "limits"))["throttled"]["q"]["send"] > 0
 
 
