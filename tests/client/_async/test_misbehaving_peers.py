@@ -112,7 +112,7 @@ async def test_peer_that_never_drains_is_timed_out():
 
     async with Peer(act) as peer, BulkConnection(**peer.address) as client:
         receiver = await client.receiver("q")
-        assert [one.payload for one in (await receiver.receive_now(5, timeout=1.0))] == [b"one"]
+        assert [one.payload for one in (await receiver.receive_now(5, timeout=3.0))] == [b"one"]
         assert receiver.broke_off  # there may be more
         with pytest.raises(OperationTimeoutError):
             await receiver.receive_now(6, timeout=0.05)
@@ -197,11 +197,9 @@ async def test_connection_dies_with_its_peer_even_unused():
 
 @pytest.mark.slow
 async def test_peer_that_falls_silent_is_given_up():
-    def act(peer, event):
-        if isinstance(event, Flowed) and event.link is not None and event.link.credit == 1:
-            threading.Event().wait(1.0)  # says nothing, heartbeats included
-
-    async with Peer(act) as peer, BulkConnection(**peer.address, idle_time_out=0.2) as client:
+    # The peer has nothing to say after the attach, and sends no heartbeats.
+    async with Peer() as peer, BulkConnection(**peer.address, idle_time_out=2.5) as client:
+        receiver = await client.receiver("q")
         with pytest.raises(ConnectionLostError) as caught:
-            await (await client.receiver("q")).wait(30)
+            await receiver.wait(30)
         assert caught.value.condition == "amqp:resource-limit-exceeded"

@@ -113,7 +113,7 @@ def test_peer_that_never_drains_is_timed_out():
 
     with Peer(act) as peer, BulkConnection(**peer.address) as client:
         receiver = client.receiver("q")
-        assert [one.payload for one in (receiver.receive_now(5, timeout=1.0))] == [b"one"]
+        assert [one.payload for one in (receiver.receive_now(5, timeout=3.0))] == [b"one"]
         assert receiver.broke_off  # there may be more
         with pytest.raises(OperationTimeoutError):
             receiver.receive_now(6, timeout=0.05)
@@ -198,11 +198,9 @@ def test_connection_dies_with_its_peer_even_unused():
 
 @pytest.mark.slow
 def test_peer_that_falls_silent_is_given_up():
-    def act(peer, event):
-        if isinstance(event, Flowed) and event.link is not None and event.link.credit == 1:
-            threading.Event().wait(1.0)  # says nothing, heartbeats included
-
-    with Peer(act) as peer, BulkConnection(**peer.address, idle_time_out=0.2) as client:
+    # The peer has nothing to say after the attach, and sends no heartbeats.
+    with Peer() as peer, BulkConnection(**peer.address, idle_time_out=2.5) as client:
+        receiver = client.receiver("q")
         with pytest.raises(ConnectionLostError) as caught:
-            (client.receiver("q")).wait(30)
+            receiver.wait(30)
         assert caught.value.condition == "amqp:resource-limit-exceeded"
