@@ -115,16 +115,25 @@ async def test_a_send_that_comes_through_at_the_deadline_is_no_timeout():
 
 
 async def test_silence_is_reported_once_and_only_for_the_send_that_has_no_answer():
-    reports = []
-    watch = AWatch(0.05, lambda: reports.append(monotonic()))
+    reports, silent = [], asyncio.Event()
+
+    def report():
+        reports.append(monotonic())
+        silent.set()
+
+    watch = AWatch(0.05, report)
     await send(watch, 30, at_once)
     await asyncio.sleep(0.1)
     assert reports == [], "the first send was answered"
     assert not watch.give_up()
 
-    with pytest.raises(TimeoutError):
-        await send(watch, 0.4, never)
+    task = asyncio.create_task(send(watch, 30, never))
+    await silent.wait()
+    await asyncio.sleep(0.1)  # a second report would come by now
+    assert watch.give_up()
 
+    with pytest.raises(TimeoutError):
+        await task
     assert len(reports) == 1
 
 
@@ -141,20 +150,22 @@ async def test_send_whose_silence_was_reported_can_be_given_up():
     assert task.cancelling() == 0
 
 
-async def test_send_that_is_given_up_at_its_deadline_is_cancelled_once():
-    watch = AWatch(0.01, lambda: None)
+async def test_send_that_is_given_up_at_its_deadline_is_cancelled_once(monkeypatch):
+    silent = asyncio.Event()
+    watch = AWatch(0.01, silent.set)
 
     async def blocks_past_its_deadline():
-        await asyncio.sleep(0.03)
+        await silent.wait()
         assert watch.give_up()
-        time.sleep(0.1)  # the timer of the deadline is due when the loop goes on
+        # The timer of the deadline is due when the loop goes on.
+        monkeypatch.setattr(time, "monotonic", lambda: monotonic() + 60)
         try:
             await never()
         finally:
             await asyncio.sleep(0.01)  # a clean-up that waits
 
     with pytest.raises(TimeoutError):
-        await send(watch, 0.1, blocks_past_its_deadline)
+        await send(watch, 30, blocks_past_its_deadline)
 
     assert asyncio.current_task().cancelling() == 0
 
@@ -162,9 +173,11 @@ async def test_send_that_is_given_up_at_its_deadline_is_cancelled_once():
 async def test_send_that_follows_a_silent_one_is_not_given_up_for_it():
     silent, entered = asyncio.Event(), asyncio.Event()
     watch = AWatch(0.02, silent.set)
+    task = asyncio.create_task(send(watch, 30, never))
+    await silent.wait()
+    assert watch.give_up()
     with pytest.raises(TimeoutError):
-        await send(watch, 0.1, never)
-    assert silent.is_set()
+        await task
 
     async def enter():
         entered.set()

@@ -1,6 +1,7 @@
 """Two embedded namespaces over real sockets, and a pair of clients on them."""
 
 import gc
+from time import monotonic
 
 import pytest
 from azure.servicebus import ServiceBusMessage
@@ -30,7 +31,7 @@ class Seen:
     def of(self, kind):
         return [event for event in self.events if isinstance(event, kind)]
 
-    async def wait(self, kind, count=1, seconds=20):
+    async def wait(self, kind, count=1, seconds=60):
         """The `count`-th event of a kind, as soon as there is one."""
         while len(self.of(kind)) < count:
             happened = AEvent()
@@ -90,6 +91,11 @@ class World:
         )
         self.clients.append(client)
         return client
+
+    async def open_backlog_link(self, sender):
+        """Open a sender's backlog link now, so that no short time-out covers its opening."""
+        link = sender._backlog._link()  # noqa: SLF001 - otherwise only an outage opens it
+        await link.open(deadline=monotonic() + 60)
 
     def messages(self, namespace, path):
         """The messages in a queue, as AMQP."""

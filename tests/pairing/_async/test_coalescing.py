@@ -33,12 +33,15 @@ class Bench:
         self.answers = {}
 
     async def queue(self, bodies, seconds=30, **message):
-        """Start sends, each once the one before it waits for its turn or is on the wire."""
+        """Start sends, each once the one before waits for its turn, is on the wire or over."""
         for body in bodies:
-            before = (self.link.waiting, self.link.busy_since)
+            before = self.state()
             self.tasks.append(aspawn(self.send, body, seconds, message))
-            while (self.link.waiting, self.link.busy_since) == before:
+            while self.state() == before:
                 await asleep(0.002)
+
+    def state(self):
+        return self.link.waiting, self.link.busy_since, len(self.answers)
 
     async def send(self, body, seconds, message):
         deadline = monotonic() + seconds
@@ -131,7 +134,7 @@ async def test_argument_that_the_sdk_refuses_hurts_its_caller_alone(world, bench
 
 async def test_each_caller_keeps_its_own_deadline(world, bench):
     await bench.queue("ab")
-    await bench.queue("c", seconds=0.2)
+    await bench.queue("c", seconds=1)
     await bench.queue("d")
     while "c" not in bench.answers:
         await asleep(0.01)
@@ -146,8 +149,8 @@ async def test_caller_whose_deadline_passes_while_its_list_is_on_the_wire_leaves
 ):
     world.primary.faults.hang("orders", nth=2)
     await bench.queue("a")
-    await bench.queue("b", seconds=2)
-    await bench.queue("c", seconds=0.5)
+    await bench.queue("b", seconds=4.5)
+    await bench.queue("c", seconds=3)
     answers = await bench.answered()
 
     assert list(answers) == ["a", "c", "b"], "each at its own deadline"

@@ -242,14 +242,15 @@ async def test_scheduled_messages_go_to_the_backlog_and_cannot_be_cancelled(worl
 
 async def test_send_in_flight_when_failover_is_engaged_is_redirected_not_failed(world):
     # Given a primary that takes messages and never answers, and a long interval
-    client = await world.pair(failover_interval=3600, send_timeout=2)
+    client = await world.pair(failover_interval=3600)
     sender = world.keep(client.get_queue_sender("orders"))
+    await world.open_backlog_link(sender)
     await sender.send_messages(ServiceBusMessage("opens the link"))
     fault = world.primary.faults.hang("orders")
     outcome = []
 
     async def send():
-        await sender.send_messages(ServiceBusMessage("twice", message_id="same"))
+        await sender.send_messages(ServiceBusMessage("twice", message_id="same"), timeout=3)
         outcome.append("sent")
 
     # When failover is engaged while the send waits
@@ -490,12 +491,13 @@ async def test_failure_that_is_remembered_keeps_nothing_of_the_caller_alive(worl
 
 
 async def test_event_says_whether_another_copy_may_be_elsewhere(world, message):
-    client = await world.pair(send_timeout=3)
+    client = await world.pair()
     sender = world.keep(client.get_queue_sender("orders"))
+    await world.open_backlog_link(sender)
     await sender.send_messages(message("opens"))
     world.primary.faults.hang("orders")
 
-    await sender.send_messages(message("taken by the primary, and not confirmed"))
+    await sender.send_messages(message("taken by the primary, and not confirmed"), timeout=3)
     await sender.send_messages(message("failed over"))
 
     found = world.seen.of(events.MessageBacklogged)

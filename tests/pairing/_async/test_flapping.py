@@ -55,7 +55,7 @@ async def test_flapping_primary_loses_nothing_that_was_accepted(world, failover_
         while client.status().entity("orders").counts.sent_primary == before:
             await asleep(0.02)
         stop.set()
-        assert all([await task.join(30) for task in tasks])
+        assert all([await task.join(120) for task in tasks])
         await client.close()
 
         at_home, waiting = (

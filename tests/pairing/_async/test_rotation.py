@@ -243,10 +243,11 @@ async def test_busy_backlog_queue_is_waited_out(world):
 
 @pytest.mark.parametrize("is_batch", [False, True])
 async def test_failure_half_way_says_what_was_taken_and_what_was_not(world, is_batch):
-    client = await world.pair(backlog_queue_count=1, send_timeout=2)
+    client = await world.pair(backlog_queue_count=1)
     entity = "orders/" + "x" * 100
     await client.force_failover(entity)
     sender = world.keep(client.get_queue_sender(entity))
+    await world.open_backlog_link(sender)
     messages = [ServiceBusMessage("x" * 26_100, message_id=str(n)) for n in range(10)]
     what = messages
     if is_batch:
@@ -256,7 +257,7 @@ async def test_failure_half_way_says_what_was_taken_and_what_was_not(world, is_b
     world.secondary.faults.reject("amqp:resource-limit-exceeded", nth=2)
 
     with pytest.raises(PartlySentError) as caught:
-        await sender.send_messages(what)
+        await sender.send_messages(what, timeout=3)
 
     error = caught.value
     taken = [m.properties.message_id for m in world.backlog()]

@@ -2,6 +2,7 @@
 """Two embedded namespaces over real sockets, and a pair of clients on them."""
 
 import gc
+from time import monotonic
 
 import pytest
 from azure.servicebus import ServiceBusMessage
@@ -31,7 +32,7 @@ class Seen:
     def of(self, kind):
         return [event for event in self.events if isinstance(event, kind)]
 
-    def wait(self, kind, count=1, seconds=20):
+    def wait(self, kind, count=1, seconds=60):
         """The `count`-th event of a kind, as soon as there is one."""
         while len(self.of(kind)) < count:
             happened = Event()
@@ -91,6 +92,11 @@ class World:
         )
         self.clients.append(client)
         return client
+
+    def open_backlog_link(self, sender):
+        """Open a sender's backlog link now, so that no short time-out covers its opening."""
+        link = sender._backlog._link()  # noqa: SLF001 - otherwise only an outage opens it
+        link.open(deadline=monotonic() + 60)
 
     def messages(self, namespace, path):
         """The messages in a queue, as AMQP."""

@@ -49,14 +49,15 @@ def ids(messages):
 def test_send_survives_what_the_network_does(world, proxy, mode, is_open):
     """With a client at the SDK's own defaults: no timeout anywhere but ours."""
     primary = world.primary_client(proxy.connection_string, retry_total=3)
-    client = world.pair(primary, send_timeout=2)
+    client = world.pair(primary)
     sender = world.keep(client.get_queue_sender("orders"))
+    world.open_backlog_link(sender)
     if is_open:
         sender.send_messages(ServiceBusMessage("opens", message_id="0"))
     proxy.mode = mode
 
     started = monotonic()
-    sender.send_messages(ServiceBusMessage("a", message_id="1"))
+    sender.send_messages(ServiceBusMessage("a", message_id="1"), timeout=3)
     sender.send_messages([ServiceBusMessage("b", message_id="2")])
     took = monotonic() - started
 
@@ -192,14 +193,14 @@ def test_peer_that_accepts_and_says_nothing_does_not_hold_anyone(world):
         port = deaf.getsockname()[1]
         text = world.primary.connection_string.replace(f":{world.primary.port}", f":{port}")
         client = world.pair(
-            world.primary_client(text, retry_total=3), failover_interval=3600, send_timeout=1
+            world.primary_client(text, retry_total=3), failover_interval=3600, send_timeout=4
         )
         sender = world.keep(client.get_queue_sender("orders"))
         done = []
 
         def send():
             with pytest.raises(OperationTimeoutError):
-                sender.send_messages(ServiceBusMessage("a"))
+                sender.send_messages(ServiceBusMessage("a"), timeout=1)
             done.append(1)
 
         tasks = [spawn(send) for _ in range(3)]

@@ -243,14 +243,15 @@ def test_scheduled_messages_go_to_the_backlog_and_cannot_be_cancelled(world):
 
 def test_send_in_flight_when_failover_is_engaged_is_redirected_not_failed(world):
     # Given a primary that takes messages and never answers, and a long interval
-    client = world.pair(failover_interval=3600, send_timeout=2)
+    client = world.pair(failover_interval=3600)
     sender = world.keep(client.get_queue_sender("orders"))
+    world.open_backlog_link(sender)
     sender.send_messages(ServiceBusMessage("opens the link"))
     fault = world.primary.faults.hang("orders")
     outcome = []
 
     def send():
-        sender.send_messages(ServiceBusMessage("twice", message_id="same"))
+        sender.send_messages(ServiceBusMessage("twice", message_id="same"), timeout=3)
         outcome.append("sent")
 
     # When failover is engaged while the send waits
@@ -491,12 +492,13 @@ def test_failure_that_is_remembered_keeps_nothing_of_the_caller_alive(world):
 
 
 def test_event_says_whether_another_copy_may_be_elsewhere(world, message):
-    client = world.pair(send_timeout=3)
+    client = world.pair()
     sender = world.keep(client.get_queue_sender("orders"))
+    world.open_backlog_link(sender)
     sender.send_messages(message("opens"))
     world.primary.faults.hang("orders")
 
-    sender.send_messages(message("taken by the primary, and not confirmed"))
+    sender.send_messages(message("taken by the primary, and not confirmed"), timeout=3)
     sender.send_messages(message("failed over"))
 
     found = world.seen.of(events.MessageBacklogged)

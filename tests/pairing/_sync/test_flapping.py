@@ -56,7 +56,7 @@ def test_flapping_primary_loses_nothing_that_was_accepted(world, failover_interv
         while client.status().entity("orders").counts.sent_primary == before:
             sleep(0.02)
         stop.set()
-        assert all([task.join(30) for task in tasks])
+        assert all([task.join(120) for task in tasks])
         client.close()
 
         at_home, waiting = (

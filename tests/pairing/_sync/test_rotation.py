@@ -244,10 +244,11 @@ def test_busy_backlog_queue_is_waited_out(world):
 
 @pytest.mark.parametrize("is_batch", [False, True])
 def test_failure_half_way_says_what_was_taken_and_what_was_not(world, is_batch):
-    client = world.pair(backlog_queue_count=1, send_timeout=2)
+    client = world.pair(backlog_queue_count=1)
     entity = "orders/" + "x" * 100
     client.force_failover(entity)
     sender = world.keep(client.get_queue_sender(entity))
+    world.open_backlog_link(sender)
     messages = [ServiceBusMessage("x" * 26_100, message_id=str(n)) for n in range(10)]
     what = messages
     if is_batch:
@@ -257,7 +258,7 @@ def test_failure_half_way_says_what_was_taken_and_what_was_not(world, is_batch):
     world.secondary.faults.reject("amqp:resource-limit-exceeded", nth=2)
 
     with pytest.raises(PartlySentError) as caught:
-        sender.send_messages(what)
+        sender.send_messages(what, timeout=3)
 
     error = caught.value
     taken = [m.properties.message_id for m in world.backlog()]
