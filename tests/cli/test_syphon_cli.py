@@ -91,7 +91,7 @@ def test_a_syphon_whose_process_is_gone_is_not_called_running(state):
 def test_outage_is_told_plainly_with_the_next_attempt(state):
     import datetime as dt
 
-    soon = (dt.datetime.now(dt.UTC) + dt.timedelta(seconds=8.9)).isoformat()
+    soon = (dt.datetime.now(dt.UTC) + dt.timedelta(seconds=58.9)).isoformat()
     stalled = {"state": "stalled", "stalled": "primary: amqp:connection:forced"}
     waits = {"orders": "com.microsoft:entity-disabled", "bills": "amqp:not-found"}
     state.write(
@@ -105,7 +105,7 @@ def test_outage_is_told_plainly_with_the_next_attempt(state):
         },
     )
     text = run(state, "status").output
-    assert "stalled: the primary cannot be reached; next try in 8s" in text
+    assert re.search(r"stalled: the primary cannot be reached; next try in [1-5]\ds", text)
     assert "orders: waiting for it to be enabled" in text
     assert "bills: does not exist; waiting for it to be created" in text
     assert "2026-11-15 11:59:58Z" in text

@@ -260,17 +260,17 @@ async def test_stream_tells_each_change_and_ends_with_the_server(page, scene):
         "server": ("127.0.0.1", 80), "client": ("127.0.0.1", 1),
     }  # fmt: skip
     task = asyncio.create_task(app(scope, receive, send))
-    await asyncio.wait_for(got.wait(), 5)
+    await asyncio.wait_for(got.wait(), 60)
     first = json.loads(received[0].split("data: ", 1)[1])
     assert set(first["sections"]) >= {"banner", "entities", "syphon"}
     got.clear()
     scene.client(entity("orders"))
     await asyncio.to_thread(monitor.refresh)
-    await asyncio.wait_for(got.wait(), 5)
+    await asyncio.wait_for(got.wait(), 60)
     second = json.loads(received[-1].split("data: ", 1)[1])
     assert 'data-phase="healthy"' in second["sections"]["entities"]
     app.state.stop()
-    await asyncio.wait_for(task, 5)
+    await asyncio.wait_for(task, 60)
 
 
 async def test_broken_status_file_hides_no_other(page, scene):

@@ -93,7 +93,7 @@ def entity(name: str, phase: str = "healthy", **changes) -> dict:
         "since": ago(200) if failed else None,
         "last_error": "ServiceBusConnectionError: connection refused" if failed else None,
         "backlog_queue": QUEUES[1] if phase == "failed_over" else None,
-        "next_ping": ago(-17) if phase == "failed_over" else None,
+        "next_ping": ago(-117) if phase == "failed_over" else None,
         "forced": None,
         "counts": {"sent_primary": 5120, "sent_backlog": 830 if failed else 0, "pings": 3,
                    "failures": 2 if failed else 0},

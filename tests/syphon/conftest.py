@@ -97,6 +97,10 @@ class Pair:
         receiver.close()
         return got
 
+    def count(self, entity):
+        """How many messages an entity of the primary has."""
+        return self.primary.do(lambda ns: ns.admin.runtime(entity)).active_message_count
+
     def numbers(self, entity, count, **options):
         """The numbers of the messages that arrived, in the order of their arrival."""
         taken = self.take(entity, count, **options)

@@ -79,15 +79,15 @@ def test_a_receive_without_an_answer_is_not_repeated_on_the_same_connection(seco
 
 @pytest.mark.slow
 def test_whether_a_queue_of_an_unreachable_secondary_is_empty_is_unknown():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    nobody = (
-        f"Endpoint=sb://127.0.0.1:{port};SharedAccessKeyName=a;SharedAccessKey=b;"
-        "UseDevelopmentEmulator=true"
-    )
-    backlog = backlog_of(nobody, patience=0.2)
-    assert backlog.is_empty("full") is None
-    assert backlog.renew("full", [bytes(16)]) == {}
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # without listening: connections are refused
+        nobody = (
+            f"Endpoint=sb://127.0.0.1:{taken.getsockname()[1]};SharedAccessKeyName=a;"
+            "SharedAccessKey=b;UseDevelopmentEmulator=true"
+        )
+        backlog = backlog_of(nobody, patience=0.2)
+        assert backlog.is_empty("full") is None
+        assert backlog.renew("full", [bytes(16)]) == {}
 
 
 def test_a_connection_that_timed_out_is_replaced_even_if_that_took_all_patience(secondary):

@@ -171,7 +171,7 @@ def test_nothing_is_sent_when_no_receipt_could_be_written(pair, task):
     pair.fill([backlog_message("orders", 1)])
     task.run(probe=lambda: "read-only file system")
     assert task.reports[0] == TaskReport(stalled="ledger: read-only file system")
-    assert pair.take("orders", 1, timeout=0.1) == []
+    assert pair.count("orders") == 0
     assert task.remaining() == 1
 
 
@@ -375,7 +375,7 @@ def test_verdicts_complete_and_abandon_need_no_destination(pair, task):
         deliverer.deliver(rows)
     deliverer.finish()
     assert task.remaining() == 1
-    assert pair.take("orders", 1, timeout=0.1) == []
+    assert pair.count("orders") == 0
     # A message that was completed without being sent has a receipt.
     (receipt,) = pa.concat_tables(task.receipts).to_pylist()
     assert (receipt["event"], receipt["reason"]) == ("completed", "CompletedByTransform")
