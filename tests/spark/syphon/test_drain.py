@@ -1,5 +1,6 @@
 """One syphon on real Spark between two real brokers, and all kinds of messages through it."""
 
+import contextlib
 import datetime as dt
 import decimal
 import json
@@ -298,7 +299,15 @@ def files(pair):
     """What Spark and the sink wrote, and when."""
     places = [pair.folder / "checkpoint" / "spark", pair.folder / "checkpoint" / "journal",
               pair.folder / "ledger" / "messages"]  # fmt: skip
-    return {str(p): p.stat().st_mtime_ns for place in places for p in place.rglob("*")}
+    found = {}
+    for path in (path for place in places for path in place.rglob("*")):
+        with contextlib.suppress(FileNotFoundError):  # a file that was renamed since
+            found[str(path)] = path.stat().st_mtime_ns
+    return found
+
+
+def is_triggering(spark):
+    return any(query.status["isTriggerActive"] for query in spark.streams.active)
 
 
 def receives(pair, *kinds):
@@ -316,8 +325,9 @@ def test_idle_is_one_long_poll_per_queue_no_job_and_no_file_and_a_message_rings(
     settled(pair, syphon)
     pair.primary.create_queue("bell")
     eventually(lambda: progress(syphon)["in_flight"], lambda n: n == 0)
-    time.sleep(1.5)  # the last trigger that found something has ended
-    before = jobs(spark), files(pair)
+    before = None
+    while before != (before := (jobs(spark), files(pair))) or is_triggering(spark):
+        time.sleep(1.0)  # the last trigger that found something has not ended
     polls = receives(pair)
     time.sleep(2.5)  # some triggers pass
     assert (jobs(spark), files(pair)) == before
@@ -363,7 +373,7 @@ def test_several_syphons_share_a_backlog_and_nothing_is_lost_or_doubled(
         )
         assert sum(parts) == 2000
         assert all(0 < part <= rate * (elapsed + 2) for part in parts), (parts, elapsed)
-        assert pair.take("shared", 1, timeout=0.2) == []
+        assert pair.count("shared") == 0
     finally:
         other.stop()
         syphon.limit()
