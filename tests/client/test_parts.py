@@ -66,6 +66,21 @@ def test_credentials_are_recognised():
         BulkConnection()
 
 
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("Contoso.example", ("contoso.example", 5671, "contoso.example")),
+        ("contoso.example:5671", ("contoso.example", 5671, "contoso.example")),
+        ("contoso.example:99", ("contoso.example", 99, "contoso.example:99")),
+        ("[::1]:99", ("::1", 99, "[::1]:99")),
+    ],
+)
+def test_a_host_may_have_a_port(host, expected):
+    endpoint = BulkConnection(host=host, credential=SasKey("n", "k")).endpoint
+
+    assert (endpoint.host, endpoint.port, endpoint.authority) == expected
+
+
 KEY = "SharedAccessKeyName=n;SharedAccessKey=k"
 
 

@@ -27,7 +27,7 @@ from pairbus.client.auth import Signer, TokenCredential, provider_of
 from pairbus.client.endpoint import Endpoint, endpoint_of
 from pairbus.client.errors import SOCKET_ERROR, ConnectionLostError, ConnectTimeoutError
 from pairbus.client.settlement import Mode
-from pairbus.names import AMQP_PORT, AMQPS_PORT, join_host
+from pairbus.names import AMQP_PORT, AMQPS_PORT, join_host, split_host
 from pairbus.runtime import ThreadRuntime, Runtime
 
 _IDLE_TIME_OUT = 60.0  # seconds of silence after which a half-open connection is detected
@@ -60,10 +60,10 @@ class BulkConnection:
 
         Args:
             connection_string: as the SDK takes it, emulator mode included.
-            host: instead of a connection string: the fully qualified namespace.
+            host: instead of a connection string: the fully qualified namespace, `host[:port]`.
             credential: with `host`: an object with `get_token(scope)` as in azure-identity, a
                 `SasKey` or a `SasToken`.
-            port: with `host`: the port, if not the default one.
+            port: with `host`: the port, if not the one in `host` or the default one.
             tls: with `host`: whether to encrypt.
             ssl_context: instead of the system's trust settings.
             timeout: seconds for each operation without a timeout of its own.
@@ -74,7 +74,8 @@ class BulkConnection:
         if connection_string is not None:
             self.endpoint, provider, self.entity_path = endpoint_of(connection_string)
         elif host is not None:
-            port = port or (AMQPS_PORT if tls else AMQP_PORT)
+            host, given = split_host(host)
+            port = port or given or (AMQPS_PORT if tls else AMQP_PORT)
             authority = join_host(host, None if port in (AMQPS_PORT, AMQP_PORT) else port)
             self.endpoint = Endpoint(host, port, tls, authority)
             provider = provider_of(credential)

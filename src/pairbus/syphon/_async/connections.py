@@ -14,7 +14,6 @@ from pairbus.client._async.receiver import BulkReceiver
 from pairbus.client._async.sender import BulkSender
 from pairbus.client.errors import ClientError
 from pairbus.client.settlement import Mode
-from pairbus.names import split_host
 from pairbus.runtime import AsyncRuntime
 from pairbus.syphon.target import OptionError, Target
 
@@ -32,10 +31,7 @@ def open_connection(runtime: AsyncRuntime, target: Target, timeout: float) -> Bu
     text = target.connection_string()
     if text is not None:
         return BulkConnection(text, **options)
-    host, port = split_host(target.host)
-    if port is not None:
-        options["port"] = port
-    return BulkConnection(host=host, credential=target.token_credential(), **options)
+    return BulkConnection(host=target.host, credential=target.token_credential(), **options)
 
 
 async def check_access(

@@ -15,7 +15,6 @@ from pairbus.client._sync.receiver import BulkReceiver
 from pairbus.client._sync.sender import BulkSender
 from pairbus.client.errors import ClientError
 from pairbus.client.settlement import Mode
-from pairbus.names import split_host
 from pairbus.runtime import Runtime
 from pairbus.syphon.target import OptionError, Target
 
@@ -33,10 +32,7 @@ def open_connection(runtime: Runtime, target: Target, timeout: float) -> BulkCon
     text = target.connection_string()
     if text is not None:
         return BulkConnection(text, **options)
-    host, port = split_host(target.host)
-    if port is not None:
-        options["port"] = port
-    return BulkConnection(host=host, credential=target.token_credential(), **options)
+    return BulkConnection(host=target.host, credential=target.token_credential(), **options)
 
 
 def check_access(
