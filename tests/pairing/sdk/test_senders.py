@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+import threading
 import time
 import types
 
@@ -18,7 +19,9 @@ from azure.servicebus import (
 from azure.servicebus.aio import _servicebus_sender_async
 from azure.servicebus.exceptions import ServiceBusError
 
-from pairbus.pairing.sdk.contract import CONNECTION, HANDLER, TRANSPORT
+from pairbus.pairing._async.link import Link as AsyncLink
+from pairbus.pairing._sync.link import Link
+from pairbus.pairing.sdk.contract import CLOSE_HANDLER, CONNECTION, HANDLER, TRANSPORT
 from pairbus.pairing.sdk.senders import disable_retries, host_to_resolve, share_tls_context
 from pairbus.pairing.sdk.wire import Opening, cut, wire_of
 
@@ -106,12 +109,12 @@ def test_failed_send_leaves_its_connection_to_be_closed_later(servicebus, closer
     client = ServiceBusClient.from_connection_string(servicebus.connection_string)
     with client:
         sender = client.get_queue_sender("orders")
-        disable_retries(sender)
+        keeping_open = disable_retries(sender)
         sender.send_messages(ServiceBusMessage("a"))
         handler = HANDLER.of(sender)
         cut(wire_of(sender))
 
-        with pytest.raises(ServiceBusError):
+        with pytest.raises(ServiceBusError), keeping_open:
             sender.send_messages(ServiceBusMessage("b"))
 
         assert CONNECTION.of(handler) is not None  # closing it takes the SDK up to a second
@@ -123,17 +126,101 @@ async def test_failed_send_of_the_async_sdk_leaves_its_connection_to_be_closed_l
     servicebus.create_queue("orders")
     async with aio.ServiceBusClient.from_connection_string(servicebus.connection_string) as client:
         sender = client.get_queue_sender("orders")
-        disable_retries(sender)
+        keeping_open = disable_retries(sender)
         await sender.send_messages(ServiceBusMessage("a"))
         handler = HANDLER.of(sender)
         cut(wire_of(sender))
 
-        with pytest.raises(ServiceBusError):
+        with pytest.raises(ServiceBusError), keeping_open:
             await sender.send_messages(ServiceBusMessage("b"))
 
         assert CONNECTION.of(handler) is not None
         await sender.close()
         assert CONNECTION.of(handler) is None
+
+
+def test_sender_that_another_thread_closes_during_a_call_is_closed(servicebus):
+    servicebus.create_queue("orders")
+    client = ServiceBusClient.from_connection_string(servicebus.connection_string)
+    with client:
+        sender = client.get_queue_sender("orders")
+        keeping_open = disable_retries(sender)
+        sender.send_messages(ServiceBusMessage("a"))
+        handler = HANDLER.of(sender)
+
+        with keeping_open:
+            closing = threading.Thread(target=client.close)
+            closing.start()
+            closing.join(60)
+            assert CONNECTION.of(handler) is None
+
+
+async def test_sender_that_another_task_closes_during_a_call_is_closed(servicebus):
+    servicebus.create_queue("orders")
+    async with aio.ServiceBusClient.from_connection_string(servicebus.connection_string) as client:
+        sender = client.get_queue_sender("orders")
+        keeping_open = disable_retries(sender)
+        await sender.send_messages(ServiceBusMessage("a"))
+        handler = HANDLER.of(sender)
+
+        with keeping_open:
+            await asyncio.create_task(sender.close())
+            assert CONNECTION.of(handler) is None
+
+
+def patches_of(thing):
+    """What pairbus has put on an SDK object: callables that are neither its own nor its class's."""
+    return [
+        name
+        for name, value in vars(thing).items()
+        if callable(value) and getattr(value, "__module__", "").startswith("pairbus")
+    ]
+
+
+def test_nothing_of_ours_is_left_on_a_sender_between_calls(servicebus):
+    servicebus.create_queue("orders")
+    client = ServiceBusClient.from_connection_string(servicebus.connection_string)
+    made = []
+
+    def make():
+        made.append(client.get_queue_sender("orders"))
+        return made[-1]
+
+    with client:
+        link = Link(make, "orders")
+        for _ in range(2):
+            link.send(ServiceBusMessage("a"), deadline=time.monotonic() + 30)
+            [sender] = made
+            assert patches_of(sender) == patches_of(HANDLER.of(sender)) == []
+            with disable_retries(sender):
+                assert patches_of(sender) == [CLOSE_HANDLER.name]
+        link.call(lambda s: s.cancel_scheduled_messages([]), deadline=time.monotonic() + 30)
+        cut(wire_of(sender))
+        with pytest.raises(ServiceBusError):
+            link.send(ServiceBusMessage("b"), deadline=time.monotonic() + 30)
+        assert patches_of(sender) == []
+        link.close()
+
+
+async def test_nothing_of_ours_is_left_on_a_sender_of_the_async_sdk_between_calls(servicebus):
+    servicebus.create_queue("orders")
+    made = []
+    async with aio.ServiceBusClient.from_connection_string(servicebus.connection_string) as client:
+
+        def make():
+            made.append(client.get_queue_sender("orders"))
+            return made[-1]
+
+        link = AsyncLink(make, "orders")
+        for _ in range(2):
+            await link.send(ServiceBusMessage("a"), deadline=time.monotonic() + 30)
+            [sender] = made
+            assert patches_of(sender) == patches_of(HANDLER.of(sender)) == []
+        cut(wire_of(sender))
+        with pytest.raises(ServiceBusError):
+            await link.send(ServiceBusMessage("b"), deadline=time.monotonic() + 30)
+        assert patches_of(sender) == []
+        await link.close()
 
 
 def test_a_link_opens_without_a_pause_after_each_frame(servicebus, monkeypatch):

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from time import monotonic
 from typing import Any, TypeVar
@@ -53,6 +54,7 @@ class Connection:
         self, make: Callable[[], ServiceBusSender], name: str, open_timeout: float
     ) -> None:
         self.sender: ServiceBusSender | None = None
+        self.keeping_open: AbstractContextManager[None] = nullcontext()  # for calls of the sender
         self.ready: Readiness | None = None  # None: check the sender before the next send
         self.end: Exception | None = None  # raised by every further use
         self.batch_limit = 0  # bytes that the service takes in one send; 0 until it was open once
@@ -73,14 +75,14 @@ class Connection:
             raise self.late()
         opened_by = min(deadline, now + self._open_timeout)
         sender = self._make()
-        senders.disable_retries(sender)
+        keeping_open = senders.disable_retries(sender)
         senders.share_tls_context(sender)
         opening = Opening(sender)
         try:
             host = senders.host_to_resolve(sender)
             if host is not None:
                 resolve(host, opened_by)
-            self.sender, self._wire = sender, None
+            self.sender, self._wire, self.keeping_open = sender, None, keeping_open
             self.bounded(sender, opened_by, sender.__enter__, opening)
         except OperationTimeoutError as error:
             silent = OpenTimeoutError(
@@ -115,10 +117,16 @@ class Connection:
         opening: Opening | None = None,
     ) -> T:
         """Run `call` where it can be abandoned at `deadline`."""
+        keeping_open = self.keeping_open
+
+        def call_sender() -> T:
+            with keeping_open:
+                return call()
+
         try:
             return abandonable(
                 deadline - monotonic(),
-                call,
+                call_sender,
                 what=self._name,
                 give_up=partial(hang_up, sender),
                 late=partial(_close_quietly, sender, self._wire, opening),
@@ -179,6 +187,7 @@ class Connection:
     def _let_go(self) -> ServiceBusSender | None:
         """Return the SDK's sender, if there is one, for the caller to close."""
         sender, self.sender, self.ready = self.sender, None, None
+        self.keeping_open = nullcontext()
         cancel, self._cancel_drop = self._cancel_drop, None
         if cancel is not None:
             cancel()

@@ -153,7 +153,8 @@ class Link:
         if left <= 0:
             raise connection.late()
         try:
-            self._watch.send(ready.sender, what, deadline, left)
+            with connection.keeping_open:
+                self._watch.send(ready.sender, what, deadline, left)
         except BaseException as error:
             given_up, self._host_failure = self._host_failure, None
             connection.failed(ready.sender, error, deadline)

@@ -11,9 +11,7 @@ from typing import Any
 
 from azure.servicebus import ServiceBusMessageBatch
 
-from pairbus.pairing.sdk.contract import COUNT, MESSAGE, MESSAGES, SIZE
-
-_BODY = 5  # position of the data sections in the SDK's message
+from pairbus.pairing.sdk.contract import BODY, COUNT, MESSAGE, MESSAGES, SIZE
 
 
 def messages_of(batch: ServiceBusMessageBatch) -> list[Any] | None:
@@ -27,8 +25,8 @@ def messages_of(batch: ServiceBusMessageBatch) -> list[Any] | None:
 def payloads_of(batch: ServiceBusMessageBatch) -> list[bytes] | None:
     """The encoded messages of `batch`; None if the SDK does not show them."""
     try:
-        payloads = [bytes(payload) for payload in MESSAGE.of(batch)[_BODY]]
-    except (AttributeError, TypeError, LookupError):
+        payloads = [bytes(payload) for payload in BODY.of(MESSAGE.of(batch))]
+    except (AttributeError, TypeError):
         return None
     return payloads if len(payloads) == len(batch) else None
 
@@ -58,8 +56,8 @@ def batch_of(
         COUNT.of(batch)
         # If the SDK builds the batch again nevertheless, it must fail, not send an empty batch.
         MESSAGES.of(batch).extend([_Encoded()] * len(payloads))
-        MESSAGE.of(batch)[_BODY].extend(payloads)
-    except (AttributeError, TypeError, LookupError):
+        BODY.of(MESSAGE.of(batch)).extend(payloads)
+    except (AttributeError, TypeError):
         return None
     setattr(batch, SIZE.name, size)
     setattr(batch, COUNT.name, len(payloads))

@@ -1,27 +1,36 @@
-"""The private names of azure-servicebus that pairbus reads: all of them, each with a fallback.
+"""The internals of azure-servicebus that pairbus uses: all of them, each with a fallback.
 
 The public API of the SDK cannot bound how long a link takes to open, cut a connection whose peer is
 silent, or show whether a send must first renew its token. For these pairbus reads private names. No
 guarantee depends on them: if a name is missing, the code that needs it uses a slower way through
 the public API, as `without` says. The names are probed when a client is paired and when
-its first link is open; if any is missing, one warning names them all.
+its first link is open; if any is missing, one warning names them all. The objects behind private
+names are internals, too: `INNER_NAMES` are the public names of them that pairbus uses.
 """
 
 from __future__ import annotations
 
+import inspect
 import logging
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 logger = logging.getLogger("pairbus.sdk")
 
-__all__ = ["NAMES", "PrivateName", "probe_new_sender", "probe_open_sender"]
+__all__ = [
+    "INNER_NAMES",
+    "NAMES",
+    "Position",
+    "PrivateName",
+    "is_async",
+    "probe_new_sender",
+    "probe_open_sender",
+]
 
 
 @dataclass(frozen=True, slots=True)
 class PrivateName:
-    """A private attribute of an SDK object.
+    """A private attribute of an SDK object, or an attribute of an object behind one.
 
     Args:
         name: The attribute.
@@ -42,6 +51,23 @@ class PrivateName:
             AttributeError: if it has none.
         """
         return getattr(thing, self.name)
+
+
+class Position(PrivateName):
+    """The position of a field in a private tuple of the SDK."""
+
+    __slots__ = ()
+
+    def of(self, thing: Any) -> Any:
+        """The field of `thing`.
+
+        Raises:
+            AttributeError: if it has none.
+        """
+        try:
+            return thing[int(self.name)]
+        except (LookupError, TypeError) as error:
+            raise AttributeError(self.name) from error
 
 
 CONFIG = PrivateName(
@@ -127,59 +153,110 @@ NAMES = (
     COUNT,
 )
 
+SSL_CONTEXT = PrivateName(
+    "ssl_context",
+    "config",
+    "to read the certificate authorities once for all links",
+    "they are read for every link, which blocks for some 40 ms",
+)
+CLIENT_READY = PrivateName(
+    "client_ready",
+    "handler",
+    "to read the peer's frames without a pause while a link opens",
+    "a link opens half a second later",
+)
+CLIENT_READY_ASYNC = PrivateName(
+    "client_ready_async", "handler (async)", CLIENT_READY.purpose, CLIENT_READY.without
+)
+SOCK = PrivateName("sock", "transport", CONNECTION.purpose, CONNECTION.without)
+WRITER = PrivateName("writer", "transport (async)", CONNECTION.purpose, CONNECTION.without)
+SESSION = PrivateName(
+    "session", "transport (async, web socket)", CONNECTION.purpose, CONNECTION.without
+)
+STATE = PrivateName("state", "link", LINK.purpose, LINK.without)
+GET_STATE = PrivateName(
+    "get_state",
+    "link",
+    "to learn why the service detached a link",
+    "such a send fails with the SDK's general error for a lost connection",
+)
+AUTH_STATE = PrivateName(
+    "auth_state", "authenticator", AUTHENTICATOR.purpose, AUTHENTICATOR.without
+)
+BODY = Position("5", "batch's _message", MESSAGE.purpose, MESSAGE.without)
+INNER_NAMES = (
+    SSL_CONTEXT,
+    CLIENT_READY,
+    CLIENT_READY_ASYNC,
+    SOCK,
+    WRITER,
+    SESSION,
+    STATE,
+    GET_STATE,
+    AUTH_STATE,
+    BODY,
+)
+
 _warned: set[str] = set()
+
+
+def is_async(sender: Any) -> bool:
+    """Whether `sender` is one of the async SDK."""
+    return inspect.iscoroutinefunction(sender.close)
 
 
 def probe_new_sender(client: Any, sender: Any, batch: Any) -> None:
     """Look for the names that exist before a connection does; warn of those that are missing."""
     _warn(
-        _missing(
-            (CONFIG, lambda: CONFIG.of(client) and CONFIG.of(sender)),
-            (AMQP_TRANSPORT, lambda: AMQP_TRANSPORT.of(client)),
-            (CREATE_HANDLER, lambda: CREATE_HANDLER.of(sender)),
-            (CLOSE_HANDLER, lambda: CLOSE_HANDLER.of(sender)),
-            (HANDLER, lambda: HANDLER.of(sender)),
-            (MESSAGES, lambda: MESSAGES.of(batch)),
-            (MESSAGE, lambda: MESSAGE.of(batch)),
-            (SIZE, lambda: SIZE.of(batch)),
-            (COUNT, lambda: COUNT.of(batch)),
-        )
+        _missing(client, CONFIG),
+        _missing(sender, CONFIG, SSL_CONTEXT),
+        _missing(client, AMQP_TRANSPORT),
+        _missing(sender, CREATE_HANDLER),
+        _missing(sender, CLOSE_HANDLER),
+        _missing(sender, HANDLER),
+        _missing(batch, MESSAGES),
+        _missing(batch, MESSAGE, BODY),
+        _missing(batch, SIZE),
+        _missing(batch, COUNT),
     )
 
 
 def probe_open_sender(sender: Any) -> None:
     """Look for the names that exist only on an open link; warn of those that are missing."""
-    if HANDLER.name in _warned:
-        return  # nothing below it can be reached
+    wire = (HANDLER, CONNECTION, TRANSPORT)
+    ready, end = CLIENT_READY, SOCK
+    if is_async(sender):
+        ready = CLIENT_READY_ASYNC
+        if _missing(sender, *wire, SESSION) is SESSION:  # no web socket
+            end = WRITER
     _warn(
-        _missing(
-            (CONNECTION, lambda: CONNECTION.of(HANDLER.of(sender))),
-            (TRANSPORT, lambda: TRANSPORT.of(CONNECTION.of(HANDLER.of(sender)))),
-            (LINK, lambda: LINK.of(HANDLER.of(sender)).state),
-            (AUTHENTICATOR, lambda: AUTHENTICATOR.of(HANDLER.of(sender)).auth_state),
-            (EXPIRES_ON, lambda: EXPIRES_ON.of(AUTHENTICATOR.of(HANDLER.of(sender)))),
-        )
+        _missing(sender, *wire, end),
+        _missing(sender, HANDLER, ready),
+        _missing(sender, HANDLER, LINK, STATE),
+        _missing(sender, HANDLER, LINK, GET_STATE),
+        _missing(sender, HANDLER, AUTHENTICATOR, AUTH_STATE),
+        _missing(sender, HANDLER, AUTHENTICATOR, EXPIRES_ON),
     )
 
 
-def _missing(*probes: tuple[PrivateName, Callable[[], Any]]) -> list[PrivateName]:
-    found = []
-    for name, read in probes:
+def _missing(thing: Any, *names: PrivateName) -> PrivateName | None:
+    """The first name that is missing on the way from `thing`; None if all are there."""
+    for name in names:
+        if thing is None:
+            return None  # closed meanwhile
         try:
-            read()
-        except AttributeError as error:
-            is_closed = error.name is not None and error.obj is None  # an attribute of None
-            if not is_closed:
-                found.append(name)
-    return found
+            thing = name.of(thing)
+        except AttributeError:
+            return name
+    return None
 
 
-def _warn(missing: Iterable[PrivateName]) -> None:
-    new = [name for name in missing if name.name not in _warned]
-    _warned.update(name.name for name in new)
+def _warn(*missing: PrivateName | None) -> None:
+    new = {name.name: name for name in missing if name is not None and name.name not in _warned}
+    _warned.update(new)
     if new:
         logger.warning(
             "This version of azure-servicebus differs from those that pairbus was tested with. "
             "Sends work, but: %s",
-            "; ".join(f"no {name.name} of a {name.owner}: {name.without}" for name in new),
+            "; ".join(f"no {name.name} of a {name.owner}: {name.without}" for name in new.values()),
         )

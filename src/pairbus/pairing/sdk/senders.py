@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
-import inspect
 import logging
 import ssl
+import threading
 import time
-import weakref
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +25,20 @@ from azure.servicebus.exceptions import (
 )
 
 from pairbus.classify import condition_of
-from pairbus.names import namespace_from_host
+from pairbus.names import namespace_from_host, split_host
 from pairbus.pairing.sdk.contract import (
     AMQP_TRANSPORT,
+    AUTH_STATE,
     AUTHENTICATOR,
     CLOSE_HANDLER,
     CONFIG,
     EXPIRES_ON,
+    GET_STATE,
     HANDLER,
     LINK,
+    SSL_CONTEXT,
+    STATE,
+    is_async,
 )
 
 logger = logging.getLogger("pairbus.sdk")
@@ -75,46 +82,58 @@ def batch_arguments(client: Any) -> dict[str, Any]:
         return {}
 
 
-def disable_retries(sender: Any) -> None:
-    """Let `sender` try each operation once, and raise a failure without closing its connection.
+def disable_retries(sender: Any) -> AbstractContextManager[None]:
+    """Let `sender` try each operation once; return a context for the calls of `sender`.
 
     The SDK opens links inside a send, on each retry, and its SASL and TLS handshakes read with no
     timeout (`socket_timeout=` does not reach them). pairbus retries itself, and opens links where
-    they can be abandoned. Before it raises an error the SDK closes the connection, and waits for
-    its keep-alive task, which sleeps for up to a second. A link closes it in the background.
+    they can be abandoned. Within the context, `sender` raises a failure without closing its
+    connection first.
     """
     try:
         CONFIG.of(sender).retry_total = 0
+        return _KeepingOpen(sender)
     except AttributeError:
-        logger.debug("the SDK's sender keeps its retries")
-        return  # and must close a failed connection before it retries
-    try:
-        close = CLOSE_HANDLER.of(sender)
-    except AttributeError:
-        return
-    setattr(sender, CLOSE_HANDLER.name, _keep_open_async if _is_async(close) else _keep_open)
-    weak = weakref.ref(sender)  # a sender that is dropped must be freed immediately
-
-    def restore_and_close() -> Any:
-        known = weak()
-        if known is None:
-            return None
-        for name in (CLOSE_HANDLER.name, "close"):
-            vars(known).pop(name, None)
-        return known.close()
-
-    sender.close = restore_and_close
+        # It retries, and must close a failed connection before; or it always closes it.
+        return nullcontext()
 
 
-_is_async = inspect.iscoroutinefunction
+class _KeepingOpen:
+    """Replaces `_close_handler` of an SDK sender during a call, for the caller only.
+
+    Before it raises an error the SDK closes the connection, and waits for its keep-alive task,
+    which sleeps for up to a second. A link closes it in the background instead. If another thread
+    or task closes the sender meanwhile, such as an application that closes its client, the
+    connection is closed as usual.
+    """
+
+    __slots__ = ("_caller", "_close", "_current", "_is_async", "_sender")
+
+    def __init__(self, sender: Any) -> None:
+        self._sender = sender
+        self._close = CLOSE_HANDLER.of(sender)
+        self._is_async = is_async(sender)
+        self._current: Callable[[], object] = (
+            asyncio.current_task if self._is_async else threading.get_ident
+        )
+        self._caller: object = None
+
+    def __enter__(self) -> None:
+        self._caller = self._current()
+        setattr(self._sender, CLOSE_HANDLER.name, self._close_unless_called)
+
+    def __exit__(self, *exc: object) -> None:
+        delattr(self._sender, CLOSE_HANDLER.name)
+        self._caller = None
+
+    def _close_unless_called(self) -> Any:
+        if self._current() != self._caller:
+            return self._close()
+        return _nothing() if self._is_async else None
 
 
-def _keep_open() -> None:
-    """Leave the connection to `close`."""
-
-
-async def _keep_open_async() -> None:
-    """Leave the connection to `close`."""
+async def _nothing() -> None:
+    """Leave the connection open."""
 
 
 def share_tls_context(owner: Any) -> None:
@@ -126,12 +145,12 @@ def share_tls_context(owner: Any) -> None:
     """
     try:
         config = CONFIG.of(owner)
-        if config.ssl_context is not None:
+        if SSL_CONTEXT.of(config) is not None:
             return
         ca_file = config.connection_verify or certifi.where()
         context = _tls_context(ca_file, Path(ca_file).stat().st_mtime_ns)
         if hasattr(owner, "entity_name"):
-            config.ssl_context = context
+            setattr(config, SSL_CONTEXT.name, context)
     except (AttributeError, OSError, TypeError, ValueError) as error:
         logger.debug("the SDK loads its own TLS context: %r", error)
 
@@ -154,7 +173,7 @@ def host_to_resolve(sender: Any) -> str | None:
             host = str(config.custom_endpoint_hostname)
         else:
             host = str(sender.fully_qualified_namespace)
-        return host.split(":")[0] if namespace_from_host(host) is not None else None
+        return split_host(host)[0] if namespace_from_host(host) is not None else None
     except (AttributeError, KeyError, TypeError, ValueError):
         return None
 
@@ -207,8 +226,8 @@ class Readiness:
         self.handler = HANDLER.of(sender)
         self.link = LINK.of(self.handler)
         self.authenticator = AUTHENTICATOR.of(self.handler)
-        self.attached = self.link.state
-        self.ok = self.authenticator.auth_state
+        self.attached = STATE.of(self.link)
+        self.ok = AUTH_STATE.of(self.authenticator)
         if self.attached.name != "ATTACHED" or self.ok.name != "OK":
             raise AttributeError("not open")
         self.expires_on = float(EXPIRES_ON.of(self.authenticator))
@@ -259,7 +278,7 @@ def detach_error(ready: Readiness, error: BaseException) -> ServiceBusError | No
     if not isinstance(error, ServiceBusConnectionError):
         return None
     try:
-        ready.link.get_state()
+        GET_STATE.of(ready.link)()
     except Exception as detached:  # noqa: BLE001  # whatever the SDK raises
         kind = _DETACH_ERRORS.get(condition_of(detached))
         return kind(message=str(detached), error=detached) if kind is not None else None

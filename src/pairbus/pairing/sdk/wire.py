@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import logging
 import socket
 from typing import Any
 
-from pairbus.pairing.sdk.contract import CONNECTION, CREATE_HANDLER, HANDLER, TRANSPORT
+from pairbus.pairing.sdk.contract import (
+    CLIENT_READY,
+    CLIENT_READY_ASYNC,
+    CONNECTION,
+    CREATE_HANDLER,
+    HANDLER,
+    SESSION,
+    SOCK,
+    TRANSPORT,
+    WRITER,
+    is_async,
+)
 
 logger = logging.getLogger("pairbus.sdk")
 
@@ -28,6 +38,7 @@ class Opening:
 
     def __init__(self, sender: Any) -> None:
         self._sender = sender
+        self._is_async = is_async(sender)
         self._handler: Any = None
         self._is_patched = False
         try:
@@ -39,7 +50,7 @@ class Opening:
         def create_and_remember(*args: Any, **kwargs: Any) -> None:
             create(*args, **kwargs)
             self._handler = HANDLER.of(sender)
-            _poll_quickly(self._handler)
+            _poll_quickly(self._handler, self._is_async)
 
         setattr(sender, CREATE_HANDLER.name, create_and_remember)
         self._is_patched = True
@@ -49,23 +60,20 @@ class Opening:
         if self._is_patched:
             self._is_patched = False
             delattr(self._sender, CREATE_HANDLER.name)
-            for name in _CLIENT_READY:
-                vars(self._handler or self).pop(name, None)
+            for ready in (CLIENT_READY, CLIENT_READY_ASYNC):
+                vars(self._handler or self).pop(ready.name, None)
 
     def cut(self) -> None:
         """Close the connection that the handler left open, if it did."""
-        cut(_wire(self._handler))
+        cut(_wire(self._handler, self._is_async))
 
 
-# The method that waits for one frame and returns whether the link is open: async and sync.
-_CLIENT_READY = ("client_ready_async", "client_ready")
-
-
-def _poll_quickly(handler: Any) -> None:
-    name = next((name for name in _CLIENT_READY if hasattr(handler, name)), None)
-    if name is None:
+def _poll_quickly(handler: Any, is_async: bool) -> None:
+    ready = CLIENT_READY_ASYNC if is_async else CLIENT_READY
+    try:
+        is_ready = ready.of(handler)  # waits for one frame; returns whether the link is open
+    except AttributeError:
         return
-    is_ready = getattr(handler, name)
 
     async def poll_async() -> bool:
         for _ in range(_POLLS):
@@ -76,26 +84,29 @@ def _poll_quickly(handler: Any) -> None:
     def poll() -> bool:
         return any(is_ready() for _ in range(_POLLS))
 
-    setattr(handler, name, poll_async if inspect.iscoroutinefunction(is_ready) else poll)
+    setattr(handler, ready.name, poll_async if is_async else poll)
 
 
 def wire_of(sender: Any) -> Any:
     """The socket below `sender`, in the async SDK its stream writer; None if there is none."""
     try:
-        return _wire(HANDLER.of(sender))
+        return _wire(HANDLER.of(sender), is_async(sender))
     except AttributeError:
         return None
 
 
-def _wire(handler: Any) -> Any:
+def _wire(handler: Any, is_async: bool) -> Any:
     try:
         transport = TRANSPORT.of(CONNECTION.of(handler))
+        if not is_async:
+            return SOCK.of(transport)
+        try:
+            session = SESSION.of(transport)
+        except AttributeError:
+            return WRITER.of(transport)
+        return AioWebSocket(SOCK.of(transport), session) if session is not None else None
     except AttributeError:
         return None
-    session, found = getattr(transport, "session", None), getattr(transport, "sock", None)
-    if session is not None:
-        return AioWebSocket(found, session)
-    return getattr(transport, "writer", None) or found
 
 
 class AioWebSocket:
