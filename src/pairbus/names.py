@@ -20,6 +20,7 @@ __all__ = [
     "BILLING_STEP",
     "PING_CONTENT_TYPE",
     "ConnectionString",
+    "backlog_label",
     "backlog_path",
     "backlog_paths",
     "backlog_prefix",
@@ -162,6 +163,12 @@ def parse_backlog_path(path: str) -> tuple[str, int] | None:
     """
     match = re.fullmatch(rf"/*([^/]+)/{_BACKLOG_SEGMENT}/([0-9]+)/*", path, re.IGNORECASE)
     return (match[1], int(match[2])) if match else None
+
+
+def backlog_label(path: str) -> str:
+    """Return the index of a backlog queue as text; another path as it is."""
+    backlog = parse_backlog_path(path)
+    return str(backlog[1]) if backlog else path
 
 
 def describe_entity(namespace: str, path: str) -> str:

@@ -233,6 +233,18 @@ async def test_other_address_needs_the_token_to_look(scene):
     assert (await client.get("/")).status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [("[::1]:8666", 200), ("::1", 200), ("LOCALHOST:8666", 200), ("evil.example", 421), ("", 421),
+     ("127.0.0.1:x", 421)],
+)  # fmt: skip
+async def test_only_the_hosts_of_the_server_are_answered(scene, host, status):
+    scene.client(entity("orders"))
+    _, client, _ = connect(scene, Guard())
+    answer = await client.get("/index.json", headers={"host": host})
+    assert answer.status_code == status
+
+
 def test_other_address_without_a_token_cannot_be_served():
     with pytest.raises(ValueError, match="a token is needed"):
         Guard("0.0.0.0")

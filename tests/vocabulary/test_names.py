@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from pairbus import names
 from pairbus.names import (
+    backlog_label,
     backlog_path,
     backlog_paths,
     backlog_prefix,
@@ -137,6 +138,11 @@ def test_backlog_path_is_read_back(namespace, index):
 )
 def test_other_paths_are_not_backlog_queues(path, expected):
     assert parse_backlog_path(path) == expected
+
+
+def test_backlog_queue_is_shown_by_its_index():
+    assert backlog_label("contoso/X-ServiceBus-Transfer/03/") == "3"
+    assert backlog_label("orders") == "orders"
 
 
 def test_entities_have_short_names_that_begin_with_what_tells_them_apart():

@@ -22,6 +22,8 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from pairbus.names import split_host
+
 COOKIE = "pairbus-session"
 CSRF_HEADER = "x-pairbus-csrf"
 SECURITY_HEADERS = {
@@ -63,11 +65,12 @@ class Guard:
         if token is not None and len(token) < 8:
             raise ValueError("a token needs at least 8 characters")
         self.token = token or secrets.token_urlsafe(24)
-        self._hosts = {host.lower() for host in hosts}
+        self._hosts = {split_host(host)[0] for host in hosts}
+        bound, _ = split_host(bind)
         if self.is_open:
-            self._hosts |= {"127.0.0.1", "localhost", "[::1]", "::1", bind.lower()}
-        elif bind not in {"0.0.0.0", "::", "[::]"}:
-            self._hosts.add(bind.lower())
+            self._hosts |= {"127.0.0.1", "localhost", "::1", bound}
+        elif bound not in {"0.0.0.0", "::"}:
+            self._hosts.add(bound)
 
     def __repr__(self) -> str:
         return f"<Guard {'loopback' if self.is_open else 'token'}>"
@@ -89,7 +92,10 @@ class Guard:
 
     def is_known_host(self, request: Request) -> bool:
         """Whether the request names one of our hosts, not a foreign name with our address."""
-        host = host_name(request.headers.get("host", ""))
+        try:
+            host, _ = split_host(request.headers.get("host", ""))
+        except ValueError:
+            host = ""
         if host in self._hosts:
             return True
         # If the server is bound to all addresses, its names are not known. A browser sends the
@@ -193,14 +199,6 @@ class AccessControl:
 
         handler = self.guard.refuse(Request(scope)) or self.app
         await handler(scope, receive, send_with_headers)
-
-
-def host_name(host: str) -> str:
-    """The name in a Host header, without its port."""
-    host = host.strip().lower()
-    if host.startswith("["):
-        return host.partition("]")[0] + "]"
-    return host.partition(":")[0]
 
 
 def same(given: str, expected: str) -> bool:

@@ -160,8 +160,8 @@ class BacklogSource:
 
 def queue_number(path: str) -> tuple[int, str]:
     """Sort key: backlog queues by their number."""
-    last = path.rsplit("/", 1)[-1]
-    return (int(last) if last.isdigit() else 1 << 30, path)
+    backlog = parse_backlog_path(path)
+    return (backlog[1] if backlog else 1 << 30, path)
 
 
 def broker_health(endpoint: Endpoint, timeout: float = 2.0) -> Row | None:

@@ -161,7 +161,9 @@ class Setup:
     @property
     def primary_name(self) -> str:
         """The primary's name, as in the paths of the backlog queues."""
-        return self.queues[0].partition("/")[0]
+        backlog = parse_backlog_path(self.queues[0])
+        assert backlog is not None
+        return backlog[0]
 
     @property
     def state_shown(self) -> str:

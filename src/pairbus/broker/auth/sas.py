@@ -23,6 +23,7 @@ from urllib.parse import unquote_plus, urlsplit
 from pairbus.broker.entities.errors import UnauthorizedError
 from pairbus.broker.entities.model import AccessRight, AuthorizationRule, entity_key
 from pairbus.broker.entities.model_limits import MAX_PATH_LENGTH
+from pairbus.names import split_host
 
 PREFIX = "SharedAccessSignature "
 MAX_TOKEN_LENGTH = 8192
@@ -126,9 +127,17 @@ def split_resource(resource: str) -> tuple[str, str]:
         return "", entity_key(resource)
     try:
         parts = urlsplit(resource)
-        return (parts.hostname or "").lower(), entity_key(unquote_plus(parts.path))
+        host = split_host(parts.netloc)[0] if parts.netloc else ""
+        return host, entity_key(unquote_plus(parts.path))
     except ValueError:
         raise UnauthorizedError(INVALID) from None
+
+
+def _host_of(text: str) -> str:
+    try:
+        return split_host(text)[0]
+    except ValueError:
+        return ""
 
 
 def verify_signature(token: str, audience: str, keys: KeyRing, now: float) -> Claims:
@@ -146,7 +155,7 @@ def verify_signature(token: str, audience: str, keys: KeyRing, now: float) -> Cl
     wanted_host, wanted = split_resource(audience)
     host, scope = split_resource(unquote_plus(encoded))
     first, _, rest = scope.partition("/")
-    if wanted_host and not host and first.partition(":")[0] == wanted_host:
+    if wanted_host and not host and _host_of(first) == wanted_host:
         # The JavaScript client signs the host without a scheme when it forwards.
         host, scope = wanted_host, rest
     signer = _signer(unquote_plus(fields["skn"]), scope, encoded, expiry, given, keys)

@@ -14,6 +14,7 @@ from azure.servicebus import ServiceBusClient
 from pairbus import events
 from pairbus.classify import Verdict, classify
 from pairbus.exceptions import OversizeError, bare, describe
+from pairbus.names import backlog_label
 from pairbus.options import Oversize
 from pairbus.pairing._sync.attempts import Attempts
 from pairbus.pairing._sync.coalescer import Sharing
@@ -191,7 +192,7 @@ class Pair:
 
     def backlog_name(self, path: str) -> str:
         """The name of a backlog queue in errors: `backlog queue 3 of contoso-dr.example`."""
-        return f"backlog queue {path.rsplit('/', 1)[-1]} of {self.secondary_host}"
+        return f"backlog queue {backlog_label(path)} of {self.secondary_host}"
 
     # -- rotation
 

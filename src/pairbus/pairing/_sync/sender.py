@@ -17,6 +17,7 @@ from azure.servicebus.exceptions import OperationTimeoutError
 
 from pairbus.classify import Verdict
 from pairbus.exceptions import NotCancellableError
+from pairbus.names import backlog_label
 from pairbus.pairing._sync.backlog_route import BacklogRoute
 from pairbus.pairing._sync.pair import Pair
 from pairbus.pairing._sync.primary_route import PrimaryRoute
@@ -83,7 +84,7 @@ class PairedSender(ServiceBusSender):
 
     def __repr__(self) -> str:
         backlog = self._backlog.current
-        shown = f" backlog={backlog.path.rsplit('/', 1)[-1]}" if backlog is not None else ""
+        shown = f" backlog={backlog_label(backlog.path)}" if backlog is not None else ""
         state = "CLOSED" if self._closed else self._entity.health.phase.name
         return f"<PairedSender {self.entity_name} {state}{shown}>"
 
