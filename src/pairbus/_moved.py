@@ -69,7 +69,7 @@ RENAMED: Final = {
     "pairbus.envelope.SCHEDULED_ENQUEUE_TIME": "pairbus.envelope.fields.SCHEDULED_ENQUEUE_TIME",
     "pairbus.envelope.SESSION_ID": "pairbus.envelope.fields.SESSION_ID",
     "pairbus.envelope.TIME_TO_LIVE": "pairbus.envelope.fields.TIME_TO_LIVE",
-    "pairbus.envelope.check_reserved": "pairbus.envelope.sdk.check_reserved",
+    "pairbus.envelope.check_reserved": "pairbus.envelope.fields.check_reserved",
     "pairbus.spark.books.Books": "pairbus.reports.reconciliation.Reconciliation",
     "pairbus.lean.LeanConnection": "pairbus.client.BulkConnection",
     "pairbus.lean.LeanError": "pairbus.client.ClientError",

@@ -1,5 +1,7 @@
 """Messages are taken apart and put together at their sections, byte for byte."""
 
+import subprocess
+import sys
 import uuid
 
 import pytest
@@ -423,3 +425,11 @@ def test_caches_stay_small_however_many_different_messages_there_are():
         assert (opened.path, opened.delivery_count) == (f"q{number}", number)
     assert len(encoded._alias_cache) <= 1_001  # noqa: SLF001 - a cache shows in memory only
     assert len(encoded._header_cache) <= 1_002  # noqa: SLF001 - a cache shows in memory only
+
+
+def test_adapters_for_encoded_messages_load_without_the_sdk():
+    code = (
+        "import sys, pairbus.envelope.encoded, pairbus.envelope.encoded_wrap, "
+        "pairbus.envelope.fence; assert 'azure.servicebus' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -21,8 +21,8 @@ from pairbus.amqp.message import Message
 from pairbus.amqp.types import Timestamp
 from pairbus.client import BulkConnection
 from pairbus.envelope.encoded import open_message, restore
-from pairbus.envelope.fields import ALIASES
-from pairbus.envelope.sdk import annotated, check_reserved, wrap
+from pairbus.envelope.fields import ALIASES, check_reserved
+from pairbus.envelope.sdk import annotated, wrap
 from pairbus.exceptions import ReservedPropertyError
 
 NOW = int(time.time() * 1000)

@@ -29,9 +29,9 @@ from pairbus.envelope.fields import (
     TIME_TO_LIVE,
     Aliases,
     Fields,
+    check_reserved,
 )
 from pairbus.envelope.fields import wrap as wrap_fields
-from pairbus.envelope.sdk import check_reserved
 
 __all__ = ["Wrapped", "wrap"]
 

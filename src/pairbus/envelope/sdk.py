@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import calendar
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final, TypeAlias
 
@@ -13,17 +13,16 @@ from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageHeader, AmqpM
 
 from pairbus.envelope.fields import (
     PATH,
-    RESERVED,
     SCHEDULED_ENQUEUE_TIME,
     SESSION_ID,
     TIME_TO_LIVE,
     Aliases,
     Fields,
+    check_reserved,
 )
 from pairbus.envelope.fields import wrap as wrap_fields
-from pairbus.exceptions import ReservedPropertyError
 
-__all__ = ["SdkMessage", "annotated", "check_reserved", "is_empty", "wrap"]
+__all__ = ["SdkMessage", "annotated", "is_empty", "wrap"]
 
 SdkMessage: TypeAlias = ServiceBusMessage | AmqpAnnotatedMessage
 
@@ -34,21 +33,6 @@ _SCHEDULED_KEYS: Final = (b"x-opt-scheduled-enqueue-time", "x-opt-scheduled-enqu
 def annotated(message: SdkMessage) -> AmqpAnnotatedMessage:
     """Return the AMQP message inside `message`, or `message` itself if it is one."""
     return message.raw_amqp_message if isinstance(message, ServiceBusMessage) else message
-
-
-def check_reserved(names: Iterable[object] | Mapping[Any, Any] | None) -> None:
-    """Refuse application properties that use the name of an alias.
-
-    Raises:
-        ReservedPropertyError: there are any.
-    """
-    if not names:
-        return
-    used = RESERVED.intersection(names)
-    if used:
-        raise ReservedPropertyError(
-            sorted(name.decode() if isinstance(name, bytes) else str(name) for name in used)
-        )
 
 
 def is_empty(header: AmqpMessageHeader) -> bool:

@@ -17,8 +17,8 @@ from typing import Any, Final
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType, AmqpMessageProperties
 
-from pairbus.envelope.fields import RESERVED
-from pairbus.envelope.sdk import SdkMessage, annotated, check_reserved, is_empty, wrap
+from pairbus.envelope.fields import RESERVED, check_reserved
+from pairbus.envelope.sdk import SdkMessage, annotated, is_empty, wrap
 from pairbus.names import BILLING_STEP, billable
 from pairbus.pairing.sdk.batches import is_readable, messages_of, payloads_of
 

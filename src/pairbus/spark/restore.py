@@ -30,9 +30,12 @@ def restore(
     """
     from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
+    # Verdict and times as `pairbus.envelope.fields.judge` defines them.
     ttl = F.col("aliasTimeToLive")
     if ttl_policy == "deduct":
         entered = F.unix_millis("enqueuedTime")
+        # Clamped first, because a sum that overflows fails the whole micro-batch.
+        ttl = F.when(ttl < 0, 0).when(ttl > MAX_EXPIRY, MAX_EXPIRY).otherwise(ttl)
         expiry = F.timestamp_millis(F.least(entered + ttl, F.lit(MAX_EXPIRY)))
         # `least` ignores nulls: without a time to live there is no expiry.
         backlog = backlog.withColumn("absoluteExpiryTime", F.when(ttl.isNotNull(), expiry))

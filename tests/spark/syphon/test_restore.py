@@ -1,9 +1,12 @@
 """Rows of a backlog, restored: columns, verdicts, and both policies for the time to live."""
 
 import datetime as dt
+from itertools import product
 
 import pytest
+from pyspark.sql import functions as F
 
+from pairbus.envelope.fields import MAX_EXPIRY, MAX_TTL, judge
 from pairbus.spark.restore import restore
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -54,6 +57,34 @@ def test_time_in_the_backlog_is_deducted_and_the_original_expiry_stays(spark):
     assert (without.verdict, without.timeToLive) == ("deliver", None)
     assert without.absoluteExpiryTime is None
     assert endless.verdict == "deliver"
+
+
+@pytest.mark.parametrize("policy", ["full", "deduct"])
+def test_verdict_and_times_are_those_of_the_envelope(spark, policy):
+    entered = int(ENTERED.timestamp() * 1000)
+    lives = (None, -(2**63), -1, 0, 1, 10_000, 10_001, MAX_TTL, MAX_EXPIRY, 2**63 - 1)
+    waits = (-5_000, 0, 10_000, MAX_TTL)  # a clock may run behind the broker's
+    cases = list(product((None, "", "  ", " q "), lives, (None, "x-ms-path is null"), waits))
+    rows = [
+        (n, ENTERED, ENTERED + dt.timedelta(milliseconds=wait), path, None, life, None, problem)
+        for n, (path, life, problem, wait) in enumerate(cases)
+    ]
+    frame = spark.createDataFrame(rows, SCHEMA)
+    if policy == "full":
+        frame = frame.withColumn("absoluteExpiryTime", F.lit(None).cast("timestamp"))
+
+    # As milliseconds: the driver's datetime would lose the last years in some time zones.
+    expiry = F.unix_millis("absoluteExpiryTime").alias("expiry")
+    found = restore(frame, ttl_policy=policy).select("n", "reason", "timeToLive", expiry)
+
+    expected = [
+        judge(
+            path, life, problem,
+            entered=entered, received=entered + wait, deduct=policy == "deduct",
+        )
+        for path, life, problem, wait in cases
+    ]  # fmt: skip
+    assert [tuple(row)[1:] for row in found.orderBy("n").collect()] == expected
 
 
 def test_message_that_cannot_be_restored_is_dead_lettered_with_its_reason(spark):
