@@ -104,7 +104,9 @@ def one_round(meter, connection, messages):
                 received.extend(receiver.receive_now(min(2000, count - len(received))))
         with meter.measure("settle_by_token", count):
             management = connection.management("in")
-            management.settle([one.lock_token for one in received], "completed")
+            tokens = [one.lock_token for one in received]
+            groups = [tokens[start : start + 1000] for start in range(0, count, 1000)]
+            assert management.settle_each(groups) == [None] * len(groups)
         received.clear()
         with meter.measure("send_single_pipelined", count):
             for start in range(0, count, 1000):

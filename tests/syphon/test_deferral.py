@@ -375,7 +375,7 @@ def test_what_is_gone_is_left_out_and_nothing_overtakes_what_is_locked(task, pai
     numbers = defer_all(pair, 120)
     management = pair.connect(pair.secondary).management(QUEUE)
     gone, locked = numbers[:10], numbers[80]
-    management.settle([one.tag for one in management.receive_deferred(gone)])
+    management.settle_each([[one.tag for one in management.receive_deferred(gone)]])
     [held] = management.receive_deferred([locked])
 
     fetched = task.backlog.fetch(QUEUE, numbers)

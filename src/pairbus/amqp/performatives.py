@@ -299,52 +299,6 @@ class Coordinator(Composite):
     capabilities: list[str] | None = None
 
 
-@register
-@dataclass(slots=True)
-class Declare(Composite):
-    """Part 4, section 4.5.2: ask for a transaction."""
-
-    CODE: ClassVar[int] = 0x31
-    NAME: ClassVar[str] = "amqp:declare:list"
-    WIRE: ClassVar[str] = "any"
-    global_id: Any = None
-
-
-@register
-@dataclass(slots=True)
-class Discharge(Composite):
-    """Part 4, section 4.5.3: end a transaction."""
-
-    CODE: ClassVar[int] = 0x32
-    NAME: ClassVar[str] = "amqp:discharge:list"
-    WIRE: ClassVar[str] = "binary! boolean"
-    txn_id: bytes
-    fail: bool | None = None
-
-
-@register
-@dataclass(slots=True)
-class Declared(Composite):
-    """Part 4, section 4.5.5: the outcome of `Declare`."""
-
-    CODE: ClassVar[int] = 0x33
-    NAME: ClassVar[str] = "amqp:declared:list"
-    WIRE: ClassVar[str] = "binary!"
-    txn_id: bytes
-
-
-@register
-@dataclass(slots=True)
-class TransactionalState(Composite):
-    """Part 4, section 4.5.8: a delivery state within a transaction."""
-
-    CODE: ClassVar[int] = 0x34
-    NAME: ClassVar[str] = "amqp:transactional-state:list"
-    WIRE: ClassVar[str] = "binary! any"
-    txn_id: bytes
-    outcome: Any = None
-
-
 ACCEPTED = Accepted()
 RELEASED = Released()
 

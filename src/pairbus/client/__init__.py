@@ -8,7 +8,7 @@ The names here block the calling thread; `pairbus.client.aio` has the same ones 
 
 from pairbus.client._sync.connection import BulkConnection
 from pairbus.client._sync.management import BulkManagement
-from pairbus.client._sync.receiver import BulkReceiver, Settling
+from pairbus.client._sync.receiver import BulkReceiver
 from pairbus.client._sync.sender import BulkSender, Posted
 from pairbus.client.auth import SasKey, SasToken
 from pairbus.client.batches import BatchOutcome
@@ -45,6 +45,5 @@ __all__ = [
     "RequestFailedError",
     "SasKey",
     "SasToken",
-    "Settling",
     "dead_letter",
 ]

@@ -2,7 +2,7 @@
 
 from pairbus.client._async.connection import BulkConnection
 from pairbus.client._async.management import BulkManagement
-from pairbus.client._async.receiver import BulkReceiver, Settling
+from pairbus.client._async.receiver import BulkReceiver
 from pairbus.client._async.sender import BulkSender, Posted
 
 __all__ = [
@@ -11,5 +11,4 @@ __all__ = [
     "BulkReceiver",
     "BulkSender",
     "Posted",
-    "Settling",
 ]

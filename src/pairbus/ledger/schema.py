@@ -15,9 +15,6 @@ if TYPE_CHECKING:
 VERSION = 1
 """The version in `ledger.json`; a reader refuses any other."""
 
-EVENTS = ("backlogged", "forwarded", "dead_lettered", "completed")
-"""The events of the messages table; `completed`: a transform dropped the message."""
-
 
 @dataclass(frozen=True, slots=True)
 class Column:

@@ -162,7 +162,7 @@ class LedgerWriter:
         self.messages("backlogged", rows)
 
     def messages(self, event: str, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Add rows for messages; `event` is one of `schema.EVENTS`."""
+        """Add rows for messages; `event` is backlogged, forwarded, dead_lettered or completed."""
         at = int(self._time() * 1_000_000)
         with self._lock:
             for row in rows:

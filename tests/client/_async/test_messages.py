@@ -61,13 +61,11 @@ async def test_tokens_settle_on_any_connection(ns, connection, queue):
     async with BulkConnection(ns.connection_string) as other:
         management = other.management(queue)
         assert other.management(queue) is management
-        await management.settle([one.lock_token for one in received[:2400]])
-        await management.settle([one.tag for one in received[2400:2450]], "abandoned")
-        (
-            await management.settle(
-                [one.lock_token for one in received[2450:]], "suspended", "why", "what"
-            )
-        )
+        tokens = [one.lock_token for one in received]
+        assert await management.settle_each([tokens[:1000], tokens[1000:2400]]) == [None, None]
+        tags = [one.tag for one in received[2400:2450]]
+        assert await management.settle_each([tags], "abandoned") == [None]
+        assert await management.settle_each([tokens[2450:]], "suspended", "why", "what") == [None]
     assert len(await (await connection.receiver(queue)).receive_now(100)) == 50
     dead = await (await connection.receiver(f"{queue}/$DeadLetterQueue")).receive_now(100)
     assert len(dead) == 50
@@ -75,10 +73,10 @@ async def test_tokens_settle_on_any_connection(ns, connection, queue):
 
 
 async def test_lost_token_fails_with_its_condition(connection, queue):
-    with pytest.raises(RequestFailedError) as caught:
-        await connection.management(queue).settle([uuid.uuid4()])
-    assert caught.value.condition == "com.microsoft:message-lock-lost"
-    assert caught.value.status_code == 410
+    [error] = await connection.management(queue).settle_each([[uuid.uuid4()]])
+    assert isinstance(error, RequestFailedError)
+    assert error.condition == "com.microsoft:message-lock-lost"
+    assert error.status_code == 410
 
 
 async def test_settling_on_the_link_tells_each_outcome(connection, queue):
@@ -99,7 +97,7 @@ async def test_settling_twice_is_a_lost_lock(connection, queue):
     await (await connection.sender(queue)).send(message(1))
     receiver = await connection.receiver(queue)
     received = await receiver.receive_now(1)
-    await connection.management(queue).settle([received[0].lock_token])
+    await connection.management(queue).settle_each([[received[0].lock_token]])
     (error,) = await receiver.settle(received)
     assert error.condition == "com.microsoft:message-lock-lost"
 
@@ -136,10 +134,10 @@ async def test_locks_are_renewed_and_deferred_messages_come_by_number(connection
     management = connection.management(queue)
     (until,) = await management.renew([first.lock_token])
     assert until >= first.locked_until
-    await management.settle([second.lock_token], "defered")
+    await management.settle_each([[second.lock_token]], "defered")
     (again,) = await management.receive_deferred([second.sequence_number])
     assert ids([again]) == ["1"]
-    await management.settle([again.lock_token])
+    await management.settle_each([[again.lock_token]])
     await receiver.complete([first])
 
 
@@ -282,7 +280,7 @@ async def test_broker_forgets_deliveries_that_were_settled_by_token(
         await sender.send_batch([message(n) for n in range(20)])
         received = await receiver.receive_now(20)
         first = first or received[:1]
-        await management.settle([one.lock_token for one in received])
+        await management.settle_each([[one.lock_token for one in received]])
     (server,) = [c for c in ns._broker.connections if c.engine.sessions]  # noqa: SLF001 - what the server keeps is not visible outside
     (session,) = server.engine.sessions.values()
     assert len(session.unsettled) <= 40

@@ -62,13 +62,11 @@ def test_tokens_settle_on_any_connection(ns, connection, queue):
     with BulkConnection(ns.connection_string) as other:
         management = other.management(queue)
         assert other.management(queue) is management
-        management.settle([one.lock_token for one in received[:2400]])
-        management.settle([one.tag for one in received[2400:2450]], "abandoned")
-        (
-            management.settle(
-                [one.lock_token for one in received[2450:]], "suspended", "why", "what"
-            )
-        )
+        tokens = [one.lock_token for one in received]
+        assert management.settle_each([tokens[:1000], tokens[1000:2400]]) == [None, None]
+        tags = [one.tag for one in received[2400:2450]]
+        assert management.settle_each([tags], "abandoned") == [None]
+        assert management.settle_each([tokens[2450:]], "suspended", "why", "what") == [None]
     assert len((connection.receiver(queue)).receive_now(100)) == 50
     dead = (connection.receiver(f"{queue}/$DeadLetterQueue")).receive_now(100)
     assert len(dead) == 50
@@ -76,10 +74,10 @@ def test_tokens_settle_on_any_connection(ns, connection, queue):
 
 
 def test_lost_token_fails_with_its_condition(connection, queue):
-    with pytest.raises(RequestFailedError) as caught:
-        connection.management(queue).settle([uuid.uuid4()])
-    assert caught.value.condition == "com.microsoft:message-lock-lost"
-    assert caught.value.status_code == 410
+    [error] = connection.management(queue).settle_each([[uuid.uuid4()]])
+    assert isinstance(error, RequestFailedError)
+    assert error.condition == "com.microsoft:message-lock-lost"
+    assert error.status_code == 410
 
 
 def test_settling_on_the_link_tells_each_outcome(connection, queue):
@@ -100,7 +98,7 @@ def test_settling_twice_is_a_lost_lock(connection, queue):
     (connection.sender(queue)).send(message(1))
     receiver = connection.receiver(queue)
     received = receiver.receive_now(1)
-    connection.management(queue).settle([received[0].lock_token])
+    connection.management(queue).settle_each([[received[0].lock_token]])
     (error,) = receiver.settle(received)
     assert error.condition == "com.microsoft:message-lock-lost"
 
@@ -137,10 +135,10 @@ def test_locks_are_renewed_and_deferred_messages_come_by_number(connection, queu
     management = connection.management(queue)
     (until,) = management.renew([first.lock_token])
     assert until >= first.locked_until
-    management.settle([second.lock_token], "defered")
+    management.settle_each([[second.lock_token]], "defered")
     (again,) = management.receive_deferred([second.sequence_number])
     assert ids([again]) == ["1"]
-    management.settle([again.lock_token])
+    management.settle_each([[again.lock_token]])
     receiver.complete([first])
 
 
@@ -283,7 +281,7 @@ def test_broker_forgets_deliveries_that_were_settled_by_token(
         sender.send_batch([message(n) for n in range(20)])
         received = receiver.receive_now(20)
         first = first or received[:1]
-        management.settle([one.lock_token for one in received])
+        management.settle_each([[one.lock_token for one in received]])
     (server,) = [c for c in ns._broker.connections if c.engine.sessions]  # noqa: SLF001 - what the server keeps is not visible outside
     (session,) = server.engine.sessions.values()
     assert len(session.unsettled) <= 40

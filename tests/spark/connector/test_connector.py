@@ -109,7 +109,9 @@ def test_subscriptions_and_dead_letters_are_read_too(namespace, lean, reads):
     entity = "news/Subscriptions/all"
     receiver = lean.receiver(entity)
     first, _ = receiver.receive(2, max_wait=10)
-    lean.management(entity).settle([first.lock_token], "suspended", "Broken", "does not work")
+    lean.management(entity).settle_each(
+        [[first.lock_token]], "suspended", "Broken", "does not work"
+    )
     (row,) = reads(topic="news", subscription="all", subQueue="deadLetter").collect()
     assert row["deadLetterReason"] == "Broken"
     assert row["deadLetterErrorDescription"] == "does not work"

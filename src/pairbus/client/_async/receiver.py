@@ -214,26 +214,36 @@ class BulkReceiver(LinkUser):
         """Settle on this link, all together, and wait for the broker's answer on each.
 
         Returns None for each message that was settled, and the error (a lost lock, say) for others.
-        """
-        return await self.post_settle(received, outcome).wait(timeout)
 
-    def post_settle(
-        self, received: Sequence[Received], outcome: str | Composite = "completed"
-    ) -> Settling:
-        """Like `settle`, without waiting, so that several settlements can be in flight."""
+        Raises:
+            LinkDetachedError, ConnectionLostError: the link or connection is gone.
+            OperationTimeoutError: not every answer came in time.
+        """
         state = OUTCOMES[outcome] if isinstance(outcome, str) else outcome
-        with self.mux.condition:
+        mux = self.mux
+        with mux.condition:
             link = self.active_link()
             numbers = [one.delivery_id for one in received]
             ticket = self.settlements.begin(numbers)
-            for first, last in ranges(numbers):
-                if first >= self._first_number:
-                    self.mux.engine.settle(link, first, last, state=state, settled=False)
-                else:
-                    text = "the link that delivered the message is gone: settle by lock token"
-                    self.settlements.answer(first, last, RejectedError(_LOCK_LOST, text))
-            self.mux.flush()
-            return Settling(self, ticket)
+            try:
+                for first, last in ranges(numbers):
+                    if first >= self._first_number:
+                        mux.engine.settle(link, first, last, state=state, settled=False)
+                    else:
+                        text = "the link that delivered the message is gone: settle by lock token"
+                        self.settlements.answer(first, last, RejectedError(_LOCK_LOST, text))
+                mux.flush()
+                done = await mux.wait_until(
+                    lambda: not ticket.unanswered or self.is_detached,
+                    self.connection.deadline(timeout),
+                )
+            finally:
+                self.settlements.abandon(ticket)
+            if ticket.unanswered:
+                self.check()
+            if not done:
+                raise OperationTimeoutError(f"settling on {self.entity}")
+            return ticket.answers()
 
     async def complete(self, received: Sequence[Received], timeout: float | None = None) -> None:
         """Complete on this link; raises the first error, if any."""
@@ -256,39 +266,6 @@ class BulkReceiver(LinkUser):
             if isinstance(event.state, Rejected) and event.state.error is not None:
                 error = RejectedError.of(event.state.error, INTERNAL_ERROR, "not settled")
             self.settlements.answer(event.first, event.last, error)
-
-
-class Settling:
-    """Settlements that the broker has not answered yet."""
-
-    __slots__ = ("_receiver", "_ticket")
-
-    def __init__(self, receiver: BulkReceiver, ticket: Ticket) -> None:
-        self._receiver = receiver
-        self._ticket = ticket
-
-    async def wait(self, timeout: float | None = None) -> list[ClientError | None]:
-        """Wait for the broker's answers: None or an error for each message.
-
-        Raises:
-            LinkDetachedError, ConnectionLostError: the link or connection is gone.
-            OperationTimeoutError: not every answer came in time.
-        """
-        receiver, ticket = self._receiver, self._ticket
-        mux = receiver.mux
-        with mux.condition:
-            try:
-                done = await mux.wait_until(
-                    lambda: not ticket.unanswered or receiver.is_detached,
-                    receiver.connection.deadline(timeout),
-                )
-            finally:
-                receiver.settlements.abandon(ticket)
-            if ticket.unanswered:
-                receiver.check()
-            if not done:
-                raise OperationTimeoutError(f"settling on {receiver.entity}")
-            return ticket.answers()
 
 
 class LongPoll:

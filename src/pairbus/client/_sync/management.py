@@ -16,8 +16,6 @@ from pairbus.client.received import Received
 if TYPE_CHECKING:
     from pairbus.client._sync.connection import BulkConnection
 
-TOKENS_PER_REQUEST = 1000
-
 LockToken = UUID | bytes
 """A lock token, or the delivery tag, which is its little-endian form and faster to encode."""
 
@@ -94,30 +92,6 @@ class BulkManagement:
             return [_read(pending, operation) for pending in waiting]
 
     # -- operations
-
-    def settle(
-        self,
-        tokens: Sequence[LockToken],
-        status: str = "completed",
-        reason: str | None = None,
-        description: str | None = None,
-        *,
-        session_id: str | None = None,
-        timeout: float | None = None,
-    ) -> None:
-        """Settle by lock token: `completed`, `abandoned`, `defered` or `suspended` (dead letter).
-
-        Raises:
-            RequestFailedError: a request failed, for example because a lock was lost; the others
-                may have taken effect.
-        """
-        for error in self.settle_each(
-            [list(tokens[i : i + TOKENS_PER_REQUEST])
-             for i in range(0, len(tokens), TOKENS_PER_REQUEST)],
-            status, reason, description, session_id=session_id, timeout=timeout,
-        ):  # fmt: skip
-            if error is not None:
-                raise error
 
     def settle_each(
         self,
