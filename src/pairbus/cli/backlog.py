@@ -70,11 +70,16 @@ def list_(pair: Pair) -> None:
 @group.command("create")
 @json_option
 @pair_options
-@click.option("--count", type=click.IntRange(1, 1000), help="How many (default: the pair's).")
+@click.option(
+    "--count",
+    type=click.IntRange(1, 1000),
+    help="Number of backlog queues (default: backlog_queue_count of the pair).",
+)
 def create(pair: Pair, count: int | None) -> None:
     """Create the backlog queues that are missing.
 
-    `pair_namespace` does the same when an application starts. Existing queues are not changed.
+    `pair_namespace` does the same if its options have `secondary_admin`. Existing queues are not
+    changed.
 
     \b
     Example:

@@ -127,7 +127,8 @@ def run_command(
 ) -> None:
     """Run a namespace until SIGTERM or Ctrl-C.
 
-    When the namespace is ready, its connection string is the first line on the standard output.
+    When the namespace is ready, the first line on the standard output is `ready:` and its
+    connection string; the value of --key is masked there, but not with --json.
 
     \b
     Examples:

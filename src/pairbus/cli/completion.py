@@ -10,7 +10,7 @@ from pairbus.cli.errors import fail
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def command(ctx: click.Context, shell: str) -> None:
-    """Print the completion script of SHELL.
+    """Print the completion script of a shell.
 
     \b
     Example (bash; put it into ~/.bashrc):

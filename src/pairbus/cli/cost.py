@@ -52,7 +52,9 @@ def group() -> None:
     help="Messages that all clients send together: 50/s, 3000/min.",
 )
 @click.option("--size", type=SIZE, default="1KB", show_default=True, help="Size of a message.")
-@click.option("--outage", type=SPAN, default="1h", show_default=True, help="Duration: 90m, 2h.")
+@click.option(
+    "--outage", type=SPAN, default="1h", show_default=True, help="Duration of the outage: 90m, 2h."
+)
 @click.option(
     "--queues", type=click.IntRange(1), default=10, show_default=True, help="Backlog queues."
 )

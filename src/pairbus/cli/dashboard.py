@@ -24,7 +24,8 @@ from pairbus.monitoring.endpoints import Pair
 @click.option("--name", "names", multiple=True, metavar="HOST",
               help="A host name under which browsers reach the page; repeatable.")  # fmt: skip
 @click.option("--refresh", default=5.0, show_default=True, metavar="SECONDS",
-              help="Time between two reads of the secondary; each is one operation.")  # fmt: skip
+              help="Time between two reads of the secondary, which are charged; four times as "
+              "long while the backlog is empty and nothing is wrong.")  # fmt: skip
 def command(
     pair: Pair, host: str, port: int, token: str | None, names: tuple[str, ...], refresh: float
 ) -> None:

@@ -54,8 +54,9 @@ def group() -> None:
 def create(pair: Pair, count: int | None, drain_first: bool) -> None:
     """Create and check the backlog queues in the secondary.
 
-    The command can be repeated. It does what `pair_namespace` does when an application starts, and
-    lists the properties of existing queues that differ. It needs the right Manage on the secondary.
+    The command can be repeated. It creates the queues that are missing, as `pair_namespace` does
+    with `secondary_admin`, and lists the properties of existing queues that differ. It needs the
+    right Manage on the secondary.
 
     \b
     Example:

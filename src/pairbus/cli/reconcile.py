@@ -68,8 +68,8 @@ def command(**values: Any) -> None:
 
     LEDGER is a directory or URL. Several may be given; rows in more than one of them count once. If
     the secondary is given, its backlog queues are peeked to find the messages that still wait
-    there; otherwise these messages count as lost. The exit code is 0 if every message was delivered
-    exactly once, 1 if a message was lost or delivered more than once.
+    there; otherwise these messages count as lost. The exit code is 1 if a message was lost or
+    delivered more than once, else 0.
 
     \b
     Example:
