@@ -74,8 +74,9 @@ def metrics_page() -> str:
         "# Metrics\n",
         NOTE,
         "Prometheus metrics, with the same names on the live page (`/metrics`, all clients of a",
-        "pair) and in a process of the application (`PrometheusObserver`, its own clients).",
-        "`pair` is `primary>secondary`.\n",
+        "pair) and in a process of the application (its own clients). There, put a",
+        "`pairbus.monitoring.metrics.PrometheusObserver()` into the option `observers`, and call",
+        "its `watch` with the paired client. The label `pair` is `primary>secondary`.\n",
     ]
     for title, text, table in (
         ("Of a status", "On the live page and, for clients given to `watch`, in the process.",

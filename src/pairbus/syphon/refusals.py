@@ -27,7 +27,7 @@ class Cause(enum.Enum):
 REASONS = {
     "NoDestination": "the message carries no x-ms-path",
     "WrongAliasType": "an alias has a wrong AMQP type, or the message cannot be decoded",
-    "DestinationNotFound": "the primary has no such queue or topic",
+    "DestinationNotFound": "the namespace that is written to has no such queue or topic",
     "MessageTooLarge": "the destination refuses a message of this size",
     "ExpiredInBacklog": "its time to live expired in the backlog (`ttl_policy` is `deduct`)",
     "FenceNotAnswered": "the reply queue does not exist, refuses the answer, or grants no Send",

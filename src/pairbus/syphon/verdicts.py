@@ -13,8 +13,8 @@ ORIGINAL = "originalDestination"
 #: Each value of `verdict`, and what the sink does with such a row.
 VERDICTS = {
     DELIVER: "send it to `destination`; complete it when the destination has confirmed it",
-    DEAD_LETTER: "move it to the backlog queue's dead-letter queue, with `reason` and "
+    DEAD_LETTER: "move it to the dead-letter queue of its `entity`, with `reason` and "
     "`description`",
     COMPLETE: "complete it without sending it; the ledger records `reason`",
-    ABANDON: "return it to the backlog queue immediately",
+    ABANDON: "return it to its `entity` immediately",
 }
