@@ -48,6 +48,17 @@ def test_an_uncertain_queue_waits_until_its_locks_expire_and_the_others_go_on(sc
     assert journal.uncertain(9) == {}
 
 
+def test_a_journal_that_cannot_be_read_is_searched_again(scene, tmp_path):
+    write_page(Journal(tmp_path), requests_again=True).close()
+    scene.bell.ringing = {"b/0", "b/1"}
+    broken = tmp_path / "journal" / "3" / "b%2F1@x"
+    broken.mkdir()  # cannot be read, and exists
+    with pytest.raises(OSError, match="Is a directory"):
+        scene.plan(3)
+    broken.rmdir()
+    assert scene.planned(3) == ["b/1"]
+
+
 def test_a_queue_is_read_again_when_a_look_finds_no_unknown_lock(scene, tmp_path):
     scene.report(held=HELD, failed={"orders": "x"})
     write_page(Journal(tmp_path), requests_again=True).close()

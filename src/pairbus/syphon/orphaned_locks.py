@@ -117,11 +117,11 @@ class OrphanedLocks:
             return
         if self._epoch < 0:
             self._journal.abandon_after(epoch)
-        self._epoch = epoch
         for queue in self._journal.uncertain(epoch):
             if queue not in self._uncertain:
                 log.warning("%s: a reader died; reading waits for its locks to expire", queue)
                 self.suspect(queue, now, from_journal=True)
+        self._epoch = epoch  # only now: a search that failed is repeated
 
     def queues(self) -> list[str]:
         """Return the uncertain queues."""
