@@ -270,6 +270,20 @@ def test_a_new_run_keeps_the_totals_and_forgets_how_the_last_one_ended(tmp_path)
     assert state.progress() == ProgressRecord(forwarded=5)
 
 
+def test_totals_that_cannot_be_read_now_are_neither_empty_nor_overwritten(tmp_path):
+    state = StateDirectory(tmp_path).create()
+    state.write_progress(ProgressRecord(forwarded=5, is_empty=True))
+    (tmp_path / "progress.json").rename(tmp_path / "away")
+    (tmp_path / "progress.json").mkdir()  # cannot be read, and exists
+    for read in (state.begin_run, state.progress, lambda: state.is_known, lambda: Scene(tmp_path)):
+        with pytest.raises(OSError, match="Is a directory"):
+            read()
+    (tmp_path / "progress.json").rmdir()
+    (tmp_path / "away").rename(tmp_path / "progress.json")
+    state.begin_run()
+    assert state.progress() == ProgressRecord(forwarded=5)
+
+
 def test_a_secondary_that_hangs_does_not_delay_planning(scene):
     """The lock that planning needs is not held while the secondary is asked."""
     asked, answer = threading.Event(), threading.Event()

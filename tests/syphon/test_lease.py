@@ -118,3 +118,27 @@ def test_the_lease_of_another_machine_expires_without_renewal_and_its_holder_lea
 def test_a_broken_lease_file_is_no_obstacle(machines):
     (machines.path / "lease.json").write_text("{")
     machines.lease("alpha", 7).acquire()
+
+
+def test_a_lease_that_cannot_be_read_is_not_free(machines, monkeypatch):
+    def fail(_files, _path):
+        raise OSError("Stale file handle")
+
+    machines.lease("alpha", 7).acquire()
+    monkeypatch.setattr(type(machines.runtime.files), "read", fail)
+    with pytest.raises(OSError, match="Stale file handle"):
+        machines.lease("beta", 8).acquire()
+
+
+def test_a_renewal_that_could_not_be_written_is_repeated(machines):
+    lease, path = machines.lease("alpha", 7), machines.path / "lease.json"
+    lease.acquire()
+    machines.runtime.now += EXPIRES_AFTER / 2
+    path.unlink()
+    path.mkdir()
+    for _ in range(2):
+        with pytest.raises(OSError, match="Is a directory"):
+            lease.renew()
+    path.rmdir()
+    assert lease.renew()
+    assert json.loads(path.read_text())["renewed_at"] == machines.runtime.now

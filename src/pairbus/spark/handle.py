@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pairbus.exceptions import SyphonError
 from pairbus.runtime import ThreadRuntime
 from pairbus.spark.query import deliver, first_line
+from pairbus.syphon.lease import EXPIRES_AFTER, RENEW_EVERY
 from pairbus.syphon.object_journal import open_journal
 from pairbus.syphon.setup import Bounds, Setup
 from pairbus.syphon.state import StateDirectory
@@ -49,9 +50,11 @@ class SyphonHandle:
         self._close = close
         self._renew_lease = renew_lease
         self._started, self._began = time.monotonic(), time.time()
+        self._leased_at = self._started  # the lease was valid then
         self._journal = open_journal(state.location, ThreadRuntime())
         self._failures = 0  # consecutive, without progress
         self._forwarded = 0
+        self._problem = ""  # of the state directory
         self._ended = threading.Event()
         self._stop_asked = threading.Event()
         self.error: SyphonError | None = None
@@ -135,15 +138,15 @@ class SyphonHandle:
             while not self._stop_asked.wait(0.25):
                 if not self._query.isActive and not self._restart_query():
                     return
-                if not self._renew_lease():
-                    self.error = SyphonError("another syphon has taken over this state directory")
-                    break
-                self._monitor.tick(is_active=self._is_active())
-                if self._has_reached_bounds():
+                if self._try(self._look) or self._is_out_of_time():
                     break
             self._finish()
+        except SyphonError as exc:  # the lease is lost: another syphon may work here
+            self.error = exc
+            with contextlib.suppress(Exception):
+                self._query.stop()
         except Exception as exc:  # noqa: BLE001 - raised by `wait`
-            gone = "Py4J" in type(exc).__name__ or isinstance(exc, OSError)
+            gone = "Py4J" in type(exc).__name__ or isinstance(exc, ConnectionError)
             self.error = SyphonError("Spark's Java process is gone" if gone else first_line(exc))
         finally:
             with contextlib.suppress(Exception):
@@ -154,13 +157,43 @@ class SyphonHandle:
                 self._end_session()
             self._ended.set()
 
+    def _try(self, action: Callable[[], bool]) -> bool:
+        """Perform an action on the state directory, which may fail for a moment: then False."""
+        try:
+            result, problem = action(), ""
+        except OSError as exc:
+            result, problem = False, f"state directory: {exc}"
+            if problem != self._problem:
+                log.warning("%s", problem)
+        self._problem = problem
+        return result
+
+    def _look(self) -> bool:
+        """Write the status and renew the lease; whether the syphon has reached its bounds.
+
+        Raises:
+            SyphonError: the lease is lost.
+        """
+        self._monitor.tick(is_active=self._is_active())
+        try:
+            is_held = self._renew_lease()
+        except OSError as exc:
+            if time.monotonic() - self._leased_at < EXPIRES_AFTER - RENEW_EVERY:
+                raise
+            raise SyphonError(f"state directory: the lease cannot be renewed: {exc}") from exc
+        if not is_held:
+            raise SyphonError("another syphon has taken over this state directory")
+        self._leased_at = time.monotonic()
+        return self._has_reached_bounds()
+
+    def _is_out_of_time(self) -> bool:
+        most = self._bounds.max_duration
+        return most is not None and time.monotonic() - self._started >= most
+
     def _has_reached_bounds(self) -> bool:
         bounds = self._bounds
         if not bounds.bounded:
             return False
-        elapsed = time.monotonic() - self._started
-        if bounds.max_duration is not None and elapsed >= bounds.max_duration:
-            return True
         progress = self._state.progress()
         if bounds.until_empty and progress.is_empty:
             return True
@@ -168,16 +201,24 @@ class SyphonHandle:
 
     def _finish(self) -> None:
         """Ask readers, sinks and coordinator to finish, wait for them, and end the query."""
-        self._state.ask_to_stop()
         deadline = time.monotonic() + 30
+        is_asked = self._try(self._ask_to_stop)
         while time.monotonic() < deadline and self._query.isActive:
-            if not self._journal.has_entries_since(self._began):
-                break  # nothing was read yet, so there is nothing to finish
-            is_released = self._state.progress().is_released
-            if is_released and not self._is_active() and not self._state.has_reports():
+            is_asked = is_asked or self._try(self._ask_to_stop)
+            if is_asked and self._try(self._has_finished):
                 break
             time.sleep(0.1)
         self._query.stop()
+
+    def _ask_to_stop(self) -> bool:
+        self._state.ask_to_stop()
+        return True
+
+    def _has_finished(self) -> bool:
+        if not self._journal.has_entries_since(self._began):
+            return True  # nothing was read yet, so there is nothing to finish
+        is_released = self._state.progress().is_released
+        return is_released and not self._is_active() and not self._state.has_reports()
 
     def _restart_query(self) -> bool:
         """Restart a query that failed; False if it was stopped, or fails without progress.
@@ -188,9 +229,7 @@ class SyphonHandle:
         exc = self._query.exception()
         if exc is None:
             return False
-        forwarded = self._state.progress().forwarded
-        self._failures = self._failures + 1 if forwarded == self._forwarded else 1
-        self._forwarded = forwarded
+        self._failures = 1 if self._try(self._has_forwarded) else self._failures + 1
         if self._failures > RESTARTS:
             self.error = SyphonError(f"the query ended: {_cause(exc)}")
             return False
@@ -200,6 +239,11 @@ class SyphonHandle:
             return False
         self._query = deliver(self._messages, self._setup)
         return True
+
+    def _has_forwarded(self) -> bool:
+        """Whether messages were forwarded since the last call."""
+        before, self._forwarded = self._forwarded, self._state.progress().forwarded
+        return self._forwarded != before
 
     def _end_session(self) -> None:
         if self._session is not None:

@@ -73,12 +73,17 @@ def start_syphon(
     setup = Setup.of(options)
     transform = load_transform(setup)
     runtime = ThreadRuntime()
-    state = StateDirectory(setup.state, runtime).create()
+    state = StateDirectory(setup.state, runtime)
     lease = open_lease(setup.state, runtime, host=socket.gethostname(), pid=os.getpid())
-    lease.acquire()
     resources = contextlib.ExitStack()  # closed by the handle, or here if there is none
-    resources.callback(lease.release)
     try:
+        try:
+            state.create()
+            lease.acquire()
+            resources.callback(lease.release)
+            state.begin_run()
+        except OSError as exc:
+            raise SyphonError(f"state directory {setup.state_shown}: {exc}") from exc
         return _start(options, setup, state, lease, transform, spark, bounds, resources)
     except BaseException:
         resources.close()
@@ -96,7 +101,6 @@ def _start(
     resources: contextlib.ExitStack,
 ) -> SyphonHandle:
     runtime = ThreadRuntime()
-    state.begin_run()
     for name in ("max_messages_per_second", "max_bytes_per_second"):
         if getattr(options, name) is not None:
             state.change_controls(**{name: getattr(options, name)})

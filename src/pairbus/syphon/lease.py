@@ -112,7 +112,11 @@ class Lease:
             self._write()
 
     def renew(self) -> bool:
-        """Renew the lease, if it is time; False if another syphon has taken it over."""
+        """Renew the lease, if it is time; False if another syphon has taken it over.
+
+        Raises:
+            OSError: it cannot be renewed now.
+        """
         if self._runtime.time() - self._mine.renewed_at < RENEW_EVERY:
             return True
         with self._runtime.files.lock(self._lock):
@@ -135,9 +139,10 @@ class Lease:
     def _read(self) -> LeaseRecord | None:
         try:
             return LeaseRecord.from_json(json.loads(self._runtime.files.read(self._path)))
-        except (OSError, ValueError, KeyError, TypeError):
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
             return None
 
     def _write(self) -> None:
-        self._mine = replace(self._mine, renewed_at=self._runtime.time())
-        self._runtime.files.write(self._path, json.dumps(self._mine.to_json()).encode())
+        mine = replace(self._mine, renewed_at=self._runtime.time())
+        self._runtime.files.write(self._path, json.dumps(mine.to_json()).encode())
+        self._mine = mine  # only now: a lease that was not written is not renewed

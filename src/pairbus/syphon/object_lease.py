@@ -109,9 +109,10 @@ class ObjectLease:
         return found
 
     def _write(self, *, is_confirmed: bool) -> None:
-        self._mine = replace(self._mine, renewed_at=self._runtime.time())
-        data = {**self._mine.to_json(), "confirmed": is_confirmed}
+        mine = replace(self._mine, renewed_at=self._runtime.time())
+        data = {**mine.to_json(), "confirmed": is_confirmed}
         self._files.write(self._folder / self._name, json.dumps(data).encode())
+        self._mine = mine  # only now: a lease that was not written is not renewed
 
 
 def open_lease(

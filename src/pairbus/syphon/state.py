@@ -119,9 +119,13 @@ class StateDirectory:
         self._files.write(self.path / "stop", b"")
 
     def begin_run(self) -> None:
-        """Start a new run: totals continue, the state of the last run is forgotten."""
+        """Start a new run: totals continue, the state of the last run is forgotten.
+
+        Raises:
+            OSError: the state cannot be read or written.
+        """
         self._files.remove(self.path / "stop")
-        if self._read("progress.json") is not None:
+        if self.is_known:
             self.write_progress(self.progress().for_new_run())
 
     # -- reports of tasks
@@ -154,8 +158,12 @@ class StateDirectory:
     # -- the coordinator's records
 
     def progress(self) -> ProgressRecord:
-        """Return the totals; zeros where there are none."""
-        return ProgressRecord.from_json(self.read("progress.json"))
+        """Return the totals; zeros where there are none.
+
+        Raises:
+            OSError: they cannot be read.
+        """
+        return ProgressRecord.from_json(self._require("progress.json"))
 
     def write_progress(self, record: ProgressRecord) -> None:
         """Replace the totals."""
@@ -205,7 +213,7 @@ class StateDirectory:
     @property
     def is_known(self) -> bool:
         """Whether a syphon has worked here before."""
-        return self._read("progress.json") is not None
+        return self._find("progress.json") is not None
 
     def target(self) -> TargetRecord:
         """Return which namespace the backlog goes to; an empty record in a new directory."""

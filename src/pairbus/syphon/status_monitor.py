@@ -3,13 +3,13 @@
 import contextlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from pairbus.runtime import Runtime
 from pairbus.syphon.progress import Progress, Remaining, state_of
 from pairbus.syphon.state import StateDirectory
-from pairbus.syphon.status_records import ProgressRecord, QueueCounts, SyphonStatus
+from pairbus.syphon.status_records import QueueCounts, SyphonStatus
 
 __all__ = ["StatusMonitor", "SyphonIdentity"]
 
@@ -63,6 +63,7 @@ class StatusMonitor:
         self._counted_at = 0.0
         self._written_at = 0.0
         self._written: dict[str, object] = {}
+        self._last: SyphonStatus | None = None  # as last read from the state directory
 
     def counted(self, queues: tuple[QueueCounts, ...], *, is_moving: bool = False) -> None:
         """Record the counts of the queues."""
@@ -81,13 +82,26 @@ class StatusMonitor:
         return self._remaining == 0
 
     def status(self, *, is_active: bool, is_stopped: bool) -> SyphonStatus:
-        """Return the status.
+        """Return the status; while the state cannot be read, the last known one with the reason.
 
         Args:
             is_active: a micro-batch runs.
             is_stopped: the syphon has ended.
+
+        Raises:
+            OSError: the state cannot be read, and never was.
         """
         now = self._runtime.time()
+        try:
+            self._last = self._status(now, is_active=is_active, is_stopped=is_stopped)
+        except OSError as exc:
+            if self._last is None:
+                raise
+            word, problem = "stopped" if is_stopped else "stalled", f"state directory: {exc}"
+            return replace(self._last, updated_at=_iso(now), state=word, stalled=problem)
+        return self._last
+
+    def _status(self, now: float, *, is_active: bool, is_stopped: bool) -> SyphonStatus:
         totals = self._state.progress()
         control = self._state.control()
         progress, identity = self._progress, self._identity
@@ -143,23 +157,24 @@ class StatusMonitor:
     def tick(self, *, is_active: bool, is_stopped: bool = False) -> None:
         """Sample the totals, count the queues now and then, and write the status if it changed."""
         now = self._runtime.time()
+        with contextlib.suppress(OSError):  # the status shows it
+            self._sample(now, is_active=is_active)
+        if now - self._written_at >= WRITE_EVERY or is_stopped:
+            self._write(now, self.status(is_active=is_active, is_stopped=is_stopped).to_json())
+
+    def _sample(self, now: float, *, is_active: bool) -> None:
         totals = self._state.progress()
         if now - (self._progress.sampled_at or 0) >= 1:
-            self._progress = self._sample(now, totals)
+            self._progress = self._progress.sample(
+                now,
+                forwarded=totals.forwarded,
+                size=totals.size,
+                dead_lettered=totals.dead_lettered,
+            )
         is_busy = is_active or bool(self._remaining) or bool(totals.waiting)
         if is_busy and now - self._counted_at >= COUNT_EVERY:
             with contextlib.suppress(Exception):  # the status goes on without counts
                 self.counted(self._count(), is_moving=is_active)
-        if now - self._written_at >= WRITE_EVERY or is_stopped:
-            self._write(now, self.status(is_active=is_active, is_stopped=is_stopped).to_json())
-
-    def _sample(self, now: float, totals: ProgressRecord) -> Progress:
-        return self._progress.sample(
-            now,
-            forwarded=totals.forwarded,
-            size=totals.size,
-            dead_lettered=totals.dead_lettered,
-        )
 
     def _write(self, now: float, status: dict[str, object]) -> None:
         is_same = {**status, "updated_at": None} == {**self._written, "updated_at": None}
