@@ -72,10 +72,15 @@ class ConnectionPool:
         key = (os.getpid(), role, target)
         with self._guard:
             found = self._open.get(key)
-            if found is None or not found.connection.is_usable:
-                connection = open_connection(self._runtime, target, timeout)
-                found = self._open[key] = _Open(connection)
+        if found is not None and found.connection.is_usable:
             return found
+        # Without the guard: a credential factory may be slow.
+        new = _Open(open_connection(self._runtime, target, timeout))
+        with self._guard:
+            now = self._open.get(key)
+            if now is None or now is found:
+                now = self._open[key] = new
+            return now  # if another caller was first, `new` is dropped: it has not connected yet
 
     def find(self, target: Target, role: str) -> _Open | None:
         """Return the connection of this role, if there is one."""
