@@ -1,5 +1,6 @@
 """Messages that wait for long are deferred, and received by their numbers when they can be sent."""
 
+import threading
 import time
 
 import pytest
@@ -7,7 +8,9 @@ import pytest
 from pairbus.envelope.encoded import open_message
 from pairbus.monitoring import dead_letters
 from pairbus.monitoring.endpoints import Endpoint
+from pairbus.runtime.files import LocalFiles
 from pairbus.syphon._sync.backlog import BacklogQueues
+from pairbus.syphon.journal import Journal
 from pairbus.syphon.orphaned_locks import Inspection
 from pairbus.syphon.records import (
     BlockedRecord,
@@ -20,6 +23,7 @@ from tests.syphon.conftest import PREFIX, backlog_message
 from tests.syphon.drains import RunningDrain
 from tests.syphon.fakes import HELD, Scene
 from tests.syphon.test_deliverer import Task
+from tests.syphon.test_journal import write_page
 
 QUEUE = f"{PREFIX}/0"
 MISSING = {"orders": "amqp:not-found"}
@@ -54,6 +58,48 @@ def deferring(path, **changes):
 
 def fetched(scene, epoch):
     return {grant.queue: grant.numbers for grant in scene.plan(epoch) if grant.numbers}
+
+
+@pytest.mark.slow
+def test_no_file_is_used_under_the_lock_that_planning_needs(tmp_path, monkeypatch):
+    """In an object store each of these calls is a request."""
+    scene = Scene(tmp_path, until_empty=True)
+    free, busy = set(), set()
+
+    def watched(name, method):
+        def call(*args, **kwargs):
+            planning = threading.Thread(target=scene.coordinator.pace, args=(1,), daemon=True)
+            planning.start()
+            planning.join(timeout=2)
+            (busy if planning.is_alive() else free).add(name)
+            return method(*args, **kwargs)
+
+        return call
+
+    for name in ("read", "write", "list", "info", "remove", "open_append"):
+        monkeypatch.setattr(LocalFiles, name, watched(name, getattr(LocalFiles, name)))
+    # A new coordinator asks which queues were read, searches the journal, and checks a queue …
+    scene.coordinator.grants(3)
+    write_page(Journal(tmp_path), queue="b/1", requests_again=True).close()
+    Journal(tmp_path).take_over(3, "b/1")
+    scene.bell.ringing = {"b/1"}
+    assert "b/1" not in scene.planned(3)
+    scene.queues.found = Inspection(True, lock_seconds=60.0, size=100)
+    # … defers messages, receives them, and learns that they were sent …
+    scene.report(held=HELD, failed=MISSING)
+    wait_in_vain(scene, 121)
+    assert scene.queues.looked
+    assert len(scene.queues.deferred) == 2
+    scene.runtime.now += 60
+    assert fetched(scene, 4) == {"b/0": (1,)}
+    scene.report(delivered=("orders",), undeferred={"b/0": (1,)})
+    scene.read("b/0", 1, more=False)
+    assert fetched(scene, 5) == {"b/0": (2,)}
+    # … and is asked to end.
+    scene.state.ask_to_stop()
+    scene.tick()
+    assert busy == set()
+    assert free == {"read", "write", "list", "info", "remove", "open_append"}
 
 
 def test_a_message_is_deferred_when_it_has_waited_for_two_locks(scene):

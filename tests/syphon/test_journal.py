@@ -7,8 +7,8 @@ from pairbus.syphon.journal import Journal
 TOKENS = [os.urandom(16) for _ in range(5)]
 
 
-def write_page(journal, *, epoch=3, requests_again=False):
-    page = journal.open_page(epoch, "b/0")
+def write_page(journal, *, epoch=3, queue="b/0", requests_again=False):
+    page = journal.open_page(epoch, queue)
     assert page.request()
     page.record(TOKENS[:3], 3)
     assert page.request()

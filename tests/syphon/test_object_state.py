@@ -165,14 +165,14 @@ def test_a_retry_leaves_the_queue_and_the_coordinator_waits_for_it(location):
     files, path = open_files(location, runtime)
     coordinator, task = (ObjectJournal(path, files, runtime) for _ in range(2))
     orphans = OrphanedLocks(coordinator)
-    orphans.search(0, 1.0)
+    orphans.search(0, orphans.read(0), 1.0)
     task.open_page(1, QUEUE)
     task.open_page(1, "other")
     assert task.take_over(1, "third") == []
     (found,) = task.take_over(1, QUEUE)
     assert found.is_open
     assert found.is_taken_over
-    orphans.search(1, 2.0)
+    orphans.search(1, orphans.read(1), 2.0)
     assert orphans.queues() == [QUEUE]
     coordinator.drop_before(2)
     assert [page.queue for page in coordinator.pages_of("other")] == []
@@ -188,7 +188,7 @@ def test_pages_of_a_lost_driver_are_uncertain_even_without_sparks_checkpoint(loc
     files, path = open_files(location, runtime)
     ObjectJournal(path, files, runtime).open_page(57, QUEUE)
     orphans = OrphanedLocks(ObjectJournal(path, files, runtime))
-    orphans.search(0, 1.0)  # epochs begin again
+    orphans.search(0, orphans.read(0), 1.0)  # epochs begin again
     assert orphans.queues() == [QUEUE]
 
 

@@ -12,12 +12,13 @@ them, the queue waits until their locks expire. An inspection cannot see past a 
 handed out before and is available again (it was returned, or its lock expired): messages behind it
 may still be locked. Then the queue waits for the duration of a lock.
 
-This module decides; the coordinator acts between `begin_check` and `end_check`.
+This module decides; the coordinator acts between `begin_check`, `end_check` and `clear`. Its guard
+is held in all methods except `read` and `pages`, which read the journal.
 """
 
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from pairbus.syphon.journal import JournalPage, LockJournal
@@ -55,16 +56,21 @@ class Check:
     Args:
         queue: the queue.
         needs_inspection: whether to inspect it.
-        after: consider messages after this sequence number only.
+        from_journal: the journal is the only evidence.
         since: when the queue was last suspected.
-        pages: its uncertain journal pages.
+        pages: its uncertain journal pages, read after the check began.
     """
 
     queue: str
     needs_inspection: bool
-    after: int
+    from_journal: bool
     since: float
-    pages: tuple[JournalPage, ...] = field(repr=False)
+    pages: tuple[JournalPage, ...] = field(default=(), repr=False)
+
+    @property
+    def after(self) -> int:
+        """Only messages after this sequence number are to be considered."""
+        return max([page.newest for page in self.pages], default=0) if self.from_journal else 0
 
     @property
     def to_return(self) -> list[tuple[JournalPage, list[bytes]]]:
@@ -108,20 +114,27 @@ class OrphanedLocks:
         if old is None:
             self._uncertain[queue] = _Uncertain(now, now + GRACE, from_journal)
         elif not from_journal:
-            old.from_journal = False
-            old.since = now
+            old.from_journal, old.since, old.until = False, now, math.inf
 
-    def search(self, epoch: int, now: float) -> None:
-        """Search the journal; all epochs up to this one are over."""
+    def read(self, epoch: int) -> Collection[str]:
+        """Return the queues with uncertain pages, for `search`; empty if it has searched already.
+
+        If a check ends meanwhile, its queue may be among them without a page: then it is suspected
+        again, and the next check finds nothing.
+        """
         if epoch == self._epoch:
-            return
+            return ()
         if self._epoch < 0:
             self._journal.abandon_after(epoch)
-        for queue in self._journal.uncertain(epoch):
+        return self._journal.uncertain(epoch).keys()
+
+    def search(self, epoch: int, queues: Iterable[str], now: float) -> None:
+        """Suspect the queues that `read` found; all epochs up to this one are over."""
+        for queue in queues:
             if queue not in self._uncertain:
                 log.warning("%s: a reader died; reading waits for its locks to expire", queue)
                 self.suspect(queue, now, from_journal=True)
-        self._epoch = epoch  # only now: a search that failed is repeated
+        self._epoch = epoch
 
     def queues(self) -> list[str]:
         """Return the uncertain queues."""
@@ -135,10 +148,8 @@ class OrphanedLocks:
         """Return the check of an uncertain queue; `end_check` takes its results."""
         found = self._uncertain[queue]
         found.due = now + AGAIN
-        pages = tuple(self._journal.uncertain(self._epoch).get(queue, ()))
-        after = max([page.newest for page in pages], default=0) if found.from_journal else 0
         needs_inspection = not found.is_blind or found.lock_seconds is None
-        return Check(queue, needs_inspection, after, found.since, pages)
+        return Check(queue, needs_inspection, found.from_journal, found.since)
 
     def end_check(
         self,
@@ -149,7 +160,7 @@ class OrphanedLocks:
         has_returned: bool,
         lock_seconds: float | None,
     ) -> bool:
-        """Decide whether the queue may be read again.
+        """Decide whether the queue may be read again; then remove its pages, and call `clear`.
 
         Args:
             check: the check that has ended.
@@ -175,11 +186,13 @@ class OrphanedLocks:
         if now < until:
             found.due = min(found.due, until)
             return False
-        for page in check.pages:
-            page.remove()
-        del self._uncertain[check.queue]
         return True
 
+    def clear(self, check: Check) -> None:
+        """The queue is no longer uncertain, unless it was suspected again since the check began."""
+        if self._uncertain[check.queue].since == check.since:
+            del self._uncertain[check.queue]
+
     def pages(self) -> dict[str, list[JournalPage]]:
-        """Return the uncertain pages by queue, to return their tokens when the syphon stops."""
+        """Return the uncertain pages of all uncertain queues, by queue."""
         return self._journal.uncertain(self._epoch) if self._uncertain else {}

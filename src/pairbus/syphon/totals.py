@@ -1,6 +1,6 @@
 """The coordinator's totals, and the two files that it writes when they change."""
 
-from collections.abc import Collection, Mapping
+from dataclasses import replace
 
 from pairbus.syphon.records import BlockedRecord, TaskReport
 from pairbus.syphon.state import StateDirectory
@@ -39,42 +39,20 @@ class Totals:
             self._received += read.messages
             self._oldest[queue] = read.oldest if read.has_more else None
 
-    def record(
-        self,
-        *,
-        waiting: int,
-        waiting_counts: Mapping[str, int],
-        waiting_for: Mapping[str, str],
-        in_flight: int,
-        is_drained: bool,
-        uncertain: Collection[str],
-        ready: Collection[str],
-        armed: Collection[str],
-        problem: str | None,
-        allowed_rate: float | None,
-        throttled_by: str | None,
-    ) -> ProgressRecord:
+    def record(self, parts: ProgressRecord) -> ProgressRecord:
         """Return the totals together with the state of the other parts."""
-        return ProgressRecord(
+        return replace(
+            parts,
             forwarded=self._forwarded,
             size=self._size,
             dead_lettered=dict(self._dead_lettered),
             received=self._received,
-            waiting=waiting,
-            waiting_for=waiting_for,
-            waiting_counts=waiting_counts,
-            in_flight=in_flight,
-            problem=problem,
             is_started=self.is_started,
             is_empty=self.is_empty,
             is_listening=self.is_listening,
-            is_drained=is_drained,
             is_released=self.is_released,
-            uncertain=tuple(sorted(queue for queue in uncertain if queue in ready)),
-            suspect=tuple(sorted({*self.listening, *armed, *uncertain})),
+            suspect=tuple(sorted({*self.listening, *parts.suspect})),
             oldest=min((oldest for oldest in self._oldest.values() if oldest), default=None),
-            allowed_rate=allowed_rate,
-            throttled_by=throttled_by,
         )
 
     def publish(

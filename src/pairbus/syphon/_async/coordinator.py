@@ -5,9 +5,11 @@ they are due, checks uncertain queues, and plans the next micro-batch. It passes
 tasks through the state directory; if it dies, the next coordinator continues from there.
 
 Two callers work at the same time: Spark calls `plan`, and a background task calls `tick`. `_guard`
-protects the state that both use, and is never held during a request to a namespace or the ledger.
-`_files` keeps writes to the state directory in the order of the decisions; code that needs both
-takes `_files` first.
+protects the state that both use, and is never held during a request to a namespace or the ledger,
+or while a file of the state is read or written, which may be a request as well. `_files` keeps
+writes to the state directory in the order of the decisions, and protects the records of deferred
+messages; it is taken before `_guard`. While `plan` has it, no report is applied and no message is
+deferred; messages may be returned and locks renewed.
 """
 
 import logging
@@ -25,10 +27,11 @@ from pairbus.syphon.held import WHOLE_PRIMARY, HeldMessages
 from pairbus.syphon.limits import Grant
 from pairbus.syphon.object_journal import open_journal
 from pairbus.syphon.orphaned_locks import OrphanedLocks
-from pairbus.syphon.planner import Planner
+from pairbus.syphon.planner import Plan, Planner
 from pairbus.syphon.rates import Pace
-from pairbus.syphon.records import OperationCount, TaskReport
+from pairbus.syphon.records import Control, OperationCount, TaskReport
 from pairbus.syphon.state import StateDirectory
+from pairbus.syphon.status_records import ProgressRecord
 from pairbus.syphon.totals import Totals
 
 __all__ = ["Coordinator"]
@@ -86,8 +89,8 @@ class Coordinator:
         self._totals = Totals(state.progress())
         self._guard, self._files = runtime.condition(), runtime.condition()
         self._deferral = Deferral(
-            runtime, self._guard, state, backlog, held, self._orphans, planner.queues, self._count,
-            is_enabled=defers,
+            runtime, self._guard, self._files, state, backlog, held, self._orphans,
+            planner.queues, self._count, is_enabled=defers,
         )  # fmt: skip
         self._locks = LockMaintenance(
             runtime, self._guard, backlog, held, self._orphans, planner, self._count, self._publish
@@ -184,10 +187,21 @@ class Coordinator:
             # Not only at the next tick: newly read messages must not overtake those that are due.
             await self._try("secondary: returning held messages", self._return_due)
         control = self._state.control()
+        with self._files:
+            plan = self._plan(epoch, control, is_stopping=is_stopping)
+        if plan.grants:
+            self._journal.drop_before(epoch)
+        self._publish()  # before tasks read, and before the doorbell listens
+        self._doorbell.listen(plan.listen)
+        return plan.grants
+
+    def _plan(self, epoch: int, control: Control, *, is_stopping: bool) -> Plan:
+        found = self._orphans.read(epoch)
+        self._deferral.read_next()
         with self._guard:
             now = self._runtime.time()
             self._is_planned = True
-            self._orphans.search(epoch, now)
+            self._orphans.search(epoch, found, now)
             # Frozen until the plan is known: a poll that began now would compete with the readers.
             frozen = self._doorbell.freeze()
             self._planner.ready(self._doorbell.rung())
@@ -200,7 +214,7 @@ class Coordinator:
                 now,
                 control,
                 is_stopping=is_stopping,
-                is_blocked=self._is_blocked(now),
+                is_blocked=bool(self._ledger_problem) or now < self._held.paused_until(),
                 # A poll under way may hold a queue's oldest message, but never a deferred one.
                 not_now={*frozen, *unsafe},
                 deferred={q: numbers for q, numbers in deferred.items() if q not in unsafe},
@@ -208,11 +222,7 @@ class Coordinator:
             self._deferral.planned(plan.grants, now)
             self._totals.is_listening = plan.is_listening
             self._totals.listening = plan.listen
-        if plan.grants:
-            self._journal.drop_before(epoch)
-        self._publish()  # before tasks read, and before the doorbell listens
-        self._doorbell.listen(plan.listen)
-        return plan.grants
+        return plan
 
     def grants(self, epoch: int) -> tuple[Grant, ...]:
         """Return the grants of an epoch.
@@ -225,16 +235,13 @@ class Coordinator:
             grants = self._planner.grants(epoch)
             if self._is_planned:
                 return grants
-            read = self._journal.queues_of(epoch) - self._journal.uncertain(epoch - 1).keys()
-            return tuple(grant for grant in grants if grant.queue in read)
+        read = self._journal.queues_of(epoch) - self._journal.uncertain(epoch - 1).keys()
+        return tuple(grant for grant in grants if grant.queue in read)
 
     def pace(self, tasks: int) -> Pace | None:
         """Return how fast each of the tasks of the planned micro-batch may read."""
         with self._guard:
             return self._planner.pace(tasks)
-
-    def _is_blocked(self, now: float) -> bool:
-        return bool(self._ledger_problem) or now < self._held.paused_until()
 
     # -- reports
 
@@ -244,6 +251,7 @@ class Coordinator:
             try:
                 for path, report in self._state.reports():
                     if path not in self._applied:
+                        self._deferral.record(report)  # may fail: then the report is read again
                         with self._guard:
                             self._apply(report, self._runtime.time())
                         self._applied.add(path)
@@ -258,14 +266,13 @@ class Coordinator:
             self._count("idle_poll", queue, "receive", polls, 0, 0, polls)
         for queue, size in self._doorbell.rings():
             # The poll itself is counted already; the bytes of its message beyond 64 KB are not.
-            self._count("receive_backlog", queue, "doorbell", 1, 0, size, billable(size) - 1)
-            self._count("settle", queue, "released", 1, 1, 0, 1)
+            self._locks.count_released(queue, size, billable(size) - 1)
         with self._guard:
             for queue in self._doorbell.broken():
                 self._orphans.suspect(queue, self._runtime.time())
 
     def _apply(self, report: TaskReport, now: float) -> None:
-        self._deferral.apply(report, now)  # first: it may fail, and then the report is read again
+        self._deferral.apply(report, now)
         self._totals.add(report)
         self._operations.add(*report.operations)
         self._must_flush = self._must_flush or bool(report.operations)
@@ -298,7 +305,6 @@ class Coordinator:
         await self._locks.return_due(self._state.reachable_at())
 
     async def _return_all(self) -> None:
-        """Return all held messages, because the syphon is asked to end."""
         await self._locks.return_all()
         with self._guard:
             self._totals.is_released = True
@@ -333,13 +339,11 @@ class Coordinator:
             self._must_flush, self._flushed_at = False, now
             await self._runtime.run_blocking(self._operations.flush)
 
-    # -- a drain until empty
-
     async def _check_empty(self) -> None:
         """Check whether no message is left, locked ones included."""
         if not self._until_empty:
             return
-        with self._guard:
+        with self._files, self._guard:
             is_busy = bool(
                 self._planner.ready_queues
                 or self._locks.returning
@@ -372,19 +376,20 @@ class Coordinator:
             control = self._state.control()
             with self._guard:
                 blocked = replace(self._deferral.blocked(), sending=self._planner.sending())
-                progress = self._totals.record(
+                uncertain, ready = self._orphans.queues(), self._planner.ready_queues
+                parts = ProgressRecord(
                     waiting=len(self._held) + len(self._deferral),
                     waiting_counts=self._deferral.counts(),
                     waiting_for=self._held.reasons(),
                     in_flight=self._planner.in_flight,
                     is_drained=self._planner.is_drained,
-                    uncertain=set(self._orphans.queues()),
-                    ready=self._planner.ready_queues,
-                    armed={*self._doorbell.armed(), *self._locks.returning},
+                    uncertain=tuple(sorted(queue for queue in uncertain if queue in ready)),
+                    suspect=(*self._doorbell.armed(), *self._locks.returning, *uncertain),
                     problem=self._current_problem(),
                     allowed_rate=self._planner.allowed_rate(control),
                     throttled_by=self._planner.throttled_by(self._runtime.time()),
                 )
+                progress = self._totals.record(parts)
             self._totals.publish(self._state, blocked, progress)
 
     def _current_problem(self) -> str | None:

@@ -1,11 +1,13 @@
 """Maintain locks: return held messages that are due, renew the others, check uncertain queues.
 
-The guard is the coordinator's; it is never held during a request to the secondary. While messages
-of a queue are being returned, the queue is in `returning` and must not be read.
+The guard is the coordinator's; it is never held during a request to the secondary, or while the
+journal is read or written. While messages of a queue are being returned, the queue is in
+`returning` and must not be read.
 """
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 from pairbus.names import billable
 from pairbus.runtime import AsyncCondition, AsyncRuntime
@@ -89,9 +91,7 @@ class LockMaintenance:
 
     async def return_all(self) -> None:
         """Return all held messages and recorded locks, because the syphon is asked to end."""
-        with self._guard:
-            pages = self._orphans.pages()
-        for queue, found in pages.items():
+        for queue, found in self._orphans.pages().items():
             for page, tokens in tokens_to_return(found):
                 if await self._abandon(queue, tokens):
                     page.mark_returned()
@@ -174,8 +174,11 @@ class LockMaintenance:
             wanted = set(self._planner.ready_queues) - busy
             due = [queue for queue in self._orphans.due(now) if queue in wanted]
             checks = [self._orphans.begin_check(queue, now) for queue in due]
-        for check in checks:
-            await self._check_orphan(check, now)
+        if checks:
+            pages = self._orphans.pages()
+            for check in checks:
+                found = replace(check, pages=tuple(pages.get(check.queue, ())))
+                await self._check_orphan(found, now)
 
     async def _check_orphan(self, check: Check, now: float) -> None:
         queue = check.queue
@@ -195,23 +198,24 @@ class LockMaintenance:
                     break
                 page.mark_returned()
         with self._guard:
-            self._orphans.end_check(
+            is_clear = self._orphans.end_check(
                 check, now, inspection=inspection, has_returned=has_returned, lock_seconds=lock
             )
+        if is_clear:
+            for page in check.pages:
+                page.remove()
+            with self._guard:
+                self._orphans.clear(check)
+
+    def count_released(self, queue: str, size: int, billable: int) -> None:
+        """Count a message that was received to look at the queue, and released."""
+        self._count("receive_backlog", queue, "doorbell", 1, 0, size, billable)
+        self._count("settle", queue, "released", 1, 1, 0, 1)
 
     def _count_inspection(self, queue: str, inspection: Inspection) -> None:
         if inspection.size is None:
             self._count("idle_poll", queue, "receive", 1, 0, 0, 1)
         else:
-            self._count(
-                "receive_backlog",
-                queue,
-                "doorbell",
-                1,
-                0,
-                inspection.size,
-                billable(inspection.size),
-            )
-            self._count("settle", queue, "released", 1, 1, 0, 1)
+            self.count_released(queue, inspection.size, billable(inspection.size))
         if inspection.peeks:
             self._count("management", queue, "peek", inspection.peeks, 0, 0, inspection.peeks)

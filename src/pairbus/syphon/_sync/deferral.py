@@ -4,8 +4,10 @@
 The sequence numbers are recorded before messages are deferred, by the coordinator for messages that
 it holds, and by tasks in their reports. If the state was lost, they are found by browsing: before a
 queue is read, up to the first page of messages that were never handed out, and the rest when it has
-been read to its end. The position where browsing continues is recorded, too. The guard is the
-coordinator's.
+been read to its end. The position where browsing continues is recorded, too.
+
+The guard and `files` are the coordinator's. `files` protects the recorded numbers, which are read
+and written without the guard.
 """
 
 import logging
@@ -39,6 +41,7 @@ class Deferral:
     Args:
         runtime: the clock.
         guard: protects `held` and `orphans`.
+        files: taken before the guard; protects the recorded numbers.
         state: where the sequence numbers are recorded.
         backlog: the secondary.
         held: the messages that stay locked.
@@ -52,6 +55,7 @@ class Deferral:
         self,
         runtime: Runtime,
         guard: Condition,
+        files: Condition,
         state: StateDirectory,
         backlog: Backlog,
         held: HeldMessages,
@@ -63,6 +67,7 @@ class Deferral:
     ) -> None:
         self._runtime = runtime
         self._guard = guard
+        self._files = files
         self._state = state
         self._backlog = backlog
         self._queues = tuple(queues)
@@ -71,6 +76,7 @@ class Deferral:
         self._count = count
         self._deferred = DeferredMessages(state.deferred_pages)
         self._fetched: dict[str, tuple[int, int]] = {}
+        self._next: dict[str, tuple[int, ...]] = {}  # numbers to receive next, as read
         self._probes: dict[str, tuple[str, int]] = {}
         self._locked_until: dict[str, float] = {}
         self._is_enabled = is_enabled
@@ -108,16 +114,20 @@ class Deferral:
         """Return the record of blocked destinations for the tasks; the guard is held."""
         return replace(self._held.blocked(), fetched=dict(self._fetched))
 
-    # -- facts; the guard is held
+    # -- facts
 
-    def apply(self, report: TaskReport, now: float) -> None:
-        """Apply the report of a task."""
+    def record(self, report: TaskReport) -> None:
+        """Record the numbers in the report of a task, before `apply`; `files` is held."""
         for one in report.deferred:
             self._deferred.add(one.destination, one.queue, one.numbers)
         for queue, numbers in report.undeferred.items():
-            if not report.read:  # the report of a deliverer; a reader finds that some are gone
-                self._held.settled(queue, numbers)
             self._deferred.discard(queue, numbers)
+
+    def apply(self, report: TaskReport, now: float) -> None:
+        """Apply the report of a task; the guard is held."""
+        if not report.read:  # the report of a deliverer; a reader finds that some are gone
+            for queue, numbers in report.undeferred.items():
+                self._held.settled(queue, numbers)
         for queue in report.locked:
             self._locked_until[queue] = now + LOCKED_WAIT
             if report.undeferred.get(queue) and self._is_enabled:
@@ -128,7 +138,7 @@ class Deferral:
                 self._searching.add(queue)
 
     def search_again(self, queue: str) -> None:
-        """Browse all of a queue, which may have deferred messages that are not recorded."""
+        """Browse all of a queue, which may have unrecorded deferred messages; the guard is held."""
         if self._is_enabled:
             self._unsearched.setdefault(queue, 0)
             self._searching.add(queue)
@@ -137,13 +147,15 @@ class Deferral:
         """Whether deferred messages are searched for."""
         return bool(self._searching)
 
-    # -- planning; the guard is held, and no micro-batch runs
+    # -- planning; no micro-batch runs, and `files` is held from `read_next` to `planned`
 
-    def next(self, now: float) -> dict[str, tuple[int, ...]]:
-        """Return the deferred messages to receive next, by queue, in their order."""
-        self._fetched = {}
-        draining, probing = self._held.next_fetch(self._deferred.counts(), now)
-        numbers = self._deferred.next(draining, MOST)
+    def read_next(self) -> None:
+        """Read the numbers that `next` returns."""
+        with self._guard:
+            self._fetched = {}
+            counts = self._deferred.counts()
+            draining, probing = self._held.next_fetch(counts, self._runtime.time())
+        self._next = numbers = self._deferred.next(draining, MOST)
         self._probes = {}
         for destination in probing:
             oldest = self._deferred.oldest(destination)
@@ -151,13 +163,20 @@ class Deferral:
                 queue, number = oldest
                 numbers[queue] = tuple(sorted({*numbers.get(queue, ()), number}))[:MOST]
                 self._probes[destination] = oldest
+
+    def next(self, now: float) -> dict[str, tuple[int, ...]]:
+        """Return the deferred messages to receive next, by queue, in their order.
+
+        The guard is held. Messages may have been deferred since `read_next`, but only such whose
+        numbers were recorded before it.
+        """
         late = {queue for queue, until in self._locked_until.items() if now < until}
         # A message that is being deferred cannot be received yet: its number would be discarded.
         late |= self._held.leaving()
-        return {queue: some for queue, some in numbers.items() if queue not in late}
+        return {queue: some for queue, some in self._next.items() if queue not in late}
 
     def planned(self, grants: Iterable[Grant], now: float) -> None:
-        """Record the deferred messages that a planned micro-batch receives."""
+        """Record the deferred messages that a planned micro-batch receives; the guard is held."""
         received = {grant.queue: grant.numbers for grant in grants if grant.numbers}
         self._fetched = {queue: (n[0], n[-1]) for queue, n in received.items()}
         for destination, probe in self._probes.items():
@@ -170,16 +189,18 @@ class Deferral:
         """Defer the held messages that have waited long enough."""
         if not self._is_enabled:
             return
-        with self._guard:
-            waiting = self._held.take_waiting(self._runtime.time(), lock=lock_seconds)
-            groups: dict[tuple[str, str], list[HeldMessage]] = {}
+        groups: dict[tuple[str, str], list[HeldMessage]] = {}
+        with self._files:
+            with self._guard:
+                waiting = self._held.take_waiting(self._runtime.time(), lock=lock_seconds)
             for message in waiting:
                 groups.setdefault((message.destination, message.queue), []).append(message)
             try:
                 for (destination, queue), messages in groups.items():
                     self._deferred.add(destination, queue, [one.sequence for one in messages])
             except OSError:  # not recorded: they stay locked
-                self._held.deferred(waiting, is_kept=True)
+                with self._guard:
+                    self._held.deferred(waiting, is_kept=True)
                 raise
         for (destination, queue), messages in groups.items():
             is_deferred = False
@@ -197,7 +218,7 @@ class Deferral:
 
     def search(self) -> None:
         """Browse the queues for deferred messages, a few pages at a time."""
-        with self._guard:
+        with self._files, self._guard:
             while self._deferred.lost:
                 queue = self._deferred.lost.pop()
                 self._unsearched.pop(queue, None)  # from the beginning
@@ -231,9 +252,10 @@ class Deferral:
                 fence = None if opened.path else read_fence(opened.message)
                 destination = fence.destination if fence else opened.path or ""
                 found.setdefault(destination.lower(), []).append(one.sequence_number)
-        with self._guard:
+        with self._files:
             for destination, numbers in found.items():
                 self._deferred.add(destination, queue, numbers)
+        with self._guard:
             if not page:
                 del self._unsearched[queue]
             elif not is_new:
