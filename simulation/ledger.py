@@ -26,6 +26,7 @@ from pairbus.pairing._async import lifecycle
 from pairbus.pricing import SEND_STAGES, Rules
 from pairbus.reports.fates import charged, fate, tallies
 from pairbus.syphon.records import OperationCount
+from pairbus.syphon.status_records import LedgerState
 from simulation.files import SimulatedFiles
 from simulation.loop import SimulatedLoop
 from simulation.runtime import SimulatedRuntime
@@ -171,6 +172,10 @@ class LedgerOperations:
         self._writer = writer
         self.flush = writer.flush
         self.probe = receipts.probe
+
+    def state(self) -> LedgerState:
+        """Whether the counts reach the ledger."""
+        return LedgerState(self._writer.dropped_rows, self._writer.problem)
 
     def add(self, *counts: OperationCount) -> None:
         """Count operations."""

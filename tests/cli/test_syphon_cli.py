@@ -83,6 +83,15 @@ def test_a_stalled_syphon_is_bad_news(state):
     # Click's runner gives the return value only in standalone mode off; the text is what counts.
 
 
+def test_rows_that_do_not_reach_the_ledger_are_shown(state):
+    state.write("status.json", {**STATUS, "ledger_dropped": 1500, "ledger_problem": "disk full"})
+    text = run(state, "status").output
+    assert "disk full" in text
+    assert "1,500" in text
+    state.write("status.json", STATUS)
+    assert "ledger" not in run(state, "status").output
+
+
 def test_a_syphon_whose_process_is_gone_is_not_called_running(state):
     state.write("status.json", {**STATUS, "pid": 2**22 + 1})
     assert "its process does not exist any more" in run(state, "status").output

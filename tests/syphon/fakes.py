@@ -8,7 +8,7 @@ from pairbus.syphon.orphaned_locks import Inspection
 from pairbus.syphon.planner import Planner
 from pairbus.syphon.records import HeldMessage, QueueRead, TaskReport
 from pairbus.syphon.state import StateDirectory
-from pairbus.syphon.status_records import ProgressRecord
+from pairbus.syphon.status_records import LedgerState, ProgressRecord
 
 HELD = (
     HeldMessage("b/0", "aa", 1, "orders", 1060.0),
@@ -102,6 +102,7 @@ class FakeOperations:
 
     def __init__(self, *answers):
         self.counted, self.answers = [], list(answers)
+        self.health = LedgerState()
 
     def add(self, *counts):
         self.counted += counts
@@ -111,6 +112,9 @@ class FakeOperations:
 
     def probe(self):
         return self.answers.pop(0) if self.answers else None
+
+    def state(self):
+        return self.health
 
 
 class Scene:

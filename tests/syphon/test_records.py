@@ -47,7 +47,7 @@ RECORDS = [
     ),
     ProgressRecord(
         1, 2, {"Rejected": 3}, 4, 5, {"orders": "x"}, {"orders": 5}, 6, "why", True, True, True,
-        True, True, ("b/0",), ("b/1",), 7, 667.0, "primary",
+        True, True, ("b/0",), ("b/1",), 7, 667.0, "primary", 8, "disk full",
     ),
 ]  # fmt: skip
 

@@ -2,9 +2,9 @@
 
 from pairbus.syphon.state import StateDirectory
 from pairbus.syphon.status_monitor import StatusMonitor, SyphonIdentity
-from pairbus.syphon.status_records import ProgressRecord, QueueCounts
+from pairbus.syphon.status_records import LedgerState, ProgressRecord, QueueCounts
 
-from .fakes import FakeTimeRuntime
+from .fakes import FakeOperations, FakeTimeRuntime, Scene
 
 IDENTITY = SyphonIdentity(
     id="s", host="h", pid=1, primary="contoso", secondary="contoso-dr", checkpoint="c"
@@ -33,3 +33,22 @@ def test_syphon_without_work_for_an_hour_is_not_stalled_when_work_arrives(tmp_pa
     # … and then it stands still.
     runtime.now += 2
     assert word() == "stalled"
+
+
+def test_status_counts_the_rows_that_driver_and_coordinator_could_not_write_to_the_ledger(tmp_path):
+    operations, own = FakeOperations(), [LedgerState()]
+    scene = Scene(tmp_path, operations=operations)
+    monitor = StatusMonitor(
+        FakeTimeRuntime(), scene.state, IDENTITY, lambda: (), ledger=lambda: own[0]
+    )
+
+    def shown():
+        scene.tick()
+        status = monitor.status(is_active=True, is_stopped=False).to_json()
+        return status["ledger_dropped"], status["ledger_problem"]
+
+    assert shown() == (0, None)
+    own[0] = LedgerState(2, "a write has not returned for 9 s")
+    assert shown() == (2, "a write has not returned for 9 s")
+    operations.health = LedgerState(3, "disk full")
+    assert shown() == (5, "disk full")

@@ -14,6 +14,7 @@ from pairbus.syphon.planner import Planner
 from pairbus.syphon.rates import ceiling_of
 from pairbus.syphon.records import OperationCount
 from pairbus.syphon.state import StateDirectory
+from pairbus.syphon.status_records import LedgerState
 
 __all__ = ["open_coordinator"]
 
@@ -48,6 +49,10 @@ class LedgerOperations:
 
         return receipts.probe(self._location)
 
+    def state(self) -> LedgerState:
+        """Whether the counts reach the ledger."""
+        return LedgerState(self._writer.dropped_rows, self._writer.problem)
+
 
 class NoLedger:
     """Counts nothing."""
@@ -61,6 +66,10 @@ class NoLedger:
     def probe(self) -> str | None:
         """There is no ledger that could be broken."""
         return None
+
+    def state(self) -> LedgerState:
+        """There is no ledger that could be broken."""
+        return LedgerState()
 
 
 def open_coordinator(options: ConnectorOptions) -> Coordinator:

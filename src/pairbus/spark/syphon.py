@@ -33,7 +33,7 @@ from pairbus.syphon.retarget import TargetRecord
 from pairbus.syphon.setup import Bounds, Setup
 from pairbus.syphon.state import StateDirectory
 from pairbus.syphon.status_monitor import StatusMonitor, SyphonIdentity
-from pairbus.syphon.status_records import QueueCounts
+from pairbus.syphon.status_records import LedgerState, QueueCounts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -116,7 +116,9 @@ def _start(
         secondary=setup.secondary_host,
         checkpoint=setup.state_shown,
     )
-    monitor = StatusMonitor(runtime, state, identity, counter.count, ledger.write_status)
+    monitor = StatusMonitor(
+        runtime, state, identity, counter.count, ledger.write_status, ledger.state
+    )
     # A wrong key or a missing namespace is reported before Spark is started.
     counts = check_namespaces(setup, counter)
     if counts is not None:
@@ -225,6 +227,11 @@ class _Ledger:
         writer = self._get()
         if writer is not None:
             writer.write_status(f"{self._setup.client_id}.json", status)
+
+    def state(self) -> LedgerState:
+        """Whether these entries reach the ledger."""
+        writer = self._writer
+        return LedgerState(writer.dropped_rows, writer.problem) if writer else LedgerState()
 
     def close(self) -> None:
         """Write the remaining rows."""

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pairbus.runtime import Runtime
 from pairbus.syphon.progress import Progress, Remaining, state_of
 from pairbus.syphon.state import StateDirectory
-from pairbus.syphon.status_records import QueueCounts, SyphonStatus
+from pairbus.syphon.status_records import LedgerState, QueueCounts, SyphonStatus
 
 __all__ = ["StatusMonitor", "SyphonIdentity"]
 
@@ -39,6 +39,7 @@ class StatusMonitor:
         identity: which syphon.
         count: counts the backlog queues.
         publish: gets the status as JSON each time it is written, for the ledger.
+        ledger: whether the rows of this process reach the ledger.
     """
 
     def __init__(
@@ -48,12 +49,14 @@ class StatusMonitor:
         identity: SyphonIdentity,
         count: Callable[[], tuple[QueueCounts, ...]],
         publish: Callable[[bytes], None] = lambda _status: None,
+        ledger: Callable[[], LedgerState] = LedgerState,
     ) -> None:
         self._runtime = runtime
         self._state = state
         self._identity = identity
         self._count = count
         self._publish = publish
+        self._ledger = ledger
         self._progress = Progress()
         self._since = runtime.time()
         self._is_started = False
@@ -124,6 +127,7 @@ class StatusMonitor:
         )
         remaining = self._left.left(totals.settled)
         resumes_at = self._state.blocked().primary_until
+        ledger = self._ledger()
         return SyphonStatus(
             id=identity.id,
             host=identity.host,
@@ -149,6 +153,8 @@ class StatusMonitor:
             eta=progress.eta(remaining, now, totals.allowed_rate),
             last_progress=_iso(progress.last_progress) if progress.last_progress else None,
             next_attempt=_iso(resumes_at) if resumes_at > now else None,
+            ledger_dropped=totals.ledger_dropped + ledger.dropped,
+            ledger_problem=totals.ledger_problem or ledger.problem,
             control=control,
             queues=self._queues,
             checkpoint=identity.checkpoint,

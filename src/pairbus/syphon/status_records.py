@@ -6,9 +6,22 @@ from typing import Any
 
 from pairbus.syphon.records import Control
 
-__all__ = ["ProgressRecord", "QueueCounts", "SyphonStatus"]
+__all__ = ["LedgerState", "ProgressRecord", "QueueCounts", "SyphonStatus"]
 
 Json = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerState:
+    """Whether the rows of a process reach the ledger.
+
+    Args:
+        dropped: rows that could not be written in time.
+        problem: why rows are not written now; None if there is no problem.
+    """
+
+    dropped: int = 0
+    problem: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +48,8 @@ class ProgressRecord:
         oldest: when the oldest message that was seen was enqueued, in milliseconds since 1970.
         allowed_rate: messages a second that the namespaces allow; None for no limit.
         throttled_by: `primary` or `secondary`, if it was busy a moment ago.
+        ledger_dropped: rows that the coordinator could not write to the ledger in time.
+        ledger_problem: why it cannot write to the ledger now.
     """
 
     forwarded: int = 0
@@ -56,6 +71,8 @@ class ProgressRecord:
     oldest: int | None = None
     allowed_rate: float | None = None
     throttled_by: str | None = None
+    ledger_dropped: int = 0
+    ledger_problem: str | None = None
 
     @property
     def settled(self) -> int:
@@ -84,6 +101,8 @@ class ProgressRecord:
             "oldest": self.oldest,
             "allowed_rate": self.allowed_rate,
             "throttled_by": self.throttled_by,
+            "ledger_dropped": self.ledger_dropped,
+            "ledger_problem": self.ledger_problem,
         }
 
     @classmethod
@@ -109,6 +128,8 @@ class ProgressRecord:
             oldest=data.get("oldest"),
             allowed_rate=data.get("allowed_rate"),
             throttled_by=data.get("throttled_by"),
+            ledger_dropped=data.get("ledger_dropped", 0),
+            ledger_problem=data.get("ledger_problem"),
         )
 
     def for_new_run(self) -> "ProgressRecord":
@@ -168,6 +189,8 @@ class SyphonStatus:
     eta: float | None
     last_progress: str | None
     next_attempt: str | None
+    ledger_dropped: int
+    ledger_problem: str | None
     control: Control
     queues: tuple[QueueCounts, ...]
     checkpoint: str
@@ -201,6 +224,8 @@ class SyphonStatus:
             "eta": self.eta,
             "last_progress": self.last_progress,
             "next_attempt": self.next_attempt,
+            "ledger_dropped": self.ledger_dropped,
+            "ledger_problem": self.ledger_problem,
             "limits": {
                 "max_messages_per_second": self.control.max_messages_per_second,
                 "max_bytes_per_second": self.control.max_bytes_per_second,

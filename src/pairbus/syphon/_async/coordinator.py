@@ -354,8 +354,6 @@ class Coordinator:
             with self._guard:
                 self._totals.is_empty = True
 
-    # -- files
-
     async def _save(self) -> None:
         now = self._runtime.time()
         if self._locks.has_changed and now - self._saved_at >= SAVE_EVERY:
@@ -373,7 +371,7 @@ class Coordinator:
     def _publish(self) -> None:
         """Write the files that tasks, driver and the next coordinator read, if they changed."""
         with self._files:
-            control = self._state.control()
+            control, ledger = self._state.control(), self._operations.state()
             with self._guard:
                 blocked = replace(self._deferral.blocked(), sending=self._planner.sending())
                 uncertain, ready = self._orphans.queues(), self._planner.ready_queues
@@ -388,6 +386,8 @@ class Coordinator:
                     problem=self._current_problem(),
                     allowed_rate=self._planner.allowed_rate(control),
                     throttled_by=self._planner.throttled_by(self._runtime.time()),
+                    ledger_dropped=ledger.dropped,
+                    ledger_problem=ledger.problem,
                 )
                 progress = self._totals.record(parts)
             self._totals.publish(self._state, blocked, progress)

@@ -9,6 +9,7 @@ from pairbus.envelope.fence import Fence
 from pairbus.syphon.orphaned_locks import Inspection
 from pairbus.syphon.records import OperationCount
 from pairbus.syphon.refusals import Outcome
+from pairbus.syphon.status_records import LedgerState
 
 __all__ = [
     "Answering",
@@ -119,3 +120,6 @@ class Operations(Protocol):
 
     def probe(self) -> str | None:
         """Why no receipt could be written now, in one line; None if one could."""
+
+    def state(self) -> LedgerState:
+        """Whether the counts reach the ledger; does not wait."""
