@@ -10,6 +10,7 @@ from pairbus.monitoring import dead_letters
 from pairbus.monitoring.endpoints import Endpoint
 from pairbus.runtime.files import LocalFiles
 from pairbus.syphon._sync.backlog import BacklogQueues
+from pairbus.syphon.deferred import DeferredPage
 from pairbus.syphon.journal import Journal
 from pairbus.syphon.orphaned_locks import Inspection
 from pairbus.syphon.records import (
@@ -130,7 +131,7 @@ def test_the_numbers_are_recorded_before_the_messages_are_deferred(scene):
     scene.queues.defer = defer
     scene.report(held=HELD, failed=MISSING)
     wait_in_vain(scene, 121)
-    assert recorded == [[{"destination": "orders", "queue": "b/0", "ranges": [[1, 2]]}]]
+    assert recorded == [[DeferredPage("orders", "b/0", (1, 2))]]
 
 
 def test_too_many_held_messages_are_deferred_immediately(scene):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pairbus.syphon.deferred import PAGE, DeferredMessages, from_ranges, to_ranges
+from pairbus.syphon.deferred import PAGE, DeferredMessages, DeferredPage, from_ranges, to_ranges
 
 
 class DictPages:
@@ -21,7 +21,7 @@ class DictPages:
     def read(self, name):
         if self.is_failing:
             raise ConnectionError("the store cannot be reached")
-        return self.pages.get(name, {})
+        return self.pages.get(name, DeferredPage())
 
     def write(self, name, page):
         self.pages[name] = page
@@ -108,7 +108,7 @@ def test_no_number_is_forgotten_while_a_page_cannot_be_read(change):
 def test_a_page_without_content_is_noticed_when_it_is_loaded(page):
     store = DictPages()
     DeferredMessages(store).add("orders", "b/0", [1, 2, 3])
-    store.pages["broken"] = page
+    store.pages["broken"] = DeferredPage.from_json(page)
     again = DeferredMessages(store)
     assert again.load() == ["broken"]
     assert len(again) == 3

@@ -9,11 +9,11 @@ The memory holds one entry for each page of up to `PAGE` numbers, not one for ea
 """
 
 import bisect
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-__all__ = ["PAGE", "DeferredMessages", "PageStore", "from_ranges", "to_ranges"]
+__all__ = ["PAGE", "DeferredMessages", "DeferredPage", "PageStore", "from_ranges", "to_ranges"]
 
 PAGE = 4096  # numbers
 
@@ -34,16 +34,39 @@ def from_ranges(ranges: Iterable[Sequence[int]]) -> list[int]:
     return [number for first, last in ranges for number in range(first, last + 1)]
 
 
+@dataclass(frozen=True, slots=True)
+class DeferredPage:
+    """`deferred/*.json`: deferred messages of one queue for one destination, by sequence number.
+
+    It has no numbers if its content is lost.
+    """
+
+    destination: str = ""
+    queue: str = ""
+    numbers: tuple[int, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        ranges = to_ranges(self.numbers)
+        return {"destination": self.destination, "queue": self.queue, "ranges": ranges}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "DeferredPage":
+        """Read the JSON form."""
+        numbers = tuple(from_ranges(data.get("ranges", ())))
+        return cls(data["destination"], data["queue"], numbers) if numbers else cls()
+
+
 class PageStore(Protocol):
-    """Where the pages are: JSON objects by name, each replaced as a whole."""
+    """Where the pages are, by name, each replaced as a whole."""
 
     def names(self) -> Iterable[str]:
         """The names of all pages."""
 
-    def read(self, name: str) -> dict[str, Any]:
+    def read(self, name: str) -> DeferredPage:
         """A page; empty if there is none, or it is no JSON. Raises OSError if that is unknown."""
 
-    def write(self, name: str, page: dict[str, Any]) -> None:
+    def write(self, name: str, page: DeferredPage) -> None:
         """Replace a page; it survives a power failure."""
 
     def remove(self, name: str) -> None:
@@ -79,16 +102,14 @@ class DeferredMessages:
         """Read the index of all pages; return the names of those that have no content."""
         broken: list[str] = []
         for name in self._store.names():
-            data = self._store.read(name)
-            ranges = data.get("ranges", ())
-            if ranges:
-                count = sum(last - first + 1 for first, last in ranges)
-                page = _Page(name, ranges[0][0], ranges[-1][1], count)
-                self._pages.setdefault((data["destination"], data["queue"]), []).append(page)
+            page = self._store.read(name)
+            if page.numbers:
+                entry = _Page(name, page.numbers[0], page.numbers[-1], len(page.numbers))
+                self._pages.setdefault((page.destination, page.queue), []).append(entry)
             else:
                 broken.append(name)
         for pages in self._pages.values():
-            pages.sort(key=lambda page: page.first)
+            pages.sort(key=lambda entry: entry.first)
         return broken
 
     def remove(self, names: Iterable[str]) -> None:
@@ -195,8 +216,8 @@ class DeferredMessages:
             del self._pages[key]
         return some
 
-    def _numbers(self, queue: str, page: _Page) -> list[int]:
-        numbers = from_ranges(self._store.read(page.name).get("ranges", ()))
+    def _numbers(self, queue: str, page: _Page) -> Sequence[int]:
+        numbers = self._store.read(page.name).numbers
         if len(numbers) < page.count:
             self.lost.add(queue)
         return numbers
@@ -209,7 +230,7 @@ class DeferredMessages:
         for start in range(0, len(numbers), PAGE):
             some = numbers[start : start + PAGE]
             name = name or self._store.new_name()
-            page = {"destination": key[0], "queue": key[1], "ranges": to_ranges(some)}
+            page = DeferredPage(*key, tuple(some))
             written.append((name, page, _Page(name, some[0], some[-1], len(some))))
             name = None
         # The first page, which had all the numbers before, is replaced last: so each number is

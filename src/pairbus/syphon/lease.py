@@ -37,6 +37,7 @@ class LeaseRecord:
     renewed_at: float
     machine: str = ""  # differs between boots of a host, and between containers on it
     started: str = ""  # when the process began, as the operating system writes it
+    confirmed: bool = False  # in an object store: no longer a candidate
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -46,7 +47,8 @@ class LeaseRecord:
     def from_json(cls, data: dict[str, Any]) -> "LeaseRecord":
         """Read the JSON form."""
         known = {name: data[name] for name in ("id", "host", "pid", "since", "renewed_at")}
-        return cls(**known, machine=data.get("machine", ""), started=data.get("started", ""))
+        more = {name: data[name] for name in ("machine", "started", "confirmed") if name in data}
+        return cls(**known, **more)
 
 
 def new_record(

@@ -68,8 +68,8 @@ class ObjectLease:
         self._write(is_confirmed=False)
         while True:
             others = self._others()
-            for name, (record, is_confirmed) in others.items():
-                if is_confirmed or name < self._name:
+            for name, record in others.items():
+                if record.confirmed or name < self._name:
                     self._files.remove(self._folder / self._name)
                     raise SyphonError(refusal(record, str(self._state)))
             if not others:
@@ -82,7 +82,7 @@ class ObjectLease:
         """Renew the lease, if it is time; False if another syphon has taken it over."""
         if self._runtime.time() - self._mine.renewed_at < RENEW_EVERY:
             return True
-        if any(is_confirmed for _, is_confirmed in self._others().values()):
+        if any(record.confirmed for record in self._others().values()):
             return False
         self._write(is_confirmed=True)
         return True
@@ -91,27 +91,25 @@ class ObjectLease:
         """Give the lease up."""
         self._files.remove(self._folder / self._name)
 
-    def _others(self) -> dict[str, tuple[LeaseRecord, bool]]:
+    def _others(self) -> dict[str, LeaseRecord]:
         """Return the other candidates that are alive; the dead ones are removed."""
-        found: dict[str, tuple[LeaseRecord, bool]] = {}
+        found: dict[str, LeaseRecord] = {}
         for name in self._files.list(self._folder):
             if name == self._name:
                 continue
             try:
-                data = json.loads(self._files.read(self._folder / name))
-                record = LeaseRecord.from_json(data)
+                record = LeaseRecord.from_json(json.loads(self._files.read(self._folder / name)))
             except (FileNotFoundError, ValueError, KeyError, TypeError):
                 continue  # it withdrew meanwhile
             if holds(record, self._mine, self._runtime.time(), self._started_at):
-                found[name] = (record, bool(data.get("confirmed")))
+                found[name] = record
             else:
                 self._files.remove(self._folder / name)
         return found
 
     def _write(self, *, is_confirmed: bool) -> None:
-        mine = replace(self._mine, renewed_at=self._runtime.time())
-        data = {**mine.to_json(), "confirmed": is_confirmed}
-        self._files.write(self._folder / self._name, json.dumps(data).encode())
+        mine = replace(self._mine, renewed_at=self._runtime.time(), confirmed=is_confirmed)
+        self._files.write(self._folder / self._name, json.dumps(mine.to_json()).encode())
         self._mine = mine  # only now: a lease that was not written is not renewed
 
 

@@ -7,7 +7,7 @@ that is unknown is ignored.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from pairbus.syphon.deferred import from_ranges, to_ranges
@@ -20,7 +20,9 @@ __all__ = [
     "HeldMessage",
     "HeldRecord",
     "OperationCount",
+    "PrimaryRecord",
     "QueueRead",
+    "SearchRecord",
     "TaskReport",
 ]
 
@@ -44,9 +46,56 @@ class Control:
             max_bytes_per_second=_rate(data.get("max_bytes_per_second")),
         )
 
+    @classmethod
+    def names(cls) -> list[str]:
+        """Return the names of the controls."""
+        return [field.name for field in fields(cls)]
+
+    def to_files(self) -> dict[str, dict[str, Any]]:
+        """Return the JSON form of `controls/*.json`, by control."""
+        return {name: {"value": getattr(self, name)} for name in self.names()}
+
+    @classmethod
+    def from_files(cls, files: Mapping[str, Json], together: Json) -> "Control":
+        """Read the files of the controls; `control.json` has those that have no file."""
+        values = {name: data.get("value") for name, data in files.items() if data}
+        return cls.from_json({**together, **values})
+
 
 def _rate(value: Any) -> float | None:
     return float(value) if isinstance(value, int | float) and value > 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class PrimaryRecord:
+    """`primary.json`: when the primary could last be reached after a failure; 0 if never."""
+
+    reachable_at: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {"reachable_at": self.reachable_at}
+
+    @classmethod
+    def from_json(cls, data: Json) -> "PrimaryRecord":
+        """Read the JSON form."""
+        return cls(float(data.get("reachable_at", 0.0)))
+
+
+@dataclass(frozen=True, slots=True)
+class SearchRecord:
+    """`search.json`: queues to search for deferred messages, each with the next number."""
+
+    queues: Mapping[str, int] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return dict(self.queues)
+
+    @classmethod
+    def from_json(cls, data: Json) -> "SearchRecord":
+        """Read the JSON form."""
+        return cls({queue: int(first) for queue, first in data.items()})
 
 
 @dataclass(frozen=True, slots=True)

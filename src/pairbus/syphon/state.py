@@ -19,13 +19,20 @@ Every file is replaced atomically. The directory may be an object store: then a 
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
 from pathlib import PurePath
 from typing import Any
 
 from pairbus.runtime import AsyncRuntime, Runtime, ThreadRuntime
+from pairbus.syphon.deferred import DeferredPage
 from pairbus.syphon.object_files import StateFiles, is_url, open_files
-from pairbus.syphon.records import BlockedRecord, Control, HeldRecord, TaskReport
+from pairbus.syphon.records import (
+    BlockedRecord,
+    Control,
+    HeldRecord,
+    PrimaryRecord,
+    SearchRecord,
+    TaskReport,
+)
 from pairbus.syphon.retarget import TargetRecord
 from pairbus.syphon.status_records import ProgressRecord
 
@@ -67,12 +74,13 @@ class StateDirectory:
             OSError: they cannot be read, and never were.
         """
         try:
-            records = {**self._require("control.json"), **self._control_records()}
+            together = self._require("control.json")
+            files = {name: self._require(f"controls/{name}.json") for name in Control.names()}
         except OSError:
             if self._control is None:
                 raise
         else:
-            self._control = Control.from_json(records)
+            self._control = Control.from_files(files, together)
         return self._control
 
     def change_controls(self, **changes: Any) -> Control:
@@ -84,17 +92,11 @@ class StateDirectory:
         Raises:
             TypeError: there is no such control.
         """
-        Control(**changes)
-        folder = self.path / "controls"
-        self._files.make_folder(folder, mode=0o700)
-        for name, value in changes.items():
-            self.write(f"controls/{name}.json", {"value": value})
+        files = Control(**changes).to_files()
+        self._files.make_folder(self.path / "controls", mode=0o700)
+        for name in changes:
+            self.write(f"controls/{name}.json", files[name])
         return self.control()
-
-    def _control_records(self) -> dict[str, Any]:
-        names = [field.name for field in fields(Control)]
-        found = {name: self._require(f"controls/{name}.json") for name in names}
-        return {name: record.get("value") for name, record in found.items() if record}
 
     # -- start and stop
 
@@ -192,21 +194,21 @@ class StateDirectory:
 
     def unsearched(self) -> dict[str, int]:
         """Return the queues to search for deferred messages, each with the next number."""
-        return {queue: int(first) for queue, first in self._require("search.json").items()}
+        return dict(SearchRecord.from_json(self._require("search.json")).queues)
 
     def write_unsearched(self, queues: Mapping[str, int]) -> None:
         """Replace the queues to search."""
-        self.write("search.json", dict(queues), sync=True)
+        self.write("search.json", SearchRecord(queues).to_json(), sync=True)
 
     # -- the primary
 
     def reachable_at(self) -> float:
         """Return when the primary could last be reached after a failure; 0 if never."""
-        return float(self.read("primary.json").get("reachable_at", 0.0))
+        return PrimaryRecord.from_json(self.read("primary.json")).reachable_at
 
     def write_reachable(self, at: float) -> None:
         """Record that the primary could be reached at this time."""
-        self.write("primary.json", {"reachable_at": at})
+        self.write("primary.json", PrimaryRecord(at).to_json())
 
     # -- the target
 
@@ -262,7 +264,7 @@ class StateDirectory:
 
 
 class StatePages:
-    """A folder of JSON files.
+    """The folder of the pages of deferred messages.
 
     Args:
         files: of the state directory.
@@ -282,18 +284,17 @@ class StatePages:
         found = self._files.list(self._folder)
         return [name for name in found if name.endswith(".json") and not name.startswith(".")]
 
-    def read(self, name: str) -> dict[str, Any]:
-        """Return a page; empty if there is none, or it is no JSON."""
+    def read(self, name: str) -> DeferredPage:
+        """Return a page; empty if there is none, or it is no JSON of a page."""
         try:
-            data = json.loads(self._files.read(self._folder / name))
-        except (FileNotFoundError, ValueError):
-            return {}
-        return data if isinstance(data, dict) else {}
+            return DeferredPage.from_json(json.loads(self._files.read(self._folder / name)))
+        except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
+            return DeferredPage()
 
-    def write(self, name: str, page: dict[str, Any]) -> None:
+    def write(self, name: str, page: DeferredPage) -> None:
         """Replace a page; it survives a power failure."""
         self._files.make_folder(self._folder)
-        self._files.write(self._folder / name, json.dumps(page).encode(), sync=True)
+        self._files.write(self._folder / name, json.dumps(page.to_json()).encode(), sync=True)
 
     def remove(self, name: str) -> None:
         """Remove a page; a missing one is fine."""
