@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pairbus.envelope.encoded import restore
 from pairbus.syphon.retarget import Route
+from pairbus.syphon.verdicts import DELIVER
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,7 +55,7 @@ class DeliveryRows:
     @cached_property
     def verdict(self) -> list[Any]:
         """The verdicts on the messages."""
-        return self._column("verdict", "deliver")
+        return self._column("verdict", DELIVER)
 
     @cached_property
     def session(self) -> list[Any]:
@@ -134,7 +135,7 @@ class DeliveryRows:
         """Return the destination if all rows are to be delivered to the same one."""
         first = self.destination[0]
         if (
-            self.verdict.count("deliver") == self.count
+            self.verdict.count(DELIVER) == self.count
             and self.destination.count(first) == self.count
         ):
             return first or ""

@@ -10,6 +10,8 @@ waiting loses nothing.
 import enum
 from dataclasses import dataclass
 
+from pairbus.envelope.fields import EXPIRED, NO_DESTINATION, WRONG_ALIAS_TYPE
+
 __all__ = ["REASONS", "Cause", "Judgement", "Outcome", "judge"]
 
 
@@ -25,11 +27,11 @@ class Cause(enum.Enum):
 
 #: Reasons with which the syphon dead-letters, and what they mean.
 REASONS = {
-    "NoDestination": "the message carries no x-ms-path",
-    "WrongAliasType": "an alias has a wrong AMQP type, or the message cannot be decoded",
+    NO_DESTINATION: "the message carries no x-ms-path",
+    WRONG_ALIAS_TYPE: "an alias has a wrong AMQP type, or the message cannot be decoded",
     "DestinationNotFound": "the namespace that is written to has no such queue or topic",
     "MessageTooLarge": "the destination refuses a message of this size",
-    "ExpiredInBacklog": "its time to live expired in the backlog (`ttl_policy` is `deduct`)",
+    EXPIRED: "its time to live expired in the backlog (`ttl_policy` is `deduct`)",
     "FenceNotAnswered": "the reply queue does not exist, refuses the answer, or grants no Send",
     "Rejected": "the destination refuses this message, or a transform set the verdict "
     "`dead-letter` without a reason",

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 from pairbus.envelope.fence import Fence, read_fence
+from pairbus.envelope.fields import NO_DESTINATION
 from pairbus.ledger.receipt_index import MAY_HAVE
 from pairbus.names import BILLING_STEP, billable
 from pairbus.runtime import AsyncRuntime
@@ -247,7 +248,7 @@ class Deliverer:
         if not indices:
             return []
         if not destination:
-            self._dead_letter(rows, indices, "NoDestination", "")
+            self._dead_letter(rows, indices, NO_DESTINATION, "")
             return []
         messages = rows.restored(indices, int(self._runtime.time() * 1000))
         limit = min(self._settings.max_bytes, await self._sending.limit(destination))

@@ -10,14 +10,13 @@ from collections.abc import Sequence
 
 from pairbus.client.errors import ClientError
 from pairbus.runtime import AsyncRuntime, AsyncTask
+from pairbus.syphon._async.backlog import MISSING
 from pairbus.syphon._async.connections import NamespaceConnections
 from pairbus.syphon.target import OptionError
 
 __all__ = ["Doorbell"]
 
 log = logging.getLogger("pairbus.syphon")
-
-MISSING = "amqp:not-found"
 
 
 class Doorbell:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from pairbus.client.errors import ClientError
 from pairbus.runtime import Runtime, Task
+from pairbus.syphon._sync.backlog import MISSING
 from pairbus.syphon._sync.connections import NamespaceConnections
 from pairbus.syphon.target import OptionError
 
@@ -18,7 +19,6 @@ __all__ = ["Doorbell"]
 
 log = logging.getLogger("pairbus.syphon")
 
-MISSING = "amqp:not-found"
 
 
 class Doorbell:
