@@ -72,3 +72,15 @@ def test_a_record_survives_its_json_form_with_every_field_set(record):
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
 def test_a_record_of_another_version_is_read_with_defaults(record):
     assert type(record).from_json({"of a later version": 1}) == type(record)()
+
+
+def test_the_keys_of_the_files_are_those_of_earlier_versions():
+    assert list(QueueRead().to_json()) == [
+        "messages", "bytes", "more", "done", "lock", "oldest", "busy"
+    ]  # fmt: skip
+    assert {"bytes", "doubtful", "ended"} <= TaskReport().to_json().keys()
+    keys = {"bytes", "begun", "empty", "listening", "drained", "released", "doubtful"}
+    assert keys <= ProgressRecord().to_json().keys()
+    assert TaskReport(undeferred={"b/0": (1, 2, 4)}).to_json()["undeferred"] == {
+        "b/0": [[1, 2], [4, 4]]
+    }

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from pairbus.syphon.codec import from_json, to_json
 from pairbus.syphon.deferred import from_ranges, to_ranges
 from pairbus.syphon.rates import AdaptiveRate
 
@@ -166,28 +167,12 @@ class QueueRead:
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
-        return {
-            "messages": self.messages,
-            "bytes": self.size,
-            "more": self.has_more,
-            "done": self.is_finished,
-            "lock": self.lock_seconds,
-            "oldest": self.oldest,
-            "busy": self.busy,
-        }
+        return to_json(self)
 
     @classmethod
     def from_json(cls, data: Json) -> "QueueRead":
         """Read the JSON form."""
-        return cls(
-            messages=data.get("messages", 0),
-            size=data.get("bytes", 0),
-            has_more=data.get("more", False),
-            is_finished=data.get("done", False),
-            lock_seconds=data.get("lock"),
-            oldest=data.get("oldest"),
-            busy=data.get("busy", 0),
-        )
+        return from_json(cls, data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,45 +235,21 @@ class TaskReport:
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
-        return {
-            "forwarded": self.forwarded,
-            "bytes": self.size,
-            "dead_lettered": dict(self.dead_lettered),
-            "operations": [one.to_json() for one in self.operations],
-            "read": {queue: read.to_json() for queue, read in self.read.items()},
-            "held": [one.to_json() for one in self.held],
-            "failed": dict(self.failed),
-            "delivered": list(self.delivered),
-            "doubtful": list(self.uncertain),
-            "stalled": self.stalled,
-            "busy": self.busy,
-            "sending": self.sending and self.sending.to_json(),
-            "ended": self.has_ended,
-            "deferred": [one.to_json() for one in self.deferred],
-            "undeferred": {queue: to_ranges(n) for queue, n in self.undeferred.items()},
-            "locked": list(self.locked),
-        }
+        undeferred = {queue: to_ranges(numbers) for queue, numbers in self.undeferred.items()}
+        return {**to_json(self), "undeferred": undeferred}
 
     @classmethod
     def from_json(cls, data: Json) -> "TaskReport":
         """Read the JSON form."""
-        return cls(
-            forwarded=data.get("forwarded", 0),
-            size=data.get("bytes", 0),
-            dead_lettered=dict(data.get("dead_lettered", {})),
-            operations=tuple(OperationCount(*row) for row in data.get("operations", [])),
-            read={q: QueueRead.from_json(read) for q, read in data.get("read", {}).items()},
-            held=tuple(HeldMessage(*row) for row in data.get("held", [])),
-            failed=dict(data.get("failed", {})),
-            delivered=tuple(data.get("delivered", [])),
-            uncertain=tuple(data.get("doubtful", [])),
-            stalled=data.get("stalled"),
-            busy=data.get("busy", 0),
-            sending=_adaptive_rate(data),
-            has_ended=data.get("ended", False),
-            deferred=tuple(DeferredNumbers.from_json(row) for row in data.get("deferred", [])),
-            undeferred={q: tuple(from_ranges(n)) for q, n in data.get("undeferred", {}).items()},
-            locked=tuple(data.get("locked", [])),
+        return from_json(
+            cls,
+            data,
+            operations=lambda rows: tuple(OperationCount(*row) for row in rows),
+            read=lambda read: {queue: QueueRead.from_json(one) for queue, one in read.items()},
+            held=_held_messages,
+            sending=_adaptive_rate,
+            deferred=lambda rows: tuple(DeferredNumbers.from_json(row) for row in rows),
+            undeferred=lambda found: {queue: tuple(from_ranges(n)) for queue, n in found.items()},
         )
 
 
@@ -310,22 +271,15 @@ class HeldRecord:
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
-        return {
-            "held": [one.to_json() for one in self.held],
-            "failed": dict(self.failed),
-            "missing_since": dict(self.missing_since),
-            "expired": list(self.expired),
-        }
+        return to_json(self)
 
     @classmethod
     def from_json(cls, data: Json) -> "HeldRecord":
         """Read the JSON form."""
-        held = tuple(HeldMessage(*row) for row in data.get("held", []))
-        return cls(
-            held,
-            dict(data.get("failed", {})),
-            dict(data.get("missing_since", {})),
-            tuple(data.get("expired", ())),
+        return from_json(
+            cls,
+            data,
+            held=_held_messages,
         )
 
 
@@ -364,33 +318,23 @@ class BlockedRecord:
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
-        probes = {name: list(probe) if probe else None for name, probe in self.blocked.items()}
-        return {
-            "blocked": probes,
-            "primary_until": self.primary_until,
-            "expired": list(self.expired),
-            "deferring": list(self.deferring),
-            "fetched": {queue: list(bounds) for queue, bounds in self.fetched.items()},
-            "sending": self.sending and self.sending.to_json(),
-        }
+        return to_json(self)
 
     @classmethod
     def from_json(cls, data: Json) -> "BlockedRecord":
         """Read the JSON form."""
-        blocked = {
-            name: (str(probe[0]), int(probe[1])) if probe else None
-            for name, probe in data.get("blocked", {}).items()
-        }
-        return cls(
-            blocked,
-            data.get("primary_until", 0.0),
-            tuple(data.get("expired", ())),
-            tuple(data.get("deferring", ())),
-            {queue: (b[0], b[1]) for queue, b in data.get("fetched", {}).items()},
-            _adaptive_rate(data),
+        return from_json(
+            cls,
+            data,
+            blocked=lambda found: {name: probe and tuple(probe) for name, probe in found.items()},
+            fetched=lambda found: {queue: tuple(bounds) for queue, bounds in found.items()},
+            sending=_adaptive_rate,
         )
 
 
-def _adaptive_rate(data: Json) -> AdaptiveRate | None:
-    rate = data.get("sending")
-    return AdaptiveRate.from_json(rate) if rate else None
+def _adaptive_rate(data: Json | None) -> AdaptiveRate | None:
+    return AdaptiveRate.from_json(data) if data else None
+
+
+def _held_messages(rows: Sequence[Sequence[Any]]) -> tuple[HeldMessage, ...]:
+    return tuple(HeldMessage(*row) for row in rows)

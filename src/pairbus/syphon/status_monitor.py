@@ -155,7 +155,10 @@ class StatusMonitor:
             next_attempt=_iso(resumes_at) if resumes_at > now else None,
             ledger_dropped=totals.ledger_dropped + ledger.dropped,
             ledger_problem=totals.ledger_problem or ledger.problem,
-            control=control,
+            limits={
+                "max_messages_per_second": control.max_messages_per_second,
+                "max_bytes_per_second": control.max_bytes_per_second,
+            },
             queues=self._queues,
             checkpoint=identity.checkpoint,
         )

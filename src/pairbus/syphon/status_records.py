@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pairbus.syphon.records import Control
+from pairbus.syphon.codec import from_json, to_json
 
 __all__ = ["LedgerState", "ProgressRecord", "QueueCounts", "SyphonStatus"]
 
@@ -81,56 +81,12 @@ class ProgressRecord:
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
-        return {
-            "forwarded": self.forwarded,
-            "bytes": self.size,
-            "dead_lettered": dict(self.dead_lettered),
-            "received": self.received,
-            "waiting": self.waiting,
-            "waiting_for": dict(self.waiting_for),
-            "waiting_counts": dict(self.waiting_counts),
-            "in_flight": self.in_flight,
-            "problem": self.problem,
-            "begun": self.is_started,
-            "empty": self.is_empty,
-            "listening": self.is_listening,
-            "drained": self.is_drained,
-            "released": self.is_released,
-            "doubtful": list(self.uncertain),
-            "suspect": list(self.suspect),
-            "oldest": self.oldest,
-            "allowed_rate": self.allowed_rate,
-            "throttled_by": self.throttled_by,
-            "ledger_dropped": self.ledger_dropped,
-            "ledger_problem": self.ledger_problem,
-        }
+        return to_json(self)
 
     @classmethod
     def from_json(cls, data: Json) -> "ProgressRecord":
         """Read the JSON form."""
-        return cls(
-            forwarded=data.get("forwarded", 0),
-            size=data.get("bytes", 0),
-            dead_lettered=dict(data.get("dead_lettered", {})),
-            received=data.get("received", 0),
-            waiting=data.get("waiting", 0),
-            waiting_for=dict(data.get("waiting_for", {})),
-            waiting_counts=dict(data.get("waiting_counts", {})),
-            in_flight=data.get("in_flight", 0),
-            problem=data.get("problem"),
-            is_started=data.get("begun", False),
-            is_empty=data.get("empty", False),
-            is_listening=data.get("listening", False),
-            is_drained=data.get("drained", False),
-            is_released=data.get("released", False),
-            uncertain=tuple(data.get("doubtful", [])),
-            suspect=tuple(data.get("suspect", [])),
-            oldest=data.get("oldest"),
-            allowed_rate=data.get("allowed_rate"),
-            throttled_by=data.get("throttled_by"),
-            ledger_dropped=data.get("ledger_dropped", 0),
-            ledger_problem=data.get("ledger_problem"),
-        )
+        return from_json(cls, data)
 
     def for_new_run(self) -> "ProgressRecord":
         """Keep the totals and the suspect queues; forget the state of the run that ended."""
@@ -191,45 +147,10 @@ class SyphonStatus:
     next_attempt: str | None
     ledger_dropped: int
     ledger_problem: str | None
-    control: Control
+    limits: Mapping[str, float | None]
     queues: tuple[QueueCounts, ...]
     checkpoint: str
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
-        return {
-            "kind": "syphon",
-            "version": 1,
-            "id": self.id,
-            "host": self.host,
-            "pid": self.pid,
-            "primary": self.primary,
-            "secondary": self.secondary,
-            "updated_at": self.updated_at,
-            "state": self.state,
-            "stalled": self.stalled,
-            "forwarded": self.forwarded,
-            "bytes": self.bytes,
-            "remaining": self.remaining,
-            "in_flight": self.in_flight,
-            "waiting": self.waiting,
-            "waiting_for": dict(self.waiting_for),
-            "waiting_counts": dict(self.waiting_counts),
-            "doubtful": list(self.uncertain),
-            "dead_lettered": dict(self.dead_lettered),
-            "oldest_age": self.oldest_age,
-            "rate": self.rate,
-            "allowed_rate": self.allowed_rate,
-            "throttled_by": self.throttled_by,
-            "eta": self.eta,
-            "last_progress": self.last_progress,
-            "next_attempt": self.next_attempt,
-            "ledger_dropped": self.ledger_dropped,
-            "ledger_problem": self.ledger_problem,
-            "limits": {
-                "max_messages_per_second": self.control.max_messages_per_second,
-                "max_bytes_per_second": self.control.max_bytes_per_second,
-            },
-            "queues": [queue.to_json() for queue in self.queues],
-            "checkpoint": self.checkpoint,
-        }
+        return {"kind": "syphon", "version": 1, **to_json(self)}

@@ -20,7 +20,6 @@ __all__ = ["Doorbell"]
 log = logging.getLogger("pairbus.syphon")
 
 
-
 class Doorbell:
     """Keeps a long poll open on each quiet queue.
 
