@@ -28,11 +28,15 @@ class PeekPartition(InputPartition):
 
 @dataclass(frozen=True)
 class ReceivePartition(InputPartition):
-    """Receive from some queues, one after the other; an epoch below 0 is a batch read."""
+    """Receive from some queues, one after the other; an epoch below 0 is a batch read.
+
+    With `must_read` the task fails if a queue cannot be read.
+    """
 
     epoch: int
     grants: tuple[Grant, ...]
     pace: Pace | None = None
+    must_read: bool = False
 
 
 def columns_of(options: ConnectorOptions) -> list[Column]:

@@ -7,6 +7,7 @@ and `read()` means one more bounded receive; a stream that peeks has sequence nu
 can be replayed.
 """
 
+import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from pairbus.syphon._sync.coordinator import Coordinator
 
 __all__ = ["ServiceBusSource"]
+
+LONGEST_WAIT = 360.0  # seconds: the longest lock, and some time to check the queue after it
+PLAN_AGAIN = 0.5  # seconds
 
 
 class ServiceBusSource(DataSource):
@@ -91,7 +95,8 @@ class BatchReader(DataSourceReader):
             return [PeekPartition(e, first, None, most) for e in options.entities()]
         size = options["maxBytesPerTrigger"] if "maxBytesPerTrigger" in options.given else 1 << 62
         return [
-            ReceivePartition(-1, (Grant(e, most or 1 << 62, size),)) for e in options.entities()
+            ReceivePartition(-1, (Grant(e, most or 1 << 62, size),), must_read=True)
+            for e in options.entities()
         ]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
@@ -166,12 +171,16 @@ class ReceiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: ConnectorOptions) -> None:
         self._options = options
         self._coordinator: Coordinator | None = None
+        self._is_bounded = False
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_options": self._options, "_coordinator": None}
+        return {"_options": self._options, "_coordinator": None, "_is_bounded": False}
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Read until each queue was found empty once, and do not poll."""
+        if not self._options["stateLocation"]:  # tasks report there which queues are empty
+            raise OptionError("servicebus: stateLocation: is missing (availableNow needs it)")
+        self._is_bounded = True
         self._running().empty_once()
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
@@ -179,9 +188,21 @@ class ReceiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"epoch": 0}
 
     def latestOffset(self, start: dict[str, int], limit: Any) -> dict[str, int]:  # noqa: N802
-        """One more micro-batch if there are messages to read now, else none."""
-        epoch = int(start["epoch"])
-        return {"epoch": epoch + 1} if self._running().plan(epoch) else {"epoch": epoch}
+        """One more micro-batch if there are messages to read now, else none.
+
+        With the trigger `availableNow` Spark ends the query when there is none. So it waits for
+        queues that cannot be read now because their messages may be locked by a lost reader.
+        """
+        epoch, coordinator = int(start["epoch"]), self._running()
+        deadline = time.monotonic() + LONGEST_WAIT
+        while not coordinator.plan(epoch):
+            waiting = coordinator.uncertain_queues() if self._is_bounded else []
+            if not waiting:
+                return {"epoch": epoch}
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"servicebus: {waiting[0]}: cannot be checked for lost locks")
+            time.sleep(PLAN_AGAIN)
+        return {"epoch": epoch + 1}
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         """The queues to read, shared among at most `maxPartitions` tasks."""
@@ -191,7 +212,10 @@ class ReceiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         grants = self._running().grants(epoch)
         count = min(len(grants), self._options["maxPartitions"])
         pace = self._running().pace(count)
-        return [ReceivePartition(epoch, grants[number::count], pace) for number in range(count)]
+        return [
+            ReceivePartition(epoch, grants[number::count], pace, must_read=self._is_bounded)
+            for number in range(count)
+        ]
 
     def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
         """Arrow batches of messages."""

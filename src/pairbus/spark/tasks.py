@@ -43,5 +43,7 @@ def receive(options: ConnectorOptions, partition: ReceivePartition) -> "Iterator
         open_reader(options, is_stream=partition.epoch >= 0),
         RowMaker(columns_of(options)),
     )
-    for batch in reader.read(partition.epoch, partition.grants, partition.pace):
+    for batch in reader.read(
+        partition.epoch, partition.grants, partition.pace, must_read=partition.must_read
+    ):
         yield maker.batch_of(batch.queue, batch.received_at, batch.messages, batch.opened)

@@ -1,6 +1,7 @@
 """`format("servicebus")` on real Spark against a real broker: batch and stream, read and write."""
 
 import datetime as dt
+import socket
 
 import pytest
 
@@ -18,7 +19,7 @@ pytestmark = [
 @pytest.fixture(scope="module")
 def namespace():
     with broker.run("contoso") as running:
-        for name in ("in", "out", "typed", "drain", "locked"):
+        for name in ("in", "out", "typed", "drain", "locked", "bounded"):
             running.create_queue(name)
         running.create_topic("news")
         running.create_subscription("news", "all")
@@ -172,3 +173,59 @@ def test_no_secret_shows_in_plans(spark, namespace, reads, tmp_path):
             "append"
         ).options(connectionString=namespace.connection_string, queue="no-such-queue").save()
     assert key not in str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def nobody():
+    """A namespace that nobody answers for."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    return (
+        f"Endpoint=sb://127.0.0.1:{port};SharedAccessKeyName=a;SharedAccessKey=b;"
+        "UseDevelopmentEmulator=true"
+    )
+
+
+@pytest.mark.parametrize("mode", ["peek", "peekLock", "receiveAndDelete"])
+def test_a_batch_read_of_an_unreachable_namespace_fails(spark, nobody, mode):
+    options = {"connectionString": nobody, "queue": "in", "mode": mode}
+    with pytest.raises(Exception, match="amqp:socket-error"):
+        spark.read.format("servicebus").options(**options).load().collect()
+
+
+def available_now(spark, source, folder, rows):
+    """Run a query over the messages that are available now; append their ids to `rows`."""
+    stream = spark.readStream.format("servicebus").options(
+        **source, columns="messageId", stateLocation=str(folder / "state")
+    )
+    query = (
+        stream.load()
+        .writeStream.foreachBatch(lambda batch, _: rows.extend(batch.collect()))
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination(120)
+    return query
+
+
+def test_a_query_of_the_available_messages_fails_if_the_namespace_is_unreachable(
+    spark, nobody, tmp_path
+):
+    source = {"connectionString": nobody, "queue": "in", "mode": "peekLock"}
+    with pytest.raises(Exception, match="servicebus: in: cannot be read: amqp:socket-error"):
+        available_now(spark, source, tmp_path, [])
+
+
+def test_a_query_of_the_available_messages_ends_when_its_queues_are_empty(
+    spark, namespace, lean, tmp_path
+):
+    lean.sender("bounded").send_batch([message(n) for n in range(20)])
+    rows = []
+    source = {
+        "connectionString": namespace.connection_string, "queue": "bounded",
+        "mode": "receiveAndDelete", "maxMessagesPerTrigger": "8",
+    }  # fmt: skip
+    query = available_now(spark, source, tmp_path, rows)
+    assert not query.isActive
+    assert [row["messageId"] for row in rows] == [f"id-{n}" for n in range(20)]

@@ -238,6 +238,11 @@ class Coordinator:
         read = self._journal.queues_of(epoch) - self._journal.uncertain(epoch - 1).keys()
         return tuple(grant for grant in grants if grant.queue in read)
 
+    def uncertain_queues(self) -> list[str]:
+        """Return the queues that have messages but cannot be read until locks have expired."""
+        with self._guard:
+            return [q for q in self._orphans.queues() if q in self._planner.ready_queues]
+
     def pace(self, tasks: int) -> Pace | None:
         """Return how fast each of the tasks of the planned micro-batch may read."""
         with self._guard:

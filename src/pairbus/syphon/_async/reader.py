@@ -4,8 +4,12 @@ The reader records in the journal that it requests messages, and then the tokens
 before their rows go downstream. A retry of the same epoch returns the recorded tokens, newest
 first, before it receives. If an earlier attempt may have received more than it recorded, the retry
 leaves the queue to the coordinator.
+
+A queue that cannot be read counts as quiet where a doorbell notices when it is back. A read without
+one must not take it for an empty queue: it fails.
 """
 
+import logging
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
@@ -21,6 +25,8 @@ from pairbus.syphon.records import OperationCount, QueueRead, TaskReport
 from pairbus.syphon.state import StateDirectory
 
 __all__ = ["BacklogReader", "ReceivedBatch"]
+
+log = logging.getLogger("pairbus.syphon")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +55,7 @@ class _Tally:
     is_blocked: bool = False  # a deferred message could not be received
     undeferred: list[int] = field(default_factory=list)
     requests: int = 0
+    problem: str | None = None  # why the last receive failed
 
     def add(self, batch: ReceivedBatch) -> int:
         """Count a batch; return its bytes."""
@@ -114,7 +121,12 @@ class BacklogReader:
         self._enqueued_before = enqueued_before
 
     async def read(
-        self, epoch: int, grants: Sequence[Grant], pace: Pace | None = None
+        self,
+        epoch: int,
+        grants: Sequence[Grant],
+        pace: Pace | None = None,
+        *,
+        must_read: bool = False,
     ) -> AsyncIterator[ReceivedBatch]:
         """Yield the available messages, queue by queue, and write a report at the end.
 
@@ -122,6 +134,10 @@ class BacklogReader:
             epoch: the micro-batch.
             grants: how much of each queue may be read.
             pace: how fast; None for as fast as possible.
+            must_read: fail if a queue cannot be read.
+
+        Raises:
+            RuntimeError: with `must_read`, why a queue could not be read.
         """
         pacer = None if pace is None else Pacer(pace, self._runtime.monotonic())
         size = self._batch_size if pace is None else min(self._batch_size, pace.chunk)
@@ -129,6 +145,7 @@ class BacklogReader:
         operations: list[OperationCount] = []
         undeferred: dict[str, tuple[int, ...]] = {}
         locked: list[str] = []
+        problem, received = None, 0
         for grant in grants:
             queue = grant.queue
             page = None
@@ -146,12 +163,22 @@ class BacklogReader:
                     await self._runtime.sleep(pacer.wait(self._runtime.monotonic()))
             if page is not None:
                 page.close()
+            received += tally.messages
+            # A stream plans a queue of a busy namespace again, a batch does not.
+            if must_read and tally.problem and (epoch < 0 or not tally.has_more):
+                if not (self._receiver.deletes and received):
+                    problem = f"servicebus: {queue}: cannot be read: {tally.problem}"
+                else:  # a failed task would lose the messages that were deleted
+                    tally.has_more = True
+                    log.warning("%s: was not read to its end: %s", queue, tally.problem)
             read[queue] = tally.record()
             operations += self._operations(queue, tally)
             if tally.undeferred:
                 undeferred[queue] = tuple(tally.undeferred)
             if tally.is_blocked:
                 locked.append(queue)
+            if problem:
+                break
         if self._state is not None:
             self._state.report(
                 TaskReport(
@@ -161,6 +188,8 @@ class BacklogReader:
                     locked=tuple(locked),
                 )
             )
+        if problem:
+            raise RuntimeError(problem)
 
     async def _read_queue(
         self, grant: Grant, page: PageWriter | None, tally: _Tally, size: int
@@ -171,6 +200,7 @@ class BacklogReader:
                 raise RuntimeError(f"servicebus: {queue}: another attempt has taken over")
             got = await self._receiver.receive(queue, min(left, size), room)
             if not got:
+                tally.problem = self._receiver.problem
                 tally.has_more = self._receiver.is_busy
                 tally.busy += self._receiver.is_busy
                 if page is not None and not self._receiver.broke_off:
@@ -187,6 +217,7 @@ class BacklogReader:
             room -= tally.add(batch)
             yield batch
             if self._receiver.broke_off:
+                tally.problem = self._receiver.problem
                 tally.has_more = False  # the doorbell notices when the queue is back
                 return
 

@@ -1,8 +1,8 @@
 # generated from src/pairbus/syphon/_async/receiving.py by tools/gen_unasync.py; edit that one
 """Receive and browse on executors.
 
-A broken secondary never fails a task: the queue counts as quiet, and the doorbell notices when it
-is back.
+A receive that fails raises nothing: it leaves its reason, and the reader decides whether the task
+fails.
 """
 
 import logging
@@ -36,6 +36,8 @@ class QueueReceiver:
         self._connections = connections
         self._mode = Mode.RECEIVE_AND_DELETE if deletes else Mode.PEEK_LOCK
         self._is_ordered = is_ordered
+        self.deletes = deletes
+        self.problem: str | None = None  # of the last receive; also that the queue does not exist
         self.has_failed = False  # the last receive failed: whether the queue is empty is unknown
         self.broke_off = False  # more may have been handed out than the last receive returned
         self.is_busy = False  # the namespace answered server-busy
@@ -43,6 +45,7 @@ class QueueReceiver:
     def receive(self, queue: str, count: int, size: int) -> list[tuple[bytes | None, bytes]]:
         """Return lock tokens and payloads of the available messages; none if the receive failed."""
         self.has_failed = self.broke_off = self.is_busy = False
+        self.problem = None
         for attempt in (0, 1):
             asked = False
             try:
@@ -54,6 +57,7 @@ class QueueReceiver:
                     self._connections.drop()  # it may be half open: nothing will ever come
                 else:
                     self._connections.forget_receiver(queue)
+                self.problem = f"{exc.condition}: {exc.description}"
                 if str(exc.condition) == SERVER_BUSY:
                     # The request was refused as a whole: nothing was handed out for it.
                     self.is_busy = self.has_failed = True
@@ -66,6 +70,7 @@ class QueueReceiver:
                     return []
             else:
                 self.broke_off = receiver.broke_off
+                self.problem = "the connection was lost" if self.broke_off else None
                 if self.broke_off:
                     self._connections.forget_receiver(queue)
                 if self._mode is Mode.RECEIVE_AND_DELETE:

@@ -1,0 +1,96 @@
+"""A queue that cannot be read is not an empty queue."""
+
+import socket
+
+import pytest
+
+from pairbus import broker
+from pairbus.client import BulkConnection
+from pairbus.runtime import ThreadRuntime
+from pairbus.syphon._sync.backlog import BacklogQueues
+from pairbus.syphon._sync.connections import ConnectionPool, NamespaceConnections
+from pairbus.syphon._sync.reader import BacklogReader
+from pairbus.syphon._sync.receiving import QueueReceiver
+from pairbus.syphon.limits import Grant
+from pairbus.syphon.state import StateDirectory
+from pairbus.syphon.target import Target
+
+BATCH, STREAM = -1, 1
+
+
+class Receiver(QueueReceiver):
+    """Gives one message of each queue, and then fails."""
+
+    def receive(self, queue, count, size):
+        if not self.has_failed:
+            super().receive(queue, 1, size)
+            self.has_failed = True
+            return [(None if self.deletes else bytes(16), b"\x00\x53\x75\xa0\x01x")]
+        self.problem = "amqp:connection:forced: gone"
+        return []
+
+
+@pytest.fixture(scope="module")
+def namespace():
+    with broker.run("contoso") as running:
+        for name in ("full", "empty"):
+            running.create_queue(name)
+        with BulkConnection(running.connection_string) as connection:
+            connection.sender("full").send(b"\x00\x53\x75\xa0\x01x")
+        yield running.connection_string
+
+
+@pytest.fixture
+def nobody():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    return (
+        f"Endpoint=sb://127.0.0.1:{port};SharedAccessKeyName=a;SharedAccessKey=b;"
+        "UseDevelopmentEmulator=true"
+    )
+
+
+def read(text, epoch, *queues, kind=QueueReceiver, state=None, must_read=True, **options):
+    runtime = ThreadRuntime()
+    link = NamespaceConnections(ConnectionPool(runtime), Target(text), "reader")
+    reader = BacklogReader(
+        runtime, kind(link, **options), BacklogQueues(runtime, link), namespace="dr", state=state
+    )
+    grants = [Grant(queue, 100, 1 << 20) for queue in queues]
+    return list(reader.read(epoch, grants, must_read=must_read))
+
+
+@pytest.mark.parametrize("epoch", [BATCH, STREAM])
+@pytest.mark.parametrize("deletes", [False, True])
+def test_a_bounded_read_of_an_unreachable_namespace_fails(nobody, epoch, deletes):
+    with pytest.raises(RuntimeError, match="servicebus: full: cannot be read: amqp:socket-error"):
+        read(nobody, epoch, "full", deletes=deletes)
+
+
+def test_a_stream_with_a_doorbell_takes_an_unreachable_queue_for_quiet(nobody):
+    assert read(nobody, STREAM, "full", must_read=False) == []
+
+
+def test_a_bounded_read_of_an_empty_queue_returns_nothing(namespace):
+    assert read(namespace, BATCH, "empty") == []
+
+
+def test_a_bounded_read_of_a_queue_that_does_not_exist_fails(namespace):
+    with pytest.raises(RuntimeError, match="no-such-queue: cannot be read: amqp:not-found"):
+        read(namespace, BATCH, "no-such-queue")
+
+
+def test_a_read_that_fails_reports_what_it_read_before(namespace, tmp_path):
+    state = StateDirectory(tmp_path).create()
+    with pytest.raises(RuntimeError, match="full: cannot be read: amqp:connection:forced: gone"):
+        read(namespace, STREAM, "full", kind=Receiver, state=state)
+    ((_, report),) = state.reports()
+    assert report.read["full"].messages == 1
+
+
+def test_messages_that_were_deleted_are_not_lost_by_a_failure_after_them(namespace, tmp_path):
+    state = StateDirectory(tmp_path).create()
+    (batch,) = read(namespace, STREAM, "empty", kind=Receiver, state=state, deletes=True)
+    assert len(batch.messages) == 1
+    ((_, report),) = state.reports()
+    assert report.read["empty"].has_more  # so that the next micro-batch tries again
