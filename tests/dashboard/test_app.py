@@ -9,6 +9,7 @@ import pytest
 from pairbus.dashboard.app import create_app
 from pairbus.dashboard.guard import Guard
 from pairbus.ledger.writer import LedgerWriter
+from pairbus.monitoring import metrics
 from pairbus.monitoring.endpoints import Pair
 from pairbus.monitoring.monitor import PairMonitor
 from pairbus.syphon.records import Control
@@ -113,10 +114,11 @@ async def test_nothing_on_a_page_comes_from_another_host(page):
 
 
 async def test_metrics_are_served_for_prometheus(page):
-    _, client, _ = page
+    monitor, client, _ = page
     answer = await client.get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
     assert 'pairbus_failed_over{entity="orders",pair="default"} 1' in answer.text
+    assert answer.text == metrics.render(monitor.snapshot)
 
 
 async def test_money_comes_from_the_operations_in_the_ledger(scene):

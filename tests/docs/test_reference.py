@@ -11,6 +11,7 @@ import pytest
 from pairbus import events, exceptions, options
 from pairbus.cli.errors import ExitCode
 from pairbus.cli.main import NOUNS, cli
+from pairbus.monitoring import metrics
 
 ROOT = Path(__file__).parent.parent.parent
 DOCS = ROOT / "docs"
@@ -41,6 +42,12 @@ def test_every_option_is_in_the_reference_with_its_meaning(name):
 @pytest.mark.parametrize("name", [n for n in events.__all__ if n != "Event"])
 def test_every_event_is_in_the_reference(name):
     assert f"## {name}\n" in (REFERENCE / "events.md").read_text()
+
+
+def test_every_metric_is_in_the_reference():
+    text = (REFERENCE / "metrics.md").read_text()
+    for metric in (*metrics.STATUS_METRICS, *metrics.EVENT_METRICS):
+        assert f"| `{metric.exposed_name}` | {metric.kind} |" in text
 
 
 @pytest.mark.parametrize("name", exceptions.__all__)

@@ -1,11 +1,11 @@
-"""Events as OpenTelemetry spans and metrics (`pip install 'pairbus[otel]'`).
+"""Events as OpenTelemetry spans (`pip install 'pairbus[otel]'`).
 
     options = SendAvailabilityPairedNamespaceOptions(..., observers=[OpenTelemetryObserver()])
 
 Spans and attributes follow the semantic conventions for messaging: `messaging.system` is
 `servicebus`, a redirected send is a producer span `send <backlog queue>` within the caller's own
 span, a ping is a client span. A failover is one span, from the first failure to the restore (or to
-the close of the client).
+the close of the client). Metrics are those of `pairbus.monitoring.metrics`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pairbus._version import __version__
 from pairbus.events import Event
 
 try:
-    from opentelemetry import metrics, trace
+    from opentelemetry import trace
     from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 except ImportError as error:  # pragma: no cover
     raise ImportError("pairbus.monitoring.tracing needs: pip install 'pairbus[otel]'") from error
@@ -33,48 +33,24 @@ def _nanoseconds(moment: datetime) -> int:
 
 
 class OpenTelemetryObserver:
-    """An observer that makes spans and metrics of the events of one paired client.
+    """An observer that makes spans of the events of one paired client.
 
     Events do not name their client: give each client an observer of its own.
 
     Args:
         tracer_provider: Where spans go; the global provider by default.
-        meter_provider: Where metrics go; the global provider by default.
     """
 
-    def __init__(
-        self,
-        tracer_provider: trace.TracerProvider | None = None,
-        meter_provider: metrics.MeterProvider | None = None,
-    ) -> None:
+    def __init__(self, tracer_provider: trace.TracerProvider | None = None) -> None:
         self._tracer = trace.get_tracer("pairbus", __version__, tracer_provider)
-        meter = metrics.get_meter("pairbus", __version__, meter_provider)
-        self._failovers = meter.create_counter(
-            "pairbus.failovers", unit="{failover}", description="Failovers that were engaged"
-        )
-        self._backlogged = meter.create_counter(
-            "pairbus.backlogged.messages",
-            unit="{message}",
-            description="Messages that a backlog queue took",
-        )
-        self._bytes = meter.create_counter(
-            "pairbus.backlogged.size", unit="By", description="Bytes that a backlog queue took"
-        )
-        self._pings = meter.create_histogram(
-            "pairbus.ping.duration", unit="s", description="How long pings took"
-        )
-        self._unavailable = meter.create_counter(
-            "pairbus.unavailable", unit="{send}", description="Sends that neither namespace took"
-        )
         self._open: dict[tuple[str, str], Span] = {}
 
     def __call__(self, event: Event) -> None:
-        """Turn an event into spans and metrics."""
+        """Turn an event into spans."""
         key = (event.pair, event.entity)
         attributes = self._attributes(event)
         match event:
             case events.FailedOver(reason=reason, failing_since=since):
-                self._failovers.add(1, attributes)
                 span = self._open.get(key)
                 if span is not None:  # the primary failed again while the entity was draining
                     span.add_event(event.name, timestamp=_nanoseconds(event.at))
@@ -91,8 +67,6 @@ class OpenTelemetryObserver:
                     span.set_attribute("pairbus.restored_by", by)
                     span.end(_nanoseconds(event.at))
             case events.MessageBacklogged(backlog_queue=queue, messages=count, size=size):
-                self._backlogged.add(count, attributes)
-                self._bytes.add(size, attributes)
                 span = self._tracer.start_span(
                     f"send {queue}",
                     kind=SpanKind.PRODUCER,
@@ -110,7 +84,6 @@ class OpenTelemetryObserver:
             case events.PingSent(succeeded=succeeded, reason=reason, seconds=seconds):
                 self._ping(event, attributes, succeeded, reason, seconds)
             case events.PairUnavailable(primary=primary, secondary=secondary):
-                self._unavailable.add(1, attributes)
                 reasons = {"pairbus.primary": primary, "pairbus.secondary": secondary}
                 trace.get_current_span().add_event("pairbus.unavailable", reasons)
             case events.ClientClosed():
@@ -128,7 +101,6 @@ class OpenTelemetryObserver:
         self, event: Event, attributes: dict[str, Any], succeeded: bool, reason: str, seconds: float
     ) -> None:
         outcome = {} if succeeded else {"error.type": reason.partition(":")[0]}
-        self._pings.record(seconds, {**attributes, **outcome})
         over = self._open.get((event.pair, event.entity))
         span = self._tracer.start_span(
             f"ping {event.entity}",
