@@ -63,6 +63,10 @@ def test_age_is_compared_with_both_thresholds(age, level):
     assert levels(backlog=[queue(1, age=age)])["oldest"] == level
 
 
+def test_an_unknown_number_of_dead_letters_is_not_ok():
+    assert levels(backlog=[queue(dead=None)])["dead letters"] == "unknown"
+
+
 @pytest.mark.parametrize(("dead", "level"), [(0, "ok"), (1, "warning"), (5, "critical")])
 def test_dead_letters_are_compared_with_both_thresholds(dead, level):
     assert levels(backlog=[queue(dead=dead)])["dead letters"] == level

@@ -279,6 +279,18 @@ def test_odd_status_files_do_no_harm():
     assert metrics.render(snapshot)
 
 
+def test_counts_that_are_unknown_are_not_shown_as_zero():
+    queues = [{"path": "q", "in_rotation": True}]
+    syphon = {"kind": "syphon", "id": "s", "state": "running", "updated_at": at(0)}
+    snapshot = see(client(backlog_queues=queues), syphon)
+    assert snapshot["backlog"]["dead_letters"] is None
+    assert snapshot["backlog"]["queues"][0]["dead_letters"] is None
+    text = metrics.render(snapshot)
+    assert "pairbus_backlog_queue_dead_letters{" not in text
+    assert "pairbus_syphon_remaining_messages{" not in text
+    assert see(backlog=[])["backlog"]["dead_letters"] == 0
+
+
 def test_metrics_are_prometheus_text_with_escaped_labels():
     text = metrics.render(
         see(

@@ -193,19 +193,26 @@ def check_backlog(snapshot: Row, limits: Thresholds, grade: Grades) -> list[Find
     depth, oldest, dead = backlog["active"], backlog["oldest_age"], backlog["dead_letters"]
     depth_level = _compare(depth, limits.backlog_warning, limits.backlog_critical)
     age_level = _compare(oldest or 0, limits.age_warning, limits.age_critical)
-    dead_level = _compare(dead, limits.dead_warning, limits.dead_critical)
     found = "no message" if not depth else f"oldest message {duration(oldest)}"
     if depth and oldest is None:
         found, age_level = "the age of the oldest message is not known", "unknown"
-    drain, peek = "pairbus syphon status", "pairbus backlog peek --dead-letters"
+    drain = "pairbus syphon status"
     old = drain if oldest is not None else "the right Listen on the backlog queues is needed"
     return [
         Finding(
             "backlog", depth_level, f"{depth:,} messages", drain if depth_level != "ok" else ""
         ),
         Finding("oldest", age_level, found, old if age_level != "ok" else ""),
-        Finding("dead letters", dead_level, f"{dead:,} dead letters", peek if dead else ""),
+        _check_dead_letters(dead, limits),
     ]
+
+
+def _check_dead_letters(number: int | None, limits: Thresholds) -> Finding:
+    peek = "pairbus backlog peek --dead-letters"
+    if number is None:
+        return Finding("dead letters", "unknown", "their number is not known", peek)
+    level = _compare(number, limits.dead_warning, limits.dead_critical)
+    return Finding("dead letters", level, f"{number:,} dead letters", peek if number else "")
 
 
 def check_syphons(snapshot: Row, grade: Grades) -> list[Finding]:

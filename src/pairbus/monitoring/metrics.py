@@ -76,7 +76,9 @@ def _queues(name: str) -> Callable[[Row, str], Iterable[Sample]]:
 
 
 def _syphons(name: str) -> Callable[[Row, str], Iterable[Sample]]:
-    return lambda s, pair: (((pair, str(y["id"])), float(y[name] or 0)) for y in s["syphons"])
+    return lambda s, pair: (
+        ((pair, str(y["id"])), float(y[name])) for y in s["syphons"] if y[name] is not None
+    )
 
 
 def _stages(s: Row) -> list[Row]:

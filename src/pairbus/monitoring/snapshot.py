@@ -223,7 +223,7 @@ def read_backlog(facts: Facts, clients: Sequence[Row], syphons: Sequence[Row]) -
         place = rotation.get(str(row.get("path", "")).lower(), {})
         oldest = row.get("oldest")
         seconds = oldest if isinstance(oldest, int | float) else age(oldest, facts.now)
-        dead = row.get("dead_letters") or 0
+        dead = row.get("dead_letters")
         active = row.get("active")
         out = place.get("in_rotation") is False
         queues.append(
@@ -240,16 +240,23 @@ def read_backlog(facts: Facts, clients: Sequence[Row], syphons: Sequence[Row]) -
             }
         )
     ages = [q["oldest_age"] for q in queues if q["oldest_age"] is not None]
-    active = sum(q["active"] or 0 for q in queues) if source != "none" else None
+    active = _total(queues, "active", source)
     if source == "syphon" and active and not ages and newest[-1]["oldest_age"] is not None:
         ages = [newest[-1]["oldest_age"]]
     return {
         "source": source,
         "active": active,
-        "dead_letters": sum(q["dead_letters"] for q in queues),
+        "dead_letters": _total(queues, "dead_letters", source),
         "oldest_age": max(ages, default=None),
         "queues": queues,
     }
+
+
+def _total(queues: Sequence[Row], name: str, source: str) -> int | None:
+    """Return the sum of the known counts; None if none is known."""
+    known = [queue[name] for queue in queues if queue[name] is not None]
+    is_counted = source != "none" and not queues
+    return sum(known) if known or is_counted else None
 
 
 def judge(
