@@ -13,8 +13,8 @@ import re
 import socket
 import threading
 import uuid
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -97,6 +97,9 @@ class PairStatus:
     entities: tuple[EntityStatus, ...] = ()
     backlog_queues: tuple[BacklogQueueStatus, ...] = ()
     events: tuple[dict[str, Any], ...] = ()
+    host: str | None = field(default_factory=socket.gethostname, compare=False)
+    pid: int | None = field(default_factory=os.getpid, compare=False)
+    updated_at: datetime | None = field(default_factory=lambda: datetime.now(UTC), compare=False)
 
     def entity(self, name: str) -> EntityStatus:
         """The state of one entity; its name is case-insensitive.
@@ -138,15 +141,29 @@ class PairStatus:
 
     def as_dict(self) -> dict[str, Any]:
         """The status as plain data that JSON can carry; times are ISO UTC."""
-        data: dict[str, Any] = _plain(asdict(self))
-        return {
-            "kind": "client",
-            "version": VERSION,
-            "host": socket.gethostname(),
-            "pid": os.getpid(),
-            "updated_at": datetime.now(UTC).isoformat(),
-            **data,
-        }
+        return {"kind": "client", "version": VERSION, **plain(self)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> PairStatus:
+        """Read the form of `as_dict`, also of an older or newer version."""
+        updated_at = parse_time(data.get("updated_at"))
+        return cls(
+            client_id=str(data.get("client_id") or "?"),
+            primary_namespace=str(data.get("primary_namespace") or ""),
+            primary=str(data.get("primary") or ""),
+            secondary=str(data.get("secondary") or ""),
+            state=str(data.get("state") or "open"),
+            state_reason=data.get("state_reason"),
+            unprotected=data.get("unprotected"),
+            ledger_problem=data.get("ledger_problem"),
+            ledger_dropped_rows=data.get("ledger_dropped_rows") or 0,
+            entities=tuple(_read_entity(one, updated_at) for one in _rows(data, "entities")),
+            backlog_queues=tuple(_read_backlog_queue(one) for one in _rows(data, "backlog_queues")),
+            events=tuple(_rows(data, "events")),
+            host=data.get("host"),
+            pid=data.get("pid"),
+            updated_at=updated_at,
+        )
 
 
 def new_client_id() -> str:
@@ -155,12 +172,64 @@ def new_client_id() -> str:
     return f"{host}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Return a status, or a part of one, as data that JSON can carry; times are ISO UTC."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return plain(asdict(value))
     if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
+        return {key: plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     return value.isoformat() if isinstance(value, datetime) else value
+
+
+def parse_time(value: Any) -> datetime | None:
+    """Return a time from a status file; None if it is not one."""
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            return None
+    if not isinstance(value, datetime):
+        return None
+    return value if value.tzinfo else value.replace(tzinfo=UTC)
+
+
+def _rows(data: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
+    return [row for row in data.get(name) or () if isinstance(row, dict)]
+
+
+def _read_entity(data: Mapping[str, Any], updated_at: datetime | None) -> EntityStatus:
+    now = updated_at or datetime.now(UTC)  # for a time that is missing
+    drain, counts = data.get("drain"), data.get("counts") or {}
+    return EntityStatus(
+        entity=str(data.get("entity") or "?"),
+        phase=str(data.get("phase") or "healthy"),
+        since=parse_time(data.get("since")) or now,
+        last_error=data.get("last_error"),
+        backlog_queue=data.get("backlog_queue"),
+        next_ping=parse_time(data.get("next_ping")),
+        forced=data.get("forced"),
+        refused=data.get("refused"),
+        drain=None
+        if not drain
+        else DrainStatus(
+            since=parse_time(drain.get("since")) or now,
+            waits_for=tuple(drain.get("waits_for") or ()),
+            is_overdue=bool(drain.get("is_overdue")),
+            problem=drain.get("problem"),
+        ),
+        counts=Counts(**{one.name: counts.get(one.name) or 0 for one in fields(Counts)}),
+    )
+
+
+def _read_backlog_queue(data: Mapping[str, Any]) -> BacklogQueueStatus:
+    return BacklogQueueStatus(
+        path=str(data.get("path") or ""),
+        in_rotation=data.get("in_rotation") is not False,
+        reason=data.get("reason"),
+        until=parse_time(data.get("until")),
+    )
 
 
 class StatusFile:

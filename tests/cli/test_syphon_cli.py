@@ -130,7 +130,8 @@ def test_counts_are_those_of_the_run():
             return next(told)
 
     status = syphon_progress.RunProgress(Handle()).status()
-    assert (status["forwarded"], status["dead_lettered"]) == (234, {})
+    assert (status.counts.forwarded, status.counts.dead_lettered) == (234, {})
+    assert status.to_json()["forwarded"] == 234
 
 
 def test_a_place_without_a_syphon_is_one_clear_line(tmp_path):

@@ -52,7 +52,7 @@ def test_a_paired_client_keeps_its_books_and_its_status_in_an_object_store(objec
         assert {row["message_id"] for row in rows_of(place, "messages")} == {"0", "1", "2"}
         client._lifecycle._status_file._write()  # noqa: SLF001 - not to wait for the minute to end
         [status] = read_statuses(place)
-        assert status["entities"][0]["phase"] == "failed_over"
+        assert status.entities[0].phase == "failed_over"
         # the store fails: sends go on, it is logged once and told, and nothing is missing later
         object_store.forget_everything()
         with caplog.at_level(logging.WARNING, "pairbus.ledger"):
@@ -65,8 +65,8 @@ def test_a_paired_client_keeps_its_books_and_its_status_in_an_object_store(objec
         object_store.make_bucket()
     assert [row["message_id"] for row in rows_of(place, "messages")] == ["3", "4"]
     [status] = read_statuses(place)
-    assert status["state"] == "closed"
-    assert "secret-of-the-store" not in json.dumps(status) + caplog.text
+    assert status.state == "closed"
+    assert "secret-of-the-store" not in json.dumps(status.as_dict()) + caplog.text
 
 
 def test_receipts_and_compaction_in_an_object_store(object_store):

@@ -1,6 +1,7 @@
 """Checks of a snapshot: thresholds, grades, and never OK while blind."""
 
 import datetime as dt
+from dataclasses import replace
 
 import pytest
 
@@ -15,6 +16,8 @@ from pairbus.monitoring.checks import (
 )
 from pairbus.monitoring.endpoints import Pair
 from pairbus.monitoring.snapshot import Facts, assemble
+from pairbus.status import PairStatus
+from pairbus.syphon.status_records import SyphonStatus
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 LIMITS = Thresholds(
@@ -33,7 +36,7 @@ def levels(grades=None, **facts):
 
 def syphon(state="idle", age=0.0, **changes):
     at = (NOW - dt.timedelta(seconds=age)).isoformat()
-    return {"kind": "syphon", "id": "s", "state": state, "updated_at": at, **changes}
+    return SyphonStatus.from_json({"id": "s", "state": state, "updated_at": at, **changes})
 
 
 def queue(active=0, dead=0, age=0.0):
@@ -43,12 +46,12 @@ def queue(active=0, dead=0, age=0.0):
     }  # fmt: skip
 
 
-def client(phase="healthy", age=0.0, name="c"):
-    at = (NOW - dt.timedelta(seconds=age)).isoformat()
-    return {
-        "kind": "client", "client_id": name, "state": "open", "updated_at": at,
-        "entities": [{"entity": "orders", "phase": phase, "since": NOW.isoformat()}],
-    }  # fmt: skip
+def client(phase="healthy", age=0.0, name="c", **changes):
+    entity = {"entity": "orders", "phase": phase, "since": NOW, **changes}
+    updated_at = NOW - dt.timedelta(seconds=age)
+    return PairStatus.from_json(
+        {"client_id": name, "state": "open", "updated_at": updated_at, "entities": [entity]}
+    )
 
 
 @pytest.mark.parametrize(
@@ -118,7 +121,7 @@ def test_dead_clients_are_critical_unless_others_report():
     [
         ("failed_over", "entities", [client("failed_over")]),
         ("no_client", "clients", []),
-        ("unprotected", "protection", [{**client(), "unprotected": "no backlog queues"}]),
+        ("unprotected", "protection", [replace(client(), unprotected="no backlog queues")]),
         ("stale", "clients", [client(age=3000)]),
         ("no_syphon", "syphon", []),
         ("stalled", "syphon", [syphon("stalled", stalled="nothing moved for 90 s")]),
@@ -162,10 +165,9 @@ def test_depth_that_nobody_knows_is_unknown():
 
 
 def test_a_fence_that_nobody_answers_is_found_and_the_remedy_names_the_command():
-    draining = client("draining")
-    [entity] = draining["entities"]
-    quiet = {check.check for check in findings(statuses=[draining])}
-    entity["drain"] = {"is_overdue": True, "waits_for": ["contoso/x-servicebus-transfer/3"]}
+    quiet = {check.check for check in findings(statuses=[client("draining")])}
+    drain = {"is_overdue": True, "waits_for": ["contoso/x-servicebus-transfer/3"]}
+    draining = client("draining", drain=drain)
 
     [drain] = [f for f in findings(statuses=[draining]) if f.check == "drain"]
 

@@ -5,6 +5,7 @@ import datetime as dt
 from pairbus.monitoring.send_rates import DrainRates, SendRates
 from pairbus.monitoring.snapshot import Facts, assemble
 from pairbus.monitoring.syphon_events import SyphonEvents
+from pairbus.syphon.status_records import SyphonStatus
 
 START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
@@ -74,9 +75,10 @@ def tell(*statuses):
     events = SyphonEvents()
     for second, status in enumerate(statuses):
         status = {**status, "updated_at": at(second)}
-        snapshot = assemble(Facts(now=START + dt.timedelta(seconds=second), statuses=[status]))
-        (row,) = events.update(snapshot["syphons"], snapshot["at"])
-    return row["events"]
+        now = START + dt.timedelta(seconds=second)
+        snapshot = assemble(Facts(now=now, statuses=[SyphonStatus.from_json(status)]))
+        ((_, story),) = events.update(snapshot["syphons"], snapshot["at"])
+    return story
 
 
 def test_syphon_tells_its_story():

@@ -4,6 +4,7 @@ import datetime as dt
 
 from pairbus.monitoring import metrics
 from pairbus.monitoring.snapshot import Facts, assemble
+from pairbus.monitoring.sources import STATUSES
 
 NOW = dt.datetime(2026, 11, 15, 12, 0, 0, tzinfo=dt.UTC)
 
@@ -30,7 +31,8 @@ def entity(name, phase="healthy", since=None, **changes):
 
 
 def see(*statuses, **facts):
-    return assemble(Facts(now=NOW, statuses=statuses, **facts))
+    records = [STATUSES[status["kind"]](status) for status in statuses]
+    return assemble(Facts(now=NOW, statuses=records, **facts))
 
 
 def test_nothing_reported_is_said_plainly():

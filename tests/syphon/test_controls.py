@@ -8,6 +8,7 @@ import pytest
 from pairbus.monitoring.sources import control_syphon
 from pairbus.syphon.records import Control
 from pairbus.syphon.state import StateDirectory
+from pairbus.syphon.status_records import SyphonStatus
 
 
 def test_controls_have_defaults_and_survive_a_restart(tmp_path):
@@ -31,7 +32,7 @@ def test_the_control_file_of_an_earlier_version_is_read(tmp_path):
 
 
 def test_a_pause_from_the_page_does_not_lose_a_limit_set_at_the_same_time(tmp_path):
-    status = {"id": "s1", "checkpoint": str(tmp_path)}
+    status = SyphonStatus.from_json({"id": "s1", "checkpoint": str(tmp_path)})
     ended = threading.Event()
 
     def pause_and_resume():

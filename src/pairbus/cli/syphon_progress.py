@@ -7,19 +7,39 @@ import contextlib
 import datetime as dt
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pairbus.cli.output import bar_column, is_terminal, say, wants_json
 from pairbus.monitoring.formatting import duration
 from pairbus.monitoring.snapshot import read_syphon
+from pairbus.syphon.status_records import SyphonStatus
 
 if TYPE_CHECKING:
     from pairbus.spark.syphon import SyphonHandle
 
-__all__ = ["RunProgress", "shown", "summary"]
+__all__ = ["RunProgress", "RunStatus", "shown", "summary"]
 
 EVERY = 10.0  # seconds between two lines where there is no terminal
 NARROW = 80  # columns: with fewer, the elapsed time is left out
+
+
+@dataclass(frozen=True)
+class RunStatus:
+    """The status of a syphon with the counts of one run, and plain texts for its problems."""
+
+    counts: SyphonStatus
+    problem: str
+    waits: list[str]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {**self.counts.to_json(), "problem": self.problem, "waits": self.waits}
+
+    @property
+    def dead_lettered(self) -> int:
+        """How many messages were dead-lettered in this run."""
+        return sum(self.counts.dead_lettered.values())
 
 
 class RunProgress:
@@ -27,26 +47,24 @@ class RunProgress:
 
     def __init__(self, handle: "SyphonHandle") -> None:
         self._handle = handle
-        self._before = handle.status()
+        self._before = SyphonStatus.from_json(handle.status())
 
-    def status(self) -> dict[str, Any]:
-        """Return the status now, with plain texts for its problems."""
-        status = self._handle.status()
-        before = self._before["dead_lettered"]
-        dead = {
-            reason: number - before.get(reason, 0)
-            for reason, number in status["dead_lettered"].items()
-            if number > before.get(reason, 0)
-        }
+    def status(self) -> RunStatus:
+        """Return the status now."""
+        status = SyphonStatus.from_json(self._handle.status())
+        before = self._before.dead_lettered
+        counts = replace(
+            status,
+            forwarded=status.forwarded - self._before.forwarded,
+            dead_lettered={
+                reason: number - before.get(reason, 0)
+                for reason, number in status.dead_lettered.items()
+                if number > before.get(reason, 0)
+            },
+        )
         now = dt.datetime.now(dt.UTC)
-        fresh = read_syphon({**status, "updated_at": now.isoformat()}, now)
-        return {
-            **status,
-            "forwarded": status["forwarded"] - self._before["forwarded"],
-            "dead_lettered": dead,
-            "problem": fresh["problem"],
-            "waits": fresh["waits"],
-        }
+        fresh = read_syphon(replace(status, updated_at=now.isoformat()), now)
+        return RunStatus(counts, fresh["problem"], fresh["waits"])
 
 
 @contextlib.contextmanager
@@ -92,15 +110,14 @@ def _bar(progress: RunProgress) -> Iterator[Callable[[], None]]:
 
         def draw() -> None:
             status = progress.status()
-            done = _done(status)
-            total = done + (status["remaining"] or 0)
+            done = status.counts.forwarded + status.dead_lettered
             bar.note = _note(status)
             bar.update(
                 task,
                 completed=done,
-                total=max(total, 1),
-                description=status["state"],
-                speed=_speed(status),
+                total=max(done + (status.counts.remaining or 0), 1),
+                description=status.counts.state,
+                speed=_speed(status.counts),
             )
             bar.refresh()
 
@@ -126,53 +143,48 @@ def _lines(progress: RunProgress) -> Callable[[], None]:
     return print_line
 
 
-def _done(status: dict[str, Any]) -> int:
-    return int(status["forwarded"] + sum(status["dead_lettered"].values()))
-
-
-def _speed(status: dict[str, Any]) -> str:
+def _speed(counts: SyphonStatus) -> str:
     """Return rate and remaining time; an empty text while no message moves."""
-    if status["state"] != "running" or not status["rate"]:
+    if counts.state != "running" or not counts.rate:
         return ""
-    rate = f"{status['rate']:,.0f}/s"
-    return rate if not status["eta"] else f"{rate}, {duration(max(1, status['eta']))} to go"
+    rate = f"{counts.rate:,.0f}/s"
+    return rate if not counts.eta else f"{rate}, {duration(max(1, counts.eta))} to go"
 
 
-def _note(status: dict[str, Any]) -> str:
+def _note(status: RunStatus) -> str:
     """Return the problems, in one line."""
-    dead = sum(status["dead_lettered"].values())
-    parts = [status["problem"]] if status["state"] == "stalled" else []
-    if status.get("throttled_by"):
-        parts.append(_throttled(status))
-    if dead:
-        parts.append(f"{dead:,} dead-lettered")
-    if status["waiting"]:
-        parts += status["waits"]
-    if uncertain := len(status.get("doubtful", [])):
+    counts = status.counts
+    parts = [status.problem] if counts.state == "stalled" else []
+    if counts.throttled_by:
+        parts.append(_throttled(counts))
+    if status.dead_lettered:
+        parts.append(f"{status.dead_lettered:,} dead-lettered")
+    if counts.waiting:
+        parts += status.waits
+    if uncertain := len(counts.uncertain):
         parts.append(f"{uncertain} queue{'s wait' if uncertain > 1 else ' waits'} for locks to end")
     return "; ".join(parts)
 
 
-def _throttled(status: dict[str, Any]) -> str:
-    return f"throttled by the {status['throttled_by']} ({status['allowed_rate']:,.0f}/s allowed)"
+def _throttled(counts: SyphonStatus) -> str:
+    return f"throttled by the {counts.throttled_by} ({counts.allowed_rate or 0:,.0f}/s allowed)"
 
 
-def summary(status: dict[str, Any]) -> str:
+def summary(status: RunStatus) -> str:
     """Return the counts of the run in one line."""
-    dead = sum(status["dead_lettered"].values())
-    is_stalled = status["state"] == "stalled"
+    counts = status.counts
     parts = [
-        status["state"] + (f" ({status['problem']})" if is_stalled else ""),
-        f"{status['forwarded']:,} forwarded",
+        counts.state + (f" ({status.problem})" if counts.state == "stalled" else ""),
+        f"{counts.forwarded:,} forwarded",
     ]
-    if dead:
-        parts.append(f"{dead:,} dead-lettered")
-    if status["remaining"] is not None:
-        parts.append(f"{status['remaining']:,} remaining")
-    if status["waiting"]:
-        parts.append(f"{status['waiting']:,} waiting")
-    if speed := _speed(status):
+    if status.dead_lettered:
+        parts.append(f"{status.dead_lettered:,} dead-lettered")
+    if counts.remaining is not None:
+        parts.append(f"{counts.remaining:,} remaining")
+    if counts.waiting:
+        parts.append(f"{counts.waiting:,} waiting")
+    if speed := _speed(counts):
         parts.append(speed)
-        if status.get("throttled_by"):
-            parts.append(_throttled(status))
+        if counts.throttled_by:
+            parts.append(_throttled(counts))
     return ", ".join(parts)

@@ -184,13 +184,13 @@ def _run(options: "SyphonOptions", settings: dict[str, Any]) -> int:
         text = "Spark was ended, too; messages in flight return to the backlog within a minute"
         fail(text, code=ExitCode.INTERRUPTED)
     status = progress.status()
-    emit(status, summary(status))
+    emit(status.to_json(), summary(status))
     handle.wait(0)
     if options.target is not None and options.ledger is not None:
         _say_in_doubt(options.ledger)
-    for reason, number in status["dead_lettered"].items():
+    for reason, number in status.counts.dead_lettered.items():
         say(f"dead-lettered: {number:,} ({reason}); pairbus backlog peek --dead-letters")
-    return ExitCode.NEGATIVE if status["dead_lettered"] else ExitCode.OK
+    return ExitCode.NEGATIVE if status.dead_lettered else ExitCode.OK
 
 
 def _say_in_doubt(ledger: str) -> None:

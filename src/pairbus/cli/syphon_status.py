@@ -3,7 +3,7 @@
 import datetime as dt
 import os
 import socket
-from typing import Any
+from dataclasses import replace
 
 import click
 
@@ -14,7 +14,9 @@ from pairbus.cli.syphon_options import checkpoint_option, find_state
 from pairbus.cli.tables import Column, Table, cell
 from pairbus.monitoring.endpoints import Pair
 from pairbus.monitoring.formatting import duration
-from pairbus.monitoring.timeline import parse_time
+from pairbus.monitoring.timeline import age
+from pairbus.status import parse_time
+from pairbus.syphon.status_records import SyphonStatus
 
 
 @click.command("status")
@@ -29,37 +31,38 @@ def command(pair: Pair, checkpoint: str | None, state: str | None) -> int:
       pairbus syphon status --pair orders --json
     """
     directory = find_state(pair, checkpoint, state)
-    status = directory.read("status.json")
-    if not status:
+    found = directory.read("status.json")
+    if not found:
         fail(f"the syphon at {directory.path} has not reported yet")
-    if status["state"] != "stopped" and not _is_alive(status):
-        status["state"], status["stalled"] = "stopped", "its process does not exist any more"
+    status = SyphonStatus.from_json(found)
+    if status.state != "stopped" and not _is_alive(status):
+        status = replace(status, state="stopped", stalled="its process does not exist any more")
     from pairbus.monitoring.snapshot import read_syphon
 
     now = dt.datetime.now(dt.UTC)
-    seen = read_syphon({**status, "updated_at": now.isoformat()}, now)
+    seen = read_syphon(replace(status, updated_at=now.isoformat()), now)
     colours = {
         "starting": "cyan", "running": "green", "idle": "green", "paused": "yellow",
         "stalled": "red",
     }  # fmt: skip
-    table = Table("what", "value", title=f"Syphon {status['id']}")
-    state_text = status["state"] + (f": {seen['problem']}" if status["stalled"] else "")
-    table.add("state", cell(state_text, colours.get(status["state"], "")))
-    for name in ("primary", "secondary"):
-        table.add(name, status[name])
-    table.add("forwarded in all runs", status["forwarded"])
-    table.add("remaining", status["remaining"])
-    table.add("in flight", status["in_flight"])
-    table.add("oldest", duration(status["oldest_age"]))
-    if status["state"] == "running" and status["rate"]:
-        table.add("rate per second", status["rate"])
-        table.add("time left", duration(status["eta"]))
-    if status.get("allowed_rate") is not None:
-        table.add("allowed per second", status["allowed_rate"])
-    if status.get("throttled_by"):
-        table.add("throttled by", cell(f"the {status['throttled_by']}", "yellow"))
-    table.add("last progress", parse_time(status["last_progress"]))
-    for reason, number in status["dead_lettered"].items():
+    table = Table("what", "value", title=f"Syphon {status.id}")
+    state_text = status.state + (f": {seen['problem']}" if status.stalled else "")
+    table.add("state", cell(state_text, colours.get(status.state, "")))
+    table.add("primary", status.primary)
+    table.add("secondary", status.secondary)
+    table.add("forwarded in all runs", status.forwarded)
+    table.add("remaining", status.remaining)
+    table.add("in flight", status.in_flight)
+    table.add("oldest", duration(status.oldest_age))
+    if status.state == "running" and status.rate:
+        table.add("rate per second", status.rate)
+        table.add("time left", duration(status.eta))
+    if status.allowed_rate is not None:
+        table.add("allowed per second", status.allowed_rate)
+    if status.throttled_by:
+        table.add("throttled by", cell(f"the {status.throttled_by}", "yellow"))
+    table.add("last progress", parse_time(status.last_progress))
+    for reason, number in status.dead_lettered.items():
         table.add("dead-lettered", cell(f"{number:,}: {reason}", "red"))
     if status.get("ledger_problem"):
         table.add("ledger", cell(status["ledger_problem"], "red"))
@@ -67,23 +70,23 @@ def command(pair: Pair, checkpoint: str | None, state: str | None) -> int:
         table.add("ledger rows dropped", cell(f"{status['ledger_dropped']:,}", "red"))
     for wait in seen["waits"]:
         table.add("waiting", cell(wait, "yellow"))
-    for queue in status.get("doubtful", []):
+    for queue in status.uncertain:
         text = f"{queue}: waits until the locks of a lost reader expire, to keep the order"
         table.add("waiting", cell(text, "yellow"))
     queues = Table("queue", Column("active", right=True), Column("dead letters", right=True),
                    title="Backlog queues")  # fmt: skip
-    for queue in status["queues"]:
-        queues.add(queue["path"], queue["active"], queue["dead_letters"])
-    emit(status, [table, queues])
-    return ExitCode.NEGATIVE if status["state"] == "stalled" else ExitCode.OK
+    for counts in status.queues:
+        queues.add(counts.path, counts.active, counts.dead_letters)
+    emit(status.to_json(), [table, queues])
+    return ExitCode.NEGATIVE if status.state == "stalled" else ExitCode.OK
 
 
-def _is_alive(status: dict[str, Any]) -> bool:
-    if status.get("host") != socket.gethostname():
-        updated = dt.datetime.fromisoformat(status["updated_at"])
-        return (dt.datetime.now(dt.UTC) - updated).total_seconds() < 120
+def _is_alive(status: SyphonStatus) -> bool:
+    if status.host != socket.gethostname():
+        seconds = age(status.updated_at, dt.datetime.now(dt.UTC))
+        return seconds is not None and seconds < 120
     try:
-        os.kill(int(status["pid"]), 0)
-    except (OSError, ValueError):
+        os.kill(status.pid, 0)
+    except OSError:
         return False
     return True

@@ -27,8 +27,9 @@ from pairbus.dashboard.guard import AccessControl, Guard
 from pairbus.monitoring import metrics
 from pairbus.monitoring.formatting import brief, duration, one_line, to_plain
 from pairbus.monitoring.monitor import PairMonitor
-from pairbus.monitoring.timeline import age, parse_time
+from pairbus.monitoring.timeline import age
 from pairbus.pricing import format_amount, format_size
+from pairbus.status import parse_time
 
 STATIC = Path(__file__).parent / "static"
 # The sections of each page that the stream replaces: ids in the templates.

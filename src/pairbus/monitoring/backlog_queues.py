@@ -13,6 +13,8 @@ from pairbus.envelope.fields import peek_aliases
 from pairbus.monitoring.endpoints import ConfigurationError, Pair
 from pairbus.monitoring.sources import queue_number
 from pairbus.names import backlog_path, backlog_prefix, parse_backlog_path, reply_queue_path
+from pairbus.status import PairStatus
+from pairbus.syphon.status_records import SyphonStatus
 
 if TYPE_CHECKING:
     from azure.servicebus.management import ServiceBusAdministrationClient
@@ -131,14 +133,14 @@ def differences(pair: Pair, paths: list[str]) -> dict[str, list[str]]:
         return {path: wrong for path in backlog if (wrong := _differences(admin, path))}
 
 
-def draining_clients(statuses: Sequence[dict[str, Any]], entity: str) -> list[str]:
+def draining_clients(statuses: Sequence[PairStatus | SyphonStatus], entity: str) -> list[str]:
     """Return the ids of the clients that report that an entity is draining."""
     return [
-        str(status["client_id"])
+        status.client_id
         for status in statuses
-        if status.get("kind") == "client"
-        for one in status.get("entities", ())
-        if one.get("phase") == "draining" and str(one.get("entity")).lower() == entity.lower()
+        if isinstance(status, PairStatus)
+        for one in status.entities
+        if one.phase == "draining" and one.entity.lower() == entity.lower()
     ]
 
 

@@ -14,8 +14,9 @@ from typing import Any
 
 from pairbus.monitoring.endpoints import Pair
 from pairbus.monitoring.formatting import brief, duration, one_line
-from pairbus.monitoring.snapshot import Row, count, is_outage, unprotected
-from pairbus.monitoring.timeline import age, parse_time
+from pairbus.monitoring.snapshot import count, is_outage, unprotected
+from pairbus.monitoring.timeline import Row, age
+from pairbus.status import parse_time
 
 LEVELS = ("ok", "unknown", "warning", "critical")
 """From best to worst; a check that could not be done is worse than one that passed."""

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pairbus import events
 from pairbus.events import Event
 from pairbus.monitoring.snapshot import PHASES, Facts, assemble, unprotected
+from pairbus.monitoring.timeline import Row
 
 try:
     from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
@@ -43,7 +44,6 @@ __all__ = ["EVENT_METRICS", "STATUS_METRICS", "PrometheusObserver", "render"]
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 SYPHON_STATES = ("starting", "running", "idle", "paused", "stalled", "stopped", "silent")
 
-Row = dict[str, Any]
 Sample = tuple[tuple[str, ...], float]
 
 
@@ -310,10 +310,10 @@ class PrometheusObserver:
 
     def _snapshots(self) -> Iterator[Row]:
         now = dt.datetime.now(dt.UTC)
-        by_pair: dict[tuple[str, str], list[Row]] = {}
+        by_pair: dict[tuple[str, str], list[PairStatus]] = {}
         for client in list(self._clients):
             status = client.status()
-            by_pair.setdefault((status.primary, status.secondary), []).append(status.as_dict())
+            by_pair.setdefault((status.primary, status.secondary), []).append(status)
         for statuses in by_pair.values():
             yield assemble(Facts(now=now, statuses=statuses))
 

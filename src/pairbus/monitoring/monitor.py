@@ -10,7 +10,7 @@ import datetime as dt
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pairbus.monitoring.endpoints import Pair
@@ -20,13 +20,16 @@ from pairbus.monitoring.snapshot import Facts, assemble
 from pairbus.monitoring.sources import (
     BacklogSource,
     OperationsSource,
-    Row,
+    Status,
     broker_health,
     control_syphon,
     guarded,
     read_statuses,
 )
 from pairbus.monitoring.syphon_events import SyphonEvents
+from pairbus.monitoring.timeline import Row
+from pairbus.status import PairStatus
+from pairbus.syphon.status_records import SyphonStatus
 
 log = logging.getLogger("pairbus.web")
 
@@ -68,7 +71,7 @@ class PairMonitor:
         self._rates = SendRates()
         self._drain_rates = DrainRates()
         self._syphon_events = SyphonEvents()
-        self._past_syphons: list[Row] = []
+        self._past_syphons: list[tuple[str, list[Row]]] = []
         self._thread: threading.Thread | None = None
         self._namespace = self._primary_namespace()
         self._backlog = (
@@ -78,7 +81,7 @@ class PairMonitor:
         )
         self._operations = OperationsSource(pair.ledger) if pair.ledger else None
         self._cost = RunningCost()
-        self._past: dict[str, Row] = {}  # events by client: they outlive it here
+        self._past: dict[str, Sequence[Row]] = {}  # events by client: they outlive it here
         self._slow: dict[str, Any] = {}
         self._slow_due: dt.datetime | None = None
         self.snapshot: Row = assemble(
@@ -97,7 +100,7 @@ class PairMonitor:
     def refresh(self) -> Row:
         """Read the sources now; return the new snapshot."""
         now = self._clock()
-        statuses: list[Row] = []
+        statuses: list[Status] = []
         problem = None
         if self.pair.ledger:
             ledger = self.pair.ledger
@@ -111,7 +114,8 @@ class PairMonitor:
                 now=now,
                 pair=self.pair.name,
                 primary_namespace=self._namespace or first_namespace(statuses),
-                statuses=[*statuses, *self._remember(statuses), *self._past_syphons],
+                statuses=statuses,
+                past_events=[*self._remember(statuses), *self._past_syphons],
                 status_problem=problem,
                 **self._slow,
             )
@@ -124,17 +128,15 @@ class PairMonitor:
         self.wake()
         return snapshot
 
-    def _remember(self, statuses: list[Row]) -> list[Row]:
+    def _remember(self, statuses: list[Status]) -> list[tuple[str, Sequence[Row]]]:
         """Return the events of clients that are gone: a client removes its file when it closes."""
-        living = {str(s.get("client_id")): s for s in statuses if s.get("kind") == "client"}
-        for client_id, status in living.items():
+        living = {s.client_id: s.events for s in statuses if isinstance(s, PairStatus)}
+        for client_id, events in living.items():
             self._past.pop(client_id, None)  # the newest last
-            self._past[client_id] = {
-                "kind": "past", "client_id": client_id, "events": status.get("events")
-            }  # fmt: skip
+            self._past[client_id] = events
         while len(self._past) > REMEMBERED:
             del self._past[next(iter(self._past))]
-        return [row for client_id, row in self._past.items() if client_id not in living]
+        return [(name, events) for name, events in self._past.items() if name not in living]
 
     def _read_slow(self, now: dt.datetime) -> None:
         slow: dict[str, Any] = {}
@@ -187,7 +189,7 @@ class PairMonitor:
         if not self.pair.ledger:
             raise KeyError(syphon_id)
         for status in read_statuses(self.pair.ledger):
-            if status.get("kind") == "syphon" and status.get("id") == syphon_id:
+            if isinstance(status, SyphonStatus) and status.id == syphon_id:
                 control_syphon(status, paused=paused)
                 return
         raise KeyError(syphon_id)
@@ -236,6 +238,7 @@ class PairMonitor:
                 loop.call_soon_threadsafe(event.set)
 
 
-def first_namespace(statuses: list[Row]) -> str | None:
+def first_namespace(statuses: list[Status]) -> str | None:
     """The primary's name, as a client reports it."""
-    return next((str(s["primary_namespace"]) for s in statuses if s.get("primary_namespace")), None)
+    names = [s.primary_namespace for s in statuses if isinstance(s, PairStatus)]
+    return next(filter(None, names), None)

@@ -3,12 +3,11 @@
 import datetime as dt
 from collections.abc import Iterable
 from decimal import Decimal
-from typing import Any
 
+from pairbus.monitoring.timeline import Row
 from pairbus.pricing import STAGES, TRANSFER_STAGES, PriceList, Rules
 from pairbus.reports.price_lists import load_prices
 
-Row = dict[str, Any]
 SYMBOLS = {"USD": "$", "EUR": "€", "GBP": "£"}
 
 

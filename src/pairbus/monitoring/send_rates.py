@@ -10,7 +10,8 @@ import datetime as dt
 from collections import deque
 from collections.abc import Iterable
 
-from pairbus.monitoring.timeline import Row, parse_time
+from pairbus.monitoring.timeline import Row
+from pairbus.status import parse_time
 
 WINDOW = 12.0  # seconds between the first and the last report that a rate spans, at most
 SHORTEST = 1.0  # seconds: reports that follow each other faster say little

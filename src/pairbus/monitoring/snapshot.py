@@ -5,7 +5,7 @@ The live page, its `.json` twins, the stream, the metrics and `pairbus check` al
 
 import dataclasses
 import datetime as dt
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from pairbus.monitoring.formatting import brief, duration
@@ -15,9 +15,9 @@ from pairbus.monitoring.syphon_problems import (
     stands_still,
     waits_for_primary,
 )
-from pairbus.monitoring.timeline import age, merge_events
-
-Row = dict[str, Any]
+from pairbus.monitoring.timeline import Row, age, merge_events
+from pairbus.status import EntityStatus, PairStatus, plain
+from pairbus.syphon.status_records import SyphonStatus
 
 PHASES = ("healthy", "draining", "suspect", "failed_over")
 SYPHON_KEYS = (
@@ -35,7 +35,8 @@ class Facts:
     now: dt.datetime
     pair: str = "default"
     primary_namespace: str | None = None
-    statuses: Sequence[Row] = ()
+    statuses: Sequence[PairStatus | SyphonStatus] = ()
+    past_events: Sequence[tuple[str, Sequence[Row]]] = ()  # of clients that are gone, and syphons
     status_problem: str | None = None
     backlog: Sequence[Row] | None = None  # None: not read, or the secondary does not answer
     backlog_problem: str | None = None
@@ -46,10 +47,12 @@ class Facts:
 
 def assemble(facts: Facts) -> Row:
     """Return the snapshot."""
-    clients = [read_client(s, facts.now) for s in facts.statuses if s.get("kind") == "client"]
-    syphons = [read_syphon(s, facts.now) for s in facts.statuses if s.get("kind") == "syphon"]
-    entities = merge_entities(clients, facts.now)
-    backlog = read_backlog(facts, clients, syphons)
+    reports = [s for s in facts.statuses if isinstance(s, PairStatus)]
+    clients = [read_client(s, facts.now) for s in reports]
+    fresh = [s for s, c in zip(reports, clients, strict=True) if not c["is_stale"]]
+    syphons = [read_syphon(s, facts.now) for s in facts.statuses if isinstance(s, SyphonStatus)]
+    entities = merge_entities([s for s in fresh if s.state == "open"], facts.now)
+    backlog = read_backlog(facts, fresh, syphons)
     problems = [p for p in (facts.status_problem, facts.backlog_problem, facts.money_problem) if p]
     problems += [
         f"{client['client_id']} cannot write its ledger: {client['ledger_problem']}"
@@ -85,29 +88,28 @@ def assemble(facts: Facts) -> Row:
         "syphons": syphons,
         "brokers": list(facts.brokers),
         "money": facts.money,
-        "events": merge_events(facts.statuses),
+        "events": merge_events([*((s.client_id, s.events) for s in reports), *facts.past_events]),
     }
 
 
-def read_client(status: Mapping[str, Any], now: dt.datetime) -> Row:
+def read_client(status: PairStatus, now: dt.datetime) -> Row:
     """Return a paired client, as its status file describes it."""
-    seconds = age(status.get("updated_at"), now)
-    state = status.get("state", "open")
+    seconds = age(status.updated_at, now)
     return {
-        "client_id": status.get("client_id", "?"),
-        "host": status.get("host"),
-        "pid": status.get("pid"),
-        "primary_namespace": status.get("primary_namespace"),
-        "primary": status.get("primary"),
-        "secondary": status.get("secondary"),
-        "state": state,
-        "updated_at": status.get("updated_at"),
-        "is_stale": state == "open" and (seconds is None or seconds > STALE_AFTER),
-        "unprotected": status.get("unprotected"),
-        "ledger_problem": status.get("ledger_problem"),
-        "ledger_dropped_rows": status.get("ledger_dropped_rows") or 0,
-        "entities": list(status.get("entities") or ()),
-        "backlog_queues": list(status.get("backlog_queues") or ()),
+        "client_id": status.client_id,
+        "host": status.host,
+        "pid": status.pid,
+        "primary_namespace": status.primary_namespace or None,
+        "primary": status.primary or None,
+        "secondary": status.secondary or None,
+        "state": status.state,
+        "updated_at": plain(status.updated_at),
+        "is_stale": status.state == "open" and (seconds is None or seconds > STALE_AFTER),
+        "unprotected": status.unprotected,
+        "ledger_problem": status.ledger_problem,
+        "ledger_dropped_rows": status.ledger_dropped_rows,
+        "entities": plain(status.entities),
+        "backlog_queues": plain(status.backlog_queues),
     }
 
 
@@ -116,85 +118,67 @@ def unprotected(clients: Sequence[Row]) -> list[Row]:
     return [c for c in clients if c["unprotected"] and c["state"] == "open" and not c["is_stale"]]
 
 
-def read_syphon(status: Mapping[str, Any], now: dt.datetime) -> Row:
+def read_syphon(status: SyphonStatus, now: dt.datetime) -> Row:
     """Return a syphon, as its status file describes it."""
-    seconds = age(status.get("updated_at"), now)
-    state = status.get("state", "running")
+    seconds = age(status.updated_at, now)
+    state = status.state
     is_stale = state != "stopped" and (seconds is None or seconds > STALE_AFTER)
-    row = {key: status.get(key) for key in SYPHON_KEYS}
-    dead = row["dead_lettered"]
-    row["dead_lettered"] = dead if isinstance(dead, dict) else {}
-    row["queues"] = list(status.get("queues") or ())
+    row = {key: getattr(status, key) for key in SYPHON_KEYS}
+    row["queues"] = [queue.to_json() for queue in status.queues]
     if is_stale or state != "running":
         # Nothing moves, so there is no rate and no remaining time.
         row["rate"], row["eta"], row["throttled_by"] = 0.0, None, None
-    until = age(status.get("next_attempt"), now)
+    until = age(status.next_attempt, now)
     next_attempt_in = None if until is None or until > 0 else -until
     return {
         **row,
         "state": "silent" if is_stale else state,
         "is_stale": is_stale,
         "waits_for_primary": (
-            state == "stalled" and not is_stale and waits_for_primary(row["stalled"])
+            state == "stalled" and not is_stale and waits_for_primary(status.stalled)
         ),
         "next_attempt_in": next_attempt_in,
-        "problem": explain_stall(row["stalled"], next_attempt_in),
-        "waits": explain_waits(status.get("waiting_for") or {}, status.get("waiting_counts") or {}),
+        "problem": explain_stall(status.stalled, next_attempt_in),
+        "waits": explain_waits(status.waiting_for, status.waiting_counts),
     }
 
 
-def merge_entities(clients: Iterable[Row], now: dt.datetime) -> list[Row]:
-    """Return one row per entity: the worst state that any reporting client has, worst first."""
-    merged: dict[str, Row] = {}
+def merge_entities(clients: Iterable[PairStatus], now: dt.datetime) -> list[Row]:
+    """Return one row per entity: the worst state that any of the clients has, worst first."""
+    found: dict[str, list[EntityStatus]] = {}
     for client in clients:
-        if client["is_stale"] or client["state"] != "open":
-            continue
-        for entity in client["entities"]:
-            phase = entity.get("phase", "healthy")
-            row = merged.setdefault(
-                str(entity.get("entity", "?")).lower(),
-                {
-                    "entity": entity.get("entity", "?"),
-                    "phase": "healthy",
-                    "since": None,
-                    "seconds": None,
-                    "last_error": None,
-                    "next_ping": None,
-                    "next_ping_in": None,
-                    "forced": None,
-                    "overdue_fences": [],
-                    "backlog_queues": [],
-                    "clients": 0,
-                    "clients_failed_over": 0,
-                    "counts": {"sent_primary": 0, "sent_backlog": 0, "pings": 0, "failures": 0},
-                },
-            )
-            row["clients"] += 1
-            row["clients_failed_over"] += phase == "failed_over"
-            row["forced"] = row["forced"] or entity.get("forced")
-            for name, value in (entity.get("counts") or {}).items():
-                row["counts"][name] = row["counts"].get(name, 0) + (value or 0)
-            if queue := entity.get("backlog_queue"):
-                row["backlog_queues"] = sorted({*row["backlog_queues"], queue})
-            if rank(phase) > rank(row["phase"]):
-                row["phase"] = phase
-                row["since"] = entity.get("since")
-                row["last_error"] = entity.get("last_error")
-            drain = entity.get("drain") or {}
-            if drain.get("is_overdue"):
-                queues = {*row["overdue_fences"], *drain.get("waits_for", ())}
-                row["overdue_fences"] = sorted(queues)
-                row["last_error"] = drain.get("problem") or row["last_error"]
-            if phase != "healthy":
-                row["since"] = min(filter(None, (row["since"], entity.get("since"))), default=None)
-                row["next_ping"] = min(
-                    filter(None, (row["next_ping"], entity.get("next_ping"))), default=None
-                )
-    for row in merged.values():
-        row["seconds"] = age(row["since"], now) if row["phase"] != "healthy" else None
-        wait = age(row["next_ping"], now)
-        row["next_ping_in"] = None if wait is None else max(0.0, -wait)
-    return sorted(merged.values(), key=lambda r: (-rank(r["phase"]), r["entity"].lower()))
+        for entity in client.entities:
+            found.setdefault(entity.entity.lower(), []).append(entity)
+    rows = [_merge_entity(same, now) for same in found.values()]
+    return sorted(rows, key=lambda r: (-rank(r["phase"]), r["entity"].lower()))
+
+
+def _merge_entity(same: Sequence[EntityStatus], now: dt.datetime) -> Row:
+    worst = max(same, key=lambda entity: rank(entity.phase))
+    failing = [entity for entity in same if entity.phase != "healthy"]
+    overdue = [entity.drain for entity in same if entity.drain and entity.drain.is_overdue]
+    since = min((entity.since for entity in failing), default=None)
+    next_ping = min((e.next_ping for e in failing if e.next_ping), default=None)
+    wait = age(next_ping, now)
+    last_error = worst.last_error if failing else None
+    if worst.phase == "draining":
+        last_error = next((drain.problem for drain in overdue if drain.problem), last_error)
+    counts = [dataclasses.asdict(entity.counts) for entity in same]
+    return {
+        "entity": same[0].entity,
+        "phase": worst.phase,
+        "since": plain(since),
+        "seconds": age(since, now),
+        "last_error": last_error,
+        "next_ping": plain(next_ping),
+        "next_ping_in": None if wait is None else max(0.0, -wait),
+        "forced": next((entity.forced for entity in same if entity.forced), None),
+        "overdue_fences": sorted({queue for drain in overdue for queue in drain.waits_for}),
+        "backlog_queues": sorted({e.backlog_queue for e in same if e.backlog_queue}),
+        "clients": len(same),
+        "clients_failed_over": sum(entity.phase == "failed_over" for entity in same),
+        "counts": {name: sum(count[name] for count in counts) for name in counts[0]},
+    }
 
 
 def rank(phase: str) -> int:
@@ -202,14 +186,9 @@ def rank(phase: str) -> int:
     return PHASES.index(phase) if phase in PHASES else 1
 
 
-def read_backlog(facts: Facts, clients: Sequence[Row], syphons: Sequence[Row]) -> Row:
+def read_backlog(facts: Facts, clients: Sequence[PairStatus], syphons: Sequence[Row]) -> Row:
     """Return the backlog queues: from the secondary, else as a syphon last counted them."""
-    rotation = {
-        str(q.get("path", "")).lower(): q
-        for client in clients
-        if not client["is_stale"]
-        for q in client["backlog_queues"]
-    }
+    rotation = {queue.path.lower(): queue for client in clients for queue in client.backlog_queues}
     seen: Sequence[Row] = facts.backlog or ()
     source = "secondary" if facts.backlog is not None else "none"
     newest = sorted(syphons, key=lambda s: str(s["updated_at"]))
@@ -217,15 +196,15 @@ def read_backlog(facts: Facts, clients: Sequence[Row], syphons: Sequence[Row]) -
         if newest and newest[-1]["queues"]:
             seen, source = newest[-1]["queues"], "syphon"
         elif rotation:
-            seen = [{"path": q.get("path")} for q in rotation.values()]
+            seen = [{"path": queue.path} for queue in rotation.values()]
     queues = []
     for row in seen:
-        place = rotation.get(str(row.get("path", "")).lower(), {})
+        place = rotation.get(str(row.get("path", "")).lower())
         oldest = row.get("oldest")
         seconds = oldest if isinstance(oldest, int | float) else age(oldest, facts.now)
         dead = row.get("dead_letters")
         active = row.get("active")
-        out = place.get("in_rotation") is False
+        out = place is not None and not place.in_rotation
         queues.append(
             {
                 "path": row.get("path"),
@@ -233,9 +212,9 @@ def read_backlog(facts: Facts, clients: Sequence[Row], syphons: Sequence[Row]) -
                 "dead_letters": dead,
                 "oldest_age": seconds if active else None,
                 "size": row.get("size"),
-                "in_rotation": place.get("in_rotation"),
-                "reason": place.get("reason"),
-                "until": place.get("until"),
+                "in_rotation": place and place.in_rotation,
+                "reason": place and place.reason,
+                "until": plain(place and place.until),
                 "level": "critical" if dead else "warning" if active or out else "ok",
             }
         )

@@ -8,36 +8,43 @@ import datetime as dt
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from pairbus.ledger.store import LedgerError, Store
 from pairbus.monitoring.endpoints import Endpoint
 from pairbus.monitoring.formatting import one_line
+from pairbus.monitoring.timeline import Row
 from pairbus.names import backlog_prefix, parse_backlog_path
+from pairbus.status import PairStatus
 from pairbus.syphon.object_files import is_url
 from pairbus.syphon.state import StateDirectory
+from pairbus.syphon.status_records import SyphonStatus
 
-Row = dict[str, Any]
+Status = PairStatus | SyphonStatus
+STATUSES: dict[str, Callable[[dict[str, Any]], Status]] = {
+    "client": PairStatus.from_json,
+    "syphon": SyphonStatus.from_json,
+}
 
 
-def read_statuses(ledger: str) -> list[Row]:
+def read_statuses(ledger: str) -> list[Status]:
     """Return the status files that clients and syphons keep in the ledger, without broken ones.
 
     Raises:
         LedgerError: nothing has reported, and the location is not a ledger.
     """
     store = Store(ledger)
-    found = []
+    found: list[Status] = []
     names = store.list("status", ".json")
     if not names:  # else it is a ledger: clients report before their first flush marks it as one
         store.require_ledger()
     for name in names:
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):
             data = json.loads(store.read(name) or b"")
-            if isinstance(data, dict) and data.get("kind") in {"client", "syphon"}:
-                found.append(data)
+            if isinstance(data, dict) and data.get("kind") in STATUSES:
+                found.append(STATUSES[data["kind"]](data))
     return found
 
 
@@ -182,16 +189,12 @@ def broker_health(endpoint: Endpoint, timeout: float = 2.0) -> Row | None:
     return row
 
 
-def control_syphon(status: Mapping[str, Any], *, paused: bool) -> None:
+def control_syphon(status: SyphonStatus, *, paused: bool) -> None:
     """Pause or resume a syphon through its controls, which survive its restarts."""
-    place = str(status.get("checkpoint") or "")
-    if is_url(place):
-        StateDirectory(place).change_controls(paused=paused)
-        return
-    folder = Path(place)
-    if not folder.is_absolute() or not folder.is_dir():
-        raise FileNotFoundError(f"the checkpoint of syphon {status.get('id')} is not on this host")
-    StateDirectory(folder).change_controls(paused=paused)
+    place = status.checkpoint
+    if not is_url(place) and not (Path(place).is_absolute() and Path(place).is_dir()):
+        raise FileNotFoundError(f"the checkpoint of syphon {status.id} is not on this host")
+    StateDirectory(place).change_controls(paused=paused)
 
 
 def guarded(read: Callable[[], Any]) -> tuple[Any, str | None]:

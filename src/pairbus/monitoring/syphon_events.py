@@ -4,7 +4,8 @@ import dataclasses
 from collections import deque
 from collections.abc import Iterable
 
-from pairbus.monitoring.timeline import Row, age, parse_time
+from pairbus.monitoring.timeline import Row, age
+from pairbus.status import parse_time
 
 KEPT = 100  # events per syphon
 
@@ -29,14 +30,11 @@ class SyphonEvents:
     def __init__(self) -> None:
         self._seen: dict[str, _Seen] = {}
 
-    def update(self, syphons: Iterable[Row], at: str) -> list[Row]:
-        """Take the syphons of a snapshot; return rows with the events of each."""
+    def update(self, syphons: Iterable[Row], at: str) -> list[tuple[str, list[Row]]]:
+        """Take the syphons of a snapshot; return the events of each."""
         for syphon in syphons:
             self._compare(syphon, at)
-        return [
-            {"kind": "past", "client_id": name, "events": list(seen.events)}
-            for name, seen in self._seen.items()
-        ]
+        return [(name, list(seen.events)) for name, seen in self._seen.items()]
 
     def _compare(self, syphon: Row, at: str) -> None:
         """Add the events of one syphon since the previous snapshot."""

@@ -1,8 +1,10 @@
 """The events of all clients and syphons as one timeline, newest first."""
 
 import datetime as dt
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
+
+from pairbus.status import parse_time
 
 Row = dict[str, Any]
 
@@ -15,8 +17,8 @@ REPEATED = {
 TOGETHER = 5.0  # seconds within which clients report the same event
 
 
-def merge_events(statuses: Iterable[Mapping[str, Any]], limit: int = 200) -> list[Row]:
-    """Return the events of all clients, newest first, each with its client.
+def merge_events(reported: Iterable[tuple[str, Iterable[Row]]], limit: int = 200) -> list[Row]:
+    """Return the events that each client reported, newest first, each with its client.
 
     Repeated events (pings without an answer, sends that neither namespace accepted) are one row
     with a count and the first time, so that an hour of outage does not push its beginning off the
@@ -24,10 +26,7 @@ def merge_events(statuses: Iterable[Mapping[str, Any]], limit: int = 200) -> lis
     number.
     """
     events = [
-        {**event, "client_id": status.get("client_id") or status.get("id")}
-        for status in statuses
-        for event in status.get("events") or ()
-        if isinstance(event, dict)
+        {**event, "client_id": client_id} for client_id, events in reported for event in events
     ]
     events.sort(key=lambda e: str(e.get("at", "")), reverse=True)
     return _join_clients(_fold_repeats(events))[:limit]
@@ -82,19 +81,6 @@ def _is_together(newer: Row, older: Row) -> bool:
     if times[0] is None or times[1] is None:
         return False
     return (times[0] - times[1]).total_seconds() <= TOGETHER
-
-
-def parse_time(value: Any) -> dt.datetime | None:
-    """Return a time from a status file; None if it is not one."""
-    if isinstance(value, dt.datetime):
-        return value if value.tzinfo else value.replace(tzinfo=dt.UTC)
-    if not isinstance(value, str):
-        return None
-    try:
-        parsed = dt.datetime.fromisoformat(value)
-    except ValueError:
-        return None
-    return parsed if parsed.tzinfo else parsed.replace(tzinfo=dt.UTC)
 
 
 def age(value: Any, now: dt.datetime) -> float | None:

@@ -105,7 +105,7 @@ class QueueCounts:
 
     path: str
     active: int
-    dead_letters: int
+    dead_letters: int | None
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -116,41 +116,51 @@ class QueueCounts:
             "dead_letters": self.dead_letters,
         }
 
+    @classmethod
+    def from_json(cls, data: Json) -> "QueueCounts":
+        """Read the JSON form."""
+        return from_json(cls, data)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyphonStatus:
     """`status.json`, and the syphon's file among the ledger's status files. Times are ISO 8601."""
 
-    id: str
-    host: str
-    pid: int
-    primary: str
-    secondary: str
-    updated_at: str
-    state: str
-    stalled: str | None
-    forwarded: int
-    bytes: int
-    remaining: int | None
-    in_flight: int
-    waiting: int
-    waiting_for: Mapping[str, str]
-    waiting_counts: Mapping[str, int]
-    uncertain: tuple[str, ...]
-    dead_lettered: Mapping[str, int]
-    oldest_age: float | None
-    rate: float
-    allowed_rate: float | None
-    throttled_by: str | None
-    eta: float | None
-    last_progress: str | None
-    next_attempt: str | None
-    ledger_dropped: int
-    ledger_problem: str | None
-    limits: Mapping[str, float | None]
-    queues: tuple[QueueCounts, ...]
-    checkpoint: str
+    id: str = "?"
+    host: str = ""
+    pid: int = 0
+    primary: str = ""
+    secondary: str = ""
+    updated_at: str = ""
+    state: str = "running"
+    stalled: str | None = None
+    forwarded: int = 0
+    bytes: int = 0
+    remaining: int | None = None
+    in_flight: int = 0
+    waiting: int = 0
+    waiting_for: Mapping[str, str] = field(default_factory=dict)
+    waiting_counts: Mapping[str, int] = field(default_factory=dict)
+    uncertain: tuple[str, ...] = ()
+    dead_lettered: Mapping[str, int] = field(default_factory=dict)
+    oldest_age: float | None = None
+    rate: float = 0.0
+    allowed_rate: float | None = None
+    throttled_by: str | None = None
+    eta: float | None = None
+    last_progress: str | None = None
+    next_attempt: str | None = None
+    ledger_dropped: int = 0
+    ledger_problem: str | None = None
+    limits: Mapping[str, float | None] = field(default_factory=dict)
+    queues: tuple[QueueCounts, ...] = ()
+    checkpoint: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
         return {"kind": "syphon", "version": 1, **to_json(self)}
+
+    @classmethod
+    def from_json(cls, data: Json) -> "SyphonStatus":
+        """Read the JSON form, also of an older or newer version."""
+        return from_json(cls, data, queues=lambda rows: tuple(map(QueueCounts.from_json, rows)))
