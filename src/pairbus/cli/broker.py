@@ -139,6 +139,7 @@ def run_command(
     if memory and data is not None:
         fail("--memory and --data exclude each other", "give only one", code=ExitCode.USAGE)
     from pairbus.broker import BrokerStartError, run
+    from pairbus.demo.broker_process import BrokerReady
 
     logging.basicConfig(
         level=logging.INFO if verbose else logging.WARNING,
@@ -174,17 +175,16 @@ def run_command(
             gc.freeze()
             gc.set_threshold(50_000, 20, 20)
             if as_json:
-                ready = {
-                    "ready": True,
-                    "namespace": broker.name,
-                    "connection_string": broker.connection_string,
-                    "host": broker.host,
-                    "port": broker.port,
-                    "control": broker.control_address,
-                    "certificate": str(broker.certificate),
-                    "pid": os.getpid(),
-                }
-                click.echo(json.dumps(ready))
+                ready = BrokerReady(
+                    namespace=broker.name,
+                    connection_string=broker.connection_string,
+                    host=broker.host,
+                    port=broker.port,
+                    control=broker.control_address,
+                    certificate=str(broker.certificate),
+                    pid=os.getpid(),
+                )
+                click.echo(json.dumps(ready.to_json()))
             else:
                 shown = broker.connection_string
                 click.echo(f"ready: {shown if key is None else mask(shown)}")

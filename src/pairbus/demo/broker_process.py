@@ -6,10 +6,34 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 START_TIMEOUT = 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class BrokerReady:
+    """The line that `pairbus broker run --json` prints when the broker accepts connections."""
+
+    namespace: str
+    connection_string: str
+    host: str
+    port: int
+    control: str | None
+    certificate: str
+    pid: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return {"ready": True, **asdict(self)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "BrokerReady":
+        """Read the JSON form."""
+        return cls(**{field.name: data[field.name] for field in fields(cls)})
 
 
 class BrokerProcess:
@@ -56,10 +80,10 @@ class BrokerProcess:
         )
         atexit.register(self.kill)  # the broker must not outlive the demo
         ready = self._first_line()
-        self.connection_string = ready["connection_string"]
-        self._port = int(ready["port"])
+        self.connection_string = ready.connection_string
+        self._port = ready.port
 
-    def _first_line(self) -> dict[str, str]:
+    def _first_line(self) -> BrokerReady:
         assert self._process is not None
         assert self._process.stdout is not None
         # If the broker hangs, the kill ends the readline, so that the demo does not hang.
@@ -73,8 +97,7 @@ class BrokerProcess:
             log = (self._folder / "broker.log").read_text().strip().splitlines()
             why = log[-1] if log else "it gave no reason"
             raise RuntimeError(f"the broker {self.namespace} did not start: {why}")
-        found: dict[str, str] = json.loads(line)
-        return found
+        return BrokerReady.from_json(json.loads(line))
 
     def kill(self) -> None:
         """Kill the process with SIGKILL."""
