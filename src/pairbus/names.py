@@ -12,7 +12,10 @@ import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 __all__ = [
     "AMQPS_PORT",
@@ -35,6 +38,7 @@ __all__ = [
     "replace_endpoint",
     "reply_queue_of",
     "reply_queue_path",
+    "sort_backlog_queues",
     "split_host",
     "sync_folder",
     "write_atomically",
@@ -169,6 +173,24 @@ def backlog_label(path: str) -> str:
     """Return the index of a backlog queue as text; another path as it is."""
     backlog = parse_backlog_path(path)
     return str(backlog[1]) if backlog else path
+
+
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+_Q = TypeVar("_Q", bound=_Named)
+
+
+def sort_backlog_queues(primary_namespace: str, queues: Iterable[_Q]) -> list[tuple[int, _Q]]:
+    """Return the backlog queues of a primary among `queues`, in the order of their numbers."""
+    found = []
+    for queue in queues:
+        parsed = parse_backlog_path(queue.name)
+        if parsed is not None and parsed[0].lower() == primary_namespace.lower():
+            found.append((parsed[1], queue))
+    return sorted(found, key=lambda pair: pair[0])
 
 
 def describe_entity(namespace: str, path: str) -> str:

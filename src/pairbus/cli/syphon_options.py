@@ -41,15 +41,15 @@ def build_options(
     is_gone = target is not None and pair.primary is None
     primary = Endpoint("") if is_gone else pair.require_primary()
     if target == "secondary":
-        target = secondary.value if secondary.is_connection_string else secondary.credential
+        target = secondary.access
     return SyphonOptions(
-        primary=primary.value if primary.is_connection_string else primary.credential,
+        primary=primary.access,
         target=target,
         target_host=secondary.host if settings["target"] == "secondary" else None,
         destination_map=dict(_mapping(one) for one in settings["maps"]),
-        secondary=secondary.value if secondary.is_connection_string else secondary.credential,
-        primary_host=None if is_gone or primary.is_connection_string else primary.host,
-        secondary_host=None if secondary.is_connection_string else secondary.host,
+        secondary=secondary.access,
+        primary_host=None if is_gone else primary.access_host,
+        secondary_host=secondary.access_host,
         primary_namespace=pair.primary_namespace,
         backlog_queue_count=count or pair.backlog_queue_count,
         checkpoint=checkpoint or pair.checkpoint,

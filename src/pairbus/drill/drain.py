@@ -75,10 +75,10 @@ def _start_on_spark(options: SyphonOptions) -> SyphonHandle:
 def _options(pair: Pair, checkpoint: str) -> SyphonOptions:
     primary, secondary = pair.require_primary(), pair.require_secondary()
     return SyphonOptions(
-        primary=primary.value if primary.is_connection_string else primary.credential,
-        secondary=secondary.value if secondary.is_connection_string else secondary.credential,
-        primary_host=None if primary.is_connection_string else primary.host,
-        secondary_host=None if secondary.is_connection_string else secondary.host,
+        primary=primary.access,
+        secondary=secondary.access,
+        primary_host=primary.access_host,
+        secondary_host=secondary.access_host,
         primary_namespace=pair.primary_namespace,
         backlog_queue_count=pair.backlog_queue_count,
         checkpoint=checkpoint,

@@ -11,8 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from pairbus.envelope.fields import peek_aliases
 from pairbus.monitoring.endpoints import ConfigurationError, Pair
-from pairbus.monitoring.sources import queue_number
-from pairbus.names import backlog_path, backlog_prefix, parse_backlog_path, reply_queue_path
+from pairbus.names import (
+    backlog_path,
+    backlog_prefix,
+    parse_backlog_path,
+    reply_queue_path,
+    sort_backlog_queues,
+)
 from pairbus.status import PairStatus
 from pairbus.syphon.status_records import SyphonStatus
 
@@ -76,20 +81,18 @@ def resolve(pair: Pair, queue: str) -> str:
 
 def find(pair: Pair) -> list[BacklogQueue]:
     """Return all backlog queues of the primary in the secondary, by number, unused ones too."""
-    prefix = backlog_prefix(pair.primary_namespace.lower())
     with pair.secondary_admin() as admin:
-        found = [
+        queues = admin.list_queues_runtime_properties()
+        return [
             BacklogQueue(
                 queue.name,
-                queue_number(queue.name)[0] < pair.backlog_queue_count,
+                number < pair.backlog_queue_count,
                 queue.active_message_count or 0,
                 queue.dead_letter_message_count or 0,
                 queue.size_in_bytes or 0,
             )
-            for queue in admin.list_queues_runtime_properties()
-            if queue.name.lower().startswith(prefix) and parse_backlog_path(queue.name)
+            for number, queue in sort_backlog_queues(pair.primary_namespace, queues)
         ]
-    return sorted(found, key=lambda q: queue_number(q.path))
 
 
 def create_missing(

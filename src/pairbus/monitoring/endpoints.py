@@ -65,6 +65,16 @@ class Endpoint:
         return parts.authority if parts is not None else "(malformed connection string)"
 
     @property
+    def access(self) -> str:
+        """What options take for it: the connection string, or the credential factory."""
+        return self.value if self.is_connection_string else self.credential
+
+    @property
+    def access_host(self) -> str | None:
+        """The host that options need beside `access`; None with a connection string."""
+        return None if self.is_connection_string else self.host
+
+    @property
     def namespace(self) -> str | None:
         """First label of the host name; None where the host is an address."""
         try:

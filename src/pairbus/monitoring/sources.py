@@ -16,7 +16,7 @@ from pairbus.ledger.store import LedgerError, Store
 from pairbus.monitoring.endpoints import Endpoint
 from pairbus.monitoring.formatting import one_line
 from pairbus.monitoring.timeline import Row
-from pairbus.names import backlog_prefix, parse_backlog_path
+from pairbus.names import sort_backlog_queues
 from pairbus.status import PairStatus
 from pairbus.syphon.object_files import is_url
 from pairbus.syphon.state import StateDirectory
@@ -118,7 +118,7 @@ class BacklogSource:
 
     def __init__(self, secondary: Endpoint, primary_namespace: str) -> None:
         self._endpoint = secondary
-        self._prefix = backlog_prefix(primary_namespace).lower()
+        self._primary_namespace = primary_namespace
         self._admin: Any = None
         self._client: Any = None
         self._receivers: dict[str, Any] = {}
@@ -127,7 +127,8 @@ class BacklogSource:
         """One row per backlog queue, by number. Raises what the SDK raises."""
         if self._admin is None:
             self._admin = self._endpoint.admin(retry_total=0, connection_timeout=5)
-        rows = [
+        queues = self._admin.list_queues_runtime_properties()
+        return [
             {
                 "path": queue.name,
                 "active": queue.active_message_count or 0,
@@ -136,10 +137,8 @@ class BacklogSource:
                 "size": queue.size_in_bytes or 0,
                 "oldest": self._oldest(queue.name) if queue.active_message_count else None,
             }
-            for queue in self._admin.list_queues_runtime_properties()
-            if queue.name.lower().startswith(self._prefix) and parse_backlog_path(queue.name)
+            for _, queue in sort_backlog_queues(self._primary_namespace, queues)
         ]
-        return sorted(rows, key=lambda row: queue_number(row["path"]))
 
     def _oldest(self, path: str) -> dt.datetime | None:
         if self._client is None:
@@ -163,12 +162,6 @@ class BacklogSource:
                     handler.close()
         self._receivers.clear()
         self._client = self._admin = None
-
-
-def queue_number(path: str) -> tuple[int, str]:
-    """Sort key: backlog queues by their number."""
-    backlog = parse_backlog_path(path)
-    return (backlog[1] if backlog else 1 << 30, path)
 
 
 def broker_health(endpoint: Endpoint, timeout: float = 2.0) -> Row | None:

@@ -227,7 +227,7 @@ def hour_prices(rows: DataFrame, tier: Tier, rules: Rules) -> tuple[DataFrame, d
     dear = hourly_prices(high, tier, after=rules.month_operations)
     cheap = hourly_prices(low, tier, after=rules.month_operations)
     order = sorted(dear)
-    # As an Arrow table the driver has it at once; from a list Spark would make it by a job.
+    # An Arrow table is local to the driver; for a list Spark would run a job.
     hours = rows.sparkSession.createDataFrame(
         pa.table(
             {

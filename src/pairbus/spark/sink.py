@@ -29,28 +29,32 @@ class Done(WriterCommitMessage):
     """A task has ended; its reports and receipts say what it did."""
 
 
-class BatchWriter(DataSourceArrowWriter):
+class _Writer:
+    """Checks the columns when it is made, and sends the rows of a task."""
+
+    def __init__(self, options: ConnectorOptions, schema: StructType) -> None:
+        _check(options, schema)
+        self._options = options
+
+    def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
+        """Send one partition's rows."""
+        from pairbus.spark.encode import with_messages
+        from pairbus.spark.executor import open_deliverer
+
+        deliverer = open_deliverer(self._options)
+        for batch in iterator:
+            has_message = "message" in batch.schema.names
+            deliverer.deliver(batch if has_message else with_messages(batch))
+        deliverer.finish()
+        return Done()
+
+
+class BatchWriter(_Writer, DataSourceArrowWriter):
     """Sends the rows of a DataFrame."""
 
-    def __init__(self, options: ConnectorOptions, schema: StructType) -> None:
-        _check(options, schema)
-        self._options = options
 
-    def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
-        """Send one partition's rows."""
-        return write(self._options, iterator)
-
-
-class StreamWriter(DataSourceStreamArrowWriter):
+class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     """Sends the rows of a stream."""
-
-    def __init__(self, options: ConnectorOptions, schema: StructType) -> None:
-        _check(options, schema)
-        self._options = options
-
-    def write(self, iterator: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
-        """Send one partition's rows."""
-        return write(self._options, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Do nothing: each task has settled its messages."""
@@ -72,16 +76,3 @@ def _check(options: ConnectorOptions, schema: StructType) -> None:
             problems.append(f"settle: the rows have no column {' and no column '.join(missing)}")
     if problems:
         raise OptionError("servicebus: " + "; ".join(problems))
-
-
-def write(options: ConnectorOptions, batches: "Iterator[pa.RecordBatch]") -> WriterCommitMessage:
-    """Deliver the rows of one task."""
-    from pairbus.spark.encode import with_messages
-    from pairbus.spark.executor import open_deliverer
-
-    deliverer = open_deliverer(options)
-    for batch in batches:
-        has_message = "message" in batch.schema.names
-        deliverer.deliver(batch if has_message else with_messages(batch))
-    deliverer.finish()
-    return Done()

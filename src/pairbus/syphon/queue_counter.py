@@ -9,8 +9,8 @@ from pairbus.exceptions import SyphonError
 from pairbus.names import (
     backlog_prefix,
     format_connection_string,
-    parse_backlog_path,
     parse_connection_string,
+    sort_backlog_queues,
 )
 from pairbus.syphon.setup import Setup
 from pairbus.syphon.status_records import QueueCounts
@@ -46,15 +46,8 @@ class QueueCounter:
     def discover(self) -> tuple[str, ...]:
         """Return the backlog queues of this pair that exist, in the order of their numbers."""
         self._count_call(backlog_prefix(self._setup.primary_name))
-        found = [
-            (parse_backlog_path(queue.name), queue.name) for queue in self._client().list_queues()
-        ]
-        mine = [
-            (parsed[1], name)
-            for parsed, name in found
-            if parsed is not None and parsed[0].lower() == self._setup.primary_name.lower()
-        ]
-        self._queues = tuple(name for _, name in sorted(mine))
+        found = sort_backlog_queues(self._setup.primary_name, self._client().list_queues())
+        self._queues = tuple(queue.name for _, queue in found)
         return self._queues
 
     def count(self) -> tuple[QueueCounts, ...]:
