@@ -64,10 +64,10 @@ def command(pair: Pair, checkpoint: str | None, state: str | None) -> int:
     table.add("last progress", parse_time(status.last_progress))
     for reason, number in status.dead_lettered.items():
         table.add("dead-lettered", cell(f"{number:,}: {reason}", "red"))
-    if status.get("ledger_problem"):
-        table.add("ledger", cell(status["ledger_problem"], "red"))
-    if status.get("ledger_dropped"):
-        table.add("ledger rows dropped", cell(f"{status['ledger_dropped']:,}", "red"))
+    if status.ledger_problem:
+        table.add("ledger", cell(status.ledger_problem, "red"))
+    if status.ledger_dropped:
+        table.add("ledger rows dropped", cell(f"{status.ledger_dropped:,}", "red"))
     for wait in seen["waits"]:
         table.add("waiting", cell(wait, "yellow"))
     for queue in status.uncertain:

@@ -42,7 +42,7 @@ def _plain(value: Any) -> Any:
 
 
 def from_json(kind: "type[T]", data: Mapping[str, Any], **readers: Callable[[Any], Any]) -> "T":
-    """Read the JSON form: a missing field has its default, and an unknown one is ignored.
+    """Read the JSON form: a missing or null field has its default; unknown ones are ignored.
 
     Args:
         kind: the class of the record.
@@ -50,9 +50,8 @@ def from_json(kind: "type[T]", data: Mapping[str, Any], **readers: Callable[[Any
         readers: convert the values of some fields; by default a list becomes a tuple.
     """
     found = {field.name: KEYS.get(field.name, field.name) for field in fields(kind)}
-    return kind(
-        **{name: readers.get(name, _value)(data[key]) for name, key in found.items() if key in data}
-    )
+    values = {name: data[key] for name, key in found.items() if data.get(key) is not None}
+    return kind(**{name: readers.get(name, _value)(value) for name, value in values.items()})
 
 
 def _value(value: Any) -> Any:

@@ -103,9 +103,9 @@ class ProgressRecord:
 class QueueCounts:
     """Message counts of one backlog queue."""
 
-    path: str
-    active: int
-    dead_letters: int | None
+    path: str = "?"
+    active: int = 0
+    dead_letters: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
