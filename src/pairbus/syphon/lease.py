@@ -52,12 +52,12 @@ class LeaseRecord:
 
 
 def new_record(
-    runtime: AsyncRuntime | Runtime, host: str, pid: int, started_at: StartedAt
+    runtime: AsyncRuntime | Runtime, host: str, pid: int, started_at: StartedAt, machine: str
 ) -> LeaseRecord:
     """Return the record of this process."""
     now = runtime.time()
     started = started_at(pid) or ""
-    return LeaseRecord(runtime.uuid4().hex, host, pid, now, now, machine_id(), started)
+    return LeaseRecord(runtime.uuid4().hex, host, pid, now, now, machine, started)
 
 
 def holds(holder: LeaseRecord, mine: LeaseRecord, now: float, started_at: StartedAt) -> bool:
@@ -84,6 +84,7 @@ class Lease:
         host: name of this machine.
         pid: this process.
         started_at: when a process of this machine began; None if it ended.
+        machine: id of this boot of the machine; asked from the operating system if left out.
     """
 
     def __init__(
@@ -94,12 +95,15 @@ class Lease:
         host: str,
         pid: int,
         started_at: StartedAt = started_at,
+        machine: str | None = None,
     ) -> None:
         self._runtime = runtime
         self._path = state / "lease.json"
         self._lock = state / "lease.lock"
         self._started_at = started_at
-        self._mine = new_record(runtime, host, pid, started_at)
+        self._mine = new_record(
+            runtime, host, pid, started_at, machine_id() if machine is None else machine
+        )
 
     def acquire(self) -> None:
         """Take the lease.

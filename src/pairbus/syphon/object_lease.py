@@ -12,7 +12,7 @@ from pathlib import Path, PurePath
 
 from pairbus.exceptions import SyphonError
 from pairbus.runtime import Runtime
-from pairbus.runtime.processes import started_at
+from pairbus.runtime.processes import machine_id, started_at
 from pairbus.syphon.lease import (
     RENEW_EVERY,
     Lease,
@@ -56,7 +56,7 @@ class ObjectLease:
         self._state = state
         self._folder = state / "lease"
         self._started_at = started_at
-        self._mine = new_record(runtime, host, pid, started_at)
+        self._mine = new_record(runtime, host, pid, started_at, machine_id())
         self._name = f"{int(self._mine.since * 1000):015d}-{self._mine.id}.json"
 
     def acquire(self) -> None:
