@@ -42,12 +42,12 @@ def namespace():
 
 @pytest.fixture
 def nobody():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    return (
-        f"Endpoint=sb://127.0.0.1:{port};SharedAccessKeyName=a;SharedAccessKey=b;"
-        "UseDevelopmentEmulator=true"
-    )
+    with socket.socket() as bound:  # it does not listen, and keeps the port from others
+        bound.bind(("127.0.0.1", 0))
+        yield (
+            f"Endpoint=sb://127.0.0.1:{bound.getsockname()[1]};SharedAccessKeyName=a;"
+            "SharedAccessKey=b;UseDevelopmentEmulator=true"
+        )
 
 
 def read(text, epoch, *queues, kind=QueueReceiver, state=None, must_read=True, **options):

@@ -29,7 +29,7 @@ class Done(WriterCommitMessage):
     """A task has ended; its reports and receipts say what it did."""
 
 
-class _Writer:
+class RowWriter:
     """Checks the columns when it is made, and sends the rows of a task."""
 
     def __init__(self, options: ConnectorOptions, schema: StructType) -> None:
@@ -49,11 +49,11 @@ class _Writer:
         return Done()
 
 
-class BatchWriter(_Writer, DataSourceArrowWriter):
+class BatchWriter(RowWriter, DataSourceArrowWriter):
     """Sends the rows of a DataFrame."""
 
 
-class StreamWriter(_Writer, DataSourceStreamArrowWriter):
+class StreamWriter(RowWriter, DataSourceStreamArrowWriter):
     """Sends the rows of a stream."""
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803

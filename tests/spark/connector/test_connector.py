@@ -178,12 +178,12 @@ def test_no_secret_shows_in_plans(spark, namespace, reads, tmp_path):
 @pytest.fixture(scope="module")
 def nobody():
     """A namespace that nobody answers for."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-    return (
-        f"Endpoint=sb://127.0.0.1:{port};SharedAccessKeyName=a;SharedAccessKey=b;"
-        "UseDevelopmentEmulator=true"
-    )
+    with socket.socket() as bound:  # it does not listen, and keeps the port from others
+        bound.bind(("127.0.0.1", 0))
+        yield (
+            f"Endpoint=sb://127.0.0.1:{bound.getsockname()[1]};SharedAccessKeyName=a;"
+            "SharedAccessKey=b;UseDevelopmentEmulator=true"
+        )
 
 
 @pytest.mark.parametrize("mode", ["peek", "peekLock", "receiveAndDelete"])
