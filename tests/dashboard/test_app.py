@@ -75,6 +75,15 @@ async def test_page_says_which_namespace_throttles_and_what_it_allows(scene):
     assert "Throttled by the primary, which allows about 214/s" in text
 
 
+async def test_a_drain_of_unknown_length_has_no_progress_bar(scene):
+    scene.syphon(remaining=None)
+    _, client, _ = connect(scene, Guard())
+    assert "<progress" not in (await client.get("/")).text
+    scene.syphon(remaining=300)
+    _, client, _ = connect(scene, Guard())
+    assert "<progress" in (await client.get("/")).text
+
+
 async def test_unknown_address_is_a_page_with_the_way_back(page):
     _, client, _ = page
     answer = await client.get("/nowhere")
