@@ -182,7 +182,11 @@ def bare(error: ErrorT) -> ErrorT:
 
 
 def twin(error: ErrorT) -> ErrorT:
-    """A copy of `error` that another caller may change; `error` itself if it cannot be copied."""
+    """A copy of `error` that another caller may change; `error` itself if it cannot be copied.
+
+    `copy.copy` cannot copy the SDK's errors: it calls `__init__` with `args`, and they take
+    keywords only.
+    """
     try:
         made = error.__class__.__new__(error.__class__, *error.args)
     except Exception:  # noqa: BLE001  # `__new__` of its class takes other arguments

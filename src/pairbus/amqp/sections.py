@@ -14,7 +14,7 @@ HEADER, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS = 0x70, 0x71, 0x72
 PROPERTIES, APPLICATION_PROPERTIES = 0x73, 0x74
 DATA, SEQUENCE, VALUE, FOOTER = 0x75, 0x76, 0x77, 0x78
 
-_SECTION_NAMES = {
+SECTION_NAMES = {
     "amqp:header:list": HEADER,
     "amqp:delivery-annotations:map": DELIVERY_ANNOTATIONS,
     "amqp:message-annotations:map": MESSAGE_ANNOTATIONS,
@@ -85,7 +85,7 @@ def section_at(buf: bytes, pos: int) -> tuple[int, int, int]:
             else:
                 descriptor, start = decode(buf, pos + 1)
                 if isinstance(descriptor, str):
-                    descriptor = _SECTION_NAMES.get(descriptor, 0)
+                    descriptor = SECTION_NAMES.get(descriptor, 0)
                 code = descriptor if isinstance(descriptor, int) else 0
             if HEADER <= code <= FOOTER:
                 if buf[start] == 0:

@@ -9,13 +9,25 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from pairbus.amqp.codec import decode
+from pairbus.amqp.sections import APPLICATION_PROPERTIES as APPLICATION
+from pairbus.amqp.sections import DELIVERY_ANNOTATIONS, HEADER, PROPERTIES, SECTION_NAMES
+from pairbus.amqp.sections import MESSAGE_ANNOTATIONS as ANNOTATIONS
 
 __all__ = [
     "ANNOTATIONS",
     "APPLICATION",
+    "BODIES",
+    "CREATED",
     "DELIVERY_ANNOTATIONS",
+    "EXPIRY",
+    "GROUP_ID",
     "HEADER",
+    "MESSAGE_ID",
+    "NULL",
     "PROPERTIES",
+    "SCHEDULED",
+    "SHORT_PROPERTIES",
+    "TTL",
     "append_entries",
     "each_section",
     "entries",
@@ -28,17 +40,14 @@ __all__ = [
     "skip",
 ]
 
-HEADER, DELIVERY_ANNOTATIONS, ANNOTATIONS, PROPERTIES, APPLICATION = 0x70, 0x71, 0x72, 0x73, 0x74
+# Positions of fields in the header and in the properties.
+TTL, MESSAGE_ID, EXPIRY, CREATED, GROUP_ID = 2, 0, 8, 9, 10
+SCHEDULED: Final = b"x-opt-scheduled-enqueue-time"
+SHORT_PROPERTIES: Final = b"\x00\x53\x73\xc0"  # the start of properties of less than 256 bytes
+BODIES: Final = frozenset({b"\x00\x53\x75", b"\x00\x53\x76", b"\x00\x53\x77"})
+NULL: Final = b"\x40"
 
 _FIXED: Final = {4: 1, 5: 2, 6: 3, 7: 5, 8: 9, 9: 17}
-_NULL: Final = b"\x40"
-_BY_NAME: Final = {
-    "amqp:header:list": HEADER,
-    "amqp:delivery-annotations:map": DELIVERY_ANNOTATIONS,
-    "amqp:message-annotations:map": ANNOTATIONS,
-    "amqp:properties:list": PROPERTIES,
-    "amqp:application-properties:map": APPLICATION,
-}
 
 
 def skip(buf: bytes, pos: int) -> int:
@@ -67,7 +76,9 @@ def each_section(buf: bytes) -> Iterator[tuple[int, int, int]]:
             code, value = buf[pos + 2], pos + 3
         else:
             descriptor, value = decode(buf, pos + 1)
-            code = _BY_NAME.get(str(descriptor), descriptor if isinstance(descriptor, int) else 0)
+            code = SECTION_NAMES.get(
+                str(descriptor), descriptor if isinstance(descriptor, int) else 0
+            )
         if not HEADER <= code <= APPLICATION:
             return
         pos = skip(buf, value)
@@ -160,7 +171,7 @@ def replace_fields(
         changes: Encoded values by their index in the list.
     """
     fields = list_fields(buf, place)
-    fields += [_NULL] * (max(changes) + 1 - len(fields))
+    fields += [NULL] * (max(changes) + 1 - len(fields))
     for index, value in changes.items():
         fields[index] = value
     return make_list(section, fields)

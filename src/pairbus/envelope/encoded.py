@@ -25,9 +25,15 @@ from pairbus.amqp.types import Symbol, Timestamp, UInt
 from pairbus.envelope.cutting import (
     ANNOTATIONS,
     APPLICATION,
+    BODIES,
     DELIVERY_ANNOTATIONS,
+    EXPIRY,
+    GROUP_ID,
     HEADER,
     PROPERTIES,
+    SCHEDULED,
+    SHORT_PROPERTIES,
+    TTL,
     each_section,
     entries,
     make_map,
@@ -66,11 +72,7 @@ _BROKER_ANNOTATIONS: Final = {
     b"x-opt-via-partition-key": 7,
 }
 
-_SCHEDULED: Final = b"x-opt-scheduled-enqueue-time"
-_TTL, _EXPIRY, _GROUP_ID = 2, 8, 10  # indices in the header and in the properties
 _PROPERTIES_START, _APPLICATION_START = b"\x00\x53\x73", b"\x00\x53\x74"
-_SHORT_PROPERTIES = _PROPERTIES_START + b"\xc0"
-_BODIES = frozenset({b"\x00\x53\x75", b"\x00\x53\x76", b"\x00\x53\x77"})
 _NO_NUMBERS: list[int | None] = [None] * 4
 _NO_ALIASES: list[Any] = [None] * 5
 _new = tuple.__new__
@@ -115,7 +117,7 @@ def open_message(payload: bytes, *, aliases: bool = True) -> Opened:
         properties = None
         values: Sequence[Any] = _NO_ALIASES
         application = b""
-        if payload[pos : pos + 4] == _SHORT_PROPERTIES:
+        if payload[pos : pos + 4] == SHORT_PROPERTIES:
             end = pos + 5 + payload[pos + 4]
             properties = (pos + 3, end)
             pos = end
@@ -126,7 +128,7 @@ def open_message(payload: bytes, *, aliases: bool = True) -> Opened:
             if aliases and b"x-ms-" in application:
                 application, values = _split_aliases(application[3:])
             pos = end
-        if payload[pos : pos + 3] not in _BODIES:
+        if payload[pos : pos + 3] not in BODIES:
             return _open_slowly(payload, aliases)
     except (IndexError, ValueError):
         return _open_slowly(payload, aliases)
@@ -165,7 +167,7 @@ def restore(
     found, body = sections(message)
     parts: list[bytes] = []
     if fields.ttl is not None:
-        ttl = {_TTL: encode(UInt(fields.ttl))}
+        ttl = {TTL: encode(UInt(fields.ttl))}
         parts.append(replace_fields(HEADER, message, found.get(HEADER), ttl))
     elif HEADER in found:
         parts.append(b"\x00\x53\x70" + message[slice(*found[HEADER])])
@@ -173,18 +175,18 @@ def restore(
         kept = [
             message[pos:after]
             for key, pos, _, after in entries(message, *found[ANNOTATIONS])
-            if key != _SCHEDULED
+            if key != SCHEDULED
         ] if ANNOTATIONS in found else []  # fmt: skip
         time = Timestamp(fields.scheduled_enqueue_time)
-        entry = encode(Symbol(_SCHEDULED.decode())) + encode(time)
+        entry = encode(Symbol(SCHEDULED.decode())) + encode(time)
         parts.append(make_map(ANNOTATIONS, [*kept, entry]))
     elif ANNOTATIONS in found:
         parts.append(b"\x00\x53\x72" + message[slice(*found[ANNOTATIONS])])
     changes: dict[int, bytes] = {}
     if fields.group_id is not None:
-        changes[_GROUP_ID] = encode(fields.group_id)
+        changes[GROUP_ID] = encode(fields.group_id)
     if fields.absolute_expiry_time is not None:
-        changes[_EXPIRY] = encode(Timestamp(fields.absolute_expiry_time))
+        changes[EXPIRY] = encode(Timestamp(fields.absolute_expiry_time))
     if changes:
         parts.append(replace_fields(PROPERTIES, message, found.get(PROPERTIES), changes))
     elif PROPERTIES in found:

@@ -6,15 +6,24 @@ bytes are wrapped, not the object; sections are cut and not decoded, as in
 """
 
 import functools
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from pairbus.amqp.codec import decode, encode
 from pairbus.amqp.types import Long, Timestamp
 from pairbus.envelope.cutting import (
     ANNOTATIONS,
     APPLICATION,
+    BODIES,
+    CREATED,
+    EXPIRY,
+    GROUP_ID,
     HEADER,
+    MESSAGE_ID,
+    NULL,
     PROPERTIES,
+    SCHEDULED,
+    SHORT_PROPERTIES,
+    TTL,
     append_entries,
     entries,
     list_fields,
@@ -34,12 +43,6 @@ from pairbus.envelope.fields import (
 from pairbus.envelope.fields import wrap as wrap_fields
 
 __all__ = ["Wrapped", "wrap"]
-
-_SCHEDULED: Final = b"x-opt-scheduled-enqueue-time"
-_TTL, _MESSAGE_ID, _EXPIRY, _CREATED, _GROUP_ID = 2, 0, 8, 9, 10
-_NULL: Final = b"\x40"
-_SHORT_PROPERTIES: Final = b"\x00\x53\x73\xc0"  # a properties section of less than 256 bytes
-_BODIES = frozenset({b"\x00\x53\x75", b"\x00\x53\x76", b"\x00\x53\x77"})
 
 
 class Wrapped(NamedTuple):
@@ -63,9 +66,9 @@ def wrap(payload: bytes, path: str, *, now: int, has_session: bool = True) -> Wr
     Raises:
         ReservedPropertyError: the message uses the name of an alias itself.
     """
-    if not has_session and payload[:4] == _SHORT_PROPERTIES:
+    if not has_session and payload[:4] == SHORT_PROPERTIES:
         at = 5 + payload[4]
-        if payload[at : at + 3] in _BODIES:
+        if payload[at : at + 3] in BODIES:
             section = make_map(APPLICATION, [_path_entry(path)])
             return Wrapped(b"".join((payload[:at], section, payload[at:])), None, None)
     found, body = sections(payload)
@@ -74,23 +77,23 @@ def wrap(payload: bytes, path: str, *, now: int, has_session: bool = True) -> Wr
     annotations = found.get(ANNOTATIONS)
     kept, scheduled = _without_schedule(payload, annotations) if annotations else ([], None)
     original = Fields(
-        group_id=_value(properties, _GROUP_ID),
-        ttl=_value(header, _TTL),
-        absolute_expiry_time=_value(properties, _EXPIRY),
-        creation_time=_value(properties, _CREATED),
+        group_id=_value(properties, GROUP_ID),
+        ttl=_value(header, TTL),
+        absolute_expiry_time=_value(properties, EXPIRY),
+        creation_time=_value(properties, CREATED),
         scheduled_enqueue_time=scheduled,
     )
     waiting, aliases = wrap_fields(original, path, now=now)
 
     parts: list[bytes] = []
     if aliases.time_to_live is not None:
-        header[_TTL] = _NULL
-        properties += [_NULL] * (_CREATED + 1 - len(properties))
-        properties[_EXPIRY] = _NULL
-        properties[_CREATED] = encode(Timestamp(waiting.creation_time or 0))
+        header[TTL] = NULL
+        properties += [NULL] * (CREATED + 1 - len(properties))
+        properties[EXPIRY] = NULL
+        properties[CREATED] = encode(Timestamp(waiting.creation_time or 0))
     if aliases.session_id is not None:
-        properties[_GROUP_ID] = _NULL
-    if any(value != _NULL for value in header):
+        properties[GROUP_ID] = NULL
+    if any(value != NULL for value in header):
         parts.append(make_list(HEADER, header))
     if kept:
         parts.append(make_map(ANNOTATIONS, kept))
@@ -103,7 +106,7 @@ def wrap(payload: bytes, path: str, *, now: int, has_session: bool = True) -> Wr
             check_reserved({key for key, _, _, _ in entries(raw, 0, len(raw))})
     parts.append(append_entries(APPLICATION, payload, place, _entries(aliases)))
     parts.append(payload[body:])
-    return Wrapped(b"".join(parts), _value(properties, _MESSAGE_ID), aliases.session_id)
+    return Wrapped(b"".join(parts), _value(properties, MESSAGE_ID), aliases.session_id)
 
 
 def _without_schedule(buf: bytes, place: tuple[int, int]) -> tuple[list[bytes], int | None]:
@@ -111,7 +114,7 @@ def _without_schedule(buf: bytes, place: tuple[int, int]) -> tuple[list[bytes], 
     kept: list[bytes] = []
     scheduled: int | None = None
     for key, pos, value, after in entries(buf, *place):
-        time = decode(buf, value)[0] if key == _SCHEDULED else None
+        time = decode(buf, value)[0] if key == SCHEDULED else None
         if isinstance(time, int):
             scheduled = int(time)
         else:

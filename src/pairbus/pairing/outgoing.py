@@ -143,7 +143,7 @@ def exact_size(message: SdkMessage, path: str) -> int:
     """How many bytes `message` has in a backlog queue, aliases included."""
     batch = ServiceBusMessageBatch(max_size_in_bytes=1 << 40)
     empty = batch.size_in_bytes
-    batch.add_message(wrap(with_id(message), path, now=_now()))
+    batch.add_message(wrap(with_id(message), path, now=now()))
     return batch.size_in_bytes - empty
 
 
@@ -251,7 +251,8 @@ def _foreign_batch(batch: ServiceBusMessageBatch, arguments: Mapping[str, Any] |
     return Outgoing(rebuilt, originals, ready, rebuilt.size_in_bytes)
 
 
-def _now() -> int:
+def now() -> int:
+    """The time in milliseconds since 1970."""
     return int(time.time() * 1000)
 
 

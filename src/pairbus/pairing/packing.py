@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -16,7 +15,7 @@ from pairbus.envelope.fields import SESSION_ID
 from pairbus.envelope.sdk import wrap
 from pairbus.exceptions import PairingError
 from pairbus.names import billable
-from pairbus.pairing.outgoing import Outgoing, PairedMessageBatch
+from pairbus.pairing.outgoing import Outgoing, PairedMessageBatch, now
 from pairbus.pairing.sdk.batches import batch_of, cost, payloads_of
 
 __all__ = ["Chunk", "pack"]
@@ -83,13 +82,13 @@ def pack(
             "show its messages. Create batches with create_message_batch() of the paired sender."
         )
     if what is items[0]:
-        wrapped = wrap(what, path, now=_now())
+        wrapped = wrap(what, path, now=now())
         size = outgoing.size + _ALIASES
         return [Chunk(wrapped, path, [*outgoing.originals], [_note(wrapped, size)], size)]
     chunks: list[Chunk] = []
     batch: ServiceBusMessageBatch | None = None
     for original, item in zip(outgoing.originals, items, strict=True):
-        wrapped = wrap(item, path, now=_now())
+        wrapped = wrap(item, path, now=now())
         for attempt in (1, 2):
             if batch is None:
                 batch = ServiceBusMessageBatch(limit, **(arguments or {}))
@@ -123,12 +122,12 @@ def _pack_encoded(
         batch.notes if isinstance(batch, PairedMessageBatch) else [(None, False)] * len(payloads)
     )
     groups: list[tuple[list[bytes], Chunk]] = []
-    room, now = -1, _now()
+    room, wrapped_at = -1, now()
     for original, payload, (message_id, is_plain) in zip(
         outgoing.originals, payloads, notes, strict=True
     ):
         wrapped, found_id, session = encoded_wrap.wrap(
-            payload, path, now=now, has_session=not is_plain
+            payload, path, now=wrapped_at, has_session=not is_plain
         )
         if not is_plain:
             message_id = found_id
@@ -161,10 +160,6 @@ def _note(wrapped: AmqpAnnotatedMessage, size: int) -> tuple[Any, str | None, in
         names.get(SESSION_ID) if names is not None else None,
         size,
     )
-
-
-def _now() -> int:
-    return int(time.time() * 1000)
 
 
 def _as_text(value: object) -> str:

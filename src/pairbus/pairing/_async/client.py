@@ -6,7 +6,6 @@ import uuid
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial
-from types import TracebackType
 from typing import Any
 
 from azure.core.async_paging import AsyncItemPaged
@@ -43,12 +42,7 @@ class PairedClient(ServiceBusClient):
         self._lifecycle.check()
         return self
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None = None,
-        exc: BaseException | None = None,
-        traceback: TracebackType | None = None,
-    ) -> None:
+    async def __aexit__(self, *exc: object) -> None:
         await self.close()
 
     def get_queue_sender(

@@ -7,7 +7,6 @@ import uuid
 from collections.abc import Callable
 from datetime import datetime
 from functools import partial
-from types import TracebackType
 from typing import Any
 
 from azure.core.paging import ItemPaged
@@ -44,12 +43,7 @@ class PairedClient(ServiceBusClient):
         self._lifecycle.check()
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None = None,
-        exc: BaseException | None = None,
-        traceback: TracebackType | None = None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
     def get_queue_sender(

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from azure.servicebus import ServiceBusClient, ServiceBusReceiver, ServiceBusSender
@@ -25,12 +24,7 @@ class _GuardedLink(Guarded):
         self._wrapped.__enter__()
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None = None,
-        exc: BaseException | None = None,
-        traceback: TracebackType | None = None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -87,12 +81,7 @@ class SecondaryClient(Guarded, ServiceBusClient):
         self._check()
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None = None,
-        exc: BaseException | None = None,
-        traceback: TracebackType | None = None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
     def get_queue_sender(self, queue_name: str, **kwargs: Any) -> ServiceBusSender:

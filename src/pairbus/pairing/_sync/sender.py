@@ -8,7 +8,6 @@ from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 from time import monotonic
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
@@ -110,12 +109,7 @@ class PairedSender(ServiceBusSender):
                     raise
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None = None,
-        exc: BaseException | None = None,
-        traceback: TracebackType | None = None,
-    ) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.close()
 
     def close(self) -> None:
