@@ -192,7 +192,8 @@ def test_sends_have_a_deadline_in_a_forked_process_too():
         hung = SimpleNamespace(
             _handler=SimpleNamespace(
                 _connection=SimpleNamespace(_transport=SimpleNamespace(sock=here))
-            )
+            ),
+            close=lambda: None,
         )
         watch = Watch()  # the parent's watchdog runs now
         child = os.fork()
