@@ -84,7 +84,9 @@ def test_a_stalled_syphon_is_bad_news(state):
 
 
 def test_rows_that_do_not_reach_the_ledger_are_shown(state):
-    state.write("status.json", {**STATUS, "ledger_dropped": 1500, "ledger_problem": "disk full"})
+    state.write(
+        "status.json", {**STATUS, "ledger_dropped_rows": 1500, "ledger_problem": "disk full"}
+    )
     text = run(state, "status").output
     assert "disk full" in text
     assert "1,500" in text

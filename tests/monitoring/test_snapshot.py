@@ -272,6 +272,17 @@ def test_rows_that_a_client_dropped_are_a_problem():
     assert snapshot["problems"] == ["a dropped 1,500 rows of its ledger"]
 
 
+def test_rows_that_a_syphon_dropped_are_a_problem_and_in_the_metrics():
+    syphon = {"kind": "syphon", "id": "s", "updated_at": at(0), "ledger_problem": "disk full"}
+    snapshot = see({**syphon, "ledger_dropped_rows": 7})
+    assert snapshot["problems"] == [
+        "s cannot write its ledger: disk full",
+        "s dropped 7 rows of its ledger",
+    ]
+    sample = 'pairbus_ledger_dropped_rows_total{client="s",pair="default"} 7.0'
+    assert sample in metrics.render(snapshot)
+
+
 def test_odd_status_files_do_no_harm():
     snapshot = see(
         {"kind": "client"},

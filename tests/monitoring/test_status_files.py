@@ -37,7 +37,7 @@ SYPHON = SyphonStatus(
     waiting=5, waiting_for={"orders": "x"}, waiting_counts={"orders": 5}, uncertain=("q",),
     dead_lettered={"r": 1}, oldest_age=6.0, rate=7.0, allowed_rate=8.0, throttled_by="primary",
     eta=9.0, last_progress=AT.isoformat(), next_attempt=AT.isoformat(),
-    ledger_dropped=11, ledger_problem="full", limits={"max_messages_per_second": 10.0},
+    ledger_dropped_rows=11, ledger_problem="full", limits={"max_messages_per_second": 10.0},
     queues=(QueueCounts("q", 1, 2),), checkpoint="/c",
 )  # fmt: skip
 

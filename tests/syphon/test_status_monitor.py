@@ -45,7 +45,7 @@ def test_status_counts_the_rows_that_driver_and_coordinator_could_not_write_to_t
     def shown():
         scene.tick()
         status = monitor.status(is_active=True, is_stopped=False).to_json()
-        return status["ledger_dropped"], status["ledger_problem"]
+        return status["ledger_dropped_rows"], status["ledger_problem"]
 
     assert shown() == (0, None)
     own[0] = LedgerState(2, "a write has not returned for 9 s")

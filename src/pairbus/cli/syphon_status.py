@@ -66,8 +66,8 @@ def command(pair: Pair, checkpoint: str | None, state: str | None) -> int:
         table.add("dead-lettered", cell(f"{number:,}: {reason}", "red"))
     if status.ledger_problem:
         table.add("ledger", cell(status.ledger_problem, "red"))
-    if status.ledger_dropped:
-        table.add("ledger rows dropped", cell(f"{status.ledger_dropped:,}", "red"))
+    if status.ledger_dropped_rows:
+        table.add("ledger rows dropped", cell(f"{status.ledger_dropped_rows:,}", "red"))
     for wait in seen["waits"]:
         table.add("waiting", cell(wait, "yellow"))
     for queue in status.uncertain:

@@ -138,10 +138,11 @@ STATUS_METRICS = (
     ),
     Definition(
         "pairbus_ledger_dropped_rows", "counter",
-        "Rows that clients dropped because the ledger could not be written for too long.",
+        "Rows that clients and syphons dropped: the ledger could not be written for too long.",
         ("pair", "client"),
         lambda s, pair: (
-            ((pair, str(c["client_id"])), float(c["ledger_dropped_rows"])) for c in s["clients"]
+            ((pair, str(row.get("client_id") or row["id"])), float(row["ledger_dropped_rows"]))
+            for row in (*s["clients"], *s["syphons"])
         ),
     ),
     Definition(

@@ -5,7 +5,7 @@ The live page, its `.json` twins, the stream, the metrics and `pairbus check` al
 
 import dataclasses
 import datetime as dt
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from pairbus.monitoring.formatting import brief, duration
@@ -23,7 +23,7 @@ PHASES = ("healthy", "draining", "suspect", "failed_over")
 SYPHON_KEYS = (
     "id", "host", "pid", "updated_at", "stalled", "forwarded", "remaining", "in_flight",
     "dead_lettered", "oldest_age", "rate", "allowed_rate", "throttled_by", "eta", "last_progress",
-    "checkpoint",
+    "ledger_problem", "ledger_dropped_rows", "checkpoint",
 )  # fmt: skip
 STALE_AFTER = 60.0  # a status file is rewritten every few seconds while its owner runs
 
@@ -54,16 +54,7 @@ def assemble(facts: Facts) -> Row:
     entities = merge_entities([s for s in fresh if s.state == "open"], facts.now)
     backlog = read_backlog(facts, fresh, syphons)
     problems = [p for p in (facts.status_problem, facts.backlog_problem, facts.money_problem) if p]
-    problems += [
-        f"{client['client_id']} cannot write its ledger: {client['ledger_problem']}"
-        for client in clients
-        if client["ledger_problem"] and not client["is_stale"]
-    ]
-    problems += [
-        f"{client['client_id']} dropped {client['ledger_dropped_rows']:,} rows of its ledger"
-        for client in clients
-        if client["ledger_dropped_rows"] and not client["is_stale"]
-    ]
+    problems += [problem for row in (*clients, *syphons) for problem in ledger_problems(row)]
     if is_outage(entities, facts.brokers):
         for syphon in syphons:  # one cause is one alarm
             if syphon["state"] == "stalled" and stands_still(syphon["stalled"]):
@@ -116,6 +107,15 @@ def read_client(status: PairStatus, now: dt.datetime) -> Row:
 def unprotected(clients: Sequence[Row]) -> list[Row]:
     """Return the open clients that report that they cannot use the secondary."""
     return [c for c in clients if c["unprotected"] and c["state"] == "open" and not c["is_stale"]]
+
+
+def ledger_problems(row: Row) -> Iterator[str]:
+    """Yield why rows of a client or syphon are not in the ledger; nothing of one that is silent."""
+    name = row.get("client_id") or row["id"]
+    if row["ledger_problem"] and not row["is_stale"]:
+        yield f"{name} cannot write its ledger: {row['ledger_problem']}"
+    if row["ledger_dropped_rows"] and not row["is_stale"]:
+        yield f"{name} dropped {row['ledger_dropped_rows']:,} rows of its ledger"
 
 
 def read_syphon(status: SyphonStatus, now: dt.datetime) -> Row:

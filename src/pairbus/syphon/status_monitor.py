@@ -153,7 +153,7 @@ class StatusMonitor:
             eta=progress.eta(remaining, now, totals.allowed_rate),
             last_progress=_iso(progress.last_progress) if progress.last_progress else None,
             next_attempt=_iso(resumes_at) if resumes_at > now else None,
-            ledger_dropped=totals.ledger_dropped + ledger.dropped,
+            ledger_dropped_rows=totals.ledger_dropped_rows + ledger.dropped,
             ledger_problem=totals.ledger_problem or ledger.problem,
             limits={
                 "max_messages_per_second": control.max_messages_per_second,

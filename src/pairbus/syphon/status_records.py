@@ -48,7 +48,7 @@ class ProgressRecord:
         oldest: when the oldest message that was seen was enqueued, in milliseconds since 1970.
         allowed_rate: messages a second that the namespaces allow; None for no limit.
         throttled_by: `primary` or `secondary`, if it was busy a moment ago.
-        ledger_dropped: rows that the coordinator could not write to the ledger in time.
+        ledger_dropped_rows: rows that the coordinator could not write to the ledger in time.
         ledger_problem: why it cannot write to the ledger now.
     """
 
@@ -71,7 +71,7 @@ class ProgressRecord:
     oldest: int | None = None
     allowed_rate: float | None = None
     throttled_by: str | None = None
-    ledger_dropped: int = 0
+    ledger_dropped_rows: int = 0
     ledger_problem: str | None = None
 
     @property
@@ -150,7 +150,7 @@ class SyphonStatus:
     eta: float | None = None
     last_progress: str | None = None
     next_attempt: str | None = None
-    ledger_dropped: int = 0
+    ledger_dropped_rows: int = 0
     ledger_problem: str | None = None
     limits: Mapping[str, float | None] = field(default_factory=dict)
     queues: tuple[QueueCounts, ...] = ()

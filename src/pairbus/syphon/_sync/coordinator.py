@@ -392,7 +392,7 @@ class Coordinator:
                     problem=self._current_problem(),
                     allowed_rate=self._planner.allowed_rate(control),
                     throttled_by=self._planner.throttled_by(self._runtime.time()),
-                    ledger_dropped=ledger.dropped,
+                    ledger_dropped_rows=ledger.dropped,
                     ledger_problem=ledger.problem,
                 )
                 progress = self._totals.record(parts)
