@@ -65,7 +65,7 @@ def test_sessions_mismatch_is_named(world):
 def test_full_backlog_is_named(world):
     world.replace_backlog_queue(max_size_in_megabytes=1024)
     entity = world.secondary.do(lambda ns: ns.catalog.entity(BACKLOG))
-    world.secondary.do(lambda ns: setattr(entity.main, "size", 1024**3))  # as if it were
+    world.secondary.do(lambda ns: setattr(entity.main.store, "size", 1024**3))  # as if it were
     found = world.findings()
     assert found["backlog size"] == f"critical: {BACKLOG} is full (1,024 MB of 1,024 MB)"
 
