@@ -61,13 +61,22 @@ class AWatch:
         self._due = math.inf  # when the timer fires, in monotonic seconds
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    async def send(self, sender: Any, what: Any, deadline: float, left: float) -> None:
+    async def send(
+        self,
+        sender: Any,
+        what: Any,
+        deadline: float,
+        left: float,
+        task: asyncio.Task[Any] | None = None,
+    ) -> None:
         """Send `what` before `deadline`, in monotonic seconds, which is `left` seconds away.
+
+        `task` is the running task, if the caller knows it.
 
         Raises:
             TimeoutError: at the deadline.
         """
-        task = asyncio.current_task()
+        task = task or asyncio.current_task()
         assert task is not None
         self._task = task
         self._deadline = deadline
@@ -147,7 +156,9 @@ class Watch:
         self.sender: object = None
         _watchdog.add(self)
 
-    def send(self, sender: Any, what: Any, deadline: float, left: float) -> None:
+    def send(
+        self, sender: Any, what: Any, deadline: float, left: float, _thread: object = None
+    ) -> None:
         """Send `what` before `deadline`, in monotonic seconds, which is `left` seconds away."""
         self.deadline = deadline
         self.quiet_at = deadline - left + self.patience

@@ -53,7 +53,7 @@ class Connection:
         self, make: Callable[[], ServiceBusSender], name: str, open_timeout: float
     ) -> None:
         self.sender: ServiceBusSender | None = None
-        self.keeping_open: AbstractContextManager[None] = nullcontext()  # for calls of the sender
+        self.keeping_open: AbstractContextManager[Any] = nullcontext()  # for calls of the sender
         self.ready: Readiness | None = None  # None: check the sender before the next send
         self.end: Exception | None = None  # raised by every further use
         self.batch_limit = 0  # bytes that the service takes in one send; 0 until it was open once

@@ -152,8 +152,8 @@ class Link:
         if left <= 0:
             raise connection.late()
         try:
-            with connection.keeping_open:
-                await self._watch.send(ready.sender, what, deadline, left)
+            with connection.keeping_open as caller:
+                await self._watch.send(ready.sender, what, deadline, left, caller)
         except BaseException as error:
             given_up, self._host_failure = self._host_failure, None
             connection.failed(ready.sender, error, deadline)

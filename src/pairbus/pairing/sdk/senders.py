@@ -82,7 +82,7 @@ def batch_arguments(client: Any) -> dict[str, Any]:
         return {}
 
 
-def disable_retries(sender: Any) -> AbstractContextManager[None]:
+def disable_retries(sender: Any) -> AbstractContextManager[object]:
     """Let `sender` try each operation once; return a context for the calls of `sender`.
 
     The SDK opens links inside a send, on each retry, and its SASL and TLS handshakes read with no
@@ -104,7 +104,7 @@ class _KeepingOpen:
     Before it raises an error the SDK closes the connection, and waits for its keep-alive task,
     which sleeps for up to a second. A link closes it in the background instead. If another thread
     or task closes the sender meanwhile, such as an application that closes its client, the
-    connection is closed as usual.
+    connection is closed as usual. The value of the context is the caller: a task or a thread's id.
     """
 
     __slots__ = ("_caller", "_close", "_current", "_is_async", "_sender")
@@ -118,9 +118,10 @@ class _KeepingOpen:
         )
         self._caller: object = None
 
-    def __enter__(self) -> None:
-        self._caller = self._current()
+    def __enter__(self) -> object:
+        self._caller = caller = self._current()
         setattr(self._sender, CLOSE_HANDLER.name, self._close_unless_called)
+        return caller
 
     def __exit__(self, *exc: object) -> None:
         delattr(self._sender, CLOSE_HANDLER.name)
