@@ -6,20 +6,15 @@ from hypothesis import strategies as st
 
 from pairbus.amqp.types import Described, Int, Long, Symbol, Timestamp, UInt
 from pairbus.envelope.fields import (
-    EXPIRED,
     MAX_EXPIRY,
     MAX_TTL,
-    NO_DESTINATION,
     PATH,
     SCHEDULED_ENQUEUE_TIME,
     SESSION_ID,
     TIME_TO_LIVE,
-    WRONG_ALIAS_TYPE,
     Aliases,
     AliasTypeError,
     Fields,
-    Judged,
-    judge,
     parse_alias,
     peek_aliases,
     restore,
@@ -88,36 +83,6 @@ def test_with_deducted_time_the_original_expiry_stays():
 def test_time_to_live_out_of_range_is_clamped(time_to_live, ttl, expiry):
     home = restore(Fields(), Aliases("q", time_to_live=time_to_live), now=NOW)
     assert (home.ttl, home.absolute_expiry_time) == (ttl, expiry)
-
-
-@pytest.mark.parametrize(
-    ("time_to_live", "waited", "expected"),
-    [
-        (60_000, 10_000, Judged(None, 50_000, NOW + 60_000)),
-        (10_000, 10_000, Judged(EXPIRED, 0, NOW + 10_000)),
-        (None, 10_000, Judged(None, None, None)),
-        (60_000, -5_000, Judged(None, 60_000, NOW + 60_000)),  # a clock behind the broker's
-        (2**63 - 1, 0, Judged(None, MAX_EXPIRY, MAX_EXPIRY)),
-        (-5, 0, Judged(EXPIRED, 0, NOW)),
-    ],
-)
-def test_time_in_the_backlog_is_deducted_from_the_time_to_live(time_to_live, waited, expected):
-    assert judge("q", time_to_live, entered=NOW, received=NOW + waited, deduct=True) == expected
-
-
-@pytest.mark.parametrize(
-    ("path", "time_to_live", "problem", "reason"),
-    [
-        ("q", 1, None, None),
-        ("q", 0, None, EXPIRED),
-        (" ", 1, None, NO_DESTINATION),
-        (None, None, None, NO_DESTINATION),
-        (None, None, "x-ms-path is null", WRONG_ALIAS_TYPE),
-    ],
-)
-def test_message_is_delivered_unless_there_is_a_reason(path, time_to_live, problem, reason):
-    judged = judge(path, time_to_live, problem, entered=NOW, received=NOW + 9, deduct=False)
-    assert judged == Judged(reason, time_to_live)
 
 
 TIMESPAN = Symbol("com.microsoft:timespan")

@@ -39,9 +39,7 @@ __all__ = [
     "AliasTypeError",
     "Aliases",
     "Fields",
-    "Judged",
     "check_reserved",
-    "judge",
     "parse_alias",
     "peek_aliases",
     "restore",
@@ -135,48 +133,6 @@ def restore(fields: Fields, aliases: Aliases, *, now: int, expires_at: int | Non
             else aliases.scheduled_enqueue_time
         ),
     )
-
-
-class Judged(NamedTuple):
-    """What happens to a message of a backlog queue. Times are milliseconds."""
-
-    reason: str | None  # for which it is dead-lettered; None: it is delivered
-    time_to_live: int | None
-    expires_at: int | None = None  # the original expiry, where the time in the backlog is deducted
-
-
-def judge(
-    path: str | None,
-    time_to_live: int | None,
-    problem: str | None = None,
-    *,
-    entered: int,
-    received: int,
-    deduct: bool,
-) -> Judged:
-    """Return whether a message is delivered, and the time to live that it then has.
-
-    This is the definition; `pairbus.spark.restore` has the same in SQL, and a test compares them.
-
-    Args:
-        path: The alias for the destination.
-        time_to_live: The alias for the time to live.
-        problem: Which alias has a wrong type.
-        entered: When the message entered the backlog, in milliseconds since 1970.
-        received: When it was received from the backlog.
-        deduct: Whether the time in the backlog is deducted from the time to live.
-    """
-    left, expires_at = time_to_live, None
-    if deduct and time_to_live is not None:
-        life = min(max(time_to_live, 0), MAX_EXPIRY)
-        expires_at = min(entered + life, MAX_EXPIRY)
-        # A clock that runs behind the broker's deducts nothing.
-        left = life - max(received - entered, 0)
-    if problem is not None:
-        return Judged(WRONG_ALIAS_TYPE, left, expires_at)
-    if not (path or "").strip(" "):
-        return Judged(NO_DESTINATION, left, expires_at)
-    return Judged(EXPIRED if left is not None and left <= 0 else None, left, expires_at)
 
 
 def check_reserved(names: Iterable[object] | Mapping[Any, Any] | None) -> None:

@@ -30,7 +30,6 @@ def restore(
     """
     from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
-    # Verdict and times as `pairbus.envelope.fields.judge` defines them.
     ttl = F.col("aliasTimeToLive")
     if ttl_policy == "deduct":
         entered = F.unix_millis("enqueuedTime")
