@@ -122,13 +122,14 @@ def test_a_lease_that_cannot_be_renewed_while_it_lasts_ends_the_syphon(start, mo
     assert syphon.query.is_stopped
 
 
-def test_a_syphon_whose_state_was_taken_over_does_not_ask_the_new_one_to_stop(start):
+def test_a_syphon_whose_state_was_taken_over_leaves_it_to_the_new_one(start):
     syphon = start()
     syphon.lease_answers[:] = [False]
     with pytest.raises(SyphonError, match="another syphon has taken over"):
         syphon.handle.wait(10)
     assert syphon.query.is_stopped
     assert not syphon.state.is_stopping
+    assert syphon.state.read("status.json")["state"] != "stopped"
 
 
 @pytest.mark.parametrize("failure", [Py4JNetworkError("closed"), ConnectionRefusedError("no")])

@@ -134,6 +134,7 @@ class SyphonHandle:
         return not self._is_active() and not is_waiting
 
     def _watch(self) -> None:
+        has_lease = True
         try:
             while not self._stop_asked.wait(0.25):
                 if not self._query.isActive and not self._restart_query():
@@ -142,7 +143,7 @@ class SyphonHandle:
                     break
             self._finish()
         except SyphonError as exc:  # the lease is lost: another syphon may work here
-            self.error = exc
+            self.error, has_lease = exc, False
             with contextlib.suppress(Exception):
                 self._query.stop()
         except Exception as exc:  # noqa: BLE001 - raised by `wait`
@@ -150,7 +151,8 @@ class SyphonHandle:
             self.error = SyphonError("Spark's Java process is gone" if gone else first_line(exc))
         finally:
             with contextlib.suppress(Exception):
-                self._monitor.tick(is_active=False, is_stopped=True)
+                if has_lease:  # else the status is the other syphon's
+                    self._monitor.tick(is_active=False, is_stopped=True)
             with contextlib.suppress(Exception):
                 self._close()
             with contextlib.suppress(Exception):  # a Java process that is gone cannot be stopped
