@@ -22,6 +22,10 @@ IDENTITY = SyphonIdentity(
 STALE = OSError(errno.ESTALE, "Stale file handle")
 
 
+def raise_(error):
+    raise error
+
+
 class FakeQuery:
     """A query that is idle. `failure` is raised when it is asked whether it is active."""
 
@@ -35,6 +39,9 @@ class FakeQuery:
             raise self.failure
         return not self.is_stopped
 
+    def exception(self):
+        return OSError("the checkpoint cannot be written")
+
     def stop(self):
         self.is_stopped = True
 
@@ -43,19 +50,34 @@ class Py4JNetworkError(Exception):
     """As Py4J raises it."""
 
 
+class Py4JJavaError(Exception):
+    """As Py4J raises it: Java answers with an exception."""
+
+
 class Syphon:
     """A syphon whose lease and state directory fail as the test wants."""
 
-    def __init__(self, path, monkeypatch, bounds):
+    def __init__(self, path, monkeypatch, bounds, lease_answers):
         self.state, self.query = StateDirectory(path).create(), FakeQuery()
-        self.lease_answers = [True]  # the last one is repeated
+        self.lease_answers = list(lease_answers)  # the last one is repeated
         self.renewals = threading.Semaphore(0)
-        monkeypatch.setattr(module, "deliver", lambda _messages, _setup: self.query)
+        self.starts, self.start_failure = threading.Semaphore(0), None
+        monkeypatch.setattr(module, "deliver", self.deliver)
         monitor = StatusMonitor(FakeTimeRuntime(), self.state, IDENTITY, lambda: ())
         setup = SimpleNamespace(primary_name="contoso", state_shown=str(path))
         self.handle = SyphonHandle(
             setup, self.state, monitor, None, bounds, None, lambda: None, self.renew
         )
+
+    def deliver(self, _messages, _setup):
+        self.starts.release()
+        if self.start_failure is not None:
+            raise self.start_failure
+        return self.query
+
+    def await_starts(self, number):
+        for _ in range(number):
+            assert self.starts.acquire(timeout=10)
 
     def renew(self):
         self.renewals.release()
@@ -73,8 +95,8 @@ class Syphon:
 def start(tmp_path, monkeypatch):
     started = []
 
-    def start(**bounds):
-        started.append(Syphon(tmp_path, monkeypatch, Bounds(**bounds)))
+    def start(lease_answers=(True,), **bounds):
+        started.append(Syphon(tmp_path, monkeypatch, Bounds(**bounds), lease_answers))
         return started[-1]
 
     yield start
@@ -123,13 +145,35 @@ def test_a_lease_that_cannot_be_renewed_while_it_lasts_ends_the_syphon(start, mo
 
 
 def test_a_syphon_whose_state_was_taken_over_leaves_it_to_the_new_one(start):
-    syphon = start()
-    syphon.lease_answers[:] = [False]
+    syphon = start(lease_answers=[False])
     with pytest.raises(SyphonError, match="another syphon has taken over"):
         syphon.handle.wait(10)
     assert syphon.query.is_stopped
     assert not syphon.state.is_stopping
-    assert syphon.state.read("status.json")["state"] != "stopped"
+    assert syphon.state.read("status.json") == {}
+
+
+def test_a_query_that_fails_with_the_state_directory_is_restarted_until_the_lease_ends(
+    start, monkeypatch
+):
+    monkeypatch.setattr(module, "RESTARTS", 0)  # a failure of another kind would end the syphon
+    syphon = start()
+    syphon.await_starts(1)
+    with monkeypatch.context() as broken:
+        broken.setattr(syphon.state, "_find", lambda _name: raise_(STALE))
+        syphon.start_failure = Py4JJavaError("java.io.IOException: Stale file handle")
+        syphon.query.is_stopped = True
+        syphon.await_starts(2)
+        assert syphon.handle.error is None
+        syphon.start_failure, syphon.query.is_stopped = None, False
+
+
+def test_waiting_until_empty_outlives_a_state_that_cannot_be_read(start, monkeypatch):
+    syphon = start()
+    syphon.await_renewals(1)
+    with monkeypatch.context() as broken:
+        broken.setattr(syphon.state, "_find", lambda _name: raise_(STALE))
+        assert not syphon.handle.wait_until_empty(timeout=0.5)
 
 
 @pytest.mark.parametrize("failure", [Py4JNetworkError("closed"), ConnectionRefusedError("no")])

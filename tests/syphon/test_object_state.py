@@ -89,6 +89,18 @@ def test_a_location_that_no_store_has_is_refused_without_its_secret():
     assert "secret" not in str(caught.value)
 
 
+@pytest.mark.parametrize("kind", [OSError, FileNotFoundError])
+def test_errors_of_a_store_do_not_show_the_query_of_its_url(kind):
+    class Store:
+        def open_input_stream(self, path):
+            raise kind(f"GET https://store.example/{path}?sv=1&sig=c2VjcmV0 failed")
+
+    with pytest.raises(kind, match=r"GET https://store.example/a\?… failed") as caught:
+        ObjectFiles(Store()).read(PurePosixPath("a"))
+    assert "sig" not in str(caught.value)
+    assert caught.value.__suppress_context__
+
+
 class Machine(FakeTimeRuntime):
     """A machine whose clock does not move by itself."""
 

@@ -80,17 +80,24 @@ def test_a_bounded_read_of_a_queue_that_does_not_exist_fails(namespace):
         read(namespace, BATCH, "no-such-queue")
 
 
-def test_a_read_that_fails_reports_what_it_read_before(namespace, tmp_path):
+def test_a_batch_read_that_fails_reports_what_it_read_before(namespace, tmp_path):
     state = StateDirectory(tmp_path).create()
     with pytest.raises(RuntimeError, match="full: cannot be read: amqp:connection:forced: gone"):
-        read(namespace, STREAM, "full", kind=Receiver, state=state)
+        read(namespace, BATCH, "full", kind=Receiver, state=state)
     ((_, report),) = state.reports()
     assert report.read["full"].messages == 1
 
 
-def test_messages_that_were_deleted_are_not_lost_by_a_failure_after_them(namespace, tmp_path):
+@pytest.mark.parametrize("deletes", [False, True])
+def test_a_stream_keeps_messages_that_it_read_before_a_failure(namespace, tmp_path, deletes):
+    """Those that were deleted would be lost, and the sink would not settle those that it sent."""
     state = StateDirectory(tmp_path).create()
-    (batch,) = read(namespace, STREAM, "empty", kind=Receiver, state=state, deletes=True)
+    (batch,) = read(namespace, STREAM, "empty", kind=Receiver, state=state, deletes=deletes)
     assert len(batch.messages) == 1
     ((_, report),) = state.reports()
     assert report.read["empty"].has_more  # so that the next micro-batch tries again
+
+
+def test_a_batch_read_returns_messages_that_it_deleted_before_a_failure(namespace):
+    (batch,) = read(namespace, BATCH, "empty", kind=Receiver, deletes=True)
+    assert len(batch.messages) == 1

@@ -106,8 +106,9 @@ class SyphonHandle:
         """Wait until the backlog queues are empty and no message is in flight."""
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._ended.wait(0.2):
-            if self._is_idle() and self._monitor.is_empty():
-                return True
+            with contextlib.suppress(OSError):  # the state cannot be read now: unknown
+                if self._is_idle() and self._monitor.is_empty():
+                    return True
             if deadline is not None and time.monotonic() > deadline:
                 return False
         if self.error is not None:
@@ -147,7 +148,7 @@ class SyphonHandle:
             with contextlib.suppress(Exception):
                 self._query.stop()
         except Exception as exc:  # noqa: BLE001 - raised by `wait`
-            gone = "Py4J" in type(exc).__name__ or isinstance(exc, ConnectionError)
+            gone = _is_java_gone(exc)
             self.error = SyphonError("Spark's Java process is gone" if gone else first_line(exc))
         finally:
             with contextlib.suppress(Exception):
@@ -171,21 +172,22 @@ class SyphonHandle:
         return result
 
     def _look(self) -> bool:
-        """Write the status and renew the lease; whether the syphon has reached its bounds.
+        """Renew the lease and write the status; whether the syphon has reached its bounds.
 
         Raises:
             SyphonError: the lease is lost.
         """
-        self._monitor.tick(is_active=self._is_active())
         try:
             is_held = self._renew_lease()
         except OSError as exc:
-            if time.monotonic() - self._leased_at < EXPIRES_AFTER - RENEW_EVERY:
-                raise
-            raise SyphonError(f"state directory: the lease cannot be renewed: {exc}") from exc
+            if time.monotonic() - self._leased_at >= EXPIRES_AFTER - RENEW_EVERY:
+                raise SyphonError(f"state directory: the lease cannot be renewed: {exc}") from exc
+            self._monitor.tick(is_active=self._is_active())  # it reports the problem
+            raise
         if not is_held:
             raise SyphonError("another syphon has taken over this state directory")
         self._leased_at = time.monotonic()
+        self._monitor.tick(is_active=self._is_active())
         return self._has_reached_bounds()
 
     def _is_out_of_time(self) -> bool:
@@ -232,6 +234,8 @@ class SyphonHandle:
         if exc is None:
             return False
         self._failures = 1 if self._try(self._has_forwarded) else self._failures + 1
+        if self._problem:  # of the state directory: its lease decides how long to go on
+            self._failures = min(self._failures, RESTARTS)
         if self._failures > RESTARTS:
             self.error = SyphonError(f"the query ended: {_cause(exc)}")
             return False
@@ -239,7 +243,12 @@ class SyphonHandle:
         log.warning("the query failed and is restarted in %g s: %s", wait, _cause(exc))
         if self._stop_asked.wait(wait):
             return False
-        self._query = deliver(self._messages, self._setup)
+        try:
+            self._query = deliver(self._messages, self._setup)
+        except Exception as problem:  # its checkpoint may be on the share that fails
+            if _is_java_gone(problem):
+                raise
+            log.warning("the query cannot be started: %s", first_line(problem))
         return True
 
     def _has_forwarded(self) -> bool:
@@ -250,6 +259,12 @@ class SyphonHandle:
     def _end_session(self) -> None:
         if self._session is not None:
             self._session.stop()
+
+
+def _is_java_gone(exc: Exception) -> bool:
+    """Whether Java does not answer; a Py4JJavaError is an answer."""
+    name = type(exc).__name__
+    return ("Py4J" in name and name != "Py4JJavaError") or isinstance(exc, ConnectionError)
 
 
 def _cause(exc: Any) -> str:

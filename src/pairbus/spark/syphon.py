@@ -125,7 +125,8 @@ def _start(
         queues = tuple(queue.path for queue in counts)
         ready = tuple(queue.path for queue in counts if queue.active)
         setup = replace(setup, queues=queues, ready=ready)
-        monitor.counted(counts)
+        with contextlib.suppress(OSError):  # the state cannot be read now: counted again later
+            monitor.counted(counts)
     record_target(setup, state)
     session = prepare_session(
         spark if spark is not None else open_session(options.master),

@@ -6,9 +6,10 @@ reports of tasks, are one object each, under a name of its own.
 """
 
 import functools
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from pathlib import Path, PurePath, PurePosixPath
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
 
 from pairbus.runtime import AsyncRuntime, Runtime
 from pairbus.runtime.protocols import FileInfo
@@ -17,6 +18,11 @@ if TYPE_CHECKING:
     import pyarrow.fs as pafs
 
 __all__ = ["ObjectFiles", "StateFiles", "is_url", "open_files"]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_QUERY = re.compile(r"\?[^\s'\"]*")
 
 
 class StateFiles(Protocol):
@@ -41,6 +47,21 @@ class StateFiles(Protocol):
         """Remove a file; a missing one is fine."""
 
 
+def _masked(method: Callable[P, T]) -> Callable[P, T]:
+    """Leave the query of a URL, which may hold a signature, out of the errors of a method."""
+
+    @functools.wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return method(*args, **kwargs)
+        except OSError as exc:
+            if _QUERY.search(str(exc)) is None:
+                raise
+            raise type(exc)(_QUERY.sub("?…", str(exc))) from None
+
+    return call
+
+
 class ObjectFiles:
     """Objects below one bucket.
 
@@ -51,16 +72,19 @@ class ObjectFiles:
     def __init__(self, filesystem: "pafs.FileSystem") -> None:
         self._fs = filesystem
 
+    @_masked
     def read(self, path: PurePath) -> bytes:
         """Return the content; raises FileNotFoundError."""
         with self._fs.open_input_stream(str(path)) as stream:
             return bytes(stream.read())
 
+    @_masked
     def write(self, path: PurePath, data: bytes, *, sync: bool = False) -> None:
         """Put an object: it appears whole when this returns, and is durable."""
         with self._fs.open_output_stream(str(path)) as stream:
             stream.write(data)
 
+    @_masked
     def info(self, path: PurePath) -> FileInfo | None:
         """Return size and time of an object; None if there is none."""
         import pyarrow.fs as pafs
@@ -70,6 +94,7 @@ class ObjectFiles:
             return None
         return FileInfo(found.size, found.mtime.timestamp() if found.mtime else 0.0)
 
+    @_masked
     def list(self, folder: PurePath) -> Sequence[str]:
         """Return the names of objects and folders in a folder, sorted."""
         import pyarrow.fs as pafs
@@ -77,6 +102,7 @@ class ObjectFiles:
         selector = pafs.FileSelector(str(folder), allow_not_found=True)
         return sorted(info.base_name for info in self._fs.get_file_info(selector))
 
+    @_masked
     def tree(self, folder: PurePath) -> dict[PurePosixPath, float]:
         """Return all objects below a folder with the time of each, in one listing."""
         import pyarrow.fs as pafs
@@ -91,6 +117,7 @@ class ObjectFiles:
     def make_folder(self, path: PurePath, *, mode: int = 0o777) -> None:
         """Do nothing: a folder is the beginning of a name."""
 
+    @_masked
     def remove(self, path: PurePath) -> None:
         """Delete an object; a missing one is fine."""
         try:

@@ -41,6 +41,19 @@ def test_an_expired_message_is_dead_lettered_where_the_queue_asks_for_it():
     assert bench.ns.admin.runtime("q").dead_letter_message_count == 1  # dead letters do not expire
 
 
+def test_a_message_that_cannot_be_expired_leaves_the_others_due(monkeypatch):
+    bench = Bench(dead_lettering_on_message_expiration=True)
+    bench.send(BARE, BARE, BARE, ttl=1000)
+    queue = bench.ns.catalog.entity("q").main
+    with monkeypatch.context() as broken:
+        broken.setattr(queue, "expire", lambda *_: 1 / 0)  # as if the store could not be read
+        with pytest.raises(ZeroDivisionError):
+            bench.pass_time(1000)
+    bench.send(BARE, ttl=1)  # arms the timer again
+    bench.pass_time(1)
+    assert bench.ns.admin.runtime("q").dead_letter_message_count == 3
+
+
 def test_the_shorter_of_message_and_queue_time_to_live_holds():
     bench = Bench(default_message_time_to_live=timedelta(seconds=5))
     bench.send(b"default")

@@ -53,6 +53,7 @@ def test_a_client_that_falls_silent_is_given_up() -> None:
         contextlib.closing(RawClient(ns.port)) as client,
     ):
         client.until(Opened)
+        assert client.until(Closed).error.condition == "amqp:resource-limit-exceeded"
         assert ends(client.socket)
 
 

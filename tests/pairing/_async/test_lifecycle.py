@@ -5,6 +5,7 @@ from time import monotonic
 
 import pytest
 from azure.servicebus import ServiceBusMessage
+from azure.servicebus.aio import ServiceBusSender
 
 from pairbus import events
 from pairbus.aio import pair_namespace
@@ -57,6 +58,24 @@ async def test_sdk_client_closed_behind_our_back_is_noticed_at_the_next_use(worl
             await sender.send_messages(ServiceBusMessage("b"))
     assert client.status().state == "closed"
     assert world.backlog() == []
+
+
+async def test_sdk_client_closed_within_a_send_leaves_no_connection_open(world, monkeypatch):
+    """As by a signal handler of the application, on the thread that sends."""
+    primary = world.primary_client()
+    client = await world.pair(primary)
+    sender = world.keep(client.get_queue_sender("orders"))
+    await sender.send_messages(ServiceBusMessage("a"))
+    send = ServiceBusSender.send_messages
+
+    async def close_and_send(self, message, **options):
+        await primary.close()
+        await send(self, message, **options)
+
+    monkeypatch.setattr(ServiceBusSender, "send_messages", close_and_send)
+    with pytest.raises(ClientClosedError, match="SDK client below it was closed"):
+        await sender.send_messages(ServiceBusMessage("b"))
+    await eventually(lambda: world.primary.connections == 0)
 
 
 async def test_secondary_closed_behind_our_back_is_noticed_by_a_redirected_send(world):

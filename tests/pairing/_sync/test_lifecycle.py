@@ -6,6 +6,7 @@ from time import monotonic
 
 import pytest
 from azure.servicebus import ServiceBusMessage
+from azure.servicebus import ServiceBusSender
 
 from pairbus import events
 from pairbus import pair_namespace
@@ -58,6 +59,24 @@ def test_sdk_client_closed_behind_our_back_is_noticed_at_the_next_use(world):
             sender.send_messages(ServiceBusMessage("b"))
     assert client.status().state == "closed"
     assert world.backlog() == []
+
+
+def test_sdk_client_closed_within_a_send_leaves_no_connection_open(world, monkeypatch):
+    """As by a signal handler of the application, on the thread that sends."""
+    primary = world.primary_client()
+    client = world.pair(primary)
+    sender = world.keep(client.get_queue_sender("orders"))
+    sender.send_messages(ServiceBusMessage("a"))
+    send = ServiceBusSender.send_messages
+
+    def close_and_send(self, message, **options):
+        primary.close()
+        send(self, message, **options)
+
+    monkeypatch.setattr(ServiceBusSender, "send_messages", close_and_send)
+    with pytest.raises(ClientClosedError, match="SDK client below it was closed"):
+        sender.send_messages(ServiceBusMessage("b"))
+    eventually(lambda: world.primary.connections == 0)
 
 
 def test_secondary_closed_behind_our_back_is_noticed_by_a_redirected_send(world):

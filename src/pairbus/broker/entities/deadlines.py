@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterator
 
 from pairbus.broker.entities.messages import (
     ACTIVE,
@@ -62,19 +63,19 @@ class Deadlines:
                 found.append(message)
         return found
 
-    def take_expired(self, now: int) -> list[StoredMessage]:
-        """The messages whose time to live is over, without locked ones; each is returned once."""
-        found: dict[int, StoredMessage] = {}
+    def take_expired(self, now: int) -> Iterator[StoredMessage]:
+        """The messages whose time to live is over, without locked ones; each is yielded once.
+
+        The caller expires a message before the next one is taken: if that fails, the others stay.
+        """
         while self.expiring and self.expiring[0][0] <= now:
-            number = heapq.heappop(self.expiring)[1]
-            message = self._messages.get(number)
+            message = self._messages.get(heapq.heappop(self.expiring)[1])
             if (
                 message is not None
                 and message.expires_at <= now
                 and message.state in (ACTIVE, DEFERRED)
             ):
-                found[number] = message
-        return list(found.values())
+                yield message
 
     def clear(self) -> None:
         """Forget all due times."""

@@ -151,6 +151,8 @@ class Connection:
             if not senders.is_shut_down(error):
                 return
             self._let_go()
+            # The application may have closed it within this call, which left its connection open.
+            self._close_later(sender, opening)
             raise ShutDownError from error
         if self.sender is sender:
             self._let_go()

@@ -166,9 +166,11 @@ class BacklogReader:
             received += tally.messages
             # A stream plans a queue of a busy namespace again, a batch does not.
             if must_read and tally.problem and (epoch < 0 or not tally.has_more):
-                if not (self._receiver.deletes and received):
+                if not received or (epoch < 0 and not self._receiver.deletes):
                     problem = f"servicebus: {queue}: cannot be read: {tally.problem}"
-                else:  # a failed task would lose the messages that were deleted
+                else:
+                    # A failed task would lose messages that were deleted, and the sink would not
+                    # settle those that it has sent.
                     tally.has_more = True
                     log.warning("%s: was not read to its end: %s", queue, tally.problem)
             read[queue] = tally.record()
