@@ -1,6 +1,5 @@
 """Build the coordinator that runs beside Spark's driver: its connections, doorbell and ledger."""
 
-import tempfile
 from collections.abc import Callable
 
 from pairbus.spark.executor import connections, runtime
@@ -74,13 +73,11 @@ class NoLedger:
 
 def open_coordinator(options: ConnectorOptions) -> Coordinator:
     """Return a coordinator for the stream with these options."""
-    # A stream that receives and deletes has no state but its doorbell.
-    location = options["stateLocation"] or tempfile.mkdtemp(prefix="pairbus-")
     ledger, queues = options["ledger"], options.entities()
     is_snapshot = options["enqueuedBefore"] is not None
     return Coordinator(
         runtime,
-        StateDirectory(location, runtime),
+        StateDirectory(options["stateLocation"], runtime),
         BacklogQueues(runtime, connections(options.target, "coordinator")),
         Doorbell(runtime, connections(options.target, "doorbell"), options["longPoll"]),
         LedgerOperations(ledger, options["clientId"]) if ledger else NoLedger(),

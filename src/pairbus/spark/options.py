@@ -124,8 +124,9 @@ OPTIONS = (
            "Maximum number of tasks in a micro-batch; queues share them.", _positive),
     Option("arrowBatchSize", "int", "1000", "read", "Messages in one Arrow batch.", _positive),
     Option("stateLocation", "string", None, "both",
-           "`peekLock` streams: a directory or an object store URL that driver and workers can use, for "
-           "the journal, the held messages and the controls. Required for them; one location per query."),
+           "`peekLock` and `receiveAndDelete` streams: a directory or an object store URL that driver and "
+           "workers can use, for the journal, the held messages and the controls. Required for them; one "
+           "location per query."),
     Option("longPoll", "seconds", "900", "read",
            "`peekLock` and `receiveAndDelete` streams: how long one receive waits on an empty queue.",
            _seconds),

@@ -60,8 +60,9 @@ class ServiceBusSource(DataSource):
         options = parse(self.options, "read")
         if options["mode"] == "peek":
             return PeekStream(options)
-        if options["mode"] == "peekLock" and not options["stateLocation"]:
-            raise OptionError("servicebus: stateLocation: is missing (a peekLock stream needs it)")
+        if not options["stateLocation"]:  # tasks report there which queues are empty
+            mode = options["mode"]
+            raise OptionError(f"servicebus: stateLocation: is missing (a {mode} stream needs it)")
         return ReceiveStream(options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
@@ -178,8 +179,6 @@ class ReceiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Read until each queue was found empty once, and do not poll."""
-        if not self._options["stateLocation"]:  # tasks report there which queues are empty
-            raise OptionError("servicebus: stateLocation: is missing (availableNow needs it)")
         self._is_bounded = True
         self._running().empty_once()
 

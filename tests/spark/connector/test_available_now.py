@@ -78,10 +78,8 @@ def test_a_stream_without_an_end_does_not_wait(stream):
     assert not partition.must_read
 
 
-def test_a_bounded_stream_needs_a_place_for_the_reports_of_its_tasks():
-    options = {**OPTIONS, "mode": "receiveAndDelete", "stateLocation": None}
-    bounded = source.ReceiveStream(
-        parse({name: value for name, value in options.items() if value}, "read")
-    )
-    with pytest.raises(OptionError, match="stateLocation: is missing"):
-        bounded.prepareForTriggerAvailableNow()
+@pytest.mark.parametrize("mode", ["peekLock", "receiveAndDelete"])
+def test_a_stream_that_receives_needs_a_place_for_the_reports_of_its_tasks(mode):
+    options = {name: value for name, value in OPTIONS.items() if name != "stateLocation"}
+    with pytest.raises(OptionError, match=rf"stateLocation: is missing \(a {mode} stream needs it"):
+        source.ServiceBusSource({**options, "mode": mode}).streamReader(None)
