@@ -6,14 +6,14 @@ syphons with a state directory each may share a backlog.
 
 import json
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from pairbus.exceptions import SyphonError
 from pairbus.runtime import AsyncRuntime, Runtime
 from pairbus.runtime.processes import machine_id, started_at
+from pairbus.syphon.codec import Record
 
 __all__ = ["Lease", "LeaseRecord", "holds", "new_record", "refusal"]
 
@@ -24,7 +24,7 @@ RENEW_EVERY = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class LeaseRecord:
+class LeaseRecord(Record):
     """`lease.json`: the process that runs the syphon. Times are seconds since 1970.
 
     `machine` and `started` are empty if the operating system does not provide them.
@@ -38,17 +38,6 @@ class LeaseRecord:
     machine: str = ""  # differs between boots of a host, and between containers on it
     started: str = ""  # when the process began, as the operating system writes it
     confirmed: bool = False  # in an object store: no longer a candidate
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> "LeaseRecord":
-        """Read the JSON form."""
-        known = {name: data[name] for name in ("id", "host", "pid", "since", "renewed_at")}
-        more = {name: data[name] for name in ("machine", "started", "confirmed") if name in data}
-        return cls(**known, **more)
 
 
 def new_record(

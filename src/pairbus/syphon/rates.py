@@ -22,9 +22,11 @@ Nothing here acts; time is an argument.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+
+from pairbus.syphon.codec import Record
 
 __all__ = ["AdaptiveRate", "Pace", "Pacer", "SendingPace", "ceiling_of"]
 
@@ -50,7 +52,7 @@ def ceiling_of(credits_per_second: float | None, share_left_free: float) -> floa
 
 
 @dataclass(frozen=True, slots=True)
-class AdaptiveRate:
+class AdaptiveRate(Record):
     """The rate that one namespace allows, in messages a second.
 
     Args:
@@ -142,20 +144,9 @@ class AdaptiveRate:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON form."""
+        """Return the JSON form, which has no infinity."""
         busy_at = None if self.peak is None else self.busy_at
-        return {"ceiling": self.ceiling, "rate": self.rate, "peak": self.peak, "busy_at": busy_at}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "AdaptiveRate":
-        """Read the JSON form."""
-        busy_at = data.get("busy_at")
-        return cls(
-            data.get("ceiling"),
-            data["rate"],
-            data.get("peak"),
-            -math.inf if busy_at is None else busy_at,
-        )
+        return {**super(AdaptiveRate, self).to_json(), "busy_at": busy_at}
 
 
 def _seconds_since_decrease(ratio: float) -> float:

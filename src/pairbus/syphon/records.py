@@ -6,11 +6,11 @@ reader accepts the files of earlier versions: a field that is missing has its de
 that is unknown is ignored.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from pairbus.syphon.codec import from_json, to_json
+from pairbus.syphon.codec import Record, Row
 from pairbus.syphon.deferred import from_ranges, to_ranges
 from pairbus.syphon.rates import AdaptiveRate
 
@@ -23,7 +23,6 @@ __all__ = [
     "OperationCount",
     "PrimaryRecord",
     "QueueRead",
-    "SearchRecord",
     "TaskReport",
 ]
 
@@ -68,39 +67,14 @@ def _rate(value: Any) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class PrimaryRecord:
+class PrimaryRecord(Record):
     """`primary.json`: when the primary could last be reached after a failure; 0 if never."""
 
     reachable_at: float = 0.0
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {"reachable_at": self.reachable_at}
-
-    @classmethod
-    def from_json(cls, data: Json) -> "PrimaryRecord":
-        """Read the JSON form."""
-        return cls(float(data.get("reachable_at", 0.0)))
-
 
 @dataclass(frozen=True, slots=True)
-class SearchRecord:
-    """`search.json`: queues to search for deferred messages, each with the next number."""
-
-    queues: Mapping[str, int] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return dict(self.queues)
-
-    @classmethod
-    def from_json(cls, data: Json) -> "SearchRecord":
-        """Read the JSON form."""
-        return cls({queue: int(first) for queue, first in data.items()})
-
-
-@dataclass(frozen=True, slots=True)
-class OperationCount:
+class OperationCount(Row):
     """Operations of one kind on one entity, for the ledger."""
 
     namespace: str
@@ -112,16 +86,9 @@ class OperationCount:
     size: int = 0
     billable: int = 0
 
-    def to_json(self) -> list[Any]:
-        """Return the fields in their order."""
-        return [
-            self.namespace, self.stage, self.entity, self.operation,
-            self.calls, self.messages, self.size, self.billable,
-        ]  # fmt: skip
-
 
 @dataclass(frozen=True, slots=True)
-class HeldMessage:
+class HeldMessage(Row):
     """A message that stays locked because its destination cannot accept it now.
 
     Args:
@@ -138,13 +105,9 @@ class HeldMessage:
     destination: str
     locked_until: float
 
-    def to_json(self) -> list[Any]:
-        """Return the fields in their order."""
-        return [self.queue, self.token, self.sequence, self.destination, self.locked_until]
-
 
 @dataclass(frozen=True, slots=True)
-class QueueRead:
+class QueueRead(Record):
     """The messages that a task read from one queue.
 
     Args:
@@ -165,18 +128,9 @@ class QueueRead:
     oldest: int | None = None
     busy: int = 0
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return to_json(self)
-
-    @classmethod
-    def from_json(cls, data: Json) -> "QueueRead":
-        """Read the JSON form."""
-        return from_json(cls, data)
-
 
 @dataclass(frozen=True, slots=True)
-class DeferredNumbers:
+class DeferredNumbers(Row):
     """Deferred messages of one queue for one destination, by sequence number."""
 
     destination: str
@@ -184,17 +138,17 @@ class DeferredNumbers:
     numbers: tuple[int, ...]
 
     def to_json(self) -> list[Any]:
-        """Return the fields in their order."""
+        """Return the fields in their order, the numbers as ranges."""
         return [self.destination, self.queue, to_ranges(self.numbers)]
 
     @classmethod
-    def from_json(cls, row: Sequence[Any]) -> "DeferredNumbers":
+    def from_json(cls, data: Any) -> "DeferredNumbers":
         """Read the JSON form."""
-        return cls(row[0], row[1], tuple(from_ranges(row[2])))
+        return cls(data[0], data[1], tuple(from_ranges(data[2])))
 
 
 @dataclass(frozen=True, slots=True)
-class TaskReport:
+class TaskReport(Record):
     """The results of one task, for the coordinator.
 
     Args:
@@ -236,25 +190,18 @@ class TaskReport:
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
         undeferred = {queue: to_ranges(numbers) for queue, numbers in self.undeferred.items()}
-        return {**to_json(self), "undeferred": undeferred}
+        return {**super(TaskReport, self).to_json(), "undeferred": undeferred}
 
     @classmethod
     def from_json(cls, data: Json) -> "TaskReport":
         """Read the JSON form."""
-        return from_json(
-            cls,
-            data,
-            operations=lambda rows: tuple(OperationCount(*row) for row in rows),
-            read=lambda read: {queue: QueueRead.from_json(one) for queue, one in read.items()},
-            held=_held_messages,
-            sending=_adaptive_rate,
-            deferred=lambda rows: tuple(DeferredNumbers.from_json(row) for row in rows),
-            undeferred=lambda found: {queue: tuple(from_ranges(n)) for queue, n in found.items()},
-        )
+        found = data.get("undeferred") or {}
+        undeferred = {queue: tuple(from_ranges(ranges)) for queue, ranges in found.items()}
+        return replace(super(TaskReport, cls).from_json(data), undeferred=undeferred)
 
 
 @dataclass(frozen=True, slots=True)
-class HeldRecord:
+class HeldRecord(Record):
     """`held.json`: the messages that stay locked, for the next coordinator.
 
     Args:
@@ -269,22 +216,9 @@ class HeldRecord:
     missing_since: Mapping[str, float] = field(default_factory=dict)
     expired: tuple[str, ...] = ()
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return to_json(self)
-
-    @classmethod
-    def from_json(cls, data: Json) -> "HeldRecord":
-        """Read the JSON form."""
-        return from_json(
-            cls,
-            data,
-            held=_held_messages,
-        )
-
 
 @dataclass(frozen=True, slots=True)
-class BlockedRecord:
+class BlockedRecord(Record):
     """`waiting.json`: destinations that tasks must not send to, and how fast they may send.
 
     Args:
@@ -315,26 +249,3 @@ class BlockedRecord:
         if destination not in self.blocked or self.is_fetched(queue, sequence):
             return True
         return self.blocked[destination] == (queue, sequence)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return to_json(self)
-
-    @classmethod
-    def from_json(cls, data: Json) -> "BlockedRecord":
-        """Read the JSON form."""
-        return from_json(
-            cls,
-            data,
-            blocked=lambda found: {name: probe and tuple(probe) for name, probe in found.items()},
-            fetched=lambda found: {queue: tuple(bounds) for queue, bounds in found.items()},
-            sending=_adaptive_rate,
-        )
-
-
-def _adaptive_rate(data: Json | None) -> AdaptiveRate | None:
-    return AdaptiveRate.from_json(data) if data else None
-
-
-def _held_messages(rows: Sequence[Sequence[Any]]) -> tuple[HeldMessage, ...]:
-    return tuple(HeldMessage(*row) for row in rows)

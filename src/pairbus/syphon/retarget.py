@@ -9,8 +9,8 @@ receipt. It is delivered, because delivery is promised at least once, and its re
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
+from pairbus.syphon.codec import Record
 from pairbus.syphon.journal import JournalPage
 
 __all__ = ["ALL", "QueueSurvey", "Route", "TargetRecord", "highest_handed_out"]
@@ -23,7 +23,7 @@ _UNRECORDED = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class TargetRecord:
+class TargetRecord(Record):
     """`target.json`: the namespace that the backlog is delivered to.
 
     Args:
@@ -39,27 +39,6 @@ class TargetRecord:
     changed_at: float = 0.0
     lowest: Mapping[str, int] = field(default_factory=dict)
     handed_out: Mapping[str, int] = field(default_factory=dict)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {
-            "host": self.host,
-            "former": self.former,
-            "changed_at": self.changed_at,
-            "lowest": dict(self.lowest),
-            "handed_out": dict(self.handed_out),
-        }
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "TargetRecord":
-        """Read the JSON form."""
-        return cls(
-            host=str(data.get("host", "")),
-            former=str(data.get("former", "")),
-            changed_at=float(data.get("changed_at", 0.0)),
-            lowest=dict(data.get("lowest", {})),
-            handed_out=dict(data.get("handed_out", {})),
-        )
 
 
 @dataclass(frozen=True, slots=True)

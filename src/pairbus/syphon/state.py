@@ -30,7 +30,6 @@ from pairbus.syphon.records import (
     Control,
     HeldRecord,
     PrimaryRecord,
-    SearchRecord,
     TaskReport,
 )
 from pairbus.syphon.retarget import TargetRecord
@@ -194,11 +193,11 @@ class StateDirectory:
 
     def unsearched(self) -> dict[str, int]:
         """Return the queues to search for deferred messages, each with the next number."""
-        return dict(SearchRecord.from_json(self._require("search.json")).queues)
+        return {queue: int(first) for queue, first in self._require("search.json").items()}
 
     def write_unsearched(self, queues: Mapping[str, int]) -> None:
         """Replace the queues to search."""
-        self.write("search.json", SearchRecord(queues).to_json(), sync=True)
+        self.write("search.json", dict(queues), sync=True)
 
     # -- the primary
 

@@ -4,11 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pairbus.syphon.codec import from_json, to_json
+from pairbus.syphon.codec import Record
 
 __all__ = ["LedgerState", "ProgressRecord", "QueueCounts", "SyphonStatus"]
-
-Json = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +23,7 @@ class LedgerState:
 
 
 @dataclass(frozen=True, slots=True)
-class ProgressRecord:
+class ProgressRecord(Record):
     """`progress.json`: totals of all runs, and where the coordinator of this run stands.
 
     Args:
@@ -79,15 +77,6 @@ class ProgressRecord:
         """Messages that left the backlog, forwarded or dead-lettered."""
         return self.forwarded + sum(self.dead_lettered.values())
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return to_json(self)
-
-    @classmethod
-    def from_json(cls, data: Json) -> "ProgressRecord":
-        """Read the JSON form."""
-        return from_json(cls, data)
-
     def for_new_run(self) -> "ProgressRecord":
         """Keep the totals and the suspect queues; forget the state of the run that ended."""
         return ProgressRecord(
@@ -100,7 +89,7 @@ class ProgressRecord:
 
 
 @dataclass(frozen=True, slots=True)
-class QueueCounts:
+class QueueCounts(Record):
     """Message counts of one backlog queue."""
 
     path: str = "?"
@@ -109,21 +98,11 @@ class QueueCounts:
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
-        return {
-            "path": self.path,
-            "active": self.active,
-            "oldest": None,
-            "dead_letters": self.dead_letters,
-        }
-
-    @classmethod
-    def from_json(cls, data: Json) -> "QueueCounts":
-        """Read the JSON form."""
-        return from_json(cls, data)
+        return {**super(QueueCounts, self).to_json(), "oldest": None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SyphonStatus:
+class SyphonStatus(Record):
     """`status.json`, and the syphon's file among the ledger's status files. Times are ISO 8601."""
 
     id: str = "?"
@@ -158,9 +137,4 @@ class SyphonStatus:
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
-        return {"kind": "syphon", "version": 1, **to_json(self)}
-
-    @classmethod
-    def from_json(cls, data: Json) -> "SyphonStatus":
-        """Read the JSON form, also of an older or newer version."""
-        return from_json(cls, data, queues=lambda rows: tuple(map(QueueCounts.from_json, rows)))
+        return {"kind": "syphon", "version": 1, **super(SyphonStatus, self).to_json()}
