@@ -25,8 +25,8 @@ from pairbus.client import BulkConnection
 from pairbus.client.errors import ClientError
 from pairbus.runtime import ThreadRuntime
 from pairbus.syphon.rates import ceiling_of
-from pairbus.syphon.status_monitor import StatusMonitor, SyphonIdentity
-from pairbus.syphon.status_records import QueueCounts
+from pairbus.syphon.status_monitor import StatusMonitor
+from pairbus.syphon.status_records import QueueCounts, SyphonStatus
 from tests.syphon.conftest import PREFIX, backlog_message, make_queues
 from tests.syphon.drains import RunningDrain
 
@@ -124,7 +124,7 @@ def measure(drain, secondary, traffic):
     monitor = StatusMonitor(
         ThreadRuntime(),
         drain.state,
-        SyphonIdentity(
+        SyphonStatus(
             id="s", host=socket.gethostname(), pid=0, primary="p", secondary="s",
             checkpoint=str(drain.state.path),
         ),

@@ -12,11 +12,11 @@ from pairbus.spark import handle as module
 from pairbus.spark.handle import SyphonHandle
 from pairbus.syphon.setup import Bounds
 from pairbus.syphon.state import StateDirectory
-from pairbus.syphon.status_monitor import StatusMonitor, SyphonIdentity
-from pairbus.syphon.status_records import ProgressRecord
+from pairbus.syphon.status_monitor import StatusMonitor
+from pairbus.syphon.status_records import ProgressRecord, SyphonStatus
 from tests.syphon.fakes import FakeTimeRuntime
 
-IDENTITY = SyphonIdentity(
+IDENTITY = SyphonStatus(
     id="s", host="h", pid=1, primary="contoso", secondary="contoso-dr", checkpoint="c"
 )
 STALE = OSError(errno.ESTALE, "Stale file handle")
@@ -117,7 +117,7 @@ def test_a_state_that_cannot_be_read_for_a_moment_neither_ends_the_syphon_nor_co
     start, monkeypatch
 ):
     syphon = start(until_empty=True)
-    syphon.await_renewals(1)
+    syphon.await_renewals(2)  # the state was read once
     failures = threading.Semaphore(0)
 
     def fail(_name):

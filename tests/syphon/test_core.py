@@ -102,9 +102,9 @@ def test_shares_never_exceed_what_is_allowed(messages, count, turn):
 
 
 def test_rate_and_time_to_go_come_from_what_was_settled():
-    progress = Progress().sample(0, forwarded=0, size=0, dead_lettered={})
+    progress = Progress().sample(0, 0)
     assert progress.last_progress is None
-    progress = progress.sample(10, forwarded=900, size=9, dead_lettered={"Rejected": 100})
+    progress = progress.sample(10, 1000)
     assert progress.rate == 100
     assert progress.eta(500, 10) == 5
     assert progress.eta(500, 11) == 4  # messages went on moving, and are not reported yet
@@ -112,23 +112,20 @@ def test_rate_and_time_to_go_come_from_what_was_settled():
     assert progress.eta(500, 10, allowed=1000.0) == 5  # far from that: something else is the limit
     assert progress.eta(0, 10) == 0
     assert progress.eta(None, 10) is None
-    stuck = progress.sample(100, forwarded=900, size=9, dead_lettered={"Rejected": 100})
+    stuck = progress.sample(100, 1000)
     assert stuck.rate == 0
     assert stuck.eta(500, 100) is None
     assert stuck.last_progress == 10
 
 
 def test_the_rate_is_right_from_the_first_second_on():
-    def sample(progress, now, forwarded):
-        return progress.sample(now, forwarded=forwarded, size=0, dead_lettered={})
-
     progress = Progress()
     for now in range(6):  # Spark starts
-        progress = sample(progress, now, 0)
+        progress = progress.sample(now, 0)
     for second in range(1, 4):
-        progress = sample(progress, 5 + second, 1000 * second)
+        progress = progress.sample(5 + second, 1000 * second)
         assert progress.rate == pytest.approx(1000)
-    assert sample(progress, 9, 3000).rate == pytest.approx(750)  # the mean of four seconds
+    assert progress.sample(9, 3000).rate == pytest.approx(750)  # the mean of four seconds
 
 
 def test_what_is_left_is_told_between_two_counts_too():

@@ -1,12 +1,12 @@
 """The status of a syphon over time, with a clock of the test's."""
 
 from pairbus.syphon.state import StateDirectory
-from pairbus.syphon.status_monitor import StatusMonitor, SyphonIdentity
-from pairbus.syphon.status_records import LedgerState, ProgressRecord, QueueCounts
+from pairbus.syphon.status_monitor import StatusMonitor
+from pairbus.syphon.status_records import LedgerState, ProgressRecord, QueueCounts, SyphonStatus
 
 from .fakes import FakeOperations, FakeTimeRuntime, Scene
 
-IDENTITY = SyphonIdentity(
+IDENTITY = SyphonStatus(
     id="s", host="h", pid=1, primary="contoso", secondary="contoso-dr", checkpoint="c"
 )
 

@@ -25,25 +25,19 @@ def _boolean(text: str) -> bool:
     raise ValueError("true or false")
 
 
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise ValueError("a whole number above 0")
-    return value
+def _above_zero(kind: Callable[[str], float], expected: str) -> Callable[[str], float]:
+    def parse_one(text: str) -> float:
+        value = kind(text)
+        if not value > 0:
+            raise ValueError(expected)
+        return value
+
+    return parse_one
 
 
-def _seconds(text: str) -> float:
-    value = float(text)
-    if value <= 0:
-        raise ValueError("seconds above 0")
-    return value
-
-
-def _rate(text: str) -> float:
-    value = float(text)
-    if value <= 0:
-        raise ValueError("a number above 0")
-    return value
+_positive = _above_zero(int, "a whole number above 0")
+_seconds = _above_zero(float, "seconds above 0")
+_rate = _above_zero(float, "a number above 0")
 
 
 def _share(text: str) -> float:

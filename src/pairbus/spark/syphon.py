@@ -17,6 +17,7 @@ from pairbus.options import SyphonOptions
 from pairbus.runtime import ThreadRuntime
 from pairbus.spark.executor import connections
 from pairbus.spark.handle import SyphonHandle
+from pairbus.spark.ledger import SyphonLedger
 from pairbus.spark.query import backlog, deliver, open_session, prepare_session
 from pairbus.spark.query_options import apply_transform, load_transform
 from pairbus.spark.restore import restore
@@ -28,17 +29,15 @@ from pairbus.syphon.lease import Lease
 from pairbus.syphon.object_journal import open_journal
 from pairbus.syphon.object_lease import ObjectLease, open_lease
 from pairbus.syphon.queue_counter import KEY_REFUSED, NO_NAMESPACE, QueueCounter
-from pairbus.syphon.records import HeldRecord
+from pairbus.syphon.records import HeldRecord, OperationCount
 from pairbus.syphon.retarget import TargetRecord
 from pairbus.syphon.setup import Bounds, Setup
 from pairbus.syphon.state import StateDirectory
-from pairbus.syphon.status_monitor import StatusMonitor, SyphonIdentity
-from pairbus.syphon.status_records import LedgerState, QueueCounts
+from pairbus.syphon.status_monitor import StatusMonitor
+from pairbus.syphon.status_records import QueueCounts, SyphonStatus
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-    from pairbus.ledger.writer import LedgerWriter
 
 __all__ = [
     "Bounds",
@@ -104,11 +103,16 @@ def _start(
     for name in ("max_messages_per_second", "max_bytes_per_second"):
         if getattr(options, name) is not None:
             state.change_controls(**{name: getattr(options, name)})
-    ledger = _Ledger(setup)
-    counter = QueueCounter(setup, ledger.count_call)
+    ledger = SyphonLedger(setup.ledger, setup.client_id)
+    counter = QueueCounter(
+        setup,
+        lambda path: ledger.add(
+            OperationCount(setup.secondary_host, "management", path, "runtime", billable=1)
+        ),
+    )
     resources.callback(counter.close)
     resources.callback(ledger.close)
-    identity = SyphonIdentity(
+    identity = SyphonStatus(
         id=setup.client_id,
         host=socket.gethostname(),
         pid=os.getpid(),
@@ -201,40 +205,3 @@ def record_target(setup: Setup, state: StateDirectory) -> None:
     # The refusals of the former target do not apply to this one.
     state.write_held(HeldRecord(held.held))
     state.write_target(change)
-
-
-class _Ledger:
-    """The driver's own entries in the ledger, if there is one: management calls and the status."""
-
-    def __init__(self, setup: Setup) -> None:
-        self._setup = setup
-        self._writer: LedgerWriter | None = None
-
-    def _get(self) -> "LedgerWriter | None":
-        if self._writer is None and self._setup.ledger:
-            from pairbus.ledger.writer import LedgerWriter
-
-            self._writer = LedgerWriter(self._setup.ledger, client_id=self._setup.client_id)
-        return self._writer
-
-    def count_call(self, path: str) -> None:
-        """Count a management call on a backlog queue."""
-        writer = self._get()
-        if writer is not None:
-            writer.count(self._setup.secondary_host, path, "management", "runtime", messages=0)
-
-    def write_status(self, status: bytes) -> None:
-        """Write the syphon's status file."""
-        writer = self._get()
-        if writer is not None:
-            writer.write_status(f"{self._setup.client_id}.json", status)
-
-    def state(self) -> LedgerState:
-        """Whether these entries reach the ledger."""
-        writer = self._writer
-        return LedgerState(writer.dropped_rows, writer.problem) if writer else LedgerState()
-
-    def close(self) -> None:
-        """Write the remaining rows."""
-        if self._writer is not None:
-            self._writer.close()

@@ -6,8 +6,7 @@ not pause, and none was settled for a while, with the reason if it is known. `st
 that Spark needs before it runs the query.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 
 __all__ = ["STANDSTILL", "Progress", "Remaining", "State", "state_of"]
 
@@ -25,55 +24,33 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The messages forwarded so far, and the rate of the last seconds."""
+    """The messages settled so far, forwarded or dead-lettered, and the rate of the last seconds."""
 
-    forwarded: int = 0
-    size: int = 0
-    dead_lettered: Mapping[str, int] = field(default_factory=dict)
+    settled: int = 0
     rate: float = 0.0
     last_progress: float | None = None
     sampled_at: float | None = None
-    sampled_settled: int = 0
     rated_for: float = 0.0  # seconds over which the rate was measured, at most the window
 
-    @property
-    def settled(self) -> int:
-        """Messages that left the backlog, forwarded or dead-lettered."""
-        return self.forwarded + sum(self.dead_lettered.values())
-
-    def sample(
-        self,
-        now: float,
-        *,
-        forwarded: int,
-        size: int,
-        dead_lettered: Mapping[str, int],
-        window: float = 10.0,
-    ) -> "Progress":
-        """Return the progress with new totals, and a rate smoothed over about `window` seconds."""
-        new = replace(self, forwarded=forwarded, size=size, dead_lettered=dict(dead_lettered))
+    def sample(self, now: float, settled: int, *, window: float = 10.0) -> "Progress":
+        """Return the progress with a new total, and a rate smoothed over about `window` seconds."""
         if self.sampled_at is None:
-            return replace(
-                new,
-                sampled_at=now,
-                sampled_settled=new.settled,
-                last_progress=now if new.settled else None,
-            )
+            began = now if settled else None
+            return Progress(settled, sampled_at=now, last_progress=began)
         gap = now - self.sampled_at
         if gap <= 0:
-            return new
-        moved = new.settled - self.sampled_settled
+            return self
+        moved = settled - self.settled
         # At first the rate is the mean since the first message; else it would take a whole window.
         rated_for = min(window, gap + (self.rated_for if self.rate else 0.0))
         weight = min(1.0, gap / rated_for)
         rate = self.rate * (1 - weight) + (moved / gap) * weight
-        return replace(
-            new,
-            rated_for=rated_for,
+        return Progress(
+            settled,
             rate=rate if rate > 0.01 else 0.0,
-            sampled_at=now,
-            sampled_settled=new.settled,
             last_progress=now if moved > 0 else self.last_progress,
+            sampled_at=now,
+            rated_for=rated_for,
         )
 
     def eta(self, remaining: int | None, now: float, allowed: float | None = None) -> float | None:

@@ -3,7 +3,7 @@
 import contextlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from pairbus.runtime import Runtime
@@ -11,23 +11,11 @@ from pairbus.syphon.progress import Progress, Remaining, state_of
 from pairbus.syphon.state import StateDirectory
 from pairbus.syphon.status_records import LedgerState, QueueCounts, SyphonStatus
 
-__all__ = ["StatusMonitor", "SyphonIdentity"]
+__all__ = ["StatusMonitor"]
 
 COUNT_EVERY = 5.0  # seconds
 WRITE_EVERY = 1.0
 WRITE_IDLE = 30.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SyphonIdentity:
-    """The syphon that a status describes."""
-
-    id: str
-    host: str
-    pid: int
-    primary: str
-    secondary: str
-    checkpoint: str
 
 
 class StatusMonitor:
@@ -36,7 +24,7 @@ class StatusMonitor:
     Args:
         runtime: the clock.
         state: the state directory.
-        identity: which syphon.
+        identity: which syphon: a status with the fields that do not change.
         count: counts the backlog queues.
         publish: gets the status as JSON each time it is written, for the ledger.
         ledger: whether the rows of this process reach the ledger.
@@ -46,7 +34,7 @@ class StatusMonitor:
         self,
         runtime: Runtime,
         state: StateDirectory,
-        identity: SyphonIdentity,
+        identity: SyphonStatus,
         count: Callable[[], tuple[QueueCounts, ...]],
         publish: Callable[[bytes], None] = lambda _status: None,
         ledger: Callable[[], LedgerState] = LedgerState,
@@ -107,7 +95,7 @@ class StatusMonitor:
     def _status(self, now: float, *, is_active: bool, is_stopped: bool) -> SyphonStatus:
         totals = self._state.progress()
         control = self._state.control()
-        progress, identity = self._progress, self._identity
+        progress = self._progress
         if totals.is_started and not self._is_started:
             self._is_started, self._since = True, now  # the start of Spark is no standstill
         if self._is_started and not (self._remaining or totals.waiting or totals.uncertain):
@@ -128,12 +116,8 @@ class StatusMonitor:
         remaining = self._left.left(totals.settled)
         resumes_at = self._state.blocked().primary_until
         ledger = self._ledger()
-        return SyphonStatus(
-            id=identity.id,
-            host=identity.host,
-            pid=identity.pid,
-            primary=identity.primary,
-            secondary=identity.secondary,
+        return replace(
+            self._identity,
             updated_at=_iso(now),
             state=state.word,
             stalled=state.stalled,
@@ -160,7 +144,6 @@ class StatusMonitor:
                 "max_bytes_per_second": control.max_bytes_per_second,
             },
             queues=self._queues,
-            checkpoint=identity.checkpoint,
         )
 
     def tick(self, *, is_active: bool, is_stopped: bool = False) -> None:
@@ -174,12 +157,7 @@ class StatusMonitor:
     def _sample(self, now: float, *, is_active: bool) -> None:
         totals = self._state.progress()
         if now - (self._progress.sampled_at or 0) >= 1:
-            self._progress = self._progress.sample(
-                now,
-                forwarded=totals.forwarded,
-                size=totals.size,
-                dead_lettered=totals.dead_lettered,
-            )
+            self._progress = self._progress.sample(now, totals.settled)
         is_busy = is_active or bool(self._remaining) or bool(totals.waiting)
         if is_busy and now - self._counted_at >= COUNT_EVERY:
             with contextlib.suppress(Exception):  # the status goes on without counts
