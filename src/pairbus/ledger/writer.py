@@ -159,14 +159,10 @@ class LedgerWriter:
         Each row has message_id, destination, backlog_queue, size, and session_id if there is one;
         `at` is now unless it is given.
         """
-        self.messages("backlogged", rows)
-
-    def messages(self, event: str, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Add rows for messages; `event` is backlogged, forwarded, dead_lettered or completed."""
         at = int(self._time() * 1_000_000)
         with self._lock:
             for row in rows:
-                self._add("messages", {"at": at, **row, "event": event})
+                self._add("messages", {"at": at, **row, "event": "backlogged"})
             if len(self._pending["messages"]) >= FLUSH_ROWS:
                 self._wake.set()
             if self._task is None:

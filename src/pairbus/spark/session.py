@@ -15,6 +15,19 @@ if TYPE_CHECKING:
 HINT = "pip install 'pairbus[spark]'"
 SMALL_LEDGER = 32 << 20  # bytes: some millions of rows
 
+#: Settings of every session, also of one that `spark-submit` started.
+SQL_DEFAULTS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    # A ledger has many small files: list them in the driver, not in tasks, and read many of them in
+    # one task.
+    "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
+    "spark.sql.files.openCostInBytes": "131072",
+    # A first-level hash map costs time and helps little if most groups are new: the jobs group by
+    # strings, into hundreds of thousands of groups.
+    "spark.sql.codegen.aggregate.map.twolevel.enabled": "false",
+}
+
 
 class SparkUnavailableError(Exception):
     """Spark cannot run here; the message says in one line what to install."""
@@ -100,19 +113,11 @@ def prepare_environment(*, local: bool = True) -> None:
 
 def _defaults(master: str) -> dict[str, str]:
     values = {
-        "spark.sql.session.timeZone": "UTC",
+        **SQL_DEFAULTS,
         "spark.ui.showConsoleProgress": "false",
-        "spark.sql.execution.arrow.pyspark.enabled": "true",
         # If a Python process of Spark takes longer than this to start, the query fails; on a busy
         # machine the default of 15 seconds is not always enough.
         "spark.python.authenticate.socketTimeout": "120s",
-        # A ledger has many small files: list them in the driver, not in tasks, and read many of
-        # them in one task.
-        "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
-        "spark.sql.files.openCostInBytes": "131072",
-        # A first-level hash map costs time and helps little if most groups are new: the jobs group
-        # by strings, into hundreds of thousands of groups.
-        "spark.sql.codegen.aggregate.map.twolevel.enabled": "false",
     }
     if master.startswith("local"):
         values["spark.ui.enabled"] = "false"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pairbus.names import write_atomically
-from pairbus.spark.session import SparkUnavailableError
+from pairbus.spark.session import SQL_DEFAULTS, SparkUnavailableError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -19,14 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["submitted_session", "write_bundle"]
 
 #: Settings of a submitted job, where the user made none.
-_DEFAULTS = {
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.execution.arrow.pyspark.enabled": "true",
-    "spark.sql.files.maxPartitionBytes": "16m",
-    "spark.sql.sources.parallelPartitionDiscovery.threshold": "10000",
-    "spark.sql.files.openCostInBytes": "131072",
-    "spark.sql.codegen.aggregate.map.twolevel.enabled": "false",
-}
+_DEFAULTS = {**SQL_DEFAULTS, "spark.sql.files.maxPartitionBytes": "16m"}
 
 #: Packages that executors never import; a bundle without them starts faster.
 _DRIVER_ONLY = {"aio", "broker", "cli", "dashboard", "demo", "drill", "monitoring", "reports"}

@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
-__all__ = ["Backoff", "LockBudget"]
+__all__ = ["Backoff", "may_send"]
+
+RESERVE = 1 / 3  # of a lock
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,20 +20,10 @@ class Backoff:
         return min(self.most, doubled)
 
 
-@dataclass(frozen=True, slots=True)
-class LockBudget:
-    """Until when a locked message may be sent.
+def may_send(now: float, received_at: float, locked_until: float) -> bool:
+    """Whether enough of a message's lock is left to send it, write its receipt and settle it.
 
     A message that is sent just before its lock expires is delivered twice, because it cannot be
-    settled in time. So nothing is sent when less than the share `reserve` of its lock is left.
+    settled in time. So nothing is sent when less than the share `RESERVE` of its lock is left.
     """
-
-    reserve: float = 1 / 3
-
-    def deadline(self, received_at: float, locked_until: float) -> float:
-        """Return the last moment at which a message received then may be sent."""
-        return locked_until - max(0.0, locked_until - received_at) * self.reserve
-
-    def allows(self, now: float, received_at: float, locked_until: float) -> bool:
-        """Whether enough of the lock is left to send, write the receipt and settle."""
-        return now < self.deadline(received_at, locked_until)
+    return now < locked_until - max(0.0, locked_until - received_at) * RESERVE

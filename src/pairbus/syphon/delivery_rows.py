@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 __all__ = ["DeliveryRows"]
 
 
+def _column(name: str, default: Any = None) -> "cached_property[list[Any]]":
+    return cached_property(lambda rows: rows.column(name, default))
+
+
 class DeliveryRows:
     """The rows of one Arrow batch.
 
@@ -25,6 +29,25 @@ class DeliveryRows:
         destination: the destination of rows that name none.
         route: changes destinations; None to keep them.
     """
+
+    #: The encoded messages.
+    message = _column("message")
+    #: The verdicts on the messages.
+    verdict = _column("verdict", DELIVER)
+    #: Session ids to restore.
+    session = _column("sessionId")
+    #: Times to live to restore, in milliseconds.
+    ttl = _column("timeToLive")
+    #: The backlog queues of the messages.
+    entity = _column("entity")
+    #: The lock tokens of the messages.
+    token = _column("lockToken")
+    #: The sequence numbers of the messages in their backlog queues.
+    sequence = _column("sequenceNumber")
+    #: How often each was handed out before.
+    delivery_count = _column("deliveryCount", 0)
+    _reasons = _column("reason")
+    _descriptions = _column("description")
 
     def __init__(
         self, batch: "pa.RecordBatch", destination: str | None, route: Route | None = None
@@ -35,37 +58,18 @@ class DeliveryRows:
         self._default = destination
         self._route = route or Route()
 
-    def _column(self, name: str, default: Any = None) -> list[Any]:
+    def column(self, name: str, default: Any = None) -> list[Any]:
+        """Return the values of a column, or the default for each row if there is no such column."""
         if name not in self._names:
             return [default] * self.count
         values: list[Any] = self.batch.column(name).to_pylist()
         return values
 
     @cached_property
-    def message(self) -> list[Any]:
-        """The encoded messages."""
-        return self._column("message")
-
-    @cached_property
     def destination(self) -> list[Any]:
         """The destinations of the messages."""
-        chosen = self._column("destination", self._default)
+        chosen = self.column("destination", self._default)
         return [self._route.map(one) for one in chosen] if self._route.destinations else chosen
-
-    @cached_property
-    def verdict(self) -> list[Any]:
-        """The verdicts on the messages."""
-        return self._column("verdict", DELIVER)
-
-    @cached_property
-    def session(self) -> list[Any]:
-        """Session ids to restore."""
-        return self._column("sessionId")
-
-    @cached_property
-    def ttl(self) -> list[Any]:
-        """Times to live to restore, in milliseconds."""
-        return self._column("timeToLive")
 
     @cached_property
     def scheduled(self) -> list[int | None]:
@@ -80,29 +84,9 @@ class DeliveryRows:
     def _milliseconds(self, name: str) -> list[int | None]:
         return [None if us is None else us // 1000 for us in self._times(name).to_pylist()]
 
-    @cached_property
-    def entity(self) -> list[Any]:
-        """The backlog queues of the messages."""
-        return self._column("entity")
-
-    @cached_property
-    def token(self) -> list[Any]:
-        """The lock tokens of the messages."""
-        return self._column("lockToken")
-
-    @cached_property
-    def sequence(self) -> list[Any]:
-        """The sequence numbers of the messages in their backlog queues."""
-        return self._column("sequenceNumber")
-
-    @cached_property
-    def delivery_count(self) -> list[Any]:
-        """How often each was handed out before."""
-        return self._column("deliveryCount", 0)
-
     def keys(self, rows: list[int]) -> list[tuple[str, int, str | None, int | None]]:
         """Return the keys by which the receipts of some rows are found."""
-        ids, enqueued = self._column("messageId"), self._times("enqueuedTime").to_pylist()
+        ids, enqueued = self.column("messageId"), self._times("enqueuedTime").to_pylist()
         return [(self.entity[i], self.sequence[i], ids[i], enqueued[i]) for i in rows]
 
     def locked_until(self, row: int) -> float | None:
@@ -168,11 +152,3 @@ class DeliveryRows:
     def reason(self, row: int, default: str = "Rejected") -> tuple[str, str]:
         """Return why a row is dead-lettered or completed: reason and description."""
         return str(self._reasons[row] or default), str(self._descriptions[row] or "")
-
-    @cached_property
-    def _reasons(self) -> list[Any]:
-        return self._column("reason")
-
-    @cached_property
-    def _descriptions(self) -> list[Any]:
-        return self._column("description")

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, field
 
-from pairbus.syphon.backoff import LockBudget
 from pairbus.syphon.records import BlockedRecord
 from pairbus.syphon.retarget import Route
 
@@ -21,7 +20,6 @@ class DeliverySettings:
         max_bytes: most bytes of a batch.
         primary: name of the namespace to which messages are sent, in the ledger.
         secondary: name of the namespace where messages are settled.
-        budget: until when a locked message may be sent.
         route: the target, if it is not the primary, and the messages that a former target may have.
     """
 
@@ -31,7 +29,6 @@ class DeliverySettings:
     max_bytes: int = 1_000_000
     primary: str = "primary"
     secondary: str = "secondary"
-    budget: LockBudget = field(default_factory=LockBudget)
     route: Route = field(default_factory=Route)
 
     def waits_for(self, destination: str) -> bool:

@@ -128,12 +128,17 @@ class HeldMessages:
         for destination in destinations:
             self._missing_since.pop(destination, None)
             self._expired.discard(destination)
-            found = self._destinations.get(destination)
-            if found and found.is_deferring:
-                self.drain(destination)
-            elif found:
-                free.extend(self._destinations.pop(destination).held.values())
+            free += self._release(destination)
         return newest_first(free)
+
+    def _release(self, destination: str) -> Iterable[HeldMessage]:
+        """Take the messages of a destination that is waited for no longer, or begin to drain it."""
+        found = self._destinations.get(destination)
+        if found and found.is_deferring:
+            self.drain(destination)
+        elif found:
+            return self._destinations.pop(destination).held.values()
+        return ()
 
     def reach_primary(self, at: float, now: float) -> None:
         """A probe reached the primary: end its wait, if it failed before that.
@@ -154,11 +159,7 @@ class HeldMessages:
             if now - since >= self._missing_timeout:
                 self._expired.add(destination)
                 del self._missing_since[destination]
-                found = self._destinations.get(destination)
-                if found and found.is_deferring:
-                    self.drain(destination)
-                elif found:
-                    free.extend(self._destinations.pop(destination).held.values())
+                free += self._release(destination)
         return free
 
     def due(self, now: float) -> list[HeldMessage]:

@@ -19,6 +19,7 @@ from pairbus.syphon._async.paced_sending import PacedSending
 from pairbus.syphon._async.ports import Answering, Sending, Settling
 from pairbus.syphon._async.postponement import Postponement
 from pairbus.syphon._async.settler import Settler
+from pairbus.syphon.backoff import may_send
 from pairbus.syphon.batches import Job, cut_batches, split_batch
 from pairbus.syphon.delivery_rows import DeliveryRows
 from pairbus.syphon.delivery_settings import DeliverySettings
@@ -290,8 +291,7 @@ class Deliverer:
         locked_until = rows.locked_until(rest[0])
         if locked_until is not None:
             received = rows.received_at(rest[0]) or 0.0
-            allows = self._settings.budget.allows(self._runtime.time(), received, locked_until)
-            if self._is_abandoning or not allows:
+            if self._is_abandoning or not may_send(self._runtime.time(), received, locked_until):
                 # Too little is left of the lock: settle the messages sent, return the rest.
                 self._is_abandoning = True
                 self._settler.add(Settlement(rows, rest, "abandoned", None))
