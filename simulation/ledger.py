@@ -166,7 +166,7 @@ class Ledger:
 
 
 class LedgerOperations:
-    """Counts the operations of a syphon, as `pairbus.spark.driver.LedgerOperations` does."""
+    """Counts the operations of a syphon, as `pairbus.spark.ledger.SyphonLedger` does."""
 
     def __init__(self, writer: LedgerWriter, receipts: ReceiptWriter) -> None:
         self._writer = writer

@@ -28,6 +28,7 @@ def test_names_are_case_insensitive_and_values_are_typed():
         ({"connectionString": CS, "queue": "q", "mode": "steal"}, "mode: must be one of peek"),
         ({"connectionString": CS, "queue": "q", "maxBytesPerTrigger": "x"}, "maxBytesPerTrigger"),
         ({"connectionString": CS, "queue": "q", "longPoll": "-1"}, "longPoll: must be seconds"),
+        ({"connectionString": CS, "queue": "q", "longPoll": "nan"}, "longPoll: must be seconds"),
         ({"connectionString": CS, "queue": "q", "aliases": "maybe"}, "aliases: must be true or"),
         (
             {"connectionString": CS, "queue": "q", "zz": "red"},
