@@ -246,6 +246,17 @@ def test_a_bar_begins_where_its_run_does(monkeypatch):
     assert "3 of 5" in second
 
 
+def test_a_bar_shows_no_share_while_the_remaining_count_is_unknown(monkeypatch):
+    counted = {**STATUS, "forwarded": 1237, "remaining": 2}
+    unknown = {**STATUS, "forwarded": 1238, "remaining": None}
+    _, (first,), (second,) = [
+        lines[:1] for lines in drawn(monkeypatch, 110, [STATUS, counted, unknown])
+    ]
+    assert "3 of 5" in first
+    assert " of " not in second
+    assert re.search(r" 4 +10/s", second)
+
+
 def test_java_that_ends_with_the_same_signal_leaves_no_traceback():
     root = logging.getLogger()
     asked = StopSignals()

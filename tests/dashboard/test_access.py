@@ -9,7 +9,7 @@ import pytest
 from starlette.routing import Mount, Route
 
 from pairbus.dashboard.app import create_app
-from pairbus.dashboard.guard import COOKIE, Guard
+from pairbus.dashboard.guard import COOKIE, Guard, is_loopback
 from pairbus.dashboard.serve import serving
 from pairbus.monitoring.endpoints import Pair
 from pairbus.monitoring.monitor import PairMonitor
@@ -145,3 +145,13 @@ def test_token_is_in_no_log_line(scene, caplog):
             urllib.request.urlopen(page.link + "x", timeout=20)
     assert TOKEN not in caplog.text
     assert TOKEN not in repr(page)
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST.", "127.0.0.2", "::1", "[::1]"])
+def test_loopback_addresses_are_known_in_every_spelling(host):
+    assert is_loopback(host)
+
+
+@pytest.mark.parametrize("host", ["", "0.0.0.0", "::", "localhost.example", "example"])
+def test_other_addresses_are_not_loopback(host):
+    assert not is_loopback(host)

@@ -4,6 +4,7 @@
 series of the same names. Where there is no promtool (`make test` fetches it) the tests are skipped.
 """
 
+import datetime as dt
 import re
 import shutil
 import subprocess
@@ -13,7 +14,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from pairbus.monitoring.checks import Grades, Thresholds, check_snapshot
 from pairbus.monitoring.metrics import STATUS_METRICS
+from pairbus.monitoring.snapshot import Facts, assemble
 
 DEPLOY = Path(__file__).parent.parent.parent / "deploy" / "prometheus"
 RULES = DEPLOY / "pairbus.rules.yml"
@@ -161,3 +164,20 @@ def test_documentation_lists_every_alert():
     for group in yaml.safe_load(RULES.read_text())["groups"]:
         for rule in group["rules"]:
             assert f"| `{rule['alert']}` | {rule['labels']['severity']} |" in page
+
+
+def test_alert_has_the_level_that_the_check_gives_to_the_same_condition():
+    queue = {"path": "q", "active": 0, "dead_letters": 1, "oldest": None}
+    snapshot = assemble(Facts(now=dt.datetime.now(dt.UTC), backlog=[queue]))
+    (dead,) = [f for f in check_snapshot(snapshot) if f.check == "dead letters"]
+    rules = yaml.safe_load(RULES.read_text())["groups"]
+    alerts = {rule["alert"]: rule for group in rules for rule in group["rules"]}
+    assert {
+        name: alerts[name]["labels"]["severity"]
+        for name in ("PairbusDeadLetters", "PairbusFailedOver", "PairbusSyphonStalled")
+    } == {
+        "PairbusDeadLetters": dead.level,
+        "PairbusFailedOver": Grades().failed_over,
+        "PairbusSyphonStalled": Grades().stalled,
+    }
+    assert f"> {Thresholds().age_warning:g}" in alerts["PairbusBacklogOld"]["expr"]

@@ -8,6 +8,7 @@ from pairbus.cli.errors import ExitCode, fail, require
 from pairbus.cli.options import pair_options
 from pairbus.cli.output import say
 from pairbus.monitoring.endpoints import Pair
+from pairbus.names import join_host
 
 
 @click.command("dashboard")
@@ -65,7 +66,8 @@ def command(
     except ValueError as exc:
         fail(str(exc), code=ExitCode.USAGE)
     except OSError as exc:
-        fail(f"cannot listen on {host}:{port}: {exc.strerror}", "another --host or --port")
+        where = join_host(host, port)
+        fail(f"cannot listen on {where}: {exc.strerror}", "another --host or --port")
     say(f"Live page: {page.url}")
     if token is None:
         say(f"To pause and resume, open: {page.link}")

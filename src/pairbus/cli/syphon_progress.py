@@ -99,23 +99,25 @@ def _bar(progress: RunProgress) -> Iterator[Callable[[], None]]:
     columns = [
         TextColumn("{task.description:8}"),
         bar_column(None),
-        TextColumn("{task.completed:,.0f} of {task.total:,.0f}"),
+        TextColumn("{task.fields[count]}"),
         TextColumn("{task.fields[speed]}"),
     ]
     if console.width >= NARROW:
         columns.append(TimeElapsedColumn())
     # Nothing is drawn between two calls: reading the status takes a moment.
     with Bar(*columns, console=console, auto_refresh=False, expand=True) as bar:
-        task = bar.add_task("starting", total=1, speed="")
+        task = bar.add_task("starting", total=None, count="", speed="")
 
         def draw() -> None:
             status = progress.status()
-            done = status.counts.forwarded + status.dead_lettered
+            done, left = status.counts.forwarded + status.dead_lettered, status.counts.remaining
+            total = None if left is None else max(done + left, 1)
             bar.note = _note(status)
+            bar.tasks[0].total = total  # `update` would ignore None, which is a bar without a share
             bar.update(
                 task,
                 completed=done,
-                total=max(done + (status.counts.remaining or 0), 1),
+                count=f"{done:,}" if total is None else f"{done:,} of {total:,}",
                 description=status.counts.state,
                 speed=_speed(status.counts),
             )

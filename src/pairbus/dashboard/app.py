@@ -58,7 +58,6 @@ def create_app(monitor: PairMonitor, guard: Guard) -> Starlette:
         money=format_amount,
         number=lambda value: "–" if value is None else f"{value:,.0f}",
         rate=lambda value: "–" if value is None else f"{value:,.1f}",
-        short=lambda path: str(path).rsplit("/", 1)[-1],
         size=format_size,
     )
     stopping = asyncio.Event()

@@ -37,10 +37,9 @@ SECURITY_HEADERS = {
 
 def is_loopback(host: str) -> bool:
     """Whether a bind address is reachable from this machine alone."""
-    if host.lower() == "localhost":
-        return True
     try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
+        name, _ = split_host(host)
+        return name == "localhost" or ipaddress.ip_address(name).is_loopback
     except ValueError:
         return False
 

@@ -12,6 +12,7 @@ from pairbus.dashboard.app import create_app
 from pairbus.dashboard.guard import Guard
 from pairbus.monitoring.endpoints import Pair
 from pairbus.monitoring.monitor import PairMonitor
+from pairbus.names import join_host
 
 
 class Server(uvicorn.Server):
@@ -35,8 +36,7 @@ class Page:
     @property
     def url(self) -> str:
         """The address."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}/"
+        return f"http://{join_host(self.host, self.port)}/"
 
     @property
     def link(self) -> str:

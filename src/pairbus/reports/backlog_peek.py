@@ -20,7 +20,6 @@ def peek_backlog(
     connection: BulkConnection,
     queues: Iterable[str],
     *,
-    progress: Callable[[int], None] | None = None,
     count: Callable[[str, int], None] | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Yield a row for each message in these queues and their dead-letter queues.
@@ -28,19 +27,14 @@ def peek_backlog(
     Args:
         connection: the connection to the secondary.
         queues: paths; one that does not exist counts as empty.
-        progress: is called after each page with the number of messages seen.
         count: is called for each peek, which is charged, with its entity and the messages returned.
     """
-    seen = 0
     for queue in queues:
         for entity, dead in ((queue, False), (f"{queue}/$deadletterqueue", True)):
             for page in connection.management(entity).peek_pages(PAGE):
                 if count is not None:
                     count(entity, len(page))
                 yield from (_row(received, queue, dead) for received in page)
-                seen += len(page)
-                if progress is not None and page:
-                    progress(seen)
 
 
 def save_peeked(rows: Iterable[dict[str, Any]], file: str) -> int:

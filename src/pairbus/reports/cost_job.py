@@ -282,25 +282,6 @@ def overview(rows: DataFrame, *groups: Sequence[str], top: int) -> DataFrame:
     )
 
 
-def timeline(rows: DataFrame, seconds: int = 60) -> DataFrame:
-    """Return messages by time, sent to the primary, to the backlog, and drained from it."""
-
-    def of(stage: str) -> Column:
-        return F.sum(F.when(F.col("stage") == stage, F.col("messages")).otherwise(F.lit(0)))
-
-    recorded = rows.where(~F.col("derived"))
-    return (
-        recorded.groupBy(span_start("minute", seconds).alias("time"))
-        .agg(
-            of("send_primary").alias("sent_primary"),
-            of("send_backlog").alias("sent_backlog"),
-            of("receive_backlog").alias("drained"),
-            of("ping").alias("pings"),
-        )
-        .orderBy("time")
-    )
-
-
 def live(operations: DataFrame, prices: PriceList, rules: Rules) -> DataFrame:
     """Return running totals by hour, entity and stage of a stream of operations.
 
