@@ -28,11 +28,6 @@ ANONYMOUS = Mechanism("ANONYMOUS", b"")
 EXTERNAL = Mechanism("EXTERNAL", b"")
 
 
-def plain(user: str, password: str) -> Mechanism:
-    """Return the mechanism PLAIN (RFC 4616), which is for encrypted connections only."""
-    return Mechanism("PLAIN", f"\0{user}\0{password}".encode())
-
-
 def read_plain(response: bytes | None) -> tuple[str, str, str]:
     """Return the identity to act as, the user and the password of a PLAIN response.
 

@@ -13,12 +13,11 @@ from azure.servicebus import ServiceBusMessage
 
 from pairbus.amqp.events import Attached, Begun, Closed, Opened
 from pairbus.amqp.performatives import Source, Target
-from pairbus.amqp.sasl import plain
 from pairbus.broker import run
 from pairbus.broker.server import connection
 from pairbus.broker.server.connection import LEAST_SHARE, UNAUTHORIZED_BYTES, AmqpConnection
 from pairbus.broker.settings import DEFAULT_KEY_NAME, WELL_KNOWN_KEY
-from tests.broker.server.test_hardening import RawClient
+from tests.broker.server.test_hardening import RawClient, plain
 
 pytestmark = pytest.mark.slow
 

@@ -17,6 +17,11 @@ from pairbus.broker.settings import BrokerSettings
 HEADER = b"AMQP\x03\x01\x00\x00"
 
 
+def plain(user, password):
+    """The mechanism PLAIN (RFC 4616)."""
+    return Mechanism("PLAIN", f"\0{user}\0{password}".encode())
+
+
 class RawClient:
     """A client on the engine, without any manners of its own."""
 

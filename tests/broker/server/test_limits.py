@@ -10,7 +10,6 @@ from pairbus.amqp.errors import AmqpError
 from pairbus.amqp.events import Attached, Begun, Closed, Flowed, Opened
 from pairbus.amqp.message import Message, Properties, join_batch
 from pairbus.amqp.performatives import Source, Target
-from pairbus.amqp.sasl import plain
 from pairbus.broker import Limits, run
 from pairbus.broker.auth.sas import ALL_RIGHTS, KeyRing
 from pairbus.broker.entities.errors import UnauthorizedError
@@ -19,7 +18,7 @@ from pairbus.broker.server.cbs import Tokens
 from pairbus.broker.server.incoming import read_batch
 from pairbus.broker.settings import DEFAULT_KEY_NAME, WELL_KNOWN_KEY
 from pairbus.client import BulkConnection
-from tests.broker.server.test_hardening import RawClient, ends
+from tests.broker.server.test_hardening import RawClient, ends, plain
 from tests.sas import make_token
 
 

@@ -13,9 +13,9 @@ from pairbus.amqp.frames import AMQP_HEADER, SASL_HEADER, sasl_frame
 from pairbus.amqp.performatives import Source, Target
 from pairbus.broker import run
 from pairbus.broker.settings import DEFAULT_KEY_NAME, WELL_KNOWN_KEY
-from tests.broker.server.test_hardening import RawClient
+from tests.broker.server.test_hardening import RawClient, plain
 
-PLAIN = sasl.plain(DEFAULT_KEY_NAME, WELL_KNOWN_KEY)
+PLAIN = plain(DEFAULT_KEY_NAME, WELL_KNOWN_KEY)
 
 
 @pytest.fixture(scope="module")
@@ -61,12 +61,12 @@ def test_key_of_an_entity_gives_claims_on_that_entity(ns) -> None:
             secondary_key="c2Vjb25k",
         )
         admin.create_queue("from-rabbitmq", authorization_rules=[rule])
-    with contextlib.closing(RawClient(ns.port, sasl.plain("shovel", "c2hvdmVs"))) as client:
+    with contextlib.closing(RawClient(ns.port, plain("shovel", "c2hvdmVs"))) as client:
         client.until(Opened)
         assert can_send(client, "from-rabbitmq")
         assert not can_send(client, "q")
     with (
-        contextlib.closing(RawClient(ns.port, sasl.plain("shovel", "wrong"))) as client,
+        contextlib.closing(RawClient(ns.port, plain("shovel", "wrong"))) as client,
         pytest.raises(ProtocolError, match="SASL failed with code 1"),
     ):
         client.until(Opened)
@@ -75,9 +75,9 @@ def test_key_of_an_entity_gives_claims_on_that_entity(ns) -> None:
 @pytest.mark.parametrize(
     "mechanism",
     [
-        sasl.plain(DEFAULT_KEY_NAME, "wrong"),
-        sasl.plain("Nobody", WELL_KNOWN_KEY),
-        sasl.plain("", ""),
+        plain(DEFAULT_KEY_NAME, "wrong"),
+        plain("Nobody", WELL_KNOWN_KEY),
+        plain("", ""),
         sasl.Mechanism("PLAIN", b"no parts"),
         sasl.Mechanism("PLAIN", None),
     ],

@@ -57,7 +57,6 @@ class Namespace:
         name: its name.
         store: where entities and messages are stored; None keeps them in memory only.
         clock: the time in milliseconds since the Unix epoch; None: the system's.
-        token_prefix: eight bytes that make lock tokens unique beyond this process.
         tier: the tier whose entities it accepts.
 
     Attributes:
@@ -75,7 +74,6 @@ class Namespace:
         store: Store | None = None,
         clock: Callable[[], int] | None = None,
         *,
-        token_prefix: bytes | None = None,
         tier: Tier = Tier.PREMIUM,
     ) -> None:
         self.name = name
@@ -85,7 +83,7 @@ class Namespace:
         """The time that `now` returned last."""
         self._store = store
         self.context = Context(
-            token_prefix=token_prefix or os.urandom(8),
+            token_prefix=os.urandom(8),
             load=None if store is None else self._load,
             budget=Budget(NEVER if store is None else BODIES_IN_MEMORY),
         )
