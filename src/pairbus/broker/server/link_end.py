@@ -67,7 +67,7 @@ class LinkEnd:
 
     def refuse(self, error: BrokerError) -> None:
         """Answer the client's attach with an error."""
-        self.link.context = None
+        self.connection.links.forget(self.link)
         self.engine.refuse(self.link, Error(error.condition, error.description))
         self.connection.flush_soon()
 
