@@ -80,6 +80,24 @@ async def test_a_send_into_the_backlog_with_an_unknown_outcome_is_waited_for(wor
     assert world.seen.of(events.Restored) == []
 
 
+async def test_a_copy_that_another_backlog_queue_may_have_is_reported_as_lost_order(world):
+    client = await world.pair(recovery="drain_first")
+    sender = world.keep(client.get_queue_sender("orders"))
+    await client.force_failover("orders")
+    await sender.send_messages(ServiceBusMessage("first"))
+    first = client.status().entity("orders").backlog_queue
+    [other] = {*QUEUES} - {first}
+    with (
+        world.secondary.faults.reject("com.microsoft:entity-disabled", first),
+        world.secondary.faults.hang(other),
+        pytest.raises(PairUnavailableError),
+    ):
+        await sender.send_messages(ServiceBusMessage("stored, and never answered"), timeout=2)
+
+    [lost] = world.seen.of(events.OrderNotKept)
+    assert lost.reason == "a sender changed its backlog queue"
+
+
 async def test_an_operator_can_end_the_drain_through_the_reply_queue(world):
     client, _ = await drained_first(world)
     operator = world.secondary_client()

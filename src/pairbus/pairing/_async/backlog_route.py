@@ -161,8 +161,7 @@ class BacklogRoute:
                 left = [item for later in chunks[position:] for item in later.originals]
                 raise PartlySentError(self._name, taken, left, error) from error
             taken += chunk.originals
-            if self._used != path and self._used in entity.drain.queues:
-                entity.order_lost("a sender changed its backlog queue")
+            self._check_order(path)
             self._used = path
             pair.backlogged(entity, path, chunk, is_counted=is_counted, is_uncertain=is_uncertain)
 
@@ -247,9 +246,15 @@ class BacklogRoute:
             return await link.send(chunk.what, deadline=deadline, size=chunk.size)
         except BaseException as error:
             if not isinstance(error, Exception) or self._is_in_doubt(error):
+                self._check_order(link.path)  # a copy there may overtake the messages before it
                 with self._entity.guard:
                     self._entity.drain.took(link.path)
             raise
+
+    def _check_order(self, path: str) -> None:
+        """Report that the order is lost if the sender's last message is in another queue."""
+        if self._used != path and self._used in self._entity.drain.queues:
+            self._entity.order_lost("a sender changed its backlog queue")
 
     def _is_in_doubt(self, error: Exception) -> bool:
         if isinstance(error, UnwantedError | ShutDownError) or is_opening_failure(error):
