@@ -31,7 +31,7 @@ def _serve(pipe) -> None:
     from pairbus import broker
     from pairbus.testing import FaultProxy
 
-    with broker.run(namespace="contoso") as running:
+    with broker.run(namespace="contoso", credits_per_second=0) as running:
         running.create_queue("orders")
         with FaultProxy(running.connection_string, latency=LATENCY) as proxy:
             proxy.mode = "slow"

@@ -21,7 +21,8 @@ SENDS = 150
 BROKER = """
 import sys
 from pairbus import broker
-with broker.run("contoso") as one, broker.run("contoso-dr") as two:
+free = {"credits_per_second": 0}
+with broker.run("contoso", **free) as one, broker.run("contoso-dr", **free) as two:
     one.create_queue("orders")
     print(one.connection_string)
     print(two.connection_string, flush=True)

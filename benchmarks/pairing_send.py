@@ -46,7 +46,7 @@ ENOUGH = 0.004  # how far off, as part of the ratio, needs no more rounds
 def _serve(namespace: str, pipe) -> None:
     from pairbus import broker
 
-    with broker.run(namespace=namespace) as running:
+    with broker.run(namespace=namespace, credits_per_second=0) as running:
         running.create_queue("orders") if namespace == "contoso" else None
         pipe.send(running.connection_string)
         pipe.recv()
