@@ -63,16 +63,15 @@ class ALock:
 
     Unlike `asyncio.Lock` it can be taken without a coroutine if it is free: `now()` says whether it
     was. It is handed to the first waiter, so nobody is overtaken.
+
+    Attributes:
+        waiters: Those that wait for the lock, in order.
     """
 
     def __init__(self) -> None:
         self._owner: object = None
-        self._waiting: deque[tuple[object, asyncio.Future[bool]]] = deque()
+        self.waiters: deque[tuple[object, asyncio.Future[bool]]] = deque()
         self._taken: dict[object, asyncio.Future[bool]] = {}
-
-    def is_waited_for(self) -> bool:
-        """Whether anybody waits for the lock."""
-        return bool(self._waiting)
 
     def now(self, turn: object) -> bool:
         """Take the lock if it is free."""
@@ -89,7 +88,7 @@ class ALock:
             return True
         loop = asyncio.get_running_loop()
         handed: asyncio.Future[bool] = loop.create_future()
-        self._waiting.append((turn, handed))
+        self.waiters.append((turn, handed))
         timer = loop.call_later(max(0.0, deadline - time.monotonic()), _decide, handed, False)
         try:
             return await handed
@@ -104,8 +103,8 @@ class ALock:
         """Release the lock if `turn` has it, or hand it to the first waiter."""
         if self._owner is not turn:
             return
-        while self._waiting:
-            self._owner, handed = self._waiting.popleft()
+        while self.waiters:
+            self._owner, handed = self.waiters.popleft()
             if _decide(handed, True):
                 return
         self._owner = None
@@ -120,21 +119,21 @@ class ALock:
 
     def waiting(self) -> list[object]:
         """The turns that wait for the lock, in order."""
-        return [turn for turn, handed in self._waiting if not handed.done()]
+        return [turn for turn, handed in self.waiters if not handed.done()]
 
     def take(self, requests: Collection[Request]) -> list[Request]:
         """Take these requests out of the queue, to answer them; returns those that still wait."""
         chosen = set(requests)
         kept: deque[tuple[object, asyncio.Future[bool]]] = deque()
         taken: list[Request] = []
-        for turn, handed in self._waiting:
+        for turn, handed in self.waiters:
             if turn in chosen and not handed.done():
                 turn.taken_at = time.monotonic()
                 self._taken[turn] = handed
                 taken.append(turn)
             else:
                 kept.append((turn, handed))
-        self._waiting = kept
+        self.waiters = kept
         return taken
 
     def answer(self, request: Request, answer: Exception | bool) -> None:
@@ -156,17 +155,16 @@ class Lock:
     The lock is taken by one assignment, and holds its owner weakly. So a signal handler that raises
     (KeyboardInterrupt, a soft time limit) at any line leaves no lock behind: either the owner's
     `finally` releases it, or the owner's turn is gone with its frame, and the next user takes it.
+
+    Attributes:
+        waiters: Those that wait for the lock, in order.
     """
 
     def __init__(self) -> None:
         self._owner: weakref.ref[Turn] | None = None
-        self._waiting: deque[tuple[weakref.ref[Turn], threading.Event]] = deque()
+        self.waiters: deque[tuple[weakref.ref[Turn], threading.Event]] = deque()
         self._taken: dict[Request, threading.Event] = {}
         self._guard = threading.Lock()
-
-    def is_waited_for(self) -> bool:
-        """Whether anybody waits for the lock."""
-        return bool(self._waiting)
 
     def now(self, turn: Turn) -> bool:
         """Take the lock if it is free."""
@@ -184,7 +182,7 @@ class Lock:
         if self.now(turn):
             return True
         waiter = (weakref.ref(turn), threading.Event())
-        self._waiting.append(waiter)
+        self.waiters.append(waiter)
         try:
             while True:
                 left = deadline - time.monotonic()
@@ -196,7 +194,7 @@ class Lock:
                     return False
         finally:
             with contextlib.suppress(ValueError):
-                self._waiting.remove(waiter)
+                self.waiters.remove(waiter)
 
     def has(self, turn: Turn) -> bool:
         """Whether `turn` has the lock."""
@@ -208,8 +206,8 @@ class Lock:
         with self._guard:
             if not self.has(turn):
                 return
-            while self._waiting:
-                owner, handed = self._waiting.popleft()
+            while self.waiters:
+                owner, handed = self.waiters.popleft()
                 if owner() is not None:
                     self._owner = owner
                     handed.set()
@@ -218,10 +216,10 @@ class Lock:
 
     def abandon(self, turn: Turn) -> None:
         """As `release`, for a user that was interrupted: it may also still be in the queue."""
-        for waiter in list(self._waiting):
+        for waiter in list(self.waiters):
             if waiter[0]() is turn:
                 with contextlib.suppress(ValueError):
-                    self._waiting.remove(waiter)
+                    self.waiters.remove(waiter)
         self.release(turn)
 
     def hand(self, turn: Turn, other: Turn) -> bool:
@@ -233,20 +231,20 @@ class Lock:
 
     def waiting(self) -> list[Turn | None]:
         """The turns that wait for the lock, in order; None for one that no longer exists."""
-        return [turn() for turn, _ in list(self._waiting)]
+        return [turn() for turn, _ in list(self.waiters)]
 
     def take(self, requests: Collection[Request]) -> list[Request]:
         """Take these requests out of the queue, to answer them; returns those that still wait."""
         chosen = set(requests)
         taken: list[Request] = []
         with self._guard:
-            for waiter in list(self._waiting):
+            for waiter in list(self.waiters):
                 request = waiter[0]()
                 if request not in chosen:
                     continue
                 request.taken_at = time.monotonic()  # before the caller can see that it is gone
                 try:
-                    self._waiting.remove(waiter)
+                    self.waiters.remove(waiter)
                 except ValueError:
                     continue  # its caller stopped waiting in this moment
                 self._taken[request] = waiter[1]

@@ -22,7 +22,7 @@ from pairbus.pairing.outgoing import PairedMessageBatch, prepare
 from pairbus.pairing.packing import pack
 from pairbus.pairing.sdk import contract
 from pairbus.pairing.sdk.batches import payloads_of
-from pairbus.pairing.sdk.contract import INNER_NAMES, NAMES, Position, PrivateName
+from pairbus.pairing.sdk.contract import INNER_NAMES, NAMES
 from pairbus.pairing.sdk.senders import batch_arguments
 from pairbus.pairing.sdk.wire import wire_of
 
@@ -55,24 +55,20 @@ def namespaces():
 
 @pytest.fixture
 def hide(monkeypatch):
-    """Hide one internal name of the SDK from pairbus, as if a later version had renamed it."""
+    """Hide one internal name of the SDK, as if a later version had renamed it; "" hides none."""
     monkeypatch.setattr(contract, "_warned", set())
 
-    def hide_in(kind, name, read):
-        def of(self, thing):
-            if self.name == name:
-                raise AttributeError(name)
-            return read(self, thing)
-
-        monkeypatch.setattr(kind, "of", of)
-
-    reads = {kind: kind.of for kind in (PrivateName, Position)}
+    shown = [(private, private.of) for private in (*NAMES, *INNER_NAMES)]
 
     def hide(name):
-        for kind, read in reads.items():
-            hide_in(kind, name, read)
+        def missing(_):
+            raise AttributeError(name)
 
-    return hide
+        for private, of in shown:
+            object.__setattr__(private, "of", missing if private.name == name else of)
+
+    yield hide
+    hide("")
 
 
 def test_a_sender_that_is_closed_while_it_opens_is_no_reason_to_warn(monkeypatch, caplog):

@@ -142,14 +142,15 @@ class Link:
 
     def _transmit(self, what: Any, deadline: float) -> None:
         """Send over the link, for the caller who has the turn."""
-        self.busy_since = monotonic()
+        self.busy_since = now = monotonic()
         connection = self._connection
         ready = connection.ready
         if ready is None or not ready.holds() or connection.end is not None:
             ready = self._prepared(what, deadline)
             if ready is None:
                 return
-        left = deadline - monotonic()
+            now = monotonic()
+        left = deadline - now
         if left <= 0:
             raise connection.late()
         try:
@@ -248,10 +249,11 @@ class Link:
             self._release(turn)
 
     def _release(self, turn: Turn) -> None:
-        if self._coalescer is not None and self._lock.is_waited_for():
+        lock = self._lock
+        if lock.waiters and self._coalescer is not None:
             self._coalescer.release(turn, self._transmit)
         else:
-            self._lock.release(turn)
+            lock.release(turn)
 
     def _release_interrupted(self, turn: Turn, error: BaseException) -> None:
         """Release the turn if a signal handler raised `error`, maybe while it was being released.

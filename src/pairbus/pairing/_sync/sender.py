@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus import ServiceBusSender
@@ -37,6 +37,9 @@ from pairbus.pairing.sdk.surface import covers
 
 if TYPE_CHECKING:
     from pairbus.pairing._sync.lifecycle import Lifecycle
+
+
+_HEALTHY: Final = Phase.HEALTHY
 
 
 @covers(ServiceBusSender)
@@ -163,7 +166,7 @@ class PairedSender(ServiceBusSender):
         # The path of a plain message to a healthy primary is written out, to save calls.
         outgoing: Outgoing | None = None
         size = body_size(message) if message.__class__ is ServiceBusMessage else 0
-        if not 0 < size <= pair.suspicious_size or entity.health.is_failed_over:
+        if not 0 < size <= pair.suspicious_size or entity.health.phase is not _HEALTHY:
             outgoing = prepare(message, pair.primary_batches)
             if outgoing is None:
                 return
@@ -196,7 +199,7 @@ class PairedSender(ServiceBusSender):
             entity.counts.sent_primary += 1 if outgoing is None else len(outgoing.originals)
             entity.last_success = started
         # Read without the guard on every send; the decision itself is made under it.
-        if entity.health.phase is not Phase.HEALTHY:
+        if entity.health.phase is not _HEALTHY:
             entity.succeeded()
         if pair.ledger is not None and not is_counted:
             pair.accounts.sent(self.entity_name, outgoing or as_outgoing(message))

@@ -12,7 +12,9 @@ from __future__ import annotations
 
 import inspect
 import logging
-from dataclasses import dataclass
+import operator
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 logger = logging.getLogger("pairbus.sdk")
@@ -37,20 +39,22 @@ class PrivateName:
         owner: The object that has it.
         purpose: What pairbus reads it for.
         without: What happens in a version of the SDK that does not have it.
+
+    Attributes:
+        of: Returns the attribute of an object; raises AttributeError if there is none.
     """
 
     name: str
     owner: str
     purpose: str
     without: str
+    of: Callable[[Any], Any] = field(init=False, repr=False, compare=False)
 
-    def of(self, thing: Any) -> Any:
-        """The attribute of `thing`.
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "of", self._getter())
 
-        Raises:
-            AttributeError: if it has none.
-        """
-        return getattr(thing, self.name)
+    def _getter(self) -> Callable[[Any], Any]:
+        return operator.attrgetter(self.name)  # faster than a method: sends call it
 
 
 class Position(PrivateName):
@@ -58,16 +62,14 @@ class Position(PrivateName):
 
     __slots__ = ()
 
-    def of(self, thing: Any) -> Any:
-        """The field of `thing`.
+    def _getter(self) -> Callable[[Any], Any]:
+        def of(thing: Any) -> Any:
+            try:
+                return thing[int(self.name)]
+            except (LookupError, TypeError) as error:
+                raise AttributeError(self.name) from error
 
-        Raises:
-            AttributeError: if it has none.
-        """
-        try:
-            return thing[int(self.name)]
-        except (LookupError, TypeError) as error:
-            raise AttributeError(self.name) from error
+        return of
 
 
 CONFIG = PrivateName(
