@@ -167,6 +167,54 @@ def test_child_pings_and_comes_home_by_itself(namespaces, tmp_path):
     assert bodies(primary, "orders") == [b"c2"]
 
 
+def test_child_of_an_unprotected_client_becomes_protected_by_itself(namespaces, tmp_path):
+    secondary = namespaces[1]
+    secondary.kill()
+    flag = tmp_path / "forked"
+
+    def come_back():
+        while not flag.exists():
+            time.sleep(0.05)
+        secondary.start()
+
+    waiting = threading.Thread(target=come_back)
+    waiting.start()
+    [told] = run(
+        namespaces,
+        tmp_path,
+        f"""
+        client = pairbus.pair_namespace(
+            ServiceBusClient.from_connection_string(primary, retry_total=0),
+            options(pairbus, ServiceBusClient.from_connection_string(secondary),
+                    admin_client(secondary)))
+        sender = client.get_queue_sender("orders")
+        assert client.status().unprotected
+
+        def work():
+            sender.send_messages(ServiceBusMessage("c1"))
+            before = client.status().unprotected
+            open({str(flag)!r}, "w").close()
+            for _ in range(1200):
+                if not client.status().unprotected:
+                    break
+                threading.Event().wait(0.05)
+            assert not client.status().unprotected
+            client.force_failover("orders")
+            sender.send_messages(ServiceBusMessage("c2"))
+            tell(before=before)
+            client.close()
+
+        assert child(work) == 0
+        client.close()
+        """,
+    )
+    waiting.join()
+
+    assert told["before"]
+    assert bodies(namespaces[0], "orders") == [b"c1"]
+    assert bodies(secondary, "contoso/x-servicebus-transfer/0") == [b"c2"]
+
+
 def test_async_client_says_in_the_child_that_it_stayed_behind(namespaces, tmp_path):
     told = run(
         namespaces,

@@ -77,10 +77,10 @@ class LedgerWriter:
         self._closed = False
         self.failures = 0
         self.dropped_rows = 0
-        self._begin(client_id)
+        self.begin(client_id)
 
-    def _begin(self, client_id: str) -> None:
-        """Begin as a new writer without rows."""
+    def begin(self, client_id: str) -> None:
+        """Begin as a new writer without rows, as in a forked process whose parent writes them."""
         self.client_id = client_id
         self.writer = f"{client_id}.{self._runtime.uuid4().hex[:12]}"
         self._store: Store | None = None
@@ -217,13 +217,6 @@ class LedgerWriter:
     def write_status(self, name: str, data: bytes) -> None:
         """Write `status/<name>` whole; raises OSError or LedgerError when it cannot."""
         self._opened().write_whole(f"status/{name}", data)
-
-    def after_fork(self, client_id: str) -> None:
-        """Continue in a child process as `client_id`, without rows.
-
-        Rows added before the fork are written by the parent.
-        """
-        self._begin(client_id)
 
     def _flush_while_open(self) -> bool:
         """Flush; return whether another flush is to follow."""

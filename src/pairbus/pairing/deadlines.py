@@ -15,7 +15,6 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-from pairbus.pairing.forking import reset_in_child
 from pairbus.pairing.runtime import close_dropped
 from pairbus.pairing.sdk.wire import hang_up
 
@@ -195,10 +194,6 @@ class _Watchdog:
         self._thread = threading.Thread(target=self._run, name="pairbus-watchdog", daemon=True)
         self._thread.start()
 
-    def reset(self) -> None:
-        """Start with no watches in a child process: those of the parent are the parent's."""
-        self.__init__()  # type: ignore[misc]
-
     def _run(self) -> None:
         while True:
             time.sleep(0.5)
@@ -222,4 +217,9 @@ class _Watchdog:
 
 
 _watchdog = _Watchdog()
-reset_in_child(_watchdog.reset)
+
+
+def reset() -> None:
+    """Start with no watches in a forked process: those of the parent are the parent's."""
+    global _watchdog
+    _watchdog = _Watchdog()

@@ -4,44 +4,98 @@ A child process has copies of the parent's objects, but none of its threads, and
 parent's too. So in the child a sync client releases the parent's connections without closing them,
 and starts again at its first use, with its own links, timers, pings, ledger rows and status file.
 An async client belongs to the parent's event loop and cannot be used in the child.
+
+Everything that a fork needs is decided here. The modules with threads or locks have a `reset`, and
+the classes have methods that are of use without a fork too: a link releases its connection, an
+entity continues from a state.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import threading
 import weakref
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-T = TypeVar("T")
+from pairbus.pairing import deadlines, registry, runtime
+from pairbus.status import new_client_id
+
+if TYPE_CHECKING:
+    from pairbus.pairing._sync.lifecycle import Lifecycle
+
 logger = logging.getLogger("pairbus.fork")
 
+FORKED = "the process was forked: make the clients and the pair in the child"
+
 _clients: weakref.WeakKeyDictionary[Any, Callable[[Any], None]] = weakref.WeakKeyDictionary()
-_modules: list[Callable[[], None]] = []
+_restarting = threading.Lock()
 
 
-def reset_in_child(reset: Callable[[], None]) -> None:
-    """Call `reset` in every child process, before any client: for the state of a module."""
-    _modules.append(reset)
+def on_fork(lifecycle: Any) -> None:
+    """Let a sync client start again in every child process."""
+    _clients[lifecycle] = _release
 
 
-def on_fork(client: T, restart: Callable[[T], None], fault: Callable[[T], None]) -> None:
-    """Call `restart(client)` in a child process."""
-    _clients[client] = restart
+def aon_fork(lifecycle: Any) -> None:
+    """Make an async client unusable in every child process."""
+    _clients[lifecycle] = _fault
 
 
-def aon_fork(client: T, restart: Callable[[T], None], fault: Callable[[T], None]) -> None:
-    """Call `fault(client)` in a child process: its event loop has stayed in the parent."""
-    _clients[client] = fault
+def restart(forked: Any) -> None:
+    """Start a client whose side is `forked`, at its first use in the child process."""
+    lifecycle: Lifecycle = forked  # only sync clients start again
+    with _restarting:
+        side, old = lifecycle.paired_side, lifecycle.pair
+        if side.state != "forked":
+            return  # another thread has done it
+        client_id = old.ledger.client_id if old.ledger is not None else new_client_id()
+        pair = lifecycle.pair = type(old)(old.settings, client_id, old.ledger)
+        for entity in list(old.entities.values()):
+            pair.entity(entity.name).resume(entity.health, entity.drain.queues)
+        for sender in list(lifecycle.senders):
+            sender.use(pair)
+        side.state = "open"
+    if old.unprotected is not None:
+        lifecycle.protect()  # only with a link: the parent goes on to create the queues
+    lifecycle.keep_status()
+    lifecycle.close_if_dropped()
+
+
+def _release(lifecycle: Lifecycle) -> None:
+    if lifecycle.paired_side.state != "open":
+        _fault(lifecycle)
+        return
+    _forget(lifecycle)
+    lifecycle.paired_side.state = "forked"
+
+
+def _fault(lifecycle: Any) -> None:
+    """Make the client unusable; closing it in the child closes nothing."""
+    _forget(lifecycle, is_final=True)
+    for side in (lifecycle.paired_side, lifecycle.secondary_side):
+        side.end("faulted", FORKED)
+
+
+def _forget(lifecycle: Any, *, is_final: bool = False) -> None:
+    """Release what belongs to the parent, without closing it."""
+    lifecycle.forget(is_final=is_final)
+    if lifecycle.pair.ledger is not None:
+        lifecycle.pair.ledger.begin(new_client_id())
+    for sender in list(lifecycle.senders):
+        for link in sender.links():
+            link.abandon()
 
 
 def _after_fork() -> None:
-    for reset in _modules:
-        reset()
-    for client, call in list(_clients.items()):
+    global _restarting
+    _restarting = threading.Lock()
+    for module in (registry, runtime, deadlines):
+        module.reset()
+    for lifecycle, call in list(_clients.items()):
         try:
-            call(client)
+            call(lifecycle)
         except Exception:
             logger.exception("a paired client cannot be used in this forked process")
 

@@ -9,7 +9,6 @@ from typing import Any
 from pairbus.exceptions import PairingError
 from pairbus.names import namespace_from_host
 from pairbus.options import check_namespace_name
-from pairbus.pairing.forking import reset_in_child
 
 _lock = threading.Lock()
 _primaries: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -40,12 +39,10 @@ def enter(primary: Any, secondary: Any) -> None:
         _secondaries.add(secondary)
 
 
-def _new_lock() -> None:
-    global _lock  # a child must not inherit a lock that another thread of the parent holds
+def reset() -> None:
+    """Use a new lock in a forked process: a thread of the parent may have held the old one."""
+    global _lock
     _lock = threading.Lock()
-
-
-reset_in_child(_new_lock)
 
 
 def leave(primary: Any, secondary: Any) -> None:

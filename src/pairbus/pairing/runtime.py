@@ -18,7 +18,6 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, TypeVar
 
-from pairbus.pairing.forking import reset_in_child
 from pairbus.runtime import AsyncioRuntime, AsyncTask, Task, ThreadRuntime
 from pairbus.runtime.asyncio_runtime import AsyncioEvent
 
@@ -87,12 +86,10 @@ def close_dropped() -> None:
         spawn(close, name="pairbus close, dropped")
 
 
-def _forget_dropped() -> None:
+def reset() -> None:
+    """Forget these calls in a forked process: the resources are the parent's to close."""
     while not _dropped.empty():
-        _dropped.get_nowait()  # the parent's to close
-
-
-reset_in_child(_forget_dropped)
+        _dropped.get_nowait()
 
 
 # -- event, guard, sleep

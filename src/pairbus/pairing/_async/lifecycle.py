@@ -11,13 +11,13 @@ from azure.servicebus.aio import ServiceBusClient
 
 from pairbus import events
 from pairbus.exceptions import ClientClosedError, ClientFaultedError
-from pairbus.pairing import registry
+from pairbus.pairing import forking, registry
 from pairbus.pairing._async.pair import Pair
 from pairbus.pairing._async.protection import Protection
 from pairbus.pairing.abandoning import aabandonable
 from pairbus.pairing.runtime import AGuard, ablocking, aon_drop, asleep, aspawn
 from pairbus.pairing.syphon_hook import RunningSyphon
-from pairbus.status import PairStatus, StatusFile, new_client_id
+from pairbus.status import PairStatus, StatusFile
 
 if TYPE_CHECKING:
     from pairbus.pairing._async.sender import PairedSender
@@ -28,7 +28,6 @@ logger = logging.getLogger("pairbus.client")
 FAULT_AFTER = 5.0
 # How long closing waits for a ping or probe that is under way.
 CLOSE_WAIT = 1.0
-FORKED = "the process was forked: make the clients and the pair in the child"
 
 
 class Side:
@@ -56,7 +55,7 @@ class Side:
 
 
 class Lifecycle:
-    """Closes and faults the two clients of a pair together, and restarts them in a forked process.
+    """Closes and faults the two clients of a pair together.
 
     Args:
         primary: The SDK client that was paired.
@@ -78,7 +77,6 @@ class Lifecycle:
         self.protection: Protection | None = None
         self._ledger = ledger
         self._status_file: StatusFile | None = None
-        self._restarting = AGuard()
         self._guard = AGuard()  # between closing and a syphon that is being started
         self._is_watching = False
         self._is_registered = True
@@ -86,7 +84,7 @@ class Lifecycle:
     def check(self, *, secondary: bool = False) -> None:
         """Raise if the paired client, or its secondary if that is asked for, cannot be used."""
         if self.paired_side.state == "forked":
-            self._restart()
+            forking.restart(self)
         self.paired_side.check()
         if secondary:
             self.secondary_side.check()
@@ -94,8 +92,21 @@ class Lifecycle:
     def status(self) -> PairStatus:
         """The state of the pair."""
         if self.paired_side.state == "forked":
-            self._restart()
+            forking.restart(self)
         return self.pair.status(self.paired_side.state, self.paired_side.reason)
+
+    def forget(self, *, is_final: bool) -> None:
+        """Forget what runs in another process; closing changes nothing there if `is_final`."""
+        self.syphon = self.protection = self._status_file = None
+        self._is_watching = False
+        self._guard = AGuard()
+        self._is_registered = not is_final
+        self.pair.bus.on_transition = None
+
+    async def protect(self) -> None:
+        """Check in the background that messages can be sent to the backlog queues."""
+        self.protection = Protection(self.pair, None)
+        await self.protection.start(0)
 
     def close_if_dropped(self) -> None:
         """Stop the background tasks once the application holds neither client nor senders."""
@@ -209,46 +220,6 @@ class Lifecycle:
         self._stop_background()
         await close_sdk(self.primary)
         self.fault_other_soon("paired")
-
-    # -- in a forked process
-
-    def restart_in_child(self) -> None:
-        """Release the parent's connections; the first use starts everything again."""
-        if self.paired_side.state != "open":
-            self.fault_in_child()
-            return
-        self._release_in_child()
-        self.paired_side.state = "forked"
-
-    def fault_in_child(self) -> None:
-        """Make the client unusable in a child process; closing it there closes nothing."""
-        self._release_in_child()
-        self._is_registered = False
-        for side in (self.paired_side, self.secondary_side):
-            side.end("faulted", FORKED)
-
-    def _release_in_child(self) -> None:
-        self.syphon = self.protection = self._status_file = None
-        self._is_watching = False
-        self._restarting, self._guard = AGuard(), AGuard()
-        self.pair.bus.on_transition = None
-        if self.pair.ledger is not None:
-            self.pair.ledger.after_fork(new_client_id())
-        for sender in list(self.senders):
-            sender.abandon_links()
-
-    def _restart(self) -> None:
-        with self._restarting:
-            if self.paired_side.state != "forked":
-                return  # another thread has done it
-            ledger = self.pair.ledger
-            client_id = ledger.client_id if ledger is not None else new_client_id()
-            self.pair = self.pair.renewed(client_id)
-            for sender in list(self.senders):
-                sender.restart(self.pair)
-            self.paired_side.state = "open"
-        self.keep_status()
-        self.close_if_dropped()
 
 
 async def _start_later(

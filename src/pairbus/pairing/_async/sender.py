@@ -17,6 +17,7 @@ from pairbus.classify import Verdict
 from pairbus.exceptions import NotCancellableError
 from pairbus.names import backlog_label
 from pairbus.pairing._async.backlog_route import BacklogRoute
+from pairbus.pairing._async.link import Link
 from pairbus.pairing._async.pair import Pair
 from pairbus.pairing._async.primary_route import PrimaryRoute
 from pairbus.pairing.core.health import Phase
@@ -64,10 +65,10 @@ class PairedSender(ServiceBusSender):
         self._make = make
         self._identifier = client_identifier
         self._closed = False
-        self.restart(lifecycle.pair)
+        self.use(lifecycle.pair)
 
-    def restart(self, pair: Pair) -> None:
-        """Use new links; also in a forked process, whose parent continues to use the old ones."""
+    def use(self, pair: Pair) -> None:
+        """Send with new links of `pair`."""
         self._pair = pair
         self._entity = pair.entity(self.entity_name)
         shared = (self._lifecycle, pair, self._entity, self.entity_name)
@@ -76,12 +77,10 @@ class PairedSender(ServiceBusSender):
         self._primary = self._route.link
         self._guard = AGuard()
 
-    def abandon_links(self) -> None:
-        """Release the connections without closing them: in a fork they are the parent's."""
-        self._primary.abandon()
+    def links(self) -> list[Link]:
+        """The links in use: to the primary, and to a backlog queue if there is one."""
         backlog = self._backlog.current
-        if backlog is not None:
-            backlog.abandon()
+        return [self._primary] if backlog is None else [self._primary, backlog]
 
     def __repr__(self) -> str:
         backlog = self._backlog.current

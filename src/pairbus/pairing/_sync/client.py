@@ -31,7 +31,7 @@ class PairedClient(ServiceBusClient):
         self._primary = lifecycle.primary
         self._secondary = SecondaryClient(lifecycle)
         self.fully_qualified_namespace = lifecycle.primary.fully_qualified_namespace
-        on_fork(lifecycle, Lifecycle.restart_in_child, Lifecycle.fault_in_child)
+        on_fork(lifecycle)
 
     def __repr__(self) -> str:
         pair, state = self._lifecycle.pair, self._lifecycle.paired_side.state

@@ -179,7 +179,7 @@ class Connection:
         cut(self._wire)
 
     def abandon(self) -> None:
-        """Release the connection without closing it: in a child process it is the parent's."""
+        """Release the connection without closing it: another process uses it."""
         release(self._wire)
         self._let_go()
 

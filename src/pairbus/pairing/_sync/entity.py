@@ -184,10 +184,7 @@ class Entity:
             pings.set()
 
     def resume(self, health: Health, queues: Collection[str]) -> None:
-        """Continue from `health` in a forked process, where no background task is running.
-
-        The sends of the child follow those of the parent, which are in `queues` of the backlog.
-        """
+        """Continue from `health`, the state of an entity whose messages are in `queues`."""
         self.health = health
         self.drain.queues = set(queues)
         if health.is_failed_over:

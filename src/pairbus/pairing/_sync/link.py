@@ -237,7 +237,7 @@ class Link:
         spawn(self._retire, name=f"pairbus close {self.name}")
 
     def abandon(self) -> None:
-        """Release the connection without closing it: in a child process it is the parent's."""
+        """Release the connection without closing it: another process uses it."""
         self._connection.abandon()
 
     def _retire(self) -> None:

@@ -106,7 +106,7 @@ class Pair:
         self.reconnecting = Reconnecting()  # calls that failed to connect to the secondary
         self.replies = Replies(self)
         self.bus = EventBus(f"{self.primary_host}>{self.secondary_host}", settings.observers)
-        self._settings = settings
+        self.settings = settings
         self.unprotected: str | None = None  # why the secondary cannot take messages, if so
         self.host_probe = HostProbe(
             f"the primary {self.primary_host}",
@@ -121,14 +121,6 @@ class Pair:
         self._coalescing: dict[tuple[str, bool], Coalescing] = {}
         self._scheduled = 0
         self._numbers = threading.Lock()
-
-    def renewed(self, client_id: str) -> Pair:
-        """A new pair with the same settings and states, for a forked process."""
-        pair = Pair(self._settings, client_id, self.ledger)
-        pair.unprotected = self.unprotected
-        for entity in list(self.entities.values()):
-            pair.entity(entity.name).resume(entity.health, entity.drain.queues)
-        return pair
 
     def limit_messages(self, size: int) -> None:
         """Set the size of the largest message that every backlog queue takes."""
@@ -171,7 +163,7 @@ class Pair:
 
     def sharing(self, entity: str, *, backlog: bool = False) -> Sharing | None:
         """How sends to an entity of the primary, or to a backlog queue, are coalesced."""
-        if not self._settings.coalesce:
+        if not self.settings.coalesce:
             return None
         state = self._coalescing.setdefault((entity.lower(), backlog), Coalescing())
         return Sharing(state, self._is_answer, self.accounts.list_counter(entity, backlog=backlog))
@@ -199,7 +191,7 @@ class Pair:
     def use_queues(self, queues: tuple[str, ...], message_limit: int) -> None:
         """Use these backlog queues, which accept messages of up to `message_limit` bytes."""
         with self._guard:
-            self._settings = replace(self._settings, queues=queues, message_limit=message_limit)
+            self.settings = replace(self.settings, queues=queues, message_limit=message_limit)
             self._rotation = Rotation(queues)
         self.limit_messages(message_limit)
 

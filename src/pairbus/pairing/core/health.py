@@ -283,7 +283,7 @@ def step(h: Health, fact: Fact, *, now: float, options: Timing) -> Decision:
 
 
 def resume(h: Health, *, now: float, options: Timing) -> Sequence[Command]:
-    """The commands that start the timers and pings of `h` again, as in a forked process."""
+    """The commands that start the timers and pings of `h`, where none are running."""
     if h.phase is Phase.SUSPECT:
         return [ArmTimer(h.failing_since + options.failover_interval)]
     if h.is_pinged:
