@@ -1,11 +1,17 @@
 """The monitor reads real namespaces and a real ledger."""
 
+import datetime as dt
+import socketserver
+import threading
+import urllib.request
+
 import pytest
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
 
 from pairbus import broker
 from pairbus.monitoring.endpoints import Endpoint, Pair
 from pairbus.monitoring.monitor import PairMonitor
+from pairbus.monitoring.sources import BacklogSource, broker_health
 
 from .conftest import ago, entity
 
@@ -53,6 +59,31 @@ def test_depth_age_and_brokers_come_from_the_namespaces_themselves(scene):
             monitor.close()
 
 
+def test_secondary_is_read_less_often_while_its_backlog_is_empty(scene, monkeypatch):
+    depth, reads = [0], []
+
+    def read(_self):
+        reads.append(True)
+        return [{"path": QUEUE, "active": depth[0], "dead_letters": 0, "oldest": None}]
+
+    now = [dt.datetime(2026, 1, 1, tzinfo=dt.UTC)]
+    monkeypatch.setattr(BacklogSource, "read", read)
+    secondary = Endpoint(
+        "Endpoint=sb://contoso-dr.invalid/;SharedAccessKeyName=a;SharedAccessKey=b"
+    )
+    pair = Pair(secondary=secondary, explicit_namespace="contoso")
+    monitor = PairMonitor(pair, refresh=5.0, clock=lambda: now[0])
+    for _ in range(4):
+        monitor.refresh()
+        now[0] += dt.timedelta(seconds=6)
+    assert len(reads) == 1
+    depth[0] = 3
+    for _ in range(4):
+        monitor.refresh()
+        now[0] += dt.timedelta(seconds=6)
+    assert len(reads) == 5
+
+
 def test_events_of_a_client_that_closed_stay_on_the_page(scene):
     monitor = PairMonitor(Pair(ledger=str(scene.ledger)))
     seen = {"event": "FailedOver", "at": "2026-11-15T12:00:00+00:00", "entity": "orders"}
@@ -92,3 +123,25 @@ def test_depth_is_a_sample_only_when_the_secondary_was_asked(scene):
         finally:
             monitor.close()
     assert [sample[1] for sample in monitor.history()] == [0, None, None]
+
+
+def test_emulator_that_answers_in_amqp_only_is_not_an_embedded_broker():
+    class Amqp(socketserver.BaseRequestHandler):
+        def handle(self):
+            self.request.recv(1024)
+            self.request.sendall(b"AMQP\x03\x01\x00\x00")
+
+    with socketserver.TCPServer(("127.0.0.1", 0), Amqp) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        host = f"127.0.0.1:{server.server_address[1]}"
+        endpoint = Endpoint(f"Endpoint=sb://{host};UseDevelopmentEmulator=true")
+        assert broker_health(endpoint) is None
+        server.shutdown()
+
+
+def test_health_of_a_broker_does_not_go_through_a_proxy(servicebus, monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.setattr(urllib.request, "_opener", None)  # a process reads the variables once
+    health = broker_health(Endpoint(servicebus.connection_string))
+    assert health["is_up"]

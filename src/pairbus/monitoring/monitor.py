@@ -158,7 +158,7 @@ class PairMonitor:
             if endpoint and (health := broker_health(endpoint))
         ]
         is_quiet = self.snapshot["level"] in ("ok", "unknown") and not any(
-            slow.get("backlog") or ()
+            queue["active"] for queue in slow.get("backlog") or ()
         )
         pause = self._refresh * (4 if is_quiet else 1)
         self._slow, self._slow_due = slow, now + dt.timedelta(seconds=pause)

@@ -5,8 +5,8 @@ Each source is read by itself: it returns its data, or a problem in one line.
 
 import contextlib
 import datetime as dt
+import http.client
 import json
-import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -164,21 +164,25 @@ class BacklogSource:
         self._client = self._admin = None
 
 
-def broker_health(endpoint: Endpoint, timeout: float = 2.0) -> Row | None:
+# Not through a proxy: the connections of AMQP do not use one either.
+_DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+def broker_health(endpoint: Endpoint) -> Row | None:
     """Return the health of an embedded broker; None for any other namespace."""
     if not endpoint.is_emulator:
         return None
     row: Row = {"host": endpoint.host, "is_up": False, "detail": ""}
     try:
-        with urllib.request.urlopen(
-            f"http://{endpoint.host}/$control/health", timeout=timeout
-        ) as answer:
+        with _DIRECT.open(f"http://{endpoint.host}/$control/health", timeout=2.0) as answer:
             data = json.loads(answer.read(65536))
             row["is_up"] = answer.status == 200
             row |= {key: data[key] for key in ("namespace", "uptime", "problem") if key in data}
-    except (OSError, ValueError, urllib.error.URLError) as exc:
+    except (OSError, ValueError) as exc:
         reason = getattr(exc, "reason", exc)
         row["detail"] = getattr(reason, "strerror", None) or one_line(exc)
+    except http.client.HTTPException:  # another emulator, which speaks only AMQP on this port
+        return None
     return row
 
 
