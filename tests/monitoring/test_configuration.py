@@ -48,6 +48,12 @@ def test_variable_that_is_not_set_is_a_clear_error(clean):
         resolve_pair()
 
 
+def test_variable_that_holds_the_name_of_a_variable_is_a_clear_error(monkeypatch):
+    monkeypatch.setenv("CONTOSO", "CONTOSO")
+    with pytest.raises(ConfigurationError, match=r"\$CONTOSO is neither a connection string"):
+        resolve_pair(primary="CONTOSO")
+
+
 def test_options_go_before_the_environment_and_that_before_the_file(clean, monkeypatch):
     write(clean, f'[pairs.orders]\nprimary = "{CS.format("file")}"\nledger = "/file"\n')
     assert resolve_pair().primary_namespace == "file"
@@ -94,6 +100,9 @@ def test_a_pair_by_name_without_any_pair_says_where_to_write_one(clean):
         ("[", "not TOML"),
         ('default = "x"', "names no pair"),
         ("[pairs.a]\nbacklog_queue_count = 0", "at least 1"),
+        ("[pairs.a]\nbacklog_queue_count = [1]", "backlog_queue_count must be a number"),
+        ("[pairs.a]\nledger = 3", "ledger must be a string"),
+        ('default = ["a"]', "default must be a string"),
     ],
 )
 def test_mistake_in_the_file_is_told_by_name(clean, text, match):

@@ -63,12 +63,17 @@ def load_config(explicit: str | None = None) -> dict[str, Any]:
         raise ConfigurationError(f"{path}: unknown key {min(unknown)!r}", "default, pairs")
     if not isinstance(pairs, dict) or not all(isinstance(p, dict) for p in pairs.values()):
         raise ConfigurationError(f"{path}: pairs must be tables, [pairs.NAME]")
+    if not isinstance(data.get("default", ""), str):
+        raise ConfigurationError(f"{path}: default must be a string, the name of a pair")
     for name, table in pairs.items():
         if unknown := set(table) - PAIR_KEYS:
             raise ConfigurationError(
                 f"{path}: [pairs.{name}] has the unknown key {min(unknown)!r}",
                 ", ".join(sorted(PAIR_KEYS)),
             )
+        for key, value in table.items():
+            if not isinstance(value, str) and key != "backlog_queue_count":
+                raise ConfigurationError(f"{path}: [pairs.{name}]: {key} must be a string")
     return data
 
 
@@ -122,7 +127,7 @@ def resolve_pair(
     count = setting("backlog_queue_count", backlog_queue_count)
     try:
         count = 10 if count is None else int(count)
-    except ValueError:
+    except (TypeError, ValueError):
         raise ConfigurationError(f"backlog_queue_count must be a number, got {count!r}") from None
     if count < 1:
         raise ConfigurationError(f"backlog_queue_count must be at least 1, got {count}")

@@ -230,18 +230,17 @@ class Pair:
 def endpoint_of(value: str, *, source: str, credential: str = "") -> Endpoint:
     """Read one namespace: a connection string, a variable's name, or a host with a credential."""
     value = value.strip()
-    if is_connection_string(value):
-        return Endpoint(value, credential, source)
-    if "." in value or ":" in value:
-        return Endpoint(value, credential, source)
-    if not _ENV_NAME.match(value):
+    kinds = "a connection string, nor a host, nor a variable's name"
+    if _ENV_NAME.match(value):
+        if not os.environ.get(value):
+            raise ConfigurationError(
+                f"{source} names the environment variable {value}, which is not set",
+                f"export {value}='Endpoint=sb://…'",
+            )
+        source, value = f"${value}", os.environ[value].strip()
+        kinds = "a connection string, nor a host"
+    if not is_connection_string(value) and "." not in value and ":" not in value:
         raise ConfigurationError(
-            f"{source} is neither a connection string, nor a host, nor a variable's name",
-            "a value that begins with Endpoint=sb://",
+            f"{source} is neither {kinds}", "a value that begins with Endpoint=sb://"
         )
-    if not os.environ.get(value):
-        raise ConfigurationError(
-            f"{source} names the environment variable {value}, which is not set",
-            f"export {value}='Endpoint=sb://…'",
-        )
-    return endpoint_of(os.environ[value], source=f"${value}", credential=credential)
+    return Endpoint(value, credential, source)
