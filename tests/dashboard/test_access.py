@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import shutil
 import urllib.error
 import urllib.request
 
@@ -155,3 +156,13 @@ def test_loopback_addresses_are_known_in_every_spelling(host):
 @pytest.mark.parametrize("host", ["", "0.0.0.0", "::", "localhost.example", "example"])
 def test_other_addresses_are_not_loopback(host):
     assert not is_loopback(host)
+
+
+async def test_malformed_origin_is_refused(app):
+    headers = {**BEARER, "origin": "http://[pair.example"}
+    assert (await ask(app, "POST", "/syphons/s1/pause", headers))[0] == 403
+
+
+async def test_action_on_a_ledger_that_is_gone_is_refused_with_the_reason(app, scene):
+    shutil.rmtree(scene.ledger)
+    assert (await ask(app, "POST", "/syphons/s1/pause", BEARER))[0] == 409

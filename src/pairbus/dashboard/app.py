@@ -24,6 +24,7 @@ from starlette.staticfiles import StaticFiles
 
 from pairbus import __version__
 from pairbus.dashboard.guard import AccessControl, Guard
+from pairbus.ledger.store import LedgerError
 from pairbus.monitoring import metrics
 from pairbus.monitoring.formatting import brief, duration, one_line, to_plain
 from pairbus.monitoring.monitor import PairMonitor
@@ -141,7 +142,7 @@ def create_app(monitor: PairMonitor, guard: Guard) -> Starlette:
                 await asyncio.to_thread(monitor.set_paused, syphon, paused=paused)
             except KeyError:
                 return answer({"error": f"no syphon is called {syphon!r}"}, 404)
-            except OSError as exc:
+            except (OSError, LedgerError) as exc:
                 return answer({"error": one_line(exc)}, 409)
             return answer({"syphon": syphon, "paused": paused})
 
