@@ -109,6 +109,12 @@ def test_delete_removes_only_what_is_named(run):
     assert [row["path"] for row in rows] == [run.path(0), run.path(1)]
 
 
+def test_delete_of_a_queue_that_is_named_twice_deletes_it_once(run):
+    run("backlog", "create", "--count", "1")
+    result = run("backlog", "delete", "0", run.path(0), "--yes")
+    assert (result.exit_code, result.output) == (0, f"deleted {run.path(0)}\n")
+
+
 def test_delete_refuses_a_queue_that_holds_messages(run, namespaces):
     run("backlog", "create", "--count", "1")
     put(namespaces[1], run.path(0), "a")

@@ -151,3 +151,9 @@ def test_progress_bar_is_not_drawn_in_the_colour_of_a_failure():
         assert "\x1b[91m" not in drawn.get(), "bright red"
         assert "\x1b[31m" not in drawn.get(), "red"
         assert "\x1b[35m" not in drawn.get(), "magenta, in which rich shows red-purple"
+
+
+def test_control_characters_of_a_message_do_not_reach_the_terminal():
+    table = Table("body")
+    table.add("red\x1b[31m\r\nbell\x07")
+    assert table.plain() == "body\nred\\x1b[31m\\r\\nbell\\x07"

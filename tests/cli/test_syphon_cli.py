@@ -99,6 +99,21 @@ def test_a_syphon_whose_process_is_gone_is_not_called_running(state):
     assert "its process does not exist any more" in run(state, "status").output
 
 
+def test_a_syphon_of_another_user_is_alive(state, monkeypatch):
+    def refuse(_pid, _signal):
+        raise PermissionError
+
+    state.write("status.json", STATUS)
+    monkeypatch.setattr(os, "kill", refuse)
+    assert json.loads(run(state, "status", "--json").output)["state"] == "running"
+
+
+def test_negative_limit_is_refused(state):
+    run(state, "limit", "--max-messages-per-second", "50")
+    assert run(state, "limit", "--max-messages-per-second", "-50").exit_code == 2
+    assert state.control().max_messages_per_second == 50
+
+
 def test_outage_is_told_plainly_with_the_next_attempt(state):
     import datetime as dt
 

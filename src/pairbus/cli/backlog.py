@@ -113,10 +113,10 @@ def delete(pair: Pair, names: tuple[str, ...], yes: bool, with_messages: bool) -
     with _listing(pair):
         known = {queue.path.lower(): queue for queue in backlog_queues.find(pair)}
     wanted = []
-    for name in names:
-        queue = known.get(backlog_queues.resolve(pair, name).lower())
+    for path in dict.fromkeys(backlog_queues.resolve(pair, name).lower() for name in names):
+        queue = known.get(path)
         if queue is None:
-            fail(f"{backlog_queues.resolve(pair, name)} does not exist", "pairbus backlog list")
+            fail(f"{path} does not exist", "pairbus backlog list")
         held = queue.messages + queue.dead_letters
         if held and not with_messages:
             fail(

@@ -87,6 +87,8 @@ def _is_alive(status: SyphonStatus) -> bool:
         return seconds is not None and seconds < 120
     try:
         os.kill(status.pid, 0)
+    except PermissionError:  # it runs as another user
+        return True
     except OSError:
         return False
     return True

@@ -199,4 +199,5 @@ def show(value: Any) -> str:
         case enum.Enum():
             return str(value.value)
         case _:
-            return mask(str(value))
+            # Ids and bodies are foreign text: no control character of theirs reaches the terminal.
+            return "".join(c if c.isprintable() else repr(c)[1:-1] for c in mask(str(value)))
