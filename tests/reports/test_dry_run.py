@@ -28,3 +28,21 @@ def test_transform_that_fails_is_reported_in_one_line(monkeypatch):
 
     with pytest.raises(SyphonError, match="the transform broken failed: KeyError"):
         module.dry_run(None, spark=SimpleNamespace())
+
+
+def test_connections_are_closed_if_a_namespace_cannot_be_used(monkeypatch):
+    pytest.importorskip("pyspark")
+    closed = []
+
+    def refuse(_setup, _counter):
+        raise SyphonError("refused")
+
+    counter = SimpleNamespace(close=lambda: closed.append(True))
+    monkeypatch.setattr(module, "Setup", SimpleNamespace(of=lambda _options: None))
+    monkeypatch.setattr(module, "load_transform", lambda _setup: None)
+    monkeypatch.setattr(module, "QueueCounter", lambda _setup: counter)
+    monkeypatch.setattr(module, "check_namespaces", refuse)
+
+    with pytest.raises(SyphonError, match="refused"):
+        module.dry_run(None)
+    assert closed == [True]

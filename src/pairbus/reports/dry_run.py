@@ -5,6 +5,7 @@ each message by its size, and the data transfer out of the secondary's region. T
 receives are in `pairbus cost estimate`.
 """
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 from pairbus.options import SyphonOptions
@@ -52,9 +53,8 @@ def dry_run(
     tier = prices.tier(rules.tier)
     setup = Setup.of(options)
     transform = load_transform(setup)
-    counter = QueueCounter(setup)
-    check_namespaces(setup, counter)
-    counter.close()
+    with contextlib.closing(QueueCounter(setup)) as counter:
+        check_namespaces(setup, counter)
     own = spark is None
     session = spark or open_session(options.master)
     try:
