@@ -10,6 +10,7 @@ import sys
 import time
 
 import pytest
+from azure.core.exceptions import ClientAuthenticationError
 from azure.servicebus import ServiceBusMessage
 from click.testing import CliRunner
 
@@ -23,7 +24,7 @@ from pairbus.drill.drill import Drill
 from pairbus.drill.outage import HostContext, gated_client
 from pairbus.drill.settings import Settings
 from pairbus.envelope.sdk import wrap
-from pairbus.monitoring.endpoints import Endpoint
+from pairbus.monitoring.endpoints import Endpoint, Pair
 from pairbus.names import parse_connection_string
 from tests.drill.conftest import BACKLOG, QUEUES, named
 
@@ -172,6 +173,42 @@ def test_dry_run_contacts_nothing(monkeypatch):
     assert result.exit_code == ExitCode.OK
     assert "cut this process's own connection to the primary" in result.output
     assert "An outage of 1h 00m at 50 messages a second would add about" in result.output
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "match"),
+    [
+        ("--tier", "gold", "gold"),
+        ("--rate", "-1", "rate must be at least 0"),
+        ("--ping-interval", "0", "ping_interval must be above 0"),
+    ],
+)
+def test_setting_that_makes_no_sense_is_refused_before_the_drill(
+    monkeypatch, world, option, value, match
+):
+    for name, text in environment(world).items():
+        monkeypatch.setenv(name, text)
+    result = CliRunner().invoke(cli, ["drill", "--checks-only", option, value])
+    assert result.exit_code == ExitCode.USAGE
+    assert match in result.output
+    assert "check both namespaces" not in result.output
+
+
+def test_tier_is_read_in_any_case(monkeypatch):
+    nowhere = "Endpoint=sb://nowhere.invalid/;SharedAccessKeyName=a;SharedAccessKey=b"
+    monkeypatch.setenv("PAIRBUS_PRIMARY", nowhere)
+    monkeypatch.setenv("PAIRBUS_SECONDARY", nowhere)
+    assert CliRunner().invoke(cli, ["drill", "--dry-run", "--tier", "Premium"]).exit_code == 0
+
+
+def test_named_queue_is_cleaned_up_without_the_right_to_manage(world, monkeypatch):
+    def refuse(_pair):
+        raise ClientAuthenticationError("Manage claims required")
+
+    monkeypatch.setattr(Pair, "primary_admin", refuse)
+    report = world.drill(entities=("orders",)).run()
+    assert report.messages.sent
+    assert named(report) == {}
 
 
 def test_command_reports_the_verdict_in_its_exit_code_and_as_json(world, monkeypatch):

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pairbus.cli.errors import ExitCode, exit_on_signals
+from pairbus.cli.errors import ExitCode, exit_on_signals, fail
 from pairbus.cli.options import pair_options
 from pairbus.cli.output import emit, json_option, say
 from pairbus.cli.tables import Column, Table, cell
@@ -131,6 +131,12 @@ def group(ctx: click.Context, /, pair: Pair, **options: Any) -> None:
     pair.require_primary()
     pair.require_secondary()
     settings = _settings(**options)
+    from pairbus.drill.drill import Drill
+
+    try:
+        drill = Drill(pair, settings, _show_step, lambda text: say(f"           {text}"))
+    except ValueError as exc:
+        fail(str(exc), code=ExitCode.USAGE)
     if options["dry_run"]:
         _show_plan(pair, settings)
         return
@@ -138,9 +144,6 @@ def group(ctx: click.Context, /, pair: Pair, **options: Any) -> None:
     logging.getLogger("pairbus").addHandler(logging.NullHandler())
     # As with Ctrl-C, the drill cleans up after itself.
     exit_on_signals()
-    from pairbus.drill.drill import Drill
-
-    drill = Drill(pair, settings, _show_step, lambda text: say(f"           {text}"))
     if options["checks_only"]:
         drill.check()
         report = drill.report
@@ -185,7 +188,7 @@ def _settings(**options: Any) -> "Settings":
         clients=options["clients"],
         syphon=options["syphon"],
         drain_timeout=options["drain_timeout"],
-        rules=Rules(tier=options["tier"], one_region=options["one_region"]),
+        rules=Rules(tier=options["tier"].lower(), one_region=options["one_region"]),
     )
 
 

@@ -51,12 +51,13 @@ class Removed:
     left: list[str] = field(default_factory=list)
 
 
-def clean(pair: Pair, run: str = PREFIX) -> Removed:
+def clean(pair: Pair, run: str = PREFIX, *, has_queues: bool = True) -> Removed:
     """Remove messages and canary queues of drills; all of them, or those of one run.
 
     Args:
         pair: the pair.
         run: prefix of the names of canary queues and of message ids.
+        has_queues: there may be canary queues; to find them takes the right Manage.
     """
     removed = Removed()
     with contextlib.ExitStack() as stack:
@@ -68,6 +69,8 @@ def clean(pair: Pair, run: str = PREFIX) -> Removed:
             except ClientError as exc:
                 if str(exc.condition) != "amqp:not-found":
                     removed.left.append(f"messages in {path}: {exc}")
+    if not has_queues:
+        return removed
     with pair.primary_admin() as admin:
         for queue in list(admin.list_queues()):
             if is_canary(queue.name) and queue.name.startswith(run):

@@ -67,6 +67,10 @@ class Drill:
         settings: how it is run.
         show: called with each step when it is done.
         announce: called with a text before a step that may take long.
+
+    Raises:
+        PriceError: the price list has no such tier.
+        ValueError: a setting is out of range.
     """
 
     def __init__(
@@ -82,6 +86,9 @@ class Drill:
         self._announce = announce
         self._run = canary.PREFIX + uuid.uuid4().hex[:8]
         self._is_dirty = False
+        self._prices = load_prices()
+        # Before anything is done: it raises for settings that make no sense.
+        self._outage_cost = outlook(settings, pair.backlog_queue_count, self._prices)
         self.report = Report()
 
     def check(self) -> Facts:
@@ -269,7 +276,7 @@ class Drill:
             return
         began = time.monotonic()
         try:
-            removed = canary.clean(self._pair, self._run)
+            removed = canary.clean(self._pair, self._run, has_queues=not self._settings.entities)
         except Exception as exc:  # noqa: BLE001 - the report must not be lost
             removed = canary.Removed(left=[f"{self._run}: {one_line(exc)}"])
         self._is_dirty = False
@@ -286,11 +293,10 @@ class Drill:
         self._step("clean up", time.monotonic() - began)
 
     def _finish(self) -> Report:
-        settings, report = self._settings, self.report
-        prices = load_prices()
-        report.cost = price(report.operations.total, prices, settings.rules)
-        report.outage_cost = outlook(settings, self._pair.backlog_queue_count, prices)
-        report.with_your_intervals = compared(settings)
+        report = self.report
+        report.cost = price(report.operations.total, self._prices, self._settings.rules)
+        report.outage_cost = self._outage_cost
+        report.with_your_intervals = compared(self._settings)
         return report
 
     def _find(self, *findings: Finding) -> None:
