@@ -16,6 +16,7 @@ import yaml
 
 from pairbus.monitoring.checks import Grades, Thresholds, check_snapshot
 from pairbus.monitoring.metrics import STATUS_METRICS
+from pairbus.monitoring.records import QueueDepth
 from pairbus.monitoring.snapshot import Facts, assemble
 
 DEPLOY = Path(__file__).parent.parent.parent / "deploy" / "prometheus"
@@ -167,7 +168,7 @@ def test_documentation_lists_every_alert():
 
 
 def test_alert_has_the_level_that_the_check_gives_to_the_same_condition():
-    queue = {"path": "q", "active": 0, "dead_letters": 1, "oldest": None}
+    queue = QueueDepth(path="q", active=0, dead_letters=1)
     snapshot = assemble(Facts(now=dt.datetime.now(dt.UTC), backlog=[queue]))
     (dead,) = [f for f in check_snapshot(snapshot) if f.check == "dead letters"]
     rules = yaml.safe_load(RULES.read_text())["groups"]

@@ -15,6 +15,7 @@ from pairbus.monitoring.checks import (
     worst,
 )
 from pairbus.monitoring.endpoints import Pair
+from pairbus.monitoring.records import QueueDepth
 from pairbus.monitoring.snapshot import Facts, assemble
 from pairbus.status import PairStatus
 from pairbus.syphon.status_records import SyphonStatus
@@ -40,10 +41,8 @@ def syphon(state="idle", age=0.0, **changes):
 
 
 def queue(active=0, dead=0, age=0.0):
-    return {
-        "path": "q", "active": active, "dead_letters": dead,
-        "oldest": NOW - dt.timedelta(seconds=age),
-    }  # fmt: skip
+    oldest = NOW - dt.timedelta(seconds=age)
+    return QueueDepth(path="q", active=active, dead_letters=dead, oldest=oldest)
 
 
 def client(phase="healthy", age=0.0, name="c", **changes):
@@ -97,7 +96,7 @@ def test_all_is_well_only_while_clients_and_a_syphon_report():
         ("source", {"statuses": [client(), syphon()], "backlog_problem": "the secondary: refused"}),
         ("backlog", {"statuses": [client(), syphon()]}),
         ("backlog", {"statuses": [client(), syphon()], "backlog": []}),
-        ("oldest", {"statuses": [client(), syphon()], "backlog": [{**queue(5), "oldest": None}]}),
+        ("oldest", {"statuses": [client(), syphon()], "backlog": [replace(queue(5), oldest=None)]}),
     ],
 )  # fmt: skip
 def test_blind_check_is_never_ok_and_says_what_to_do(name, facts):
@@ -183,7 +182,7 @@ def test_a_fence_that_nobody_answers_is_found_and_the_remedy_names_the_command()
 def test_headline_of_a_check_never_says_well_beside_a_warning():
     statuses = [client(), syphon("stopped")]
     snapshot = assemble(Facts(now=NOW, statuses=statuses, backlog=[queue()]))
-    assert snapshot["headline"] == "All is well"
+    assert snapshot.headline == "All is well"
     found = check_snapshot(snapshot, LIMITS)
     assert summarise(snapshot, found) == "syphon: no syphon reports"
     quiet = check_snapshot(snapshot, LIMITS, Grades(no_syphon="ok"))
@@ -193,7 +192,7 @@ def test_headline_of_a_check_never_says_well_beside_a_warning():
 def test_headline_of_a_blind_check_names_the_source_that_could_not_be_read():
     well = {"statuses": [client(), syphon()], "backlog_problem": "the secondary: refused"}
     snapshot = assemble(Facts(now=NOW, **well))
-    assert (snapshot["level"], snapshot["headline"]) == (
+    assert (snapshot.level, snapshot.headline) == (
         "unknown",
         "Not everything could be checked",
     )

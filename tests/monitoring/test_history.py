@@ -2,9 +2,11 @@
 
 import datetime as dt
 
+from pairbus.monitoring.records import ClientState, SyphonState
 from pairbus.monitoring.send_rates import DrainRates, SendRates
 from pairbus.monitoring.snapshot import Facts, assemble
 from pairbus.monitoring.syphon_events import SyphonEvents
+from pairbus.status import Counts, EntityStatus
 from pairbus.syphon.status_records import SyphonStatus
 
 START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
@@ -14,12 +16,13 @@ def at(seconds: float) -> str:
     return (START + dt.timedelta(seconds=seconds)).isoformat()
 
 
-def client(written: float, sent: int, **changes):
-    return {
-        "client_id": "a", "state": "open", "updated_at": at(written),
-        "entities": [{"entity": "orders", "counts": {"sent_primary": sent, "sent_backlog": 0}}],
-        **changes,
-    }  # fmt: skip
+def client(written: float, sent: int):
+    orders = EntityStatus(
+        entity="orders", phase="healthy", since=START, counts=Counts(sent_primary=sent)
+    )
+    return ClientState(
+        client_id="a", updated_at=START + dt.timedelta(seconds=written), entities=[orders]
+    )
 
 
 def test_steady_load_is_a_flat_line_whatever_the_period_of_the_status_file():
@@ -43,10 +46,10 @@ def test_rate_returns_to_zero_when_the_load_or_the_client_ends():
 
 
 def draining(progress: float | None, forwarded: int, state: str = "running"):
-    return {
-        "id": "s", "state": state, "forwarded": forwarded, "rate": 7.0,
-        "last_progress": None if progress is None else at(progress),
-    }  # fmt: skip
+    last_progress = None if progress is None else at(progress)
+    return SyphonState(
+        id="s", state=state, forwarded=forwarded, rate=7.0, last_progress=last_progress
+    )
 
 
 def test_drain_in_micro_batches_is_a_flat_line_that_returns_to_zero():
@@ -77,7 +80,7 @@ def tell(*statuses):
         status = {**status, "updated_at": at(second)}
         now = START + dt.timedelta(seconds=second)
         snapshot = assemble(Facts(now=now, statuses=[SyphonStatus.from_json(status)]))
-        ((_, story),) = events.update(snapshot["syphons"], snapshot["at"])
+        ((_, story),) = events.update(snapshot.syphons, snapshot.at.isoformat())
     return story
 
 

@@ -11,6 +11,7 @@ from azure.servicebus import ServiceBusClient, ServiceBusMessage
 from pairbus import broker
 from pairbus.monitoring.endpoints import Endpoint, Pair
 from pairbus.monitoring.monitor import PairMonitor
+from pairbus.monitoring.records import QueueDepth
 from pairbus.monitoring.sources import BacklogSource, broker_health
 
 from .conftest import ago, entity
@@ -37,24 +38,24 @@ def test_depth_age_and_brokers_come_from_the_namespaces_themselves(scene):
         monitor = PairMonitor(pair, refresh=0.0)
         try:
             snapshot = monitor.refresh()
-            (queue,) = snapshot["backlog"]["queues"]
-            assert (queue["path"], queue["active"], queue["dead_letters"]) == (QUEUE, 2, 0)
-            assert queue["oldest_age"] is not None
-            assert [b["is_up"] for b in snapshot["brokers"]] == [True, True]
+            (queue,) = snapshot.backlog.queues
+            assert (queue.path, queue.active, queue.dead_letters) == (QUEUE, 2, 0)
+            assert queue.oldest_age is not None
+            assert [b.is_up for b in snapshot.brokers] == [True, True]
             # When the primary goes down the page says which, and knows the rest all the same.
             primary.stop()
             snapshot = monitor.refresh()
-            assert [(b["role"], b["is_up"]) for b in snapshot["brokers"]] == [
+            assert [(b.role, b.is_up) for b in snapshot.brokers] == [
                 ("primary", False),
                 ("secondary", True),
             ]
-            assert snapshot["headline"].startswith("Primary contoso is down")
+            assert snapshot.headline.startswith("Primary contoso is down")
             # And when the secondary does not answer, that is a problem that hides nothing.
             secondary.stop()
             scene.client(entity("orders", "failed_over"))
             snapshot = monitor.refresh()
-            assert any("the secondary" in problem for problem in snapshot["problems"])
-            assert snapshot["entities"][0]["phase"] == "failed_over"
+            assert any("the secondary" in problem for problem in snapshot.problems)
+            assert snapshot.entities[0].phase == "failed_over"
         finally:
             monitor.close()
 
@@ -64,7 +65,7 @@ def test_secondary_is_read_less_often_while_its_backlog_is_empty(scene, monkeypa
 
     def read(_self):
         reads.append(True)
-        return [{"path": QUEUE, "active": depth[0], "dead_letters": 0, "oldest": None}]
+        return [QueueDepth(path=QUEUE, active=depth[0], dead_letters=0)]
 
     now = [dt.datetime(2026, 1, 1, tzinfo=dt.UTC)]
     monkeypatch.setattr(BacklogSource, "read", read)
@@ -88,14 +89,14 @@ def test_events_of_a_client_that_closed_stay_on_the_page(scene):
     monitor = PairMonitor(Pair(ledger=str(scene.ledger)))
     seen = {"event": "FailedOver", "at": "2026-11-15T12:00:00+00:00", "entity": "orders"}
     scene.client(entity("orders", "failed_over"), events=[seen])
-    assert len(monitor.refresh()["events"]) == 1
+    assert len(monitor.refresh().events) == 1
     (scene.ledger / "status" / "web-1.json").unlink()
     snapshot = monitor.refresh()
-    assert (snapshot["clients"], snapshot["entities"]) == ([], [])
-    assert [e["event"] for e in snapshot["events"]] == ["FailedOver"]
+    assert (snapshot.clients, snapshot.entities) == ([], [])
+    assert [e["event"] for e in snapshot.events] == ["FailedOver"]
     # And when it is there again, nothing is told twice.
     scene.client(entity("orders"), events=[seen])
-    assert len(monitor.refresh()["events"]) == 1
+    assert len(monitor.refresh().events) == 1
 
 
 def test_rates_come_from_each_clients_own_counts(scene):
@@ -116,7 +117,7 @@ def test_depth_is_a_sample_only_when_the_secondary_was_asked(scene):
         secondary.create_queue(QUEUE)
         pair = Pair(secondary=Endpoint(secondary.connection_string), explicit_namespace="contoso")
         monitor = PairMonitor(pair, refresh=600)
-        assert monitor.snapshot["primary_namespace"] == "contoso"  # before the first reading
+        assert monitor.snapshot.primary_namespace == "contoso"  # before the first reading
         try:
             for _ in range(3):
                 monitor.refresh()
@@ -135,7 +136,7 @@ def test_emulator_that_answers_in_amqp_only_is_not_an_embedded_broker():
         threading.Thread(target=server.serve_forever, daemon=True).start()
         host = f"127.0.0.1:{server.server_address[1]}"
         endpoint = Endpoint(f"Endpoint=sb://{host};UseDevelopmentEmulator=true")
-        assert broker_health(endpoint) is None
+        assert broker_health("primary", endpoint, None) is None
         server.shutdown()
 
 
@@ -143,5 +144,5 @@ def test_health_of_a_broker_does_not_go_through_a_proxy(servicebus, monkeypatch)
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     monkeypatch.delenv("no_proxy", raising=False)
     monkeypatch.setattr(urllib.request, "_opener", None)  # a process reads the variables once
-    health = broker_health(Endpoint(servicebus.connection_string))
-    assert health["is_up"]
+    endpoint = Endpoint(servicebus.connection_string)
+    assert broker_health("primary", endpoint, None).is_up

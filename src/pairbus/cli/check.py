@@ -117,7 +117,7 @@ def command(pair: Pair, outage: float, no_windows: bool, **settings: Any) -> Non
     grades = Grades(**{field.name: settings.pop(field.name) for field in fields(Grades)})
     findings = check_snapshot(snapshot, Thresholds(**settings), grades)
     if pair.primary and not no_windows:
-        failed_over = any(e["phase"] == "failed_over" for e in snapshot["entities"])
+        failed_over = any(e.phase == "failed_over" for e in snapshot.entities)
         findings.append(
             check_duplicate_windows(pair, outage, failed_over=failed_over, read=duplicate_windows)
         )

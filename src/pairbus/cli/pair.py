@@ -1,7 +1,5 @@
 """`pairbus pair`: pair two namespaces, and show their status."""
 
-from typing import Any
-
 import click
 
 from pairbus.cli.errors import ExitCode, doing, fail
@@ -11,6 +9,7 @@ from pairbus.cli.tables import Column, Table, cell
 from pairbus.monitoring import backlog_queues
 from pairbus.monitoring.endpoints import Pair
 from pairbus.monitoring.formatting import brief, duration
+from pairbus.monitoring.records import EntityState
 
 COLOURS = {
     "failed_over": "bold red",
@@ -108,30 +107,30 @@ def status(pair: Pair) -> None:
         "entity", "state", "since", "why", "next ping", Column("to primary", right=True),
         Column("to backlog", right=True), title="Entities", empty="no client reports now",
     )  # fmt: skip
-    for e in snapshot["entities"]:
-        waits = e["next_ping_in"]
+    for e in snapshot.entities:
+        waits = e.next_ping_in
         entities.add(
-            e["entity"],
-            cell(e["phase"].replace("_", " "), COLOURS.get(e["phase"], "")),
-            duration(e["seconds"]),
+            e.entity,
+            cell(e.phase.replace("_", " "), COLOURS.get(e.phase, "")),
+            duration(e.seconds),
             why(e),
             "-" if waits is None else f"in {duration(waits)}",
-            e["counts"].get("sent_primary", 0),
-            e["counts"].get("sent_backlog", 0),
+            e.counts.sent_primary,
+            e.counts.sent_backlog,
         )
     backlog = Table(
         "queue", Column("messages", right=True), Column("oldest", right=True),
         Column("dead letters", right=True), "rotation", title="Backlog", empty="no backlog queues",
     )  # fmt: skip
-    for q in snapshot["backlog"]["queues"]:
+    for q in snapshot.backlog.queues:
         rotation = {True: cell("in"), None: cell(None)}.get(
-            q["in_rotation"], cell(f"out: {brief(q['reason'])}", "yellow")
+            q.in_rotation, cell(f"out: {brief(q.reason)}", "yellow")
         )
         backlog.add(
-            q["path"],
-            cell(q["active"], "yellow" if q["active"] else ""),
-            duration(q["oldest_age"]),
-            cell(q["dead_letters"], "bold red" if q["dead_letters"] else ""),
+            q.path,
+            cell(q.active, "yellow" if q.active else ""),
+            duration(q.oldest_age),
+            cell(q.dead_letters, "bold red" if q.dead_letters else ""),
             rotation,
         )
     syphons = Table(
@@ -139,26 +138,26 @@ def status(pair: Pair) -> None:
         Column("per second", right=True), "done in", "why", title="Syphon",
         empty="no syphon has reported",
     )  # fmt: skip
-    for s in snapshot["syphons"]:
-        is_moving = s["state"] == "running"
+    for s in snapshot.syphons:
+        is_moving = s.state == "running"
         syphons.add(
-            s["id"],
-            cell(s["state"], STATES.get(s["state"], "bold red")),
-            s["forwarded"],
-            s["remaining"],
-            s["rate"] if is_moving else None,
-            duration(s["eta"]) if is_moving and isinstance(s["eta"], int | float) else "-",
-            s["problem"] if s["state"] == "stalled" else None,
+            s.id,
+            cell(s.state, STATES.get(s.state, "bold red")),
+            s.forwarded,
+            s.remaining,
+            s.rate if is_moving else None,
+            duration(s.eta) if is_moving else "-",
+            s.problem if s.state == "stalled" else None,
         )
-    lines = [snapshot["headline"], *[f"! {problem}" for problem in snapshot["problems"]]]
+    lines = [snapshot.headline, *[f"! {problem}" for problem in snapshot.problems]]
     emit(snapshot, ["\n".join(lines), entities, backlog, syphons])
 
 
-def why(entity: dict[str, Any]) -> str | None:
+def why(entity: EntityState) -> str | None:
     """Return why an entity is in its state, in a few words."""
-    if entity["overdue_fences"]:
-        return f"no answer to the fence in {', '.join(entity['overdue_fences'])}"
-    return brief(entity["last_error"]) if entity["phase"] not in ("healthy", "draining") else None
+    if entity.overdue_fences:
+        return f"no answer to the fence in {', '.join(entity.overdue_fences)}"
+    return brief(entity.last_error) if entity.phase not in ("healthy", "draining") else None
 
 
 @group.command("end-draining", short_help="Stop waiting for the fences of an entity.")

@@ -6,7 +6,7 @@ All counts are those of the run: the syphon's own totals continue across restart
 import contextlib
 import datetime as dt
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +30,7 @@ class RunStatus:
 
     counts: SyphonStatus
     problem: str
-    waits: list[str]
+    waits: Sequence[str]
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON form."""
@@ -64,7 +64,7 @@ class RunProgress:
         )
         now = dt.datetime.now(dt.UTC)
         fresh = read_syphon(replace(status, updated_at=now.isoformat()), now)
-        return RunStatus(counts, fresh["problem"], fresh["waits"])
+        return RunStatus(counts, fresh.problem, fresh.waits)
 
 
 @contextlib.contextmanager

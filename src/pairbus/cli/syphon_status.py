@@ -46,7 +46,7 @@ def command(pair: Pair, checkpoint: str | None, state: str | None) -> int:
         "stalled": "red",
     }  # fmt: skip
     table = Table("what", "value", title=f"Syphon {status.id}")
-    state_text = status.state + (f": {seen['problem']}" if status.stalled else "")
+    state_text = status.state + (f": {seen.problem}" if status.stalled else "")
     table.add("state", cell(state_text, colours.get(status.state, "")))
     table.add("primary", status.primary)
     table.add("secondary", status.secondary)
@@ -68,7 +68,7 @@ def command(pair: Pair, checkpoint: str | None, state: str | None) -> int:
         table.add("ledger", cell(status.ledger_problem, "red"))
     if status.ledger_dropped_rows:
         table.add("ledger rows dropped", cell(f"{status.ledger_dropped_rows:,}", "red"))
-    for wait in seen["waits"]:
+    for wait in seen.waits:
         table.add("waiting", cell(wait, "yellow"))
     for queue in status.uncertain:
         text = f"{queue}: waits until the locks of a lost reader expire, to keep the order"

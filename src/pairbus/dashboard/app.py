@@ -87,10 +87,10 @@ def create_app(monitor: PairMonitor, guard: Guard) -> Starlette:
         return answer(monitor.snapshot)
 
     async def events_json(_request: Request) -> Response:
-        return answer({"at": monitor.snapshot["at"], "events": monitor.snapshot["events"]})
+        return answer({"at": monitor.snapshot.at, "events": monitor.snapshot.events})
 
     async def cost_json(_request: Request) -> Response:
-        return answer({"at": monitor.snapshot["at"], "money": monitor.snapshot["money"]})
+        return answer({"at": monitor.snapshot.at, "money": monitor.snapshot.money})
 
     async def history_json(_request: Request) -> Response:
         return answer(monitor.history())

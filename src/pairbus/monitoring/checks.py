@@ -14,9 +14,9 @@ from typing import Any
 
 from pairbus.monitoring.endpoints import Pair
 from pairbus.monitoring.formatting import brief, duration, one_line
+from pairbus.monitoring.records import Snapshot, SyphonState
 from pairbus.monitoring.snapshot import count, is_outage, unprotected
-from pairbus.monitoring.timeline import Row, age
-from pairbus.status import parse_time
+from pairbus.monitoring.timeline import age
 
 LEVELS = ("ok", "unknown", "warning", "critical")
 """From best to worst; a check that could not be done is worse than one that passed."""
@@ -85,21 +85,21 @@ def worst(findings: Sequence[Finding]) -> str:
     return max((finding.level for finding in findings), key=LEVELS.index, default="ok")
 
 
-def summarise(snapshot: Row, findings: Sequence[Finding]) -> str:
+def summarise(snapshot: Snapshot, findings: Sequence[Finding]) -> str:
     """Return the headline; if it names no problem but a check found one, the finding.
 
     A source that could not be read comes first: it is often the cause of the other findings.
     """
     level = worst(findings)
-    if level == "ok" or snapshot["level"] not in ("ok", "unknown"):
-        return str(snapshot["headline"])
+    if level == "ok" or snapshot.level not in ("ok", "unknown"):
+        return snapshot.headline
     blind = [f for f in findings if f.check == "source" and f.level != "ok"]
     rest = [f for f in findings if f.level == level and f not in blind]
     return "; ".join(f"{f.check}: {f.detail}" for f in [*blind, *rest])
 
 
 def check_snapshot(
-    snapshot: Row, thresholds: Thresholds | None = None, grades: Grades | None = None
+    snapshot: Snapshot, thresholds: Thresholds | None = None, grades: Grades | None = None
 ) -> list[Finding]:
     """Compare a snapshot with thresholds and grades."""
     limits, grade = thresholds or Thresholds(), grades or Grades()
@@ -112,41 +112,41 @@ def check_snapshot(
         *check_syphons(snapshot, grade),
         *[
             Finding("source", grade.unreachable, problem, UNREADABLE)
-            for problem in snapshot["problems"]
+            for problem in snapshot.problems
         ],
     ]
 
 
-def check_entities(snapshot: Row, grade: Grades) -> Finding:
+def check_entities(snapshot: Snapshot, grade: Grades) -> Finding:
     """Check for entities that are failed over."""
-    failed = [e["entity"] for e in snapshot["entities"] if e["phase"] == "failed_over"]
+    failed = [e.entity for e in snapshot.entities if e.phase == "failed_over"]
     if failed:
         detail = f"{count(failed, 'entity', 'entities')} failed over: {', '.join(failed)}"
         return Finding("entities", grade.failed_over, detail, "check the primary namespace")
-    if not snapshot["entities"]:
+    if not snapshot.entities:
         return Finding("entities", grade.no_client, "no client reports any", "see clients")
-    return Finding("entities", "ok", f"none of {len(snapshot['entities'])} failed over")
+    return Finding("entities", "ok", f"none of {len(snapshot.entities)} failed over")
 
 
-def check_drains(snapshot: Row, grade: Grades) -> list[Finding]:
+def check_drains(snapshot: Snapshot, grade: Grades) -> list[Finding]:
     """Check for fences without an answer: sends go to the backlog although the primary is back.
 
     A drain that makes progress is no finding.
     """
-    overdue = [e for e in snapshot["entities"] if e["overdue_fences"]]
+    overdue = [e for e in snapshot.entities if e.overdue_fences]
     if not overdue:
         return []
-    queues = sorted({queue for e in overdue for queue in e["overdue_fences"]})
-    names = ", ".join(e["entity"] for e in overdue)
+    queues = sorted({queue for e in overdue for queue in e.overdue_fences})
+    names = ", ".join(e.entity for e in overdue)
     detail = f"{names} draining, no answer to the fence in {', '.join(queues)}"
     remedy = f"pairbus syphon status; to stop waiting: pairbus pair end-draining {names}"
     return [Finding("drain", grade.failed_over, detail, remedy)]
 
 
-def check_clients(snapshot: Row, grade: Grades) -> list[Finding]:
+def check_clients(snapshot: Snapshot, grade: Grades) -> list[Finding]:
     """Check that paired clients report."""
-    clients = [c for c in snapshot["clients"] if c["state"] == "open"]
-    silent = [c for c in clients if c["is_stale"]]
+    clients = [c for c in snapshot.clients if c.state == "open"]
+    silent = [c for c in clients if c.is_stale]
     if not clients:
         return [
             Finding(
@@ -156,12 +156,10 @@ def check_clients(snapshot: Row, grade: Grades) -> list[Finding]:
         ]  # fmt: skip
     if not silent:
         return [Finding("clients", "ok", f"{count(clients, 'client', 'clients')} reporting")]
-    now = parse_time(snapshot["at"])
-    assert now is not None
-    ages = [age(c["updated_at"], now) for c in silent]
+    ages = [age(c.updated_at, snapshot.at) for c in silent]
     latest = min((a for a in ages if a is not None), default=None)
     all_silent = len(silent) == len(clients)
-    who = ", ".join(str(c["client_id"]) for c in silent[:3]) + (" …" if len(silent) > 3 else "")
+    who = ", ".join(c.client_id for c in silent[:3]) + (" …" if len(silent) > 3 else "")
     detail = f"{len(silent)} of {count(clients, 'client', 'clients')} silent"
     detail += f" for {duration(latest)}: {who}" if latest is not None else f": {who}"
     level = grade.stale if all_silent else min(grade.stale, "warning", key=LEVELS.index)
@@ -169,29 +167,29 @@ def check_clients(snapshot: Row, grade: Grades) -> list[Finding]:
     return [Finding("clients", level, detail, remedy)]
 
 
-def check_protection(snapshot: Row, grade: Grades) -> list[Finding]:
+def check_protection(snapshot: Snapshot, grade: Grades) -> list[Finding]:
     """Check for clients that could not use the secondary in an outage."""
-    exposed = unprotected(snapshot["clients"])
+    exposed = unprotected(snapshot.clients)
     if not exposed:
         return []
-    reason = brief(exposed[0]["unprotected"])
+    reason = brief(exposed[0].unprotected)
     detail = f"{count(exposed, 'client', 'clients')} cannot use the secondary: {reason}"
     remedy = "check that the secondary can be reached and has its backlog queues"
     return [Finding("protection", grade.unprotected, detail, remedy)]
 
 
-def check_backlog(snapshot: Row, limits: Thresholds, grade: Grades) -> list[Finding]:
+def check_backlog(snapshot: Snapshot, limits: Thresholds, grade: Grades) -> list[Finding]:
     """Check depth, age and dead letters of the backlog."""
-    backlog = snapshot["backlog"]
-    if backlog["source"] == "secondary" and not backlog["queues"]:
-        name = snapshot["primary_namespace"]
+    backlog = snapshot.backlog
+    if backlog.source == "secondary" and not backlog.queues:
+        name = snapshot.primary_namespace
         detail = f"the secondary has no backlog queue of {name}"
         remedy = f"if {name} is the name of the primary: pairbus pair create"
         return [Finding("backlog", grade.unprotected, detail, remedy)]
-    if backlog["active"] is None:
+    if backlog.active is None:
         remedy = "--secondary or PAIRBUS_SECONDARY, so that the queues can be counted"
         return [Finding("backlog", "unknown", "its depth is not known", remedy)]
-    depth, oldest, dead = backlog["active"], backlog["oldest_age"], backlog["dead_letters"]
+    depth, oldest, dead = backlog.active, backlog.oldest_age, backlog.dead_letters
     depth_level = _compare(depth, limits.backlog_warning, limits.backlog_critical)
     age_level = _compare(oldest or 0, limits.age_warning, limits.age_critical)
     found = "no message" if not depth else f"oldest message {duration(oldest)}"
@@ -216,10 +214,10 @@ def _check_dead_letters(number: int | None, limits: Thresholds) -> Finding:
     return Finding("dead letters", level, f"{number:,} dead letters", peek if number else "")
 
 
-def check_syphons(snapshot: Row, grade: Grades) -> list[Finding]:
+def check_syphons(snapshot: Snapshot, grade: Grades) -> list[Finding]:
     """Check that a syphon reports and makes progress."""
-    is_out = is_outage(snapshot["entities"], snapshot["brokers"])
-    living = [s for s in snapshot["syphons"] if s["state"] != "stopped"]
+    is_out = is_outage(snapshot.entities, snapshot.brokers)
+    living = [s for s in snapshot.syphons if s.state != "stopped"]
     if not living:
         return [Finding("syphon", grade.no_syphon, "no syphon reports", "pairbus syphon run")]
     found = [_check_syphon(syphon, grade, is_out=is_out) for syphon in living]
@@ -227,21 +225,21 @@ def check_syphons(snapshot: Row, grade: Grades) -> list[Finding]:
     return found + [
         Finding("destination", "warning", wait, remedy)
         for syphon in living
-        if syphon["state"] != "silent"
-        for wait in syphon["waits"]
+        if syphon.state != "silent"
+        for wait in syphon.waits
     ]
 
 
-def _check_syphon(syphon: Row, grade: Grades, *, is_out: bool) -> Finding:
-    name, state = syphon["id"], syphon["state"]
+def _check_syphon(syphon: SyphonState, grade: Grades, *, is_out: bool) -> Finding:
+    name, state = syphon.id, syphon.state
     if state == "silent":
         return Finding("syphon", grade.stale, f"{name} stopped reporting", "check whether it runs")
     if state == "paused":
         return Finding("syphon", grade.paused, f"{name} is paused", "pairbus syphon resume")
-    if state == "stalled" and syphon["waits_for_primary"] and is_out:
+    if state == "stalled" and syphon.waits_for_primary and is_out:
         return Finding("syphon", "ok", f"{name} waits for the primary")
     if state == "stalled":
-        detail = f"{name} makes no progress: {syphon['problem']}"
+        detail = f"{name} makes no progress: {syphon.problem}"
         return Finding("syphon", grade.stalled, detail, "pairbus syphon status")
     return Finding("syphon", "ok", f"{name} is {state}")
 

@@ -53,9 +53,11 @@ def duration(seconds: float | None) -> str:
 def to_plain(value: Any) -> Any:
     """Return the value as types that JSON knows.
 
-    Dataclasses become objects, datetimes ISO strings, timedeltas seconds, Decimals strings, enums
-    their values, paths strings.
+    Records with `to_json` use it; other dataclasses become objects. Datetimes become ISO strings,
+    timedeltas seconds, Decimals strings, enums their values, paths strings.
     """
+    if hasattr(value, "to_json"):
+        return to_plain(value.to_json())
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, Mapping):

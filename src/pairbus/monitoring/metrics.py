@@ -17,14 +17,14 @@ from __future__ import annotations
 
 import datetime as dt
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pairbus import events
 from pairbus.events import Event
+from pairbus.monitoring.records import ClientState, EntityState, Snapshot, StageCost
 from pairbus.monitoring.snapshot import PHASES, Facts, assemble, unprotected
-from pairbus.monitoring.timeline import Row
 
 try:
     from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
@@ -55,7 +55,7 @@ class Definition:
     kind: str
     help: str
     labels: tuple[str, ...] = ("pair", "entity")
-    samples: Callable[[Row, str], Iterable[Sample]] = lambda _snapshot, _pair: ()
+    samples: Callable[[Snapshot, str], Iterable[Sample]] = lambda _snapshot, _pair: ()
 
     @property
     def exposed_name(self) -> str:
@@ -63,26 +63,26 @@ class Definition:
         return self.name + ("_total" if self.kind == "counter" else "")
 
 
-def _entities(value: Callable[[Row], float]) -> Callable[[Row, str], Iterable[Sample]]:
-    return lambda s, pair: (((pair, e["entity"]), value(e)) for e in s["entities"])
+def _entities(value: Callable[[EntityState], float]) -> Callable[[Snapshot, str], Iterable[Sample]]:
+    return lambda s, pair: (((pair, e.entity), value(e)) for e in s.entities)
 
 
-def _queues(name: str) -> Callable[[Row, str], Iterable[Sample]]:
+def _queues(name: str) -> Callable[[Snapshot, str], Iterable[Sample]]:
     return lambda s, pair: (
-        ((pair, str(q["path"])), float(q[name]))
-        for q in s["backlog"]["queues"]
-        if q[name] is not None
+        ((pair, q.path), float(value))
+        for q in s.backlog.queues
+        if (value := getattr(q, name)) is not None
     )
 
 
-def _syphons(name: str) -> Callable[[Row, str], Iterable[Sample]]:
+def _syphons(name: str) -> Callable[[Snapshot, str], Iterable[Sample]]:
     return lambda s, pair: (
-        ((pair, str(y["id"])), float(y[name])) for y in s["syphons"] if y[name] is not None
+        ((pair, y.id), float(value)) for y in s.syphons if (value := getattr(y, name)) is not None
     )
 
 
-def _stages(s: Row) -> list[Row]:
-    return list((s["money"] or {}).get("stages", ()))
+def _stages(s: Snapshot) -> Sequence[StageCost]:
+    return s.money.stages if s.money else ()
 
 
 _QUEUE, _SYPHON = ("pair", "queue"), ("pair", "syphon")
@@ -90,43 +90,43 @@ _QUEUE, _SYPHON = ("pair", "queue"), ("pair", "syphon")
 STATUS_METRICS = (
     Definition(
         "pairbus_failed_over", "gauge", "1 while sends to the entity go to the backlog.",
-        samples=_entities(lambda e: float(e["phase"] in ("failed_over", "draining"))),
+        samples=_entities(lambda e: float(e.phase in ("failed_over", "draining"))),
     ),
     Definition(
         "pairbus_entity_phase", "gauge", "1 for the phase that the entity is in.",
         ("pair", "entity", "phase"),
         lambda s, pair: (
-            ((pair, e["entity"], phase), float(e["phase"] == phase))
-            for e in s["entities"] for phase in PHASES
+            ((pair, e.entity, phase), float(e.phase == phase))
+            for e in s.entities for phase in PHASES
         ),
     ),
     Definition(
         "pairbus_entity_failing_seconds", "gauge",
         "Seconds since the first failure of an entity that is suspect or failed over.",
-        samples=_entities(lambda e: e["seconds"] or 0.0),
+        samples=_entities(lambda e: e.seconds or 0.0),
     ),
     Definition(
         "pairbus_sent_messages", "counter", "Messages sent to the primary or to the backlog.",
         ("pair", "entity", "destination"),
         lambda s, pair: (
-            ((pair, e["entity"], place), float(e["counts"].get(f"sent_{place}", 0)))
-            for e in s["entities"] for place in ("primary", "backlog")
+            ((pair, e.entity, place), float(getattr(e.counts, f"sent_{place}")))
+            for e in s.entities for place in ("primary", "backlog")
         ),
     ),
     Definition(
         "pairbus_send_failures", "counter",
         "Attempts on the primary that failed because of an outage.",
-        samples=_entities(lambda e: float(e["counts"].get("failures", 0))),
+        samples=_entities(lambda e: float(e.counts.failures)),
     ),
     Definition(
         "pairbus_pings", "counter", "Pings of the primary.",
-        samples=_entities(lambda e: float(e["counts"].get("pings", 0))),
+        samples=_entities(lambda e: float(e.counts.pings)),
     ),
     Definition(
         "pairbus_clients", "gauge", "Paired clients, by state: reporting, silent or closed.",
         ("pair", "state"),
         lambda s, pair: (
-            ((pair, state), float(sum(client_state(c) == state for c in s["clients"])))
+            ((pair, state), float(sum(client_state(c) == state for c in s.clients)))
             for state in ("reporting", "silent", "closed")
         ),
     ),
@@ -134,15 +134,15 @@ STATUS_METRICS = (
         "pairbus_unprotected_clients", "gauge",
         "Clients that cannot use the secondary: their sends would fail in an outage.",
         ("pair",),
-        lambda s, pair: [((pair,), float(len(unprotected(s["clients"]))))],
+        lambda s, pair: [((pair,), float(len(unprotected(s.clients))))],
     ),
     Definition(
         "pairbus_ledger_dropped_rows", "counter",
         "Rows that clients and syphons dropped: the ledger could not be written for too long.",
         ("pair", "client"),
         lambda s, pair: (
-            ((pair, str(row.get("client_id") or row["id"])), float(row["ledger_dropped_rows"]))
-            for row in (*s["clients"], *s["syphons"])
+            ((pair, row.name), float(row.ledger_dropped_rows))
+            for row in s.writers
         ),
     ),
     Definition(
@@ -166,8 +166,8 @@ STATUS_METRICS = (
         "pairbus_syphon_state", "gauge", "1 for the state that the syphon is in.",
         (*_SYPHON, "state"),
         lambda s, pair: (
-            ((pair, str(y["id"]), state), float(y["state"] == state))
-            for y in s["syphons"] for state in SYPHON_STATES
+            ((pair, y.id, state), float(y.state == state))
+            for y in s.syphons for state in SYPHON_STATES
         ),
     ),
     Definition(
@@ -182,28 +182,28 @@ STATUS_METRICS = (
         "pairbus_syphon_dead_lettered_messages", "counter",
         "Messages that the syphon dead-lettered.", _SYPHON,
         lambda s, pair: (
-            ((pair, str(y["id"])), float(sum(y["dead_lettered"].values()))) for y in s["syphons"]
+            ((pair, y.id), float(sum(y.dead_lettered.values()))) for y in s.syphons
         ),
     ),
     Definition(
         "pairbus_broker_up", "gauge", "1 while an embedded broker answers.", ("role", "host"),
-        lambda s, _pair: (((b["role"], b["host"]), float(b["is_up"])) for b in s["brokers"]),
+        lambda s, _pair: (((b.role, b.host), float(b.is_up)) for b in s.brokers),
     ),
     Definition(
         "pairbus_source_problems", "gauge", "Sources of the live page that could not be read.",
-        ("pair",), lambda s, pair: [((pair,), float(len(s["problems"])))],
+        ("pair",), lambda s, pair: [((pair,), float(len(s.problems)))],
     ),
     Definition(
         "pairbus_billable_operations", "counter", "Billable operations in the ledger.",
         ("pair", "stage"),
-        lambda s, pair: (((pair, x["stage"]), float(x["operations"])) for x in _stages(s)),
+        lambda s, pair: (((pair, x.stage), float(x.operations)) for x in _stages(s)),
     ),
     Definition(
         "pairbus_cost", "counter", "Cost of the operations in the ledger.",
         ("pair", "stage", "currency"),
         lambda s, pair: (
-            ((pair, x["stage"], s["money"]["currency"]), float(x["amount"]))
-            for x in _stages(s) if x.get("amount") is not None
+            ((pair, x.stage, s.money.currency if s.money else ""), float(x.amount))
+            for x in _stages(s)
         ),
     ),
 )  # fmt: skip
@@ -234,22 +234,22 @@ EVENT_METRICS = (
 BUCKETS = {"pairbus_failover_duration_seconds": (1, 5, 15, 60, 300, 900, 3600, 14_400, 86_400)}
 
 
-def client_state(client: Row) -> str:
+def client_state(client: ClientState) -> str:
     """Return the state of a client in the metrics: reporting, silent or closed."""
-    if client["state"] != "open":
+    if client.state != "open":
         return "closed"
-    return "silent" if client["is_stale"] else "reporting"
+    return "silent" if client.is_stale else "reporting"
 
 
-def pair_label(snapshot: Row) -> str:
+def pair_label(snapshot: Snapshot) -> str:
     """Return the label of the pair, the same as that of the clients' events."""
-    for client in snapshot["clients"]:
-        if client["primary"] and client["secondary"]:
-            return f"{client['primary']}>{client['secondary']}"
-    return str(snapshot["pair"])
+    for client in snapshot.clients:
+        if client.primary and client.secondary:
+            return f"{client.primary}>{client.secondary}"
+    return snapshot.pair
 
 
-def families(snapshot: Row) -> Iterator[Metric]:
+def families(snapshot: Snapshot) -> Iterator[Metric]:
     """Make the status metrics of one snapshot."""
     pair = pair_label(snapshot)
     for metric in STATUS_METRICS:
@@ -261,7 +261,7 @@ def families(snapshot: Row) -> Iterator[Metric]:
 
 
 class _Collector(Collector):
-    def __init__(self, snapshots: Callable[[], Iterable[Row]]) -> None:
+    def __init__(self, snapshots: Callable[[], Iterable[Snapshot]]) -> None:
         self._snapshots = snapshots
 
     def collect(self) -> Iterator[Metric]:
@@ -275,7 +275,7 @@ class _Collector(Collector):
         return iter(merged.values())
 
 
-def render(snapshot: Row) -> str:
+def render(snapshot: Snapshot) -> str:
     """Return the status metrics of a snapshot in Prometheus' text format."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Collector(lambda: [snapshot]))
@@ -309,7 +309,7 @@ class PrometheusObserver:
         """Expose the counts of `client` too; they are read when Prometheus scrapes them."""
         self._clients.add(client)
 
-    def _snapshots(self) -> Iterator[Row]:
+    def _snapshots(self) -> Iterator[Snapshot]:
         now = dt.datetime.now(dt.UTC)
         by_pair: dict[tuple[str, str], list[PairStatus]] = {}
         for client in list(self._clients):

@@ -14,12 +14,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from pairbus.monitoring.endpoints import Pair
+from pairbus.monitoring.operations import OperationsSource
+from pairbus.monitoring.records import Row, Snapshot
 from pairbus.monitoring.running_cost import RunningCost
 from pairbus.monitoring.send_rates import DrainRates, SendRates
 from pairbus.monitoring.snapshot import Facts, assemble
 from pairbus.monitoring.sources import (
     BacklogSource,
-    OperationsSource,
     Status,
     broker_health,
     control_syphon,
@@ -27,7 +28,6 @@ from pairbus.monitoring.sources import (
     read_statuses,
 )
 from pairbus.monitoring.syphon_events import SyphonEvents
-from pairbus.monitoring.timeline import Row
 from pairbus.status import PairStatus
 from pairbus.syphon.status_records import SyphonStatus
 
@@ -84,7 +84,7 @@ class PairMonitor:
         self._past: dict[str, Sequence[Row]] = {}  # events by client: they outlive it here
         self._slow: dict[str, Any] = {}
         self._slow_due: dt.datetime | None = None
-        self.snapshot: Row = assemble(
+        self.snapshot = assemble(
             Facts(now=clock(), pair=pair.name, primary_namespace=self._namespace)
         )
         self.number = 0  # of the snapshot
@@ -97,7 +97,7 @@ class PairMonitor:
 
     # ------------------------------------------------------------------ reading
 
-    def refresh(self) -> Row:
+    def refresh(self) -> Snapshot:
         """Read the sources now; return the new snapshot."""
         now = self._clock()
         statuses: list[Status] = []
@@ -120,7 +120,7 @@ class PairMonitor:
                 **self._slow,
             )
         )
-        self._past_syphons = self._syphon_events.update(snapshot["syphons"], snapshot["at"])
+        self._past_syphons = self._syphon_events.update(snapshot.syphons, snapshot.at.isoformat())
         self._sample(now, snapshot, is_counted=is_counted)
         with self._lock:
             self.snapshot = snapshot
@@ -151,30 +151,33 @@ class PairMonitor:
             if operations is not None:
                 slow["money"], problem = guarded(lambda: self._cost.read(operations, now))
                 slow["money_problem"] = problem and f"prices: {problem}"
-        roles = (("primary", self.pair.primary), ("secondary", self.pair.secondary))
+        roles = (
+            ("primary", self.pair.primary, self._namespace),
+            ("secondary", self.pair.secondary, None),
+        )
         slow["brokers"] = [
-            {"role": role, "namespace": self._namespace if role == "primary" else None, **health}
-            for role, endpoint in roles
-            if endpoint and (health := broker_health(endpoint))
+            health
+            for role, endpoint, name in roles
+            if endpoint and (health := broker_health(role, endpoint, name))
         ]
-        is_quiet = self.snapshot["level"] in ("ok", "unknown") and not any(
-            queue["active"] for queue in slow.get("backlog") or ()
+        is_quiet = self.snapshot.level in ("ok", "unknown") and not any(
+            queue.active for queue in slow.get("backlog") or ()
         )
         pause = self._refresh * (4 if is_quiet else 1)
         self._slow, self._slow_due = slow, now + dt.timedelta(seconds=pause)
 
-    def _sample(self, now: dt.datetime, snapshot: Row, *, is_counted: bool) -> None:
-        rates = self._rates.update(snapshot["clients"])
-        backlog = snapshot["backlog"]
-        drained = self._drain_rates.update(snapshot["syphons"])
+    def _sample(self, now: dt.datetime, snapshot: Snapshot, *, is_counted: bool) -> None:
+        rates = self._rates.update(snapshot.clients)
+        backlog = snapshot.backlog
+        drained = self._drain_rates.update(snapshot.syphons)
         self._history.append(
             [
                 round(now.timestamp(), 3),
                 # Between two counts the chart draws a line, not a step.
-                backlog["active"] if is_counted or backlog["source"] != "secondary" else None,
+                backlog.active if is_counted or backlog.source != "secondary" else None,
                 rates["sent_primary"],
                 rates["sent_backlog"],
-                drained if snapshot["syphons"] else None,
+                drained if snapshot.syphons else None,
             ]
         )
 

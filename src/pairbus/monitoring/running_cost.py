@@ -1,11 +1,13 @@
 """The cost of the operations in the ledger so far, and the cost per hour at the present rate."""
 
 import datetime as dt
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 from decimal import Decimal
+from typing import Any
 
-from pairbus.monitoring.timeline import Row
-from pairbus.pricing import STAGES, TRANSFER_STAGES, PriceList, Rules
+from pairbus.monitoring.operations import Operations, Used
+from pairbus.monitoring.records import EntityCost, Money, StageCost
+from pairbus.pricing import STAGES, TRANSFER_STAGES, Rules
 from pairbus.reports.price_lists import load_prices
 
 SYMBOLS = {"USD": "$", "EUR": "€", "GBP": "£"}
@@ -17,60 +19,56 @@ class RunningCost:
     An approximation without Spark for the live page; `pairbus cost report` is exact.
     """
 
-    def __init__(self, prices: PriceList | None = None, rules: Rules | None = None) -> None:
-        self._prices = prices
-        self._rules = rules or Rules()
+    def __init__(self) -> None:
+        self._prices = load_prices()
+        self._rules = Rules()
 
-    def read(self, operations: Row, now: dt.datetime) -> Row:
+    def read(self, operations: Operations, now: dt.datetime) -> Money:
         """Return operations and money: total, by stage, by entity, and per hour at this rate."""
-        if self._prices is None:
-            self._prices = load_prices()
-        prices = self._prices
-        recent = self.amount(operations["last_hour"])
-        first: dt.datetime | None = operations["first"]
+        prices, first = self._prices, operations.first
         hours = 1.0
         if first is not None:
             hours = min(1.0, max(60.0, (now - first).total_seconds()) / 3600)
-        return {
-            "currency": prices.currency,
-            "symbol": SYMBOLS.get(prices.currency, prices.currency + " "),
-            "operations": sum(row["billable"] for row in operations["all"]),
-            "total": self.amount(operations["all"]),
-            "per_hour": recent / Decimal(repr(hours)),
-            "since": first,
-            "stages": self.grouped(operations["all"], "stage"),
-            "entities": self.grouped(operations["all"], "entity"),
-            "note": f"Prices of {prices.date}, tier {self._rules.tier}; uncertain rules are read "
+        stages = self._grouped(operations.all, lambda used: used.stage)
+        entities = self._grouped(operations.all, lambda used: used.entity)
+        return Money(
+            currency=prices.currency,
+            symbol=SYMBOLS.get(prices.currency, prices.currency + " "),
+            operations=sum(used.billable for used in operations.all),
+            total=self._amount(operations.all),
+            per_hour=self._amount(operations.last_hour) / Decimal(repr(hours)),
+            since=first,
+            stages=[StageCost(stage=name, **stages[name]) for name in sorted(stages, key=_place)],
+            entities=[EntityCost(entity=name, **entities[name]) for name in sorted(entities)],
+            note=f"Prices of {prices.date}, tier {self._rules.tier}; uncertain rules are read "
             "as charged. The command pairbus cost report gives exact figures by hour.",
-        }
+        )
 
-    def amount(self, rows: Iterable[Row]) -> Decimal:
-        """Return the cost of some rows together."""
-        tier = self._prices.tier(self._rules.tier) if self._prices else None
-        if tier is None or self._prices is None:
-            return Decimal(0)
-        rows = list(rows)
-        moved = sum(row["bytes"] for row in rows if row["stage"] in TRANSFER_STAGES)
-        count = sum(row["billable"] for row in rows)
+    def _amount(self, operations: Sequence[Used]) -> Decimal:
+        """Return the cost of some operations together."""
+        moved = sum(used.bytes for used in operations if used.stage in TRANSFER_STAGES)
+        count = sum(used.billable for used in operations)
+        tier = self._prices.tier(self._rules.tier)
         return tier.cost(count, after=self._rules.month_operations) + self._prices.transfer(
             moved, self._rules
         )
 
-    def grouped(self, rows: Iterable[Row], key: str) -> list[Row]:
-        """Return messages, operations and money by stage or by entity."""
-        groups: dict[str, list[Row]] = {}
-        for row in rows:
-            groups.setdefault(row[key], []).append(row)
-
-        def place(name: str) -> tuple[int, str]:
-            return (STAGES.index(name) if key == "stage" and name in STAGES else len(STAGES), name)
-
-        return [
-            {
-                key: name,
-                "messages": sum(row["messages"] for row in groups[name]),
-                "operations": sum(row["billable"] for row in groups[name]),
-                "amount": self.amount(groups[name]),
+    def _grouped(
+        self, operations: Sequence[Used], name_of: Callable[[Used], str]
+    ) -> dict[str, dict[str, Any]]:
+        """Return messages, operations and money by name."""
+        groups: dict[str, list[Used]] = {}
+        for used in operations:
+            groups.setdefault(name_of(used), []).append(used)
+        return {
+            name: {
+                "messages": sum(used.messages for used in group),
+                "operations": sum(used.billable for used in group),
+                "amount": self._amount(group),
             }
-            for name in sorted(groups, key=place)
-        ]
+            for name, group in groups.items()
+        }
+
+
+def _place(stage: str) -> tuple[int, str]:
+    return STAGES.index(stage) if stage in STAGES else len(STAGES), stage

@@ -10,7 +10,7 @@ import datetime as dt
 from collections import deque
 from collections.abc import Iterable
 
-from pairbus.monitoring.timeline import Row
+from pairbus.monitoring.records import ClientState, SyphonState
 from pairbus.status import parse_time
 
 WINDOW = 12.0  # seconds between the first and the last report that a rate spans, at most
@@ -26,12 +26,12 @@ class SendRates:
     def __init__(self) -> None:
         self._reports: dict[str, deque[Report]] = {}
 
-    def update(self, clients: Iterable[Row]) -> dict[str, float | None]:
+    def update(self, clients: Iterable[ClientState]) -> dict[str, float | None]:
         """Take the clients of a snapshot; return sends per second by name.
 
         None before any client has reported twice; a client that is gone is not counted.
         """
-        living = {str(c["client_id"]): c for c in clients if c["state"] == "open"}
+        living = {c.client_id: c for c in clients if c.state == "open"}
         known = bool(self._reports)
         self._reports = {name: kept for name, kept in self._reports.items() if name in living}
         for name, client in living.items():
@@ -42,13 +42,13 @@ class SendRates:
             return dict.fromkeys(NAMES, 0.0 if known and not living else None)
         return {name: sum(rate[name] for rate in found) for name in NAMES}
 
-    def _add_report(self, name: str, client: Row) -> None:
-        at = parse_time(client["updated_at"])
+    def _add_report(self, name: str, client: ClientState) -> None:
+        at = client.updated_at
         reports = self._reports.setdefault(name, deque())
         if at is None or (reports and at <= reports[-1][0]):
             return
-        counts = [entity.get("counts") or {} for entity in client["entities"]]
-        reports.append((at, {key: sum(c.get(key) or 0 for c in counts) for key in NAMES}))
+        counts = [entity.counts for entity in client.entities]
+        reports.append((at, {key: sum(getattr(c, key) for c in counts) for key in NAMES}))
         while len(reports) > 2 and (at - reports[1][0]).total_seconds() >= WINDOW:
             reports.popleft()
 
@@ -69,14 +69,14 @@ class DrainRates:
     def __init__(self) -> None:
         self._progress: dict[str, deque[tuple[dt.datetime, int]]] = {}
 
-    def update(self, syphons: Iterable[Row]) -> float:
+    def update(self, syphons: Iterable[SyphonState]) -> float:
         """Take the syphons of a snapshot; return the messages per second that they forward."""
-        running = {str(s["id"]): s for s in syphons if s["state"] == "running"}
+        running = {s.id: s for s in syphons if s.state == "running"}
         self._progress = {name: kept for name, kept in self._progress.items() if name in running}
         return sum(self._rate(name, syphon) for name, syphon in running.items())
 
-    def _rate(self, name: str, syphon: Row) -> float:
-        at, forwarded = parse_time(syphon["last_progress"]), int(syphon["forwarded"] or 0)
+    def _rate(self, name: str, syphon: SyphonState) -> float:
+        at, forwarded = parse_time(syphon.last_progress), syphon.forwarded
         progress = self._progress.setdefault(name, deque())
         if at is not None and (not progress or at > progress[-1][0]):
             if progress and forwarded < progress[-1][1]:
@@ -86,5 +86,5 @@ class DrainRates:
                 progress.popleft()
         seconds = (progress[-1][0] - progress[0][0]).total_seconds() if progress else 0.0
         if seconds < SHORTEST:
-            return float(syphon["rate"] or 0.0)
+            return syphon.rate
         return (progress[-1][1] - progress[0][1]) / seconds

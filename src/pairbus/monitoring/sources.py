@@ -15,7 +15,7 @@ from typing import Any
 from pairbus.ledger.store import LedgerError, Store
 from pairbus.monitoring.endpoints import Endpoint
 from pairbus.monitoring.formatting import one_line
-from pairbus.monitoring.timeline import Row
+from pairbus.monitoring.records import BrokerHealth, QueueDepth
 from pairbus.names import sort_backlog_queues
 from pairbus.status import PairStatus
 from pairbus.syphon.object_files import is_url
@@ -48,67 +48,6 @@ def read_statuses(ledger: str) -> list[Status]:
     return found
 
 
-class OperationsSource:
-    """The billable operations of the ledger, read with pyarrow, without Spark.
-
-    Files of a ledger never change, so each is read once and kept as its few rows.
-    """
-
-    COLUMNS = ("writer", "sequence", "minute", "namespace", "entity", "stage", "count", "billable",
-               "bytes", "messages")  # fmt: skip
-
-    def __init__(self, ledger: str) -> None:
-        self._store = Store(ledger)
-        self._files: dict[str, Any] = {}
-
-    def read(self, now: dt.datetime) -> Row:
-        """Operations by entity and stage, all and those of the last hour; and the first minute."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-        import pyarrow.parquet as pq
-
-        names = self._store.list("operations", ".parquet")
-        self._files = {name: table for name, table in self._files.items() if name in names}
-        for name in names:
-            if name not in self._files:
-                with contextlib.suppress(FileNotFoundError):  # compaction removed it
-                    self._files[name] = pq.read_table(
-                        self._store.path(name),
-                        columns=list(self.COLUMNS),
-                        filesystem=self._store.filesystem,
-                    )
-        if not self._files:
-            return {"all": [], "last_hour": [], "first": None}
-        # A row may be in two files while compaction runs: (writer, sequence) counts once.
-        once = (
-            pa.concat_tables(self._files.values())
-            .group_by(["writer", "sequence"], use_threads=False)
-            .aggregate([(name, "first") for name in self.COLUMNS[2:]])
-        )
-        once = once.rename_columns([name.removesuffix("_first") for name in once.column_names])
-        # a ping that the primary did not take is a call without a message; it counts as charged
-        failed = pc.and_(pc.equal(once["stage"], "ping"), pc.equal(once["messages"], 0))
-        charged = pc.if_else(failed, once["count"], once["billable"])
-        once = once.set_column(once.schema.get_field_index("billable"), "billable", charged)
-        recent = once.filter(pc.greater_equal(once["minute"], now - dt.timedelta(hours=1)))
-        return {
-            "all": sums(once),
-            "last_hour": sums(recent),
-            "first": pc.min(once["minute"]).as_py(),
-        }
-
-
-def sums(table: Any) -> list[Row]:
-    """Operations, messages and bytes by entity and stage."""
-    grouped = table.group_by(["namespace", "entity", "stage"]).aggregate(
-        [("billable", "sum"), ("bytes", "sum"), ("messages", "sum")]
-    )
-    return [
-        {name.removesuffix("_sum"): value for name, value in row.items()}
-        for row in grouped.to_pylist()
-    ]
-
-
 class BacklogSource:
     """Depth, dead letters and oldest age of the backlog queues, as the secondary reports them.
 
@@ -123,20 +62,19 @@ class BacklogSource:
         self._client: Any = None
         self._receivers: dict[str, Any] = {}
 
-    def read(self) -> list[Row]:
-        """One row per backlog queue, by number. Raises what the SDK raises."""
+    def read(self) -> list[QueueDepth]:
+        """Return the backlog queues, by number. Raises what the SDK raises."""
         if self._admin is None:
             self._admin = self._endpoint.admin(retry_total=0, connection_timeout=5)
         queues = self._admin.list_queues_runtime_properties()
         return [
-            {
-                "path": queue.name,
-                "active": queue.active_message_count or 0,
-                "dead_letters": queue.dead_letter_message_count or 0,
-                "scheduled": queue.scheduled_message_count or 0,
-                "size": queue.size_in_bytes or 0,
-                "oldest": self._oldest(queue.name) if queue.active_message_count else None,
-            }
+            QueueDepth(
+                path=queue.name,
+                active=queue.active_message_count or 0,
+                dead_letters=queue.dead_letter_message_count or 0,
+                size=queue.size_in_bytes or 0,
+                oldest=self._oldest(queue.name) if queue.active_message_count else None,
+            )
             for _, queue in sort_backlog_queues(self._primary_namespace, queues)
         ]
 
@@ -168,22 +106,29 @@ class BacklogSource:
 _DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
-def broker_health(endpoint: Endpoint) -> Row | None:
-    """Return the health of an embedded broker; None for any other namespace."""
+def broker_health(role: str, endpoint: Endpoint, namespace: str | None) -> BrokerHealth | None:
+    """Return the health of an embedded broker; None for any other namespace.
+
+    Args:
+        role: `primary` or `secondary`.
+        endpoint: the namespace.
+        namespace: its name, for a broker that does not answer.
+    """
     if not endpoint.is_emulator:
         return None
-    row: Row = {"host": endpoint.host, "is_up": False, "detail": ""}
+    is_up, detail = False, ""
     try:
         with _DIRECT.open(f"http://{endpoint.host}/$control/health", timeout=2.0) as answer:
-            data = json.loads(answer.read(65536))
-            row["is_up"] = answer.status == 200
-            row |= {key: data[key] for key in ("namespace", "uptime", "problem") if key in data}
+            namespace = json.loads(answer.read(65536)).get("namespace", namespace)
+            is_up = answer.status == 200
     except (OSError, ValueError) as exc:
         reason = getattr(exc, "reason", exc)
-        row["detail"] = getattr(reason, "strerror", None) or one_line(exc)
+        detail = getattr(reason, "strerror", None) or one_line(exc)
     except http.client.HTTPException:  # another emulator, which speaks only AMQP on this port
         return None
-    return row
+    return BrokerHealth(
+        role=role, namespace=namespace, host=endpoint.host, is_up=is_up, detail=detail
+    )
 
 
 def control_syphon(status: SyphonStatus, *, paused: bool) -> None:

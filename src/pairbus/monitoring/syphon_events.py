@@ -4,7 +4,8 @@ import dataclasses
 from collections import deque
 from collections.abc import Iterable
 
-from pairbus.monitoring.timeline import Row, age
+from pairbus.monitoring.records import Row, SyphonState
+from pairbus.monitoring.timeline import age
 from pairbus.status import parse_time
 
 KEPT = 100  # events per syphon
@@ -14,7 +15,7 @@ KEPT = 100  # events per syphon
 class _Seen:
     """The state of one syphon in the previous snapshots."""
 
-    pid: object
+    pid: int
     state: str
     dead: dict[str, int]
     drain_began_at: str
@@ -30,26 +31,26 @@ class SyphonEvents:
     def __init__(self) -> None:
         self._seen: dict[str, _Seen] = {}
 
-    def update(self, syphons: Iterable[Row], at: str) -> list[tuple[str, list[Row]]]:
+    def update(self, syphons: Iterable[SyphonState], at: str) -> list[tuple[str, list[Row]]]:
         """Take the syphons of a snapshot; return the events of each."""
         for syphon in syphons:
             self._compare(syphon, at)
         return [(name, list(seen.events)) for name, seen in self._seen.items()]
 
-    def _compare(self, syphon: Row, at: str) -> None:
+    def _compare(self, syphon: SyphonState, at: str) -> None:
         """Add the events of one syphon since the previous snapshot."""
-        name, state = str(syphon["id"]), str(syphon["state"])
-        forwarded, dead = int(syphon["forwarded"] or 0), dict(syphon["dead_lettered"])
+        name, state = syphon.id, syphon.state
+        forwarded, dead = syphon.forwarded, dict(syphon.dead_lettered)
         seen = self._seen.get(name)
-        if seen is None or (seen.pid != syphon["pid"] and state != "stopped"):
+        if seen is None or (seen.pid != syphon.pid and state != "stopped"):
             events = seen.events if seen else deque(maxlen=KEPT)
             self._seen[name] = seen = _Seen(
-                syphon["pid"], state, dead, at, forwarded, forwarded, None, events
+                syphon.pid, state, dead, at, forwarded, forwarded, None, events
             )
             if state not in ("stopped", "silent"):
-                self._add(seen, at, "SyphonStarted", reason=f"on {syphon['host']}")
+                self._add(seen, at, "SyphonStarted", reason=f"on {syphon.host}")
             if state == "stalled":
-                self._add(seen, at, "SyphonStalled", reason=syphon["problem"])
+                self._add(seen, at, "SyphonStalled", reason=syphon.problem)
             return
         for reason, number in dead.items():
             if number > seen.dead.get(reason, 0):
@@ -57,16 +58,16 @@ class SyphonEvents:
                 self._add(seen, at, "SyphonDeadLettered", messages=added, reason=reason)
         if state != seen.state:
             self._change_state(seen, syphon, at, forwarded)
-        throttled_by = syphon["throttled_by"] or (seen.throttled_by if state == "running" else None)
+        throttled_by = syphon.throttled_by or (seen.throttled_by if state == "running" else None)
         if throttled_by != seen.throttled_by and throttled_by:
             self._add(seen, at, "SyphonThrottled", reason=f"by the {throttled_by}")
         seen.state, seen.dead, seen.forwarded = state, dead, forwarded
         seen.throttled_by = throttled_by  # one event for a drain, even if it is throttled often
 
-    def _change_state(self, seen: _Seen, syphon: Row, at: str, forwarded: int) -> None:
-        state = syphon["state"]
+    def _change_state(self, seen: _Seen, syphon: SyphonState, at: str, forwarded: int) -> None:
+        state = syphon.state
         if state == "stalled":
-            self._add(seen, at, "SyphonStalled", reason=syphon["problem"])
+            self._add(seen, at, "SyphonStalled", reason=syphon.problem)
         elif state in ("paused", "stopped", "silent"):
             self._add(seen, at, "Syphon" + state.capitalize())
         elif seen.state in ("paused", "stalled", "silent"):

@@ -4,9 +4,8 @@ import datetime as dt
 from collections.abc import Iterable
 from typing import Any
 
+from pairbus.monitoring.records import Row
 from pairbus.status import parse_time
-
-Row = dict[str, Any]
 
 REPEATED = {
     ("PingSent", False),
