@@ -13,6 +13,7 @@ from pairbus.ledger.plan import Plan
 from pairbus.pricing import STAGES, PriceList, Rules
 from pairbus.reports import cost_job as cost
 from pairbus.reports.ledger_tables import beginning_again, read_table, shown_locations
+from pairbus.reports.sums import add_up, numbers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -157,10 +158,10 @@ def _cost_report(
         prices_of=prices.date.isoformat(),
         prices_file=prices.name,
         rules=rules,
-        total=_add("total", by_stage),
-        anyway=_add("anyway", [line for line in by_stage if not line.name[2]]),
-        extra=_add("extra", [line for line in by_stage if line.name[2]]),
-        derived=_add("derived", [line for line in by_stage if line.name[1]]),
+        total=add_up(Line, by_stage, name=("total",)),
+        anyway=add_up(Line, [line for line in by_stage if not line.name[2]], name=("anyway",)),
+        extra=add_up(Line, [line for line in by_stage if line.name[2]], name=("extra",)),
+        derived=add_up(Line, [line for line in by_stage if line.name[1]], name=("derived",)),
         by_stage=tuple(by_stage),
         by_entity=tuple(sorted(groups[2], key=lambda line: (-line.spent, line.name))[:TOP]),
         by_hour=tuple(by_hour),
@@ -254,35 +255,7 @@ def _text(value: Any, key: str) -> str:
 def _line(keys: Sequence[str], row: Any) -> Line:
     return Line(
         name=tuple(_text(row[key], key) for key in keys),
-        calls=int(row["calls"] or 0),
-        messages=int(row["messages"] or 0),
-        bytes=int(row["bytes"] or 0),
-        operations=int(row["operations"] or 0),
-        operations_low=int(row["operations_low"] or 0),
-        money=row["money"] or Decimal(0),
-        money_low=row["money_low"] or Decimal(0),
-        transfer_bytes=int(row["transfer_bytes"] or 0),
-        transfer_money=row["transfer_money"] or Decimal(0),
-        rows=int(row["rows"] or 0),
-    )
-
-
-def _add(name: str, lines: list[Line]) -> Line:
-    def total(field_: str) -> Any:
-        return sum((getattr(line, field_) for line in lines), Decimal(0))
-
-    return Line(
-        name=(name,),
-        calls=int(total("calls")),
-        messages=int(total("messages")),
-        bytes=int(total("bytes")),
-        operations=int(total("operations")),
-        operations_low=int(total("operations_low")),
-        money=total("money"),
-        money_low=total("money_low"),
-        transfer_bytes=int(total("transfer_bytes")),
-        transfer_money=total("transfer_money"),
-        rows=int(total("rows")),
+        **{name: row[name] or zero for name, zero in numbers(Line).items()},
     )
 
 

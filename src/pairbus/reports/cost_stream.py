@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from pairbus.extras import needs
 from pairbus.reports import cost_job as cost
 from pairbus.reports.ledger_tables import stream_table
+from pairbus.reports.sums import add_up
 
 with needs("spark"):
     from pyspark.sql import functions as F  # noqa: N812 (the name that Spark users know)
@@ -111,7 +112,7 @@ class CostWatch:
             at=dt.datetime.now(dt.UTC),
             since=self._since,
             currency=self._prices.currency,
-            total=_add("total", list(sums.values())),
+            total=add_up(Spent, sums.values(), name="total"),
             added=added,
             by_stage=_grouped(sums, lambda key: key[2]),
             by_hour=_grouped(sums, lambda key: key[0].isoformat()),
@@ -143,14 +144,4 @@ def _grouped(
     groups: dict[str, list[Spent]] = {}
     for key, spent in sums.items():
         groups.setdefault(name_of(key), []).append(spent)
-    return tuple(_add(name, groups[name]) for name in sorted(groups))
-
-
-def _add(name: str, parts: list[Spent]) -> Spent:
-    return Spent(
-        name=name,
-        messages=sum(part.messages for part in parts),
-        operations=sum(part.operations for part in parts),
-        money=sum((part.money for part in parts), Decimal(0)),
-        transfer_money=sum((part.transfer_money for part in parts), Decimal(0)),
-    )
+    return tuple(add_up(Spent, groups[name], name=name) for name in sorted(groups))

@@ -13,6 +13,7 @@ from decimal import Decimal
 
 from pairbus.names import billable
 from pairbus.pricing import MONTH_HOURS, PriceList, Rules
+from pairbus.reports.sums import add_up
 
 ALIASES = 200
 """Bytes that the envelope's application properties add to a message, typically."""
@@ -136,8 +137,8 @@ def estimate(workload: Workload, prices: PriceList, rules: Rules | None = None) 
         meter.charge("ping", "primary", pings, taken),
     ]
     stages = (*added[:3], *usual, *added[3:])
-    anyway = _sum("anyway", usual)
-    extra = _sum("extra", added)
+    anyway = add_up(Charge, usual, stage="anyway", where="both")
+    extra = add_up(Charge, added, stage="extra", where="both")
     idle = {
         name: _Meter(prices, rules).charge("idle_poll", "secondary", polls, 0)
         for name, polls in _idle_polls(workload).items()
@@ -151,7 +152,7 @@ def estimate(workload: Workload, prices: PriceList, rules: Rules | None = None) 
         prices_of=prices.date.isoformat(),
         messages=n,
         stages=stages,
-        total=_sum("total", list(stages)),
+        total=add_up(Charge, stages, stage="total", where="both"),
         anyway=anyway,
         extra=extra,
         idle=idle,
@@ -173,19 +174,6 @@ def _sends(messages: int, size: int, batch: int) -> tuple[int, int]:
     by_batch = full * billable(size * batch) + (billable(size * rest) if rest else 0)
     by_message = messages * billable(size)
     return by_message, min(by_batch, by_message)
-
-
-def _sum(stage: str, charges: list[Charge]) -> Charge:
-    return Charge(
-        stage=stage,
-        where="both",
-        operations=sum(c.operations for c in charges),
-        operations_low=sum(c.operations_low for c in charges),
-        money=sum((c.money for c in charges), Decimal(0)),
-        money_low=sum((c.money_low for c in charges), Decimal(0)),
-        transfer_bytes=sum(c.transfer_bytes for c in charges),
-        transfer_money=sum((c.transfer_money for c in charges), Decimal(0)),
-    )
 
 
 class _Meter:
