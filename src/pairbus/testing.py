@@ -14,6 +14,7 @@ pytest loads it as a plugin; a test requests a namespace by the name of a fixtur
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -138,16 +139,12 @@ if pytest is not None:
     @pytest.fixture
     def servicebus_namespace() -> Iterator[Callable[..., RunningNamespace]]:
         """A function that starts namespaces for one test: `servicebus_namespace("contoso")`."""
-        started: list[RunningNamespace] = []
+        with contextlib.ExitStack() as stack:
 
-        def start(namespace: str = "contoso", **options: Any) -> RunningNamespace:
-            handle = run(namespace, **options).__enter__()
-            started.append(handle)
-            return handle
+            def start(namespace: str = "contoso", **options: Any) -> RunningNamespace:
+                return stack.enter_context(run(namespace, **options))
 
-        yield start
-        for handle in reversed(started):
-            handle.close()
+            yield start
 
     @pytest.fixture(scope="session")
     def servicebus_session() -> Iterator[RunningNamespace]:
