@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from pairbus.cli.errors import ExitCode, doing, fail
-from pairbus.cli.options import pair_options
+from pairbus.cli.options import pair_options, setting
 from pairbus.cli.output import emit, json_option, say
 from pairbus.cli.tables import Column, Table, cell
 from pairbus.monitoring import backlog_queues
@@ -140,8 +140,7 @@ def delete(pair: Pair, names: tuple[str, ...], yes: bool, with_messages: bool) -
 @pair_options
 @click.argument("queue", required=False)
 @click.option("--dead-letters", is_flag=True, help="Show the dead letters instead.")
-@click.option("--count", default=20, show_default=True, type=click.IntRange(1, 1000),
-              help="Number of messages.")  # fmt: skip
+@setting("--count", default=20, type=click.IntRange(1, 1000), help="Number of messages.")
 @click.option("--from", "start", default=0, help="First sequence number; needs the QUEUE.")
 @click.option("--body", is_flag=True, help="Also show the beginning of each body.")
 def peek(

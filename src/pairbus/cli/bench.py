@@ -5,16 +5,19 @@ import logging
 import click
 
 from pairbus.cli.errors import require
+from pairbus.cli.options import setting
 from pairbus.cli.output import emit, json_option
 from pairbus.cli.tables import Column, Table
 
 
 @click.command("bench")
 @json_option
-@click.option("--messages", default=2000, show_default=True, type=click.IntRange(10),
-              help="Number of messages for each figure.")  # fmt: skip
-@click.option("--size", default=1024, show_default=True, type=click.IntRange(0, 200_000),
-              help="Size of each body in bytes.")  # fmt: skip
+@setting(
+    "--messages", default=2000, type=click.IntRange(10), help="Number of messages for each figure."
+)
+@setting(
+    "--size", default=1024, type=click.IntRange(0, 200_000), help="Size of each body in bytes."
+)
 def command(messages: int, size: int) -> None:
     """Measure sending, failing over and draining on this machine.
 

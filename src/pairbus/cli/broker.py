@@ -14,6 +14,7 @@ from typing import Literal
 import click
 
 from pairbus.cli.errors import ExitCode, fail
+from pairbus.cli.options import setting
 from pairbus.monitoring.formatting import mask
 
 
@@ -31,15 +32,14 @@ def group() -> None:
 
 
 @group.command("run")
-@click.option("--namespace", default="contoso", show_default=True, help="The namespace's name.")
-@click.option(
+@setting("--namespace", default="contoso", help="The namespace's name.")
+@setting(
     "--port",
     type=click.IntRange(0, 65535),
     default=5672,
-    show_default=True,
     help="The port for AMQP, HTTP and TLS; 0 selects a free one.",
 )
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to bind.")
+@setting("--host", default="127.0.0.1", help="The address to bind.")
 @click.option(
     "--data",
     type=click.Path(file_okay=False, path_type=Path),
@@ -51,11 +51,10 @@ def group() -> None:
     type=click.Path(dir_okay=False, path_type=Path),
     help="Entities to create: a file in the format of the official emulator's Config.json.",
 )
-@click.option(
+@setting(
     "--durability",
     type=click.Choice(["normal", "full"]),
     default="normal",
-    show_default=True,
     help="normal: acknowledged messages survive a crash of the process; full: also a power loss.",
 )
 @click.option(
@@ -64,11 +63,8 @@ def group() -> None:
     show_envvar=True,
     help="The shared access key; required if --host is not a loopback address.",
 )
-@click.option(
-    "--key-name",
-    default="RootManageSharedAccessKey",
-    show_default=True,
-    help="The name of the shared access key.",
+@setting(
+    "--key-name", default="RootManageSharedAccessKey", help="The name of the shared access key."
 )
 @click.option(
     "--control-port",

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import click
 
 from pairbus.cli.errors import ExitCode
-from pairbus.cli.options import pair_options
+from pairbus.cli.options import pair_options, setting
 from pairbus.cli.output import emit, json_option
 from pairbus.cli.tables import Table, cell
 from pairbus.monitoring.checks import (
@@ -46,11 +46,10 @@ GRADE_HELP = {
 def grade_options(command: F) -> F:
     """Give a command one option for the grade of each condition."""
     for field in reversed(fields(Grades)):
-        command = click.option(
+        command = setting(
             "--" + field.name.replace("_", "-"),
             type=click.Choice(LEVELS),
             default=field.default,
-            show_default=True,
             help=f"Result if {GRADE_HELP[field.name]}.",
         )(command)
     return command
@@ -66,11 +65,10 @@ def threshold_options(command: F) -> F:
         ("dead_warning", "Warn if there are at least N dead letters.", "N"),
         ("dead_critical", "Critical if there are at least N dead letters.", "N"),
     )[::-1]:
-        command = click.option(
+        command = setting(
             "--" + name.replace("_", "-"),
             type=float,
             default=getattr(Thresholds(), name),
-            show_default=True,
             metavar=unit,
             help=text,
         )(command)
@@ -82,9 +80,12 @@ def threshold_options(command: F) -> F:
 @pair_options
 @threshold_options
 @grade_options
-@click.option("--outage", default=3600.0, show_default=True, metavar="SECONDS",
-              help="Longest expected outage; warn if a duplicate-detection window of the primary "
-              "is shorter.")  # fmt: skip
+@setting(
+    "--outage",
+    default=3600.0,
+    metavar="SECONDS",
+    help="Longest expected outage; warn if a duplicate-detection window of the primary is shorter.",
+)
 @click.option("--no-windows", is_flag=True, help="Do not check duplicate-detection windows.")
 def command(pair: Pair, outage: float, no_windows: bool, **settings: Any) -> None:
     """Check a pair against thresholds, for monitoring systems.

@@ -1,13 +1,15 @@
 """`pairbus cost`: estimate and report the cost of pairing."""
 
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from pairbus.cli.cost_options import RATE, SIZE, SPAN, read_rules, rule_options
+from pairbus.cli.cost_options import RATE, SIZE, SPAN, read_prices, rule_options
 from pairbus.cli.cost_report import report_
 from pairbus.cli.cost_watch import watch_
-from pairbus.cli.errors import ExitCode, UserError
+from pairbus.cli.errors import ExitCode, fail
+from pairbus.cli.options import setting
 from pairbus.cli.output import emit, json_option
 from pairbus.cli.tables import Column, Table
 from pairbus.pricing import STAGE_NAMES, format_amount
@@ -30,66 +32,43 @@ def group() -> None:
 
 
 @group.command("estimate")
-@click.option(
+@setting(
     "--clients",
     type=click.IntRange(1),
     default=10,
-    show_default=True,
     help="Paired clients: processes of the application.",
 )
-@click.option(
+@setting(
     "--entities",
     type=click.IntRange(1),
     default=5,
-    show_default=True,
     help="Queues and topics that each client sends to.",
 )
-@click.option(
+@setting(
     "--rate",
     type=RATE,
     default="10/s",
-    show_default=True,
     help="Messages that all clients send together: 50/s, 3000/min.",
 )
-@click.option("--size", type=SIZE, default="1KB", show_default=True, help="Size of a message.")
-@click.option(
-    "--outage", type=SPAN, default="1h", show_default=True, help="Duration of the outage: 90m, 2h."
-)
-@click.option(
-    "--queues", type=click.IntRange(1), default=10, show_default=True, help="Backlog queues."
-)
-@click.option(
+@setting("--size", type=SIZE, default="1KB", help="Size of a message.")
+@setting("--outage", type=SPAN, default="1h", help="Duration of the outage: 90m, 2h.")
+@setting("--queues", type=click.IntRange(1), default=10, help="Backlog queues.")
+@setting(
     "--subscriptions",
     type=click.IntRange(1),
     default=1,
-    show_default=True,
     help="How many receivers get each message: the subscriptions of a topic, 1 for a queue.",
 )
-@click.option(
-    "--batch",
-    type=click.IntRange(1),
-    default=1,
-    show_default=True,
-    help="Messages per sent batch.",
-)
-@click.option(
+@setting("--batch", type=click.IntRange(1), default=1, help="Messages per sent batch.")
+@setting(
     "--ping",
     "ping_interval",
     type=SPAN,
     default="60s",
-    show_default=True,
     help="Time between two pings of an entity by a client.",
 )
-@click.option(
-    "--poll",
-    type=SPAN,
-    default="15m",
-    show_default=True,
-    help="Duration of a receive of an idle syphon.",
-)
-@click.option(
-    "--syphons", type=click.IntRange(1), default=1, show_default=True, help="Concurrent syphons."
-)
+@setting("--poll", type=SPAN, default="15m", help="Duration of a receive of an idle syphon.")
+@setting("--syphons", type=click.IntRange(1), default=1, help="Concurrent syphons.")
 @rule_options
 @json_option
 def estimate_(**values: Any) -> None:  # fmt: skip
@@ -102,22 +81,15 @@ def estimate_(**values: Any) -> None:  # fmt: skip
     Example:
       pairbus cost estimate --clients 20 --rate 500/s --outage 2h
     """
-    from pairbus.pricing import PriceError
     from pairbus.reports.estimate import Workload, estimate
-    from pairbus.reports.price_lists import load_prices
 
+    prices, rules = read_prices(values)
+    figures = {field.name: values[field.name] for field in fields(Workload)}
     try:
-        workload = Workload(
-            clients=values["clients"], entities=values["entities"], rate=values["rate"],
-            size=int(values["size"]), outage=values["outage"], queues=values["queues"],
-            subscriptions=values["subscriptions"], batch=values["batch"],
-            ping_interval=values["ping_interval"], poll=values["poll"], syphons=values["syphons"],
-        )  # fmt: skip
-        result = estimate(workload, load_prices(values["prices"]), read_rules(values))
-    except PriceError as exc:
-        raise UserError(str(exc)) from exc
+        workload = Workload(**{**figures, "size": int(figures["size"])})
     except ValueError as exc:
-        raise UserError(str(exc), code=ExitCode.USAGE) from exc
+        fail(str(exc), code=ExitCode.USAGE)
+    result = estimate(workload, prices, rules)
     emit(result, _estimate_tables(result))
 
 

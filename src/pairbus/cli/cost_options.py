@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from pairbus.cli.options import setting
+
 if TYPE_CHECKING:
-    from pairbus.pricing import Rules
+    from pairbus.pricing import PriceList, Rules
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -60,30 +62,34 @@ def rule_options(command: F) -> F:
     for option in (
         click.option("--prices", metavar="FILE",
                      help="Price list (TOML); default: the newest list in pairbus."),
-        click.option("--tier", default="standard", show_default=True,
-                     help="Tier of both namespaces."),
-        click.option("--month-operations", type=AMOUNT, default="13M", show_default=True,
-                     help="Other operations of the Azure subscription in a month; they decide the "
-                     "price step."),
+        setting("--tier", default="standard", help="Tier of both namespaces."),
+        setting("--month-operations", type=AMOUNT, default="13M",
+                help="Other operations of the Azure subscription in a month; they decide the "
+                "price step."),
         click.option("--one-region", is_flag=True,
                      help="Both namespaces are in one region: no charge for data transfer."),
-        click.option("--empty-polls/--no-empty-polls", default=True, show_default=True,
-                     help="Uncertain billing rule: charge receives that return no message."),
-        click.option("--failed-pings/--no-failed-pings", default=True, show_default=True,
-                     help="Uncertain billing rule: charge pings that the primary did not accept."),
-        click.option("--batches", type=click.Choice(["message", "batch"]), default="message",
-                     show_default=True,
-                     help="Uncertain billing rule: charge a batch by message or as one operation."),
+        setting("--empty-polls/--no-empty-polls", default=True,
+                help="Uncertain billing rule: charge receives that return no message."),
+        setting("--failed-pings/--no-failed-pings", default=True,
+                help="Uncertain billing rule: charge pings that the primary did not accept."),
+        setting("--batches", type=click.Choice(["message", "batch"]), default="message",
+                help="Uncertain billing rule: charge a batch by message or as one operation."),
     ):  # fmt: skip
         command = option(command)
     return command
 
 
-def read_rules(values: dict[str, Any]) -> "Rules":
-    """Take the switches out of a command's options."""
-    from pairbus.pricing import Rules
+def read_prices(values: dict[str, Any]) -> "tuple[PriceList, Rules]":
+    """Return the price list and the switches of a command's options.
 
-    return Rules(
+    Raises:
+        PriceError: the list cannot be used, or has no such tier.
+    """
+    from pairbus.pricing import Rules
+    from pairbus.reports.price_lists import load_prices
+
+    prices = load_prices(values["prices"])
+    rules = Rules(
         tier=values["tier"].lower(),
         month_operations=int(values["month_operations"]),
         one_region=values["one_region"],
@@ -91,3 +97,5 @@ def read_rules(values: dict[str, Any]) -> "Rules":
         failed_pings=values["failed_pings"],
         batches=values["batches"],
     )
+    prices.tier(rules.tier)
+    return prices, rules

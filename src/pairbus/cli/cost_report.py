@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from pairbus.cli.cost_options import Moment, read_rules, rule_options
-from pairbus.cli.errors import ExitCode, UserError, fail
+from pairbus.cli.cost_options import Moment, read_prices, rule_options
+from pairbus.cli.errors import ExitCode, fail
 from pairbus.cli.options import PAIR_HELP, ledgers_argument, resolve_pair
 from pairbus.cli.output import emit, json_option, say
 from pairbus.cli.progress import ledger_steps
@@ -54,19 +54,11 @@ class CostRequest:
     @classmethod
     def read(cls, values: dict[str, Any]) -> "CostRequest":
         """Read the options of a command; a wrong one is reported in one line."""
-        from pairbus.pricing import PriceError
-        from pairbus.reports.price_lists import load_prices
-
         start, end = values["start"], values["end"]
         if start and end and start >= end:
             fail(f"--from {start} is not before --to {end}", code=ExitCode.USAGE)
-        rules = read_rules(values)
+        prices, rules = read_prices(values)
         topics = dict(_topic(text) for text in values["topics"])
-        try:
-            prices = load_prices(values["prices"])
-            prices.tier(rules.tier)
-        except PriceError as exc:
-            raise UserError(str(exc)) from exc
         return cls(prices, rules, start, end, topics, values["html"])
 
     def run(self, spark: "SparkSession", locations: Sequence[str]) -> "CostReport":

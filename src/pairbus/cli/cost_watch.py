@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pairbus.cli.cost_options import SPAN, Moment, read_rules, rule_options
+from pairbus.cli.cost_options import SPAN, Moment, read_prices, rule_options
 from pairbus.cli.errors import UserError
-from pairbus.cli.options import ledger_argument
+from pairbus.cli.options import ledger_argument, setting
 from pairbus.cli.output import is_terminal, json_option, say, wants_json, write_json
 from pairbus.cli.progress import ledger_steps
 from pairbus.cli.tables import Column, Table
@@ -34,13 +34,7 @@ DAY = dt.timedelta(days=1)
     metavar="TIME",
     help="First minute, UTC; a day ago by default.",
 )
-@click.option(
-    "--every",
-    type=SPAN,
-    default="10s",
-    show_default=True,
-    help="How often the ledger is read.",
-)
+@setting("--every", type=SPAN, default="10s", help="How often the ledger is read.")
 @click.option("--once", is_flag=True, help="Show the present cost once, and exit.")
 @click.option("--master", metavar="URL", help="Spark master; local[*] by default.")
 @rule_options
@@ -56,15 +50,7 @@ def watch_(ledger: str, **values: Any) -> None:
     Example:
       pairbus cost watch ./ledger
     """
-    from pairbus.pricing import PriceError
-    from pairbus.reports.price_lists import load_prices
-
-    rules = read_rules(values)
-    try:
-        prices = load_prices(values["prices"])
-        prices.tier(rules.tier)
-    except PriceError as exc:
-        raise UserError(str(exc)) from exc
+    prices, rules = read_prices(values)
     with ledger_steps([ledger], bar_wanted=False) as shown:
         from pairbus.reports.cost_stream import STREAM_SETTINGS, CostWatch
 

@@ -5,7 +5,7 @@ import contextlib
 import click
 
 from pairbus.cli.errors import ExitCode, fail, require
-from pairbus.cli.options import pair_options
+from pairbus.cli.options import pair_options, setting
 from pairbus.cli.output import say
 from pairbus.monitoring.endpoints import Pair
 from pairbus.names import join_host
@@ -13,9 +13,8 @@ from pairbus.names import join_host
 
 @click.command("dashboard")
 @pair_options
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8666, show_default=True,
-              help="Port; 0 selects a free one.")  # fmt: skip
+@setting("--host", default="127.0.0.1", help="Address to listen on.")
+@setting("--port", type=click.IntRange(0, 65535), default=8666, help="Port; 0 selects a free one.")
 @click.option(
     "--token",
     envvar="PAIRBUS_DASHBOARD_TOKEN",
@@ -24,9 +23,13 @@ from pairbus.names import join_host
 )
 @click.option("--name", "names", multiple=True, metavar="HOST",
               help="A host name under which browsers reach the page; repeatable.")  # fmt: skip
-@click.option("--refresh", default=5.0, show_default=True, metavar="SECONDS",
-              help="Time between two reads of the secondary, which are charged; four times as "
-              "long while the backlog is empty and nothing is wrong.")  # fmt: skip
+@setting(
+    "--refresh",
+    default=5.0,
+    metavar="SECONDS",
+    help="Time between two reads of the secondary, which are charged; four times as "
+    "long while the backlog is empty and nothing is wrong.",
+)
 def command(
     pair: Pair, host: str, port: int, token: str | None, names: tuple[str, ...], refresh: float
 ) -> None:

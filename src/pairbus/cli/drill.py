@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pairbus.cli.errors import ExitCode, exit_on_signals, fail
-from pairbus.cli.options import pair_options
+from pairbus.cli.options import pair_options, setting
 from pairbus.cli.output import emit, json_option, say
 from pairbus.cli.tables import Column, Table, cell
 from pairbus.monitoring.endpoints import Pair
@@ -36,70 +36,43 @@ VERDICTS = {
     metavar="NAME",
     help="Send to this queue or topic instead of a canary queue; repeatable.",
 )
-@click.option(
+@setting(
     "--messages",
     type=click.IntRange(1, 10_000),
     default=20,
-    show_default=True,
     help="Messages to send before, during and after the outage.",
 )
-@click.option(
-    "--outage",
-    default=3600.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Longest expected outage.",
+@setting("--outage", default=3600.0, metavar="SECONDS", help="Longest expected outage.")
+@setting(
+    "--rate", default=10.0, metavar="N", help="Messages per second that your applications send."
 )
-@click.option(
-    "--rate",
-    default=10.0,
-    show_default=True,
-    metavar="N",
-    help="Messages per second that your applications send.",
-)
-@click.option(
-    "--size",
-    default=1024,
-    show_default=True,
-    metavar="BYTES",
-    help="Size of a message of your applications.",
-)
-@click.option(
+@setting("--size", default=1024, metavar="BYTES", help="Size of a message of your applications.")
+@setting(
     "--clients",
     type=click.IntRange(1),
     default=10,
-    show_default=True,
     help="Number of processes of your applications.",
 )
-@click.option(
+@setting(
     "--failover-interval",
     default=60.0,
-    show_default=True,
     metavar="SECONDS",
     help="failover_interval of your applications; the drill itself uses a shorter one.",
 )
-@click.option(
+@setting(
     "--ping-interval",
     default=60.0,
-    show_default=True,
     metavar="SECONDS",
     help="ping_primary_interval of your applications.",
 )
-@click.option(
+@setting(
     "--syphon",
     type=click.Choice(["auto", "spark", "here", "running"]),
     default="auto",
-    show_default=True,
     help="Drain with a running syphon, or start one: on Spark, or in this process.",
 )
-@click.option(
-    "--drain-timeout",
-    default=120.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="Maximum duration of the drain.",
-)
-@click.option("--tier", default="standard", show_default=True, help="Tier of both namespaces.")
+@setting("--drain-timeout", default=120.0, metavar="SECONDS", help="Maximum duration of the drain.")
+@setting("--tier", default="standard", help="Tier of both namespaces.")
 @click.option("--one-region", is_flag=True, help="Both namespaces are in one region.")
 @click.option("--checks-only", is_flag=True, help="Check the pair, and skip the outage.")
 @click.option("--dry-run", is_flag=True, help="Only show the steps and the cost.")

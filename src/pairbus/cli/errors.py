@@ -104,7 +104,7 @@ _HINTS: list[tuple[set[str], str]] = [
         "check the key or token; administration needs the right Manage",
     ),
     ({"MessagingEntityNotFoundError", "ResourceNotFoundError"}, "check the entity's name"),
-    ({"LedgerError", "PriceError"}, "check the path; --help says what is expected"),
+    ({"LedgerError", "PriceError"}, ""),  # their texts say everything
     (
         {
             "ConnectionLostError",
@@ -124,7 +124,7 @@ _HINTS: list[tuple[set[str], str]] = [
 
 
 def explain(exc: BaseException) -> str | None:
-    """Return what to try after an external error; None if pairbus itself is at fault."""
+    """Return what to try after an external error, maybe ""; None if pairbus itself is at fault."""
     names = {cls.__name__ for cls in type(exc).__mro__}
     for known, hint in _HINTS:
         if names & known:

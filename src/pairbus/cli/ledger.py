@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from pairbus.cli.errors import ExitCode, UserError, require
-from pairbus.cli.options import ledger_argument
+from pairbus.cli.errors import ExitCode, require
+from pairbus.cli.options import ledger_argument, setting
 from pairbus.cli.output import emit, is_terminal, json_option
 from pairbus.cli.tables import Column, Table
 
@@ -27,12 +27,11 @@ def group() -> None:
 
 @group.command("compact")
 @ledger_argument
-@click.option(
+@setting(
     "--rows",
     "target",
     type=click.IntRange(2),
     default=1_000_000,
-    show_default=True,
     help="Leave files with at least this many rows as they are.",
 )
 @json_option
@@ -48,13 +47,9 @@ def compact_(ledger: str, target: int) -> None:
     """
     require("pyarrow", "ledger")
     from pairbus.ledger.compact import compact
-    from pairbus.ledger.store import LedgerError
 
-    try:
-        with _progress() as progress:
-            done = compact(ledger, target_rows=target, progress=progress)
-    except LedgerError as exc:
-        raise UserError(str(exc)) from exc
+    with _progress() as progress:
+        done = compact(ledger, target_rows=target, progress=progress)
     table = Table(
         "table", Column("files before", right=True), Column("files after", right=True),
         Column("rows", right=True), Column("repeats dropped", right=True),
@@ -76,14 +71,11 @@ def show_(ledger: str) -> None:
       pairbus ledger show ./ledger --json
     """
     require("pyarrow", "ledger")
-    from pairbus.ledger import LedgerError, Store
+    from pairbus.ledger import Store
     from pairbus.ledger.plan import plan
 
     store = Store(ledger)
-    try:
-        store.require_ledger()
-    except LedgerError as exc:
-        raise UserError(str(exc)) from exc
+    store.require_ledger()
     table = Table(
         "table", Column("files", right=True), Column("rows", right=True),
         Column("writers", right=True), "from", "to", Column("repeating files", right=True),
@@ -143,12 +135,8 @@ def in_doubt(ledger: str) -> int:
     """
     require("pyarrow", "ledger")
     from pairbus.ledger.receipt_index import list_in_doubt
-    from pairbus.ledger.store import LedgerError
 
-    try:
-        rows = list_in_doubt(ledger)
-    except LedgerError as exc:
-        raise UserError(str(exc)) from exc
+    rows = list_in_doubt(ledger)
     table = Table(
         "message", "destination", "backlog queue", Column("number", right=True), "delivered",
         empty="no message is in doubt",

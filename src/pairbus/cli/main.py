@@ -211,7 +211,7 @@ def report(exc: BaseException, arguments: Sequence[str] = (), *, debug: bool) ->
             return exc.exit_code if exc.exit_code != 1 else ExitCode.ERROR
     hint = explain(exc)
     if hint is not None:
-        click.echo(f"pairbus: {one_line(exc)}. Try: {hint}", err=True)
+        click.echo(f"pairbus: {one_line(exc)}" + (f". Try: {hint}" if hint else ""), err=True)
         return ExitCode.ERROR
     click.echo(
         f"pairbus: unexpected {type(exc).__name__}: {one_line(exc)} "

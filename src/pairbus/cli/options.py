@@ -24,6 +24,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 PAIR_HELP = "Name of a pair in the configuration file."
 ENDPOINT_HELP = "A connection string, or an environment variable that holds one."
+setting = functools.partial(click.option, show_default=True)
+"""An option with a default, which its help shows."""
+
 NAMESPACE_HELP = "Name of the primary, if its host is an IP address or localhost."
 
 

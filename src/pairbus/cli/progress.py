@@ -92,17 +92,12 @@ def ledger_steps(locations: Sequence[str], *, bar_wanted: bool = True) -> Iterat
         shown = Steps(bar)
         for module in ("pyarrow", "pyspark"):
             require(module, "spark")
-        from pairbus.ledger import LedgerError, Store
         from pairbus.ledger.schema import TABLES
+        from pairbus.reports.ledger_tables import open_ledgers
 
-        try:
-            stores = [Store(location) for location in locations]
-            for store in stores:
-                store.require_ledger()
-            shown.ledger_bytes = sum(s.size(table) for s in stores for table in TABLES)
-            yield shown
-        except LedgerError as exc:
-            raise UserError(str(exc)) from exc
+        stores = open_ledgers(locations)
+        shown.ledger_bytes = sum(store.size(table) for store in stores for table in TABLES)
+        yield shown
 
 
 def starting_spark(master: str | None) -> str:

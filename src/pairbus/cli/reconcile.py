@@ -15,6 +15,7 @@ from pairbus.cli.options import (
     PAIR_HELP,
     ledgers_argument,
     resolve_pair,
+    setting,
 )
 from pairbus.cli.output import emit, json_option
 from pairbus.cli.progress import Steps, ledger_steps
@@ -40,8 +41,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 def backlog_options(command: F) -> F:
     """Give a command the options of a reconciliation; `pair_of` reads the pair."""
     for option in (
-        click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True,
-                     help="Maximum number of messages to list for each finding."),
+        setting("--limit", type=click.IntRange(1, 10_000), default=20,
+                help="Maximum number of messages to list for each finding."),
         click.option("--no-peek", is_flag=True, help="Do not peek the backlog queues."),
         click.option("--primary-namespace", metavar="NAME", help=NAMESPACE_HELP),
         click.option("--secondary", metavar="CS|VAR", help=ENDPOINT_HELP),

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pairbus.cli.errors import ExitCode, fail, require
-from pairbus.cli.options import pair_options
+from pairbus.cli.options import pair_options, setting
 from pairbus.cli.output import emit, json_option, say
 from pairbus.cli.progress import starting_spark
 from pairbus.cli.syphon_options import build_options, checkpoint_option
@@ -32,11 +32,10 @@ if TYPE_CHECKING:
 @click.option("--max-duration", type=float, metavar="SECONDS", help="End after this time.")
 @click.option("--max-messages-per-second", type=float, metavar="N", help="Limit of the rate.")
 @click.option("--max-bytes-per-second", type=float, metavar="N", help="Limit of the rate.")
-@click.option(
+@setting(
     "--credits-per-second",
     type=click.FloatRange(0),
     default=1000.0,
-    show_default=True,
     metavar="N",
     help="Operations per second that each namespace allows; 0: no limit (Premium).",
 )
@@ -48,18 +47,16 @@ if TYPE_CHECKING:
     metavar="SHARE",
     help="Share of these operations that is reserved for live traffic.",
 )
-@click.option(
+@setting(
     "--missing-destination",
     type=click.Choice(["wait", "dead-letter"]),
     default="wait",
-    show_default=True,
     help="What to do with messages whose destination does not exist.",
 )
-@click.option(
+@setting(
     "--missing-destination-timeout",
     type=float,
     default=86400.0,
-    show_default=True,
     metavar="SECONDS",
     help="How long to wait for such a destination before its messages are dead-lettered.",
 )
@@ -69,18 +66,16 @@ if TYPE_CHECKING:
     metavar="N",
     help="Maximum number of messages of one queue in a micro-batch.",
 )
-@click.option(
+@setting(
     "--ttl-policy",
     type=click.Choice(["full", "deduct"]),
     default="full",
-    show_default=True,
     help="Restore the time to live in full, or minus the time in the backlog.",
 )
-@click.option(
+@setting(
     "--long-poll",
     type=float,
     default=900.0,
-    show_default=True,
     metavar="SECONDS",
     help="How long one receive waits on an empty queue.",
 )
@@ -112,9 +107,7 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="For --dry-run: price list (TOML); default: the newest list in pairbus.",
 )
-@click.option(
-    "--tier", default="standard", show_default=True, help="For --dry-run: tier of both namespaces."
-)
+@setting("--tier", default="standard", help="For --dry-run: tier of both namespaces.")
 @click.option(
     "--one-region", is_flag=True, help="For --dry-run: both namespaces are in one region."
 )
