@@ -127,19 +127,16 @@ def _peek(pair: Pair, file: str, ledger: str) -> None:
             "--primary-namespace, or --no-peek to leave them out",
         )
     what = f"peeking the backlog queues of {endpoint.host}"
-    writer = LedgerWriter(ledger, client_id="reconcile")
-    writer.count(endpoint.host, "$namespace", "management", "list", messages=0)
-    with doing(what), endpoint.bulk_connection() as connection:
-        rows = peek_backlog(
-            connection,
-            paths,
-            # counted by message, as a receive is
-            count=lambda entity, seen: writer.count(
+    with LedgerWriter(ledger, client_id="reconcile") as writer:
+        writer.count(endpoint.host, "$namespace", "management", "list", messages=0)
+
+        def count(entity: str, seen: int) -> None:  # by message, as a receive is
+            writer.count(
                 endpoint.host, entity, "management", "peek", messages=seen, billable=max(1, seen)
-            ),
-        )
-        save_peeked(rows, file)
-    writer.close()
+            )
+
+        with doing(what), endpoint.bulk_connection() as connection:
+            save_peeked(peek_backlog(connection, paths, count=count), file)
 
 
 def reconciliation_tables(result: "Reconciliation") -> list[Table | str]:

@@ -90,6 +90,14 @@ def frame(spark, rows):
     )  # fmt: skip
 
 
+def test_totals_count_every_destination(spark, tmp_path):
+    writer = LedgerWriter(str(tmp_path), client_id="app")
+    writer.backlogged([message(n, f"queue-{n:05}") for n in range(10_001)])
+    writer.close()
+    found = balance(spark, str(tmp_path))
+    assert found.totals["lost"] == 10_001
+
+
 def test_books_balance_when_everything_came_home(spark, tmp_path):
     sent = [message(n) for n in range(25)]
     backlog(tmp_path, sent)
