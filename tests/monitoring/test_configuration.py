@@ -153,7 +153,8 @@ def test_number_of_queues_comes_from_the_environment_too(clean, monkeypatch):
 )
 def test_mistake_in_a_connection_string_is_told_with_its_place(text):
     pair = resolve_pair(secondary=text)
-    for make in (pair.secondary_client, pair.secondary_admin):
+    secondary = pair.require_secondary()
+    for make in (secondary.client, secondary.admin, secondary.bulk_connection):
         with pytest.raises(ConfigurationError, match="--secondary is not a valid connection"):
             make()
 

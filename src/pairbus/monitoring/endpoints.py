@@ -123,7 +123,8 @@ class Endpoint:
         from pairbus.client import BulkConnection
 
         if self.is_connection_string:
-            return BulkConnection(self.value)
+            with self._wellformed():
+                return BulkConnection(self.value)
         return BulkConnection(host=self.host, credential=self.load_credential())
 
     @contextlib.contextmanager
