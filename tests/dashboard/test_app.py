@@ -263,6 +263,38 @@ def test_other_address_without_a_token_cannot_be_served():
         Guard("10.0.0.1", token="short")
 
 
+STREAM = {
+    "type": "http", "method": "GET", "path": "/stream", "raw_path": b"/stream",
+    "query_string": b"page=overview", "headers": [(b"host", b"127.0.0.1")], "scheme": "http",
+    "asgi": {"version": "3.0", "spec_version": "2.4"}, "http_version": "1.1",
+    "server": ("127.0.0.1", 80), "client": ("127.0.0.1", 1),
+}  # fmt: skip
+
+
+async def test_stream_tells_a_change_that_comes_while_the_last_one_is_sent(page, scene):
+    monitor, _, app = page
+    received: list[str] = []
+    both = asyncio.Event()
+
+    async def send(message):
+        if message["type"] == "http.response.body" and message["body"]:
+            received.append(message["body"].decode())
+            if len(received) == 1:
+                scene.client(entity("orders"))
+                await asyncio.to_thread(monitor.refresh)
+            else:
+                both.set()
+
+    task = asyncio.create_task(app(STREAM, asyncio.Event().wait, send))
+    await asyncio.wait_for(both.wait(), 10)
+    assert (
+        'data-phase="healthy"'
+        in json.loads(received[1].split("data: ", 1)[1])["sections"]["entities"]
+    )
+    app.state.stop()
+    await asyncio.wait_for(task, 60)
+
+
 async def test_stream_tells_each_change_and_ends_with_the_server(page, scene):
     monitor, _, app = page
     received: list[str] = []
@@ -273,16 +305,7 @@ async def test_stream_tells_each_change_and_ends_with_the_server(page, scene):
             received.append(message["body"].decode())
             got.set()
 
-    async def receive():
-        await asyncio.Event().wait()
-
-    scope = {
-        "type": "http", "method": "GET", "path": "/stream", "raw_path": b"/stream",
-        "query_string": b"page=overview", "headers": [(b"host", b"127.0.0.1")], "scheme": "http",
-        "asgi": {"version": "3.0", "spec_version": "2.4"}, "http_version": "1.1",
-        "server": ("127.0.0.1", 80), "client": ("127.0.0.1", 1),
-    }  # fmt: skip
-    task = asyncio.create_task(app(scope, receive, send))
+    task = asyncio.create_task(app(STREAM, asyncio.Event().wait, send))
     await asyncio.wait_for(got.wait(), 60)
     first = json.loads(received[0].split("data: ", 1)[1])
     assert set(first["sections"]) >= {"banner", "entities", "syphon"}

@@ -114,6 +114,7 @@ def create_app(monitor: PairMonitor, guard: Guard) -> Starlette:
         shown: dict[str, str] = {}
         with monitor.watch() as news:
             while not stopping.is_set():
+                news.clear()  # before the snapshot is read: sending it may take long
                 if page:
                     module = env.get_template("sections.html").make_module(context(page, request))
                     fresh = {name: str(getattr(module, name)()) for name in PAGES[page]}
@@ -126,7 +127,6 @@ def create_app(monitor: PairMonitor, guard: Guard) -> Starlette:
                 else:
                     data = monitor.snapshot
                 yield f"id: {monitor.number}\ndata: {dump(data)}\n\n"
-                news.clear()
                 while not news.is_set() and not stopping.is_set():
                     try:
                         await asyncio.wait_for(news.wait(), KEEP_ALIVE)
