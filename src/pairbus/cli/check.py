@@ -108,13 +108,9 @@ def command(pair: Pair, outage: float, no_windows: bool, **settings: Any) -> Non
     """
     if not (pair.ledger or pair.secondary):
         pair.require_ledger()
-    from pairbus.monitoring.monitor import PairMonitor
+    from pairbus.monitoring.monitor import read_snapshot
 
-    monitor = PairMonitor(pair)
-    try:
-        snapshot = monitor.refresh()
-    finally:
-        monitor.close()
+    snapshot = read_snapshot(pair)
     grades = Grades(**{field.name: settings.pop(field.name) for field in fields(Grades)})
     findings = check_snapshot(snapshot, Thresholds(**settings), grades)
     if pair.primary and not no_windows:

@@ -95,14 +95,10 @@ def status(pair: Pair) -> None:
     """
     if not (pair.ledger or pair.secondary):
         pair.require_ledger()
-    from pairbus.monitoring.monitor import PairMonitor
+    from pairbus.monitoring.monitor import read_snapshot
 
-    monitor = PairMonitor(pair)
     with doing("reading the pair's status"):
-        try:
-            snapshot = monitor.refresh()
-        finally:
-            monitor.close()
+        snapshot = read_snapshot(pair)
     entities = Table(
         "entity", "state", "since", "why", "next ping", Column("to primary", right=True),
         Column("to backlog", right=True), title="Entities", empty="no client reports now",

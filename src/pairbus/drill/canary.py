@@ -71,19 +71,15 @@ def clean(pair: Pair, run: str = PREFIX, *, has_queues: bool = True) -> Removed:
                     removed.left.append(f"messages in {path}: {exc}")
     if not has_queues:
         return removed
+    from azure.core.exceptions import ResourceNotFoundError
+
     with pair.primary_admin() as admin:
         for queue in list(admin.list_queues()):
             if is_canary(queue.name) and queue.name.startswith(run):
-                with contextlib.suppress(_not_found()):  # it may just have deleted itself
+                with contextlib.suppress(ResourceNotFoundError):  # it may just have deleted itself
                     admin.delete_queue(queue.name)
                 removed.queues.append(queue.name)
     return removed
-
-
-def _not_found() -> type[Exception]:
-    from azure.core.exceptions import ResourceNotFoundError
-
-    return ResourceNotFoundError
 
 
 def _clean_queue(connection: Any, path: str, run: str, removed: Removed) -> None:

@@ -241,6 +241,12 @@ class PairMonitor:
                 loop.call_soon_threadsafe(event.set)
 
 
+def read_snapshot(pair: Pair) -> Snapshot:
+    """Read the sources of a pair once; return the snapshot."""
+    with contextlib.closing(PairMonitor(pair)) as monitor:
+        return monitor.refresh()
+
+
 def first_namespace(statuses: list[Status]) -> str | None:
     """The primary's name, as a client reports it."""
     names = [s.primary_namespace for s in statuses if isinstance(s, PairStatus)]
