@@ -85,6 +85,7 @@ def test_an_estimate_needs_no_spark():
         (["cost", "report", "{tmp}", "--from", "2026-03-02", "--to", "2026-03-01"], "not before"),
         (["cost", "report", "{tmp}", "--from", "yesterday"], "is no date"),
         (["cost", "report", "{tmp}", "--subscriptions", "events"], "TOPIC=NUMBER"),
+        (["cost", "report", "{tmp}", "--html", "{tmp}/none/a.html"], "/none does not exist"),
         (["reconcile", "{tmp}"], "not a ledger"),
         (["account", "{tmp}"], "not a ledger"),
         (["account", "{tmp}", "--subscriptions", "events"], "TOPIC=NUMBER"),

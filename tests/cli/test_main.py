@@ -1,5 +1,9 @@
 """The command line's frame: help, errors, exit codes."""
 
+import os
+import subprocess
+import sys
+
 import click
 import pytest
 from click.testing import CliRunner
@@ -118,6 +122,22 @@ def test_errors_of_service_bus_are_told_with_a_hint(break_with):
     assert result.exit_code == ExitCode.ERROR
     assert "network connection to the namespace" in result.stderr
     assert "topsecret" not in result.output
+
+
+def test_broken_connection_is_no_success(break_with):
+    break_with(BrokenPipeError(32, "Broken pipe"))
+    result = run("completion")
+    assert result.exit_code == ExitCode.ERROR
+    assert "Broken pipe" in result.stderr
+
+
+def test_output_that_its_reader_has_closed_is_a_success():
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "pairbus", "completion", "bash"]
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, check=False)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (ExitCode.OK, b"")
 
 
 def test_interrupt_ends_with_130(break_with):

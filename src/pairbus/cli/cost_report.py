@@ -57,6 +57,9 @@ class CostRequest:
         start, end = values["start"], values["end"]
         if start and end and start >= end:
             fail(f"--from {start} is not before --to {end}", code=ExitCode.USAGE)
+        folder = Path(values["html"] or "").parent
+        if not folder.is_dir():
+            fail(f"--html: the folder {folder} does not exist", f"mkdir -p {folder}")
         prices, rules = read_prices(values)
         topics = dict(_topic(text) for text in values["topics"])
         return cls(prices, rules, start, end, topics, values["html"])

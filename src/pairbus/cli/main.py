@@ -11,6 +11,7 @@ Errors are one line on the standard error and an exit code (`pairbus.cli.errors.
 
 import difflib
 import os
+import select
 import sys
 import traceback
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ from typing import Any, NoReturn
 import click
 
 from pairbus import __version__
-from pairbus.cli.errors import ExitCode, explain, missing_extra
+from pairbus.cli.errors import ExitCode, UserError, explain, missing_extra
 from pairbus.monitoring.endpoints import ConfigurationError
 from pairbus.monitoring.formatting import mask, one_line
 
@@ -135,6 +136,17 @@ class Root(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(noun, NOUNS[noun]) for noun in self.list_commands(ctx)])
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command. Click would end silently with 1 at a broken pipe of any kind."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as exc:
+            if not _is_output_closed():
+                raise UserError(one_line(exc), "check the network") from exc
+            # The reader of our output has closed it (`| head`): there is nothing to report.
+            sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 - flushed at exit
+            return ExitCode.OK
+
     def main(
         self,
         args: Sequence[str] | None = None,
@@ -191,10 +203,6 @@ def report(exc: BaseException, arguments: Sequence[str] = (), *, debug: bool) ->
         case click.Abort() | KeyboardInterrupt():
             click.echo("pairbus: interrupted", err=True)
             return ExitCode.INTERRUPTED
-        case BrokenPipeError():
-            # The reader of our output has closed it (`| head`): there is nothing to report.
-            sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 - flushed at exit
-            return ExitCode.OK
         case click.exceptions.NoArgsIsHelpError():
             click.echo(exc.format_message(), err=True)
             return ExitCode.USAGE
@@ -219,6 +227,13 @@ def report(exc: BaseException, arguments: Sequence[str] = (), *, debug: bool) ->
         err=True,
     )
     return ExitCode.BUG
+
+
+def _is_output_closed() -> bool:
+    """Whether the reader of our output has closed it; a broken pipe may also be a connection."""
+    output = select.poll()
+    output.register(1, 0)
+    return any(event & select.POLLERR for _, event in output.poll(0))
 
 
 @click.group(cls=Root, context_settings={"help_option_names": ["-h", "--help"]})
