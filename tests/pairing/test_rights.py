@@ -33,11 +33,11 @@ def sides():
         yield primary, secondary
 
 
-def paired(primary, secondary, seen, **options):
+def paired(primary, secondary, seen, *, text=None, **options):
     return pair_namespace(
         ServiceBusClient.from_connection_string(as_role(primary)),
         SendAvailabilityPairedNamespaceOptions(
-            secondary=ServiceBusClient.from_connection_string(as_role(secondary)),
+            secondary=ServiceBusClient.from_connection_string(text or as_role(secondary)),
             primary_namespace="contoso",
             backlog_queue_count=2,
             failover_interval=0,
@@ -96,7 +96,9 @@ def test_operator_needs_manage_on_the_secondary_to_create_the_backlog_queues(sid
         paired(primary, secondary, Seen(), secondary_admin=admin, require_secondary=True)
 
     # The root key of the secondary has Manage; the operator has no key of the primary.
-    with admin_client(secondary.connection_string) as admin:
-        paired(primary, secondary, Seen(), secondary_admin=admin, require_secondary=True).close()
+    root = secondary.connection_string
+    with admin_client(root) as admin:
+        options = {"text": root, "secondary_admin": admin, "require_secondary": True}
+        paired(primary, secondary, Seen(), **options).close()
         names = {queue.name for queue in admin.list_queues()}
     assert {f"{BACKLOG}/0", f"{BACKLOG}/1"} <= names

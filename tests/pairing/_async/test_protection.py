@@ -14,10 +14,13 @@ from pairbus import events
 from pairbus.exceptions import PairingError
 from pairbus.options import SyphonOptions
 from pairbus.pairing import syphon_hook
+from pairbus.pairing._async import pairing
+from pairbus.pairing._async.protection import Protection
 from pairbus.pairing.runtime import ablocking
 from pairbus.testing import SENDER
 
 pytestmark = [pytest.mark.sdk, pytest.mark.slow]
+BACKLOG = "contoso/x-servicebus-transfer"
 
 
 async def test_client_works_while_the_secondary_is_down_and_gets_its_protection_later(world):
@@ -118,6 +121,53 @@ async def test_required_secondary_that_is_down_is_an_error(world):
 
     with pytest.raises(PairingError, match="No backlog queue can be used in the secondary"):
         await world.pair(require_secondary=True, send_timeout=1)
+
+
+async def test_required_secondary_that_is_down_is_an_error_without_administration_too(world):
+    world.secondary.kill()
+
+    with pytest.raises(PairingError, match="cannot be reached"):
+        await world.pair(require_secondary=True, secondary_admin=None)
+
+
+async def test_required_queues_that_do_not_exist_are_an_error(world):
+    with pytest.raises(PairingError, match="missing or disabled: create them with `pairbus pair"):
+        await world.pair(require_secondary=True, secondary_admin=None)
+
+
+async def test_required_secondary_that_is_silent_is_a_pairing_error(world, monkeypatch):
+    monkeypatch.setattr(pairing, "REQUIRED_WAIT", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        text = world.secondary.connection_string.replace(f":{world.secondary.port}", f":{port}")
+
+        with pytest.raises(PairingError, match=f"{port} did not answer within 0.2 s"):
+            await world.pair(secondary=world.secondary_client(text), secondary_admin=None)
+
+
+async def test_one_backlog_queue_that_exists_protects(world):
+    operator = await world.pair(backlog_queue_count=2)
+    await operator.close()
+    world.secondary.do(lambda ns: ns.admin.delete_queue(f"{BACKLOG}/0"))
+
+    await world.pair(secondary_admin=None, require_secondary=True)
+
+    assert not world.seen.of(events.Unprotected)
+
+
+async def test_interrupted_pairing_leaves_no_attempts_behind(world, monkeypatch):
+    started = []
+
+    async def interrupted(protection, wait):
+        started.append(protection)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Protection, "start", interrupted)
+
+    with pytest.raises(KeyboardInterrupt):
+        await world.pair(require_secondary=False)
+
+    assert await started[0].wait() is False
 
 
 async def test_application_with_the_right_send_alone_is_protected(world):

@@ -15,10 +15,13 @@ from pairbus import events
 from pairbus.exceptions import PairingError
 from pairbus.options import SyphonOptions
 from pairbus.pairing import syphon_hook
+from pairbus.pairing._sync import pairing
+from pairbus.pairing._sync.protection import Protection
 from pairbus.pairing.runtime import blocking
 from pairbus.testing import SENDER
 
 pytestmark = [pytest.mark.sdk, pytest.mark.slow]
+BACKLOG = "contoso/x-servicebus-transfer"
 
 
 def test_client_works_while_the_secondary_is_down_and_gets_its_protection_later(world):
@@ -119,6 +122,53 @@ def test_required_secondary_that_is_down_is_an_error(world):
 
     with pytest.raises(PairingError, match="No backlog queue can be used in the secondary"):
         world.pair(require_secondary=True, send_timeout=1)
+
+
+def test_required_secondary_that_is_down_is_an_error_without_administration_too(world):
+    world.secondary.kill()
+
+    with pytest.raises(PairingError, match="cannot be reached"):
+        world.pair(require_secondary=True, secondary_admin=None)
+
+
+def test_required_queues_that_do_not_exist_are_an_error(world):
+    with pytest.raises(PairingError, match="missing or disabled: create them with `pairbus pair"):
+        world.pair(require_secondary=True, secondary_admin=None)
+
+
+def test_required_secondary_that_is_silent_is_a_pairing_error(world, monkeypatch):
+    monkeypatch.setattr(pairing, "REQUIRED_WAIT", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        text = world.secondary.connection_string.replace(f":{world.secondary.port}", f":{port}")
+
+        with pytest.raises(PairingError, match=f"{port} did not answer within 0.2 s"):
+            world.pair(secondary=world.secondary_client(text), secondary_admin=None)
+
+
+def test_one_backlog_queue_that_exists_protects(world):
+    operator = world.pair(backlog_queue_count=2)
+    operator.close()
+    world.secondary.do(lambda ns: ns.admin.delete_queue(f"{BACKLOG}/0"))
+
+    world.pair(secondary_admin=None, require_secondary=True)
+
+    assert not world.seen.of(events.Unprotected)
+
+
+def test_interrupted_pairing_leaves_no_attempts_behind(world, monkeypatch):
+    started = []
+
+    def interrupted(protection, wait):
+        started.append(protection)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Protection, "start", interrupted)
+
+    with pytest.raises(KeyboardInterrupt):
+        world.pair(require_secondary=False)
+
+    assert started[0].wait() is False
 
 
 def test_application_with_the_right_send_alone_is_protected(world):

@@ -21,7 +21,6 @@ from pairbus.pairing._async.guarded import SecondaryClient
 from pairbus.pairing._async.lifecycle import Lifecycle
 from pairbus.pairing._async.pair import Pair, PairSettings, Timing
 from pairbus.pairing._async.protection import Protection
-from pairbus.pairing.abandoning import aabandonable
 from pairbus.pairing.runtime import ablocking
 from pairbus.pairing.sdk.contract import probe_new_sender
 from pairbus.pairing.sdk.senders import check_transport, share_tls_context
@@ -130,21 +129,21 @@ async def _pair(
             reply_queue=replies,
         )
     protection = lifecycle.protection = Protection(pair, provide)
-    if options.require_secondary:
-        what = "looking up the backlog queues"
-        await aabandonable(REQUIRED_WAIT, protection.provide_queues, what=what)
-    await protection.start(WAIT)
-    if options.enable_syphon:
-        start = partial(_start_syphon, options, namespace)
-        if options.require_secondary or pair.unprotected is None:
-            try:
-                lifecycle.syphon = await ablocking(start)
-            except BaseException:
-                protection.stop()
-                raise
+    try:
+        if options.require_secondary:
+            await protection.require(REQUIRED_WAIT)
         else:
-            # The syphon needs the backlog queues, which do not exist yet or cannot be reached.
-            lifecycle.start_syphon_when_protected(start)
+            await protection.start(WAIT)
+        if options.enable_syphon:
+            start = partial(_start_syphon, options, namespace)
+            if pair.unprotected is None:
+                lifecycle.syphon = await ablocking(start)
+            else:
+                # The syphon needs the backlog queues, which do not exist yet or cannot be reached.
+                lifecycle.start_syphon_when_protected(start)
+    except BaseException:
+        protection.stop()
+        raise
     lifecycle.keep_status()
     lifecycle.close_if_dropped()
     return PairedClient(lifecycle)

@@ -22,7 +22,6 @@ from pairbus.pairing._sync.guarded import SecondaryClient
 from pairbus.pairing._sync.lifecycle import Lifecycle
 from pairbus.pairing._sync.pair import Pair, PairSettings, Timing
 from pairbus.pairing._sync.protection import Protection
-from pairbus.pairing.abandoning import abandonable
 from pairbus.pairing.runtime import blocking
 from pairbus.pairing.sdk.contract import probe_new_sender
 from pairbus.pairing.sdk.senders import check_transport, share_tls_context
@@ -131,21 +130,21 @@ def _pair(
             reply_queue=replies,
         )
     protection = lifecycle.protection = Protection(pair, provide)
-    if options.require_secondary:
-        what = "looking up the backlog queues"
-        abandonable(REQUIRED_WAIT, protection.provide_queues, what=what)
-    protection.start(WAIT)
-    if options.enable_syphon:
-        start = partial(_start_syphon, options, namespace)
-        if options.require_secondary or pair.unprotected is None:
-            try:
-                lifecycle.syphon = blocking(start)
-            except BaseException:
-                protection.stop()
-                raise
+    try:
+        if options.require_secondary:
+            protection.require(REQUIRED_WAIT)
         else:
-            # The syphon needs the backlog queues, which do not exist yet or cannot be reached.
-            lifecycle.start_syphon_when_protected(start)
+            protection.start(WAIT)
+        if options.enable_syphon:
+            start = partial(_start_syphon, options, namespace)
+            if pair.unprotected is None:
+                lifecycle.syphon = blocking(start)
+            else:
+                # The syphon needs the backlog queues, which do not exist yet or cannot be reached.
+                lifecycle.start_syphon_when_protected(start)
+    except BaseException:
+        protection.stop()
+        raise
     lifecycle.keep_status()
     lifecycle.close_if_dropped()
     return PairedClient(lifecycle)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from time import monotonic
 
 from pairbus import events
@@ -19,6 +20,7 @@ from pairbus.exceptions import PairingError, describe
 from pairbus.pairing._sync.backlog_queues import Provided
 from pairbus.pairing._sync.link import Link
 from pairbus.pairing._sync.pair import Pair
+from pairbus.pairing.abandoning import AbandonedError, abandonable
 from pairbus.pairing.runtime import Event, check_cancelled, spawn
 
 logger = logging.getLogger("pairbus.protection")
@@ -54,21 +56,21 @@ class Protection:
         spawn(self._run, self._closed, name="pairbus protection")
         self._settled.wait(wait)
 
-    def provide_queues(self) -> None:
-        """Find or create the backlog queues now.
+    def require(self, seconds: float) -> None:
+        """Make the pair protected now, with one attempt.
 
         Raises:
-            PairingError: if no backlog queue can be used.
+            PairingError: if no backlog queue can be used, or that takes longer than `seconds`.
         """
-        provide, self._provide = self._provide, None
-        if provide is None:
-            return
         try:
-            provided = provide()
-        except BaseException:
-            self._provide = provide
-            raise
-        self._pair.use_queues(*provided)
+            abandonable(seconds, self._protect, what="looking up the backlog queues")
+        except AbandonedError as error:
+            host = self._pair.secondary_host
+            raise PairingError(
+                f"The secondary {host} did not answer within {seconds:g} s."
+            ) from error
+        self._report(None)
+        self._ended.set()
 
     def stop(self) -> None:
         """Stop trying."""
@@ -98,10 +100,7 @@ class Protection:
         while not self._stopped.is_set():
             check_cancelled()
             try:
-                self.provide_queues()
-                self._open_link()
-                if self._pair.timing.drains_first:
-                    self._pair.replies.check()
+                self._protect()
             except Exception as error:  # noqa: BLE001  # in any case, sends go to the primary
                 self._report(str(error) if isinstance(error, PairingError) else describe(error, ""))
             else:
@@ -114,32 +113,49 @@ class Protection:
                 return
             retry = min(2 * retry, MAX_RETRY)
 
+    def _protect(self) -> None:
+        """Find or create the backlog queues, and open a link to one of them.
+
+        Raises:
+            PairingError: if no backlog queue can be used.
+        """
+        if self._provide is not None:
+            self._pair.use_queues(*self._provide())
+            self._provide = None
+        self._open_link()
+        if self._pair.timing.drains_first:
+            self._pair.replies.check()
+
     def _open_link(self) -> None:
-        """Open a link to one backlog queue and close it again."""
+        """Open a link to the first backlog queue that exists, and close it again."""
         pair = self._pair
-        path = pair.rotation.paths[0]
-        name = pair.backlog_name(path)
-        link = Link(lambda: pair.secondary.get_queue_sender(path), name)
-        try:
-            link.open(deadline=monotonic() + pair.timing.open_timeout)
-        except Exception as error:
-            verdict = pair.verdict(error)
-            if verdict is Verdict.REFUSED:
-                raise PairingError(
-                    f"The credentials for the secondary {pair.secondary_host} cannot send to the "
-                    f"backlog queue {path!r}: they need the right Send. {describe(error, '')}"
-                ) from error
-            if verdict is Verdict.MISSING:
-                raise PairingError(
-                    f"The backlog queue {path!r} does not exist in the secondary "
-                    f"{pair.secondary_host}: create the queues with `pairbus pair create`, or pass "
-                    f"secondary_admin with the right Manage. {describe(error, '')}"
-                ) from error
-            raise PairingError(
-                f"The secondary {pair.secondary_host} cannot be reached. {describe(error, '')}"
-            ) from error
-        finally:
-            link.discard()
+        missing: Exception | None = None
+        for path in pair.rotation.paths:
+            link = Link(partial(pair.secondary.get_queue_sender, path), pair.backlog_name(path))
+            try:
+                link.open(deadline=monotonic() + pair.timing.open_timeout)
+                return
+            except Exception as error:
+                verdict = pair.verdict(error)
+                if verdict is Verdict.REFUSED:
+                    raise PairingError(
+                        f"The credentials for the secondary {pair.secondary_host} cannot send to "
+                        f"the backlog queue {path!r}: they need the right Send. "
+                        f"{describe(error, '')}"
+                    ) from error
+                if verdict is not Verdict.MISSING:
+                    raise PairingError(
+                        f"The secondary {pair.secondary_host} cannot be reached. "
+                        f"{describe(error, '')}"
+                    ) from error
+                missing = missing or error
+            finally:
+                link.discard()
+        raise PairingError(
+            f"All backlog queues in the secondary {pair.secondary_host} are missing or disabled: "
+            "create them with `pairbus pair create`, or pass secondary_admin with the right "
+            f"Manage. {describe(missing, '')}"
+        ) from missing
 
     def _report(self, reason: str | None) -> None:
         pair, before = self._pair, self._pair.unprotected
