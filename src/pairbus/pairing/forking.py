@@ -19,7 +19,7 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from pairbus.pairing import deadlines, registry, runtime
+from pairbus.pairing import deadlines, registry, resolving, runtime
 from pairbus.status import new_client_id
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def restart(forked: Any) -> None:
         client_id = old.ledger.client_id if old.ledger is not None else new_client_id()
         pair = lifecycle.pair = type(old)(old.settings, client_id, old.ledger)
         for entity in list(old.entities.values()):
-            pair.entity(entity.name).resume(entity.health, entity.drain.queues)
+            pair.entity(entity.name).resume(entity)
         for sender in list(lifecycle.senders):
             sender.use(pair)
         side.state = "open"
@@ -91,7 +91,7 @@ def _forget(lifecycle: Any, *, is_final: bool = False) -> None:
 def _after_fork() -> None:
     global _restarting
     _restarting = threading.Lock()
-    for module in (registry, runtime, deadlines):
+    for module in (registry, runtime, deadlines, resolving):
         module.reset()
     for lifecycle, call in list(_clients.items()):
         try:

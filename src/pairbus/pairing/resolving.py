@@ -52,5 +52,12 @@ def _look_up(host: str, lookup: Future[None]) -> None:
             lookup.set_result(None)
 
 
+def reset() -> None:
+    """Forget all lookups in a forked process, which has none of their threads."""
+    global _lookups_guard
+    _lookups_guard = threading.Lock()
+    _lookups.clear()
+
+
 def resolve(host: str, deadline: float) -> None:
     """Do nothing: the sync SDK opens links on a thread that can be abandoned."""

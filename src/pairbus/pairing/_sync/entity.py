@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import uuid
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from time import monotonic
@@ -183,13 +183,15 @@ class Entity:
         if pings is not None:
             pings.set()
 
-    def resume(self, health: Health, queues: Collection[str]) -> None:
-        """Continue from `health`, the state of an entity whose messages are in `queues`."""
-        self.health = health
-        self.drain.queues = set(queues)
-        if health.is_failed_over:
+    def resume(self, former: Entity) -> None:
+        """Continue from the state of `former`, whose messages are in the backlog."""
+        self.health = former.health
+        self.last_error, self.refusal = former.last_error, former.refusal
+        self.drain.queues = set(former.drain.queues)
+        self._engaged_at = former._engaged_at
+        if self.health.is_failed_over:
             self.engaged.set()
-        for command in core.resume(health, now=monotonic(), options=self.pair.timing):
+        for command in core.resume(self.health, now=monotonic(), options=self.pair.timing):
             self._perform(command)
 
     def close(self) -> None:
