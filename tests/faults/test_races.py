@@ -8,14 +8,18 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from azure.servicebus.exceptions import MessagingEntityNotFoundError, OperationTimeoutError
 
 from pairbus.pairing import runtime as _compat
 from pairbus.pairing._sync.entity import Entity
 from pairbus.pairing._sync.link import Link
 from pairbus.pairing._sync.pair import Pair, PairSettings, Timing
+from pairbus.pairing._sync.primary_route import PrimaryRoute
 from pairbus.pairing.core import health as core
 from pairbus.pairing.deadlines import Watch
 from pairbus.pairing.event_bus import EventBus
+from pairbus.pairing.sdk.senders import UnwantedError
+from pairbus.pairing.turns import TurnTimeoutError
 
 FACTS = [
     core.SendSucceeded(),
@@ -118,6 +122,24 @@ def test_observer_may_decide_something_itself():
     entity.close()
 
 
+def test_forked_process_continues_the_outage_of_its_parent():
+    parent, told = entity_of(0.0), []
+    parent.observe(core.SendFailed("x"))
+    parent.observe(core.PingRefused("gone"))
+    parent.refusal = parent.last_error = MessagingEntityNotFoundError(message="gone")
+    child = entity_of(0.0, told.append)
+
+    child.resume(parent)
+
+    assert child.health == parent.health
+    assert child.refusal is parent.refusal  # a send in the child raises it, too
+    child.observe(core.PingSucceeded())
+    assert told[-1].name == "Restored"
+    assert told[-1].seconds <= time.monotonic() - parent.health.since
+    child.close()
+    parent.close()
+
+
 def test_nothing_starts_for_a_client_that_is_closed():
     """A send that was under way may fail later: nobody would stop what it sets going."""
     for failover_interval in (0.0, 3600.0):
@@ -129,6 +151,44 @@ def test_nothing_starts_for_a_client_that_is_closed():
         assert entity._pings is None  # noqa: SLF001 - a forgotten timer or ping shows much later
         assert entity._timer is None  # noqa: SLF001 - a forgotten timer or ping shows much later
         assert entity.next_ping is None
+
+
+def test_message_that_was_not_sent_to_the_primary_is_not_uncertain():
+    """The entity failed over while the send waited for its turn."""
+    pair = pair_of("a/x-servicebus-transfer/0")
+    entity = pair.entity("orders")
+    entity.last_error = OperationTimeoutError(message="another send had no answer")
+    route = PrimaryRoute(SimpleNamespace(check=bool), pair, entity, "orders", None, bool)
+    deadline = time.monotonic() + 60
+
+    redirect = route.after_failure(UnwantedError(), None, 0.0, deadline, was_open=False)
+
+    assert redirect.cause is None
+
+    broken = ConnectionResetError("this send had no answer")
+    retries = iter([UnwantedError()])
+
+    def again():
+        raise next(retries)
+
+    redirect = route.after_failure(broken, again, 0.0, deadline, was_open=True)
+
+    assert redirect.cause is broken
+    entity.close()
+
+
+def test_stored_error_is_not_raised_itself():
+    """It would keep the frames of every call that raises it alive."""
+    pair = pair_of("a/x-servicebus-transfer/0")
+    entity = pair.entity("orders")
+    entity.failed(OperationTimeoutError(message="another send had no answer"))
+    route = PrimaryRoute(SimpleNamespace(check=bool), pair, entity, "orders", None, bool)
+
+    redirect = route.after_failure(TurnTimeoutError(message="x"), None, 0.0, 1.0, was_open=True)
+
+    assert str(redirect.cause) == str(entity.last_error)
+    assert redirect.cause is not entity.last_error
+    entity.close()
 
 
 def test_no_queue_is_probed_for_a_client_that_is_closed():

@@ -13,7 +13,7 @@ from azure.servicebus import ServiceBusSender
 from azure.servicebus.exceptions import OperationTimeoutError
 
 from pairbus.classify import Verdict, is_connection_failure
-from pairbus.exceptions import add_source, add_text
+from pairbus.exceptions import add_source, add_text, bare
 from pairbus.pairing._sync.connection import OpenTimeoutError, is_opening_failure
 from pairbus.pairing._sync.entity import Entity
 from pairbus.pairing._sync.link import Link
@@ -32,7 +32,7 @@ Attempt = Callable[[], None]
 
 @dataclass(frozen=True, slots=True)
 class Redirect:
-    """A call must go to the backlog: `cause` is the primary's error."""
+    """A call must go to the backlog: `cause` is the primary's error; None if nothing was sent."""
 
     cause: BaseException | None
 
@@ -98,10 +98,11 @@ class PrimaryRoute:
         pair, entity = self._pair, self._entity
         retries = Retries(pair.retries, was_open)
         busy: Exception | None = None  # the last answer of a service that is busy
+        sent: Exception | None = None  # why the last attempt failed that was made
         began = started
         while True:
             if isinstance(error, UnwantedError):
-                return Redirect(entity.last_error)
+                return Redirect(sent)
             if isinstance(error, ShutDownError):
                 self._lifecycle.closed_by_application(primary=True)
             if isinstance(error, TurnTimeoutError):
@@ -126,7 +127,7 @@ class PrimaryRoute:
             if wait > 0 and entity.engaged.wait(wait):
                 return Redirect(error)
             self._lifecycle.check()
-            began = monotonic()
+            sent, began = error, monotonic()
             try:
                 attempt()
             except Exception as failure:  # noqa: BLE001  # decided by the table
@@ -173,5 +174,6 @@ class PrimaryRoute:
         entity = self._entity
         is_silent = self.link.busy_since <= started
         if entity.health.is_failed_over or (is_silent and entity.engaged.wait(TURN_GRACE)):
-            return Redirect(entity.last_error)
+            last = entity.last_error
+            return Redirect(None if last is None else bare(last))
         raise error
