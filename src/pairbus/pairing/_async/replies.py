@@ -148,7 +148,8 @@ class Replies:
             if answer is not None:
                 for heard in list(self._waiting.values()):
                     heard(answer)
-            await receiver.complete_message(message)
+            settle = partial(receiver.complete_message, message)
+            await aabandonable(seconds, settle, what="settling an answer")
 
 
 async def _close(receiver: ServiceBusReceiver) -> None:

@@ -149,7 +149,8 @@ class Replies:
             if answer is not None:
                 for heard in list(self._waiting.values()):
                     heard(answer)
-            receiver.complete_message(message)
+            settle = partial(receiver.complete_message, message)
+            abandonable(seconds, settle, what="settling an answer")
 
 
 def _close(receiver: ServiceBusReceiver) -> None:
