@@ -1,6 +1,7 @@
 """Messages made ready for a backlog queue: encoded as the SDK does, packed within limits."""
 
 import copy
+import uuid
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -16,8 +17,14 @@ from pairbus.envelope.encoded import open_message, restore
 from pairbus.envelope.encoded_wrap import wrap as wrap_encoded
 from pairbus.envelope.fields import ALIASES, PATH
 from pairbus.envelope.sdk import annotated, wrap
-from pairbus.exceptions import ReservedPropertyError
-from pairbus.pairing.outgoing import PairedMessageBatch, prepare, with_id
+from pairbus.exceptions import OversizeError, ReservedPropertyError
+from pairbus.pairing.outgoing import (
+    BACKLOG_LIMIT,
+    PairedMessageBatch,
+    exact_size,
+    prepare,
+    with_id,
+)
 from pairbus.pairing.packing import pack
 from pairbus.pairing.sdk.batches import payloads_of
 
@@ -309,3 +316,25 @@ def test_packing_keeps_order_and_limits():
     assert [one for chunk in chunks for one in chunk.message_ids] == [str(n) for n in range(1, 400)]
     assert all(chunk.what.size_in_bytes <= 10_000 for chunk in chunks)
     assert [m for chunk in chunks for m in chunk.originals] == list(outgoing.originals)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"data_body": b"x" * 180_000, "footer": {"k": "x" * 90_000}},
+        {"data_body": b"x" * 180_000, "annotations": {"k": "x" * 90_000}},
+        {"value_body": [uuid.UUID(int=1)] * 15_500},
+        {"value_body": [Decimal(1)] * 15_500},
+    ],
+)
+def test_message_that_a_batch_refuses_is_not_in_the_batch(message):
+    def refuse(item):
+        if exact_size(item, "orders") > BACKLOG_LIMIT:
+            raise OversizeError(1, 2)
+
+    batch = PairedMessageBatch(1 << 20, oversized=refuse, refuses=True)
+
+    with pytest.raises(OversizeError):
+        batch.add_message(AmqpAnnotatedMessage(**message))
+
+    assert len(batch) == 0

@@ -12,7 +12,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 from typing import Any, Final
+from uuid import UUID
 
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType, AmqpMessageProperties
@@ -126,6 +128,9 @@ def rough_size(message: SdkMessage) -> int:
     if names:
         for name, value in names.items():
             size += len(name) + _rough(value) + 4
+    for section in (raw.annotations, raw.delivery_annotations, raw.footer):
+        if section:
+            size += _rough(section)
     return size
 
 
@@ -138,7 +143,7 @@ def _rough(value: Any) -> int:
         return sum(_rough(key) + _rough(item) + 2 for key, item in value.items())
     if isinstance(value, list | tuple):
         return sum(_rough(item) + 1 for item in value)
-    return 9
+    return 16 if isinstance(value, UUID | Decimal) else 9
 
 
 def exact_size(message: SdkMessage, path: str) -> int:
@@ -196,7 +201,8 @@ class PairedMessageBatch(ServiceBusMessageBatch):
             self._oversized(item)
         before = self.size_in_bytes
         super().add_message(item)
-        if self.size_in_bytes - before > self._suspicious and self._oversized is not None:
+        is_suspicious = self.size_in_bytes - before > self._suspicious
+        if is_suspicious and self._oversized is not None and not self._refuses:
             self._oversized(item)
         self.originals.append(original)
         self.items.append(item)
