@@ -382,6 +382,7 @@ BAD_MAP = b"\x00\x53\x74\xc1\x09\x02\xa1\x05x-ms-\x3f" + section(0x75, b"x")
         (b"\x00\x53\x73\x3f" + section(0x75, b"x"), "no AMQP value begins with 0x3f"),
         (BAD_MAP, "no AMQP value begins with 0x3f"),
         (b"\x00\x53\x74\xc1\x09\x02\xa1\x05x-ms-", "index out of range"),
+        (b"\x00\x53\x74" + bytes(10_000), "index out of range"),  # a descriptor of a descriptor
         (section(0x73, None) + section(0x74, None) + b"\x00\xff", "0xff"),
     ],
 )

@@ -44,6 +44,12 @@ def test_a_body_that_mentions_a_fence_is_no_fence():
     assert read_fence(b"\x00\x53\x73" + encode(["m1"]) + body) is None
 
 
+@pytest.mark.parametrize("properties", [b"\xc0\xff\xff", b"\x3f", b"\xc0", b"\x71\0\0\0\1"])
+def test_a_message_that_cannot_be_read_is_no_fence(properties):
+    body = b"\x00\x53\x75" + encode(FENCE_CONTENT_TYPE.encode())
+    assert read_fence(b"\x00\x53\x73" + properties + body) is None
+
+
 def test_an_answer_goes_to_the_session_of_the_client_and_expires():
     fence = Fence("f1", "orders", "client-1")
 

@@ -54,7 +54,16 @@ def skip(buf: bytes, pos: int) -> int:
     """Return the position after the value that begins at `pos`."""
     code = buf[pos]
     if code == 0:
-        return skip(buf, skip(buf, pos + 1))
+        # A descriptor and a value, each of which may be described in turn.
+        left = 2
+        while left:
+            pos += 1
+            if buf[pos] == 0:
+                left += 1
+            else:
+                pos = skip(buf, pos) - 1
+                left -= 1
+        return pos + 1
     kind = code >> 4
     width = _FIXED.get(kind)
     if width is not None:

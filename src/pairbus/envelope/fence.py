@@ -24,6 +24,7 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 from pairbus.amqp.codec import decode, encode
+from pairbus.amqp.errors import ProtocolError
 from pairbus.amqp.types import Symbol, UInt
 from pairbus.envelope.cutting import PROPERTIES, sections
 
@@ -60,11 +61,14 @@ def read_fence(message: bytes) -> Fence | None:
     """Return the fence in an encoded message; None if the message is not a fence."""
     if _MARK not in message:
         return None
-    found, _ = sections(message)
-    place = found.get(PROPERTIES)
-    if place is None:
+    try:
+        found, _ = sections(message)
+        properties = decode(message, found[PROPERTIES][0])[0]
+    except (ValueError, LookupError, ProtocolError):
+        return None  # no properties, or a message that its sender encoded wrongly
+    if not isinstance(properties, list):
         return None
-    fields = [*decode(message, place[0])[0], *[None] * 13][:13]
+    fields = [*properties, *[None] * 13][:13]
     values = [fields[n] for n in (_MESSAGE_ID, _TO, _REPLY_TO_GROUP_ID)]
     if str(fields[_CONTENT_TYPE]) != FENCE_CONTENT_TYPE or not all(map(_is_text, values)):
         return None
