@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from pairbus.pairing.core.limits import LIMITS
 from simulation.applications import Application, Times
 from simulation.destinations import PRIMARY
 from simulation.faults import OUTAGES, Planned
 from simulation.history import History, Verdict, Window, judge, out_of_order, overtaken
 from simulation.ledger import Ledger, disagreements
+from simulation.limits import LIMITS
 
 AFTERMATH = 20.0
 """Seconds after a fault in which it may duplicate a message that was sent after it: a worker that

@@ -1,4 +1,4 @@
-"""Write the table of the longest durations of a call into the docs, from the table in the code."""
+"""Write the table of the longest durations of a call into the docs, from the table of the tests."""
 
 import sys
 from dataclasses import dataclass
@@ -18,11 +18,11 @@ class Defaults:
 
 def outputs() -> dict[Path, str]:
     """The page fragment with the table."""
-    sys.path.insert(0, str(ROOT / "src"))
-    from pairbus.pairing.core.limits import LIMITS
+    sys.path[:0] = [str(ROOT), str(ROOT / "src")]
+    from simulation.limits import LIMITS
 
     lines = [
-        "<!-- written from src/pairbus/pairing/core/limits.py by tools/gen_limits.py -->",
+        "<!-- written from simulation/limits.py by tools/gen_limits.py -->",
         "",
         "| | At most | At the defaults |",
         "|---|---|---|",

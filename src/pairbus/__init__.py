@@ -57,7 +57,7 @@ def _start_syphon(options: SyphonOptions) -> RunningSyphon:
     return start_syphon(options)
 
 
-register_syphon(_start_syphon, package="pyspark")
+register_syphon(_start_syphon)
 
 
 def __getattr__(name: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
-from pairbus.extras import is_installed
+from pairbus.extras import is_installed, missing_module
 
 if TYPE_CHECKING:
     from pairbus.options import SyphonOptions
@@ -23,33 +23,24 @@ class RunningSyphon(Protocol):
         """Stop it, and wait until it has stopped."""
 
 
-_starters: list[tuple[Callable[[SyphonOptions], RunningSyphon], str | None]] = []
+_start: Callable[[SyphonOptions], RunningSyphon]
 
 
-def register_syphon(
-    start: Callable[[SyphonOptions], RunningSyphon], *, package: str | None = None
-) -> None:
-    """Let `enable_syphon` call `start`; the one that was registered last is used.
-
-    Args:
-        start: starts a syphon.
-        package: the package that it needs.
-    """
-    _starters.append((start, package))
+def register_syphon(start: Callable[[SyphonOptions], RunningSyphon]) -> None:
+    """Let `enable_syphon` call `start`: `pairbus` does this when it is imported."""
+    global _start
+    _start = start
 
 
 def check_syphon() -> None:
     """Check that a syphon can be started here, before anything is.
 
     Raises:
-        PairingError: if Spark is not installed, or no syphon is registered.
+        PairingError: if Spark is not installed.
     """
     from pairbus.exceptions import PairingError  # imports the SDK: not when `pairbus` is imported
 
-    if not _starters:
-        raise PairingError("enable_syphon needs a syphon: import pairbus, which registers one")
-    package = _starters[-1][1]
-    if package is not None and not is_installed(package):
+    if not is_installed("pyspark"):
         raise PairingError(NEEDS_SPARK)
 
 
@@ -57,12 +48,13 @@ def start_registered_syphon(options: SyphonOptions) -> RunningSyphon:
     """Start the syphon.
 
     Raises:
-        PairingError: if Spark is not installed, or no syphon is registered.
+        PairingError: if Spark is not installed.
     """
     from pairbus.exceptions import PairingError
 
-    check_syphon()
     try:
-        return _starters[-1][0](options)
+        return _start(options)
     except ImportError as error:
+        if missing_module(error) is None:
+            raise
         raise PairingError(NEEDS_SPARK) from error

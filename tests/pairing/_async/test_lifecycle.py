@@ -34,8 +34,7 @@ def syphon_of(world, monkeypatch):
     """Returns options with which the pair starts the given stand-in as its syphon."""
 
     def options(syphon):
-        monkeypatch.setattr(syphon_hook, "_starters", [])
-        syphon_hook.register_syphon(lambda options: syphon)
+        monkeypatch.setattr(syphon_hook, "_start", lambda options: syphon)
         sides = world.primary.connection_string, world.secondary.connection_string
         return {
             "enable_syphon": True,

@@ -9,9 +9,9 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import ServiceBusError
 
-from pairbus.pairing.core.limits import LIMITS
 from pairbus.pairing.runtime import spawn
 from pairbus.testing import FaultProxy
+from simulation.limits import LIMITS
 
 pytestmark = [pytest.mark.sdk, pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(180)]
 

@@ -69,7 +69,7 @@ class RecordedSyphon:
 @pytest.fixture
 def syphon(world, monkeypatch):
     recorded = RecordedSyphon(world.secondary)
-    monkeypatch.setattr(syphon_hook, "_starters", [(recorded.start, None)])
+    monkeypatch.setattr(syphon_hook, "_start", recorded.start)
     return recorded
 
 

@@ -18,13 +18,15 @@ from pairbus.pairing._async.entity import Entity
 from pairbus.pairing._async.link import Link
 from pairbus.pairing._async.pair import Pair
 from pairbus.pairing.core.health import Phase
-from pairbus.pairing.core.limits import TURN_GRACE
 from pairbus.pairing.core.retries import Retries
 from pairbus.pairing.sdk.senders import ShutDownError, UnwantedError
 from pairbus.pairing.turns import TurnTimeoutError
 
 if TYPE_CHECKING:
     from pairbus.pairing._async.lifecycle import Lifecycle
+
+# How long a send without a turn waits for the result of the send that has it, in seconds.
+TURN_GRACE = 1.0
 
 Attempt = Callable[[], Awaitable[None]]
 

@@ -5,7 +5,7 @@ silent, or show whether a send must first renew its token. For these pairbus rea
 guarantee depends on them: if a name is missing, the code that needs it uses a slower way through
 the public API, as `without` says. The names are probed when a client is paired and when
 its first link is open; if any is missing, one warning names them all. The objects behind private
-names are internals, too: `INNER_NAMES` are the public names of them that pairbus uses.
+names are internals, too: the public names of them that pairbus uses are below the private ones.
 """
 
 from __future__ import annotations
@@ -20,8 +20,6 @@ from typing import Any
 logger = logging.getLogger("pairbus.sdk")
 
 __all__ = [
-    "INNER_NAMES",
-    "NAMES",
     "Position",
     "PrivateName",
     "is_async",
@@ -138,23 +136,8 @@ MESSAGE = PrivateName(
 )
 SIZE = PrivateName("_size", "batch", MESSAGE.purpose, MESSAGE.without)
 COUNT = PrivateName("_count", "batch", MESSAGE.purpose, MESSAGE.without)
-NAMES = (
-    CONFIG,
-    AMQP_TRANSPORT,
-    CREATE_HANDLER,
-    CLOSE_HANDLER,
-    HANDLER,
-    CONNECTION,
-    TRANSPORT,
-    LINK,
-    AUTHENTICATOR,
-    EXPIRES_ON,
-    MESSAGES,
-    MESSAGE,
-    SIZE,
-    COUNT,
-)
 
+# Names of the objects behind private names.
 SSL_CONTEXT = PrivateName(
     "ssl_context",
     "config",
@@ -186,18 +169,6 @@ AUTH_STATE = PrivateName(
     "auth_state", "authenticator", AUTHENTICATOR.purpose, AUTHENTICATOR.without
 )
 BODY = Position("5", "batch's _message", MESSAGE.purpose, MESSAGE.without)
-INNER_NAMES = (
-    SSL_CONTEXT,
-    CLIENT_READY,
-    CLIENT_READY_ASYNC,
-    SOCK,
-    WRITER,
-    SESSION,
-    STATE,
-    GET_STATE,
-    AUTH_STATE,
-    BODY,
-)
 
 _warned: set[str] = set()
 

@@ -1,4 +1,4 @@
-"""The maximum duration of a call, for the documentation and for the fault tests.
+"""The maximum duration of a call, for the documentation, the tests and the simulation.
 
 Every call has one budget, `send_timeout`, which all attempts, waits, turns and reopens on the
 primary share. A redirected call has another one for the backlog, for all queues that it tries.
@@ -10,10 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-__all__ = ["LIMITS", "TURN_GRACE", "Limit"]
+from pairbus.pairing._async.primary_route import TURN_GRACE
 
-# How long a send without a turn waits for the result of the send that has it, in seconds.
-TURN_GRACE = 1.0
+__all__ = ["LIMITS", "Limit"]
 
 
 class Times(Protocol):
