@@ -10,10 +10,11 @@ from types import SimpleNamespace
 import pytest
 from azure.servicebus.exceptions import MessagingEntityNotFoundError, OperationTimeoutError
 
+from pairbus.options import SendAvailabilityPairedNamespaceOptions
 from pairbus.pairing import runtime as _compat
 from pairbus.pairing._sync.entity import Entity
 from pairbus.pairing._sync.link import Link
-from pairbus.pairing._sync.pair import Pair, PairSettings, Timing
+from pairbus.pairing._sync.pair import Pair, Timing
 from pairbus.pairing._sync.primary_route import PrimaryRoute
 from pairbus.pairing.core import health as core
 from pairbus.pairing.deadlines import Watch
@@ -42,21 +43,17 @@ def entity_of(failover_interval, *observers):
     return Entity("orders", SimpleNamespace(timing=timing, bus=EventBus("a>b", observers)))
 
 
-def pair_of(*queues):
+def pair_of():
     client = SimpleNamespace(fully_qualified_namespace="a.example")
-    settings = PairSettings(
-        primary=client,
+    options = SendAvailabilityPairedNamespaceOptions(
         secondary=client,
-        primary_namespace="a",
-        queues=queues,
-        timing=Timing(
-            failover_interval=0.0,
-            ping_primary_interval=1800.0,
-            send_timeout=1.0,
-            backlog_cooldown=0.0,
-        ),
+        backlog_queue_count=1,
+        failover_interval=0.0,
+        ping_primary_interval=1800.0,
+        send_timeout=1.0,
+        backlog_cooldown=0.0,
     )
-    return Pair(settings, "c")
+    return Pair(client, client, "a", options, "c")
 
 
 @pytest.mark.parametrize("failover_interval", [0.0, 3600.0])
@@ -155,7 +152,7 @@ def test_nothing_starts_for_a_client_that_is_closed():
 
 def test_message_that_was_not_sent_to_the_primary_is_not_uncertain():
     """The entity failed over while the send waited for its turn."""
-    pair = pair_of("a/x-servicebus-transfer/0")
+    pair = pair_of()
     entity = pair.entity("orders")
     entity.last_error = OperationTimeoutError(message="another send had no answer")
     route = PrimaryRoute(SimpleNamespace(check=bool), pair, entity, "orders", None, bool)
@@ -179,7 +176,7 @@ def test_message_that_was_not_sent_to_the_primary_is_not_uncertain():
 
 def test_stored_error_is_not_raised_itself():
     """It would keep the frames of every call that raises it alive."""
-    pair = pair_of("a/x-servicebus-transfer/0")
+    pair = pair_of()
     entity = pair.entity("orders")
     entity.failed(OperationTimeoutError(message="another send had no answer"))
     route = PrimaryRoute(SimpleNamespace(check=bool), pair, entity, "orders", None, bool)
@@ -192,7 +189,7 @@ def test_stored_error_is_not_raised_itself():
 
 
 def test_no_queue_is_probed_for_a_client_that_is_closed():
-    pair = pair_of("a/x-servicebus-transfer/0")
+    pair = pair_of()
     pair.close()
 
     pair.remove_queue("a/x-servicebus-transfer/0", OSError("gone"))

@@ -51,11 +51,14 @@ def restart(forked: Any) -> None:
         if side.state != "forked":
             return  # another thread has done it
         client_id = old.ledger.client_id if old.ledger is not None else new_client_id()
-        pair = lifecycle.pair = type(old)(old.settings, client_id, old.ledger)
+        clients = old.primary, old.secondary
+        pair = type(old)(*clients, old.primary_namespace, old.options, client_id, old.ledger)
+        pair.use_queues(old.rotation.paths, old.message_limit)
         for entity in list(old.entities.values()):
             pair.entity(entity.name).resume(entity)
         for sender in list(lifecycle.senders):
             sender.use(pair)
+        lifecycle.pair = pair
         side.state = "open"
     if old.unprotected is not None:
         lifecycle.protect()  # only with a link: the parent goes on to create the queues

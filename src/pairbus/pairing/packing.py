@@ -14,7 +14,6 @@ from pairbus.envelope import encoded_wrap
 from pairbus.envelope.fields import SESSION_ID
 from pairbus.envelope.sdk import wrap
 from pairbus.exceptions import PairingError
-from pairbus.names import billable
 from pairbus.pairing.outgoing import Outgoing, PairedMessageBatch, now
 from pairbus.pairing.sdk.batches import batch_of, cost, payloads_of
 
@@ -35,11 +34,6 @@ class Chunk:
     originals: list[Any] = field(default_factory=list)
     notes: list[tuple[Any, str | None, int]] = field(default_factory=list)
     size: int = 0
-
-    @property
-    def billable(self) -> int:
-        """How many operations the service charges: for each message, one per started 64 KB."""
-        return sum(billable(size) for _, _, size in self.notes)
 
     @property
     def message_ids(self) -> tuple[str, ...]:

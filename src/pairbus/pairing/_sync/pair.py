@@ -4,8 +4,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +13,8 @@ from azure.servicebus import ServiceBusClient
 from pairbus import events
 from pairbus.classify import Verdict, classify
 from pairbus.exceptions import OversizeError, bare, describe
-from pairbus.names import backlog_label
-from pairbus.options import Oversize
+from pairbus.names import backlog_label, backlog_paths
+from pairbus.options import SendAvailabilityPairedNamespaceOptions
 from pairbus.pairing._sync.attempts import Attempts
 from pairbus.pairing._sync.coalescer import Sharing
 from pairbus.pairing._sync.entity import Entity, ping_message
@@ -51,69 +50,70 @@ class Timing:
     open_timeout: float = 5.0
     drains_first: bool = False
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PairSettings:
-    """The settings of a pair."""
-
-    primary: ServiceBusClient
-    secondary: ServiceBusClient
-    primary_namespace: str
-    queues: tuple[str, ...]
-    timing: Timing
-    observers: Sequence[Callable[[events.Event], None]] = ()
-    rule: Callable[[BaseException], Any] | None = None
-    oversize: Oversize = "warn"
-    message_limit: int = BACKLOG_LIMIT
-    reopen: bool = True
-    coalesce: bool = True
+    @classmethod
+    def of(cls, options: SendAvailabilityPairedNamespaceOptions) -> Timing:
+        """The times of `options`, which has checked them and turned them into seconds."""
+        names = [field.name for field in fields(cls) if field.name != "drains_first"]
+        times = {name: getattr(options, name) for name in names}
+        return cls(**times, drains_first=options.recovery == "drain_first")
 
 
 class Pair:
     """The state that all senders of a paired client share.
 
     Args:
-        settings: The settings of the pair.
+        primary: The SDK client that was paired.
+        secondary: The SDK client of the secondary namespace.
+        primary_namespace: The primary's name in backlog paths.
+        options: The options of the pair.
         client_id: The name of the paired client in status and ledger.
         ledger: Records the operations; None without a ledger.
     """
 
     def __init__(
-        self, settings: PairSettings, client_id: str, ledger: LedgerWriter | None = None
+        self,
+        primary: ServiceBusClient,
+        secondary: ServiceBusClient,
+        primary_namespace: str,
+        options: SendAvailabilityPairedNamespaceOptions,
+        client_id: str,
+        ledger: LedgerWriter | None = None,
     ) -> None:
         self.client_id = client_id
-        self.primary = settings.primary
-        self.secondary = settings.secondary
-        self.primary_namespace = settings.primary_namespace
-        self.primary_host: str = settings.primary.fully_qualified_namespace
-        self.secondary_host: str = settings.secondary.fully_qualified_namespace
-        self.timing = settings.timing
-        self.classify = settings.rule
-        self.oversize = settings.oversize
-        self.limit_messages(settings.message_limit)
+        self.primary = primary
+        self.secondary = secondary
+        self.primary_namespace = primary_namespace
+        self.primary_host: str = primary.fully_qualified_namespace
+        self.secondary_host: str = secondary.fully_qualified_namespace
+        self.timing = Timing.of(options)
+        self.classify = options.classify
+        self.oversize = options.oversize
+        self.limit_messages(BACKLOG_LIMIT)
         self.batch_limit = BACKLOG_LIMIT  # bytes that a backlog queue takes in one send, once known
         self.ledger = ledger
         self.accounts = Accounts(ledger, self.primary_namespace, self.secondary_host)
         self.retries = RetrySettings(
-            *senders.retries_of(settings.primary),
-            reopen=settings.reopen,
+            *senders.retries_of(primary),
+            reopen=options.reopen,
             is_immediate=self.timing.failover_interval == 0,
         )
-        self.primary_batches = senders.batch_arguments(settings.primary)
-        self.secondary_batches = senders.batch_arguments(settings.secondary)
+        self.primary_batches = senders.batch_arguments(primary)
+        self.secondary_batches = senders.batch_arguments(secondary)
         self.entities: dict[str, Entity] = {}
         self.attempts = Attempts()  # pings and probes that are under way
         self.reconnecting = Reconnecting()  # calls that failed to connect to the secondary
         self.replies = Replies(self)
-        self.bus = EventBus(f"{self.primary_host}>{self.secondary_host}", settings.observers)
-        self.settings = settings
+        self.bus = EventBus(f"{self.primary_host}>{self.secondary_host}", options.observers)
+        self.options = options
         self.unprotected: str | None = None  # why the secondary cannot take messages, if so
         self.host_probe = HostProbe(
             f"the primary {self.primary_host}",
             self.timing.open_timeout,
             lambda error: self.verdict(error) is Verdict.OUTAGE,
         )
-        self._rotation = Rotation(settings.queues)
+        self._rotation = Rotation(
+            tuple(backlog_paths(primary_namespace, options.backlog_queue_count))
+        )
         self._guard = Guard()
         self._probes: Event | None = None
         self._is_closed = False
@@ -163,7 +163,7 @@ class Pair:
 
     def sharing(self, entity: str, *, backlog: bool = False) -> Sharing | None:
         """How sends to an entity of the primary, or to a backlog queue, are coalesced."""
-        if not self.settings.coalesce:
+        if not self.options.coalesce:
             return None
         state = self._coalescing.setdefault((entity.lower(), backlog), Coalescing())
         return Sharing(state, self._is_answer, self.accounts.list_counter(entity, backlog=backlog))
@@ -191,7 +191,6 @@ class Pair:
     def use_queues(self, queues: tuple[str, ...], message_limit: int) -> None:
         """Use these backlog queues, which accept messages of up to `message_limit` bytes."""
         with self._guard:
-            self.settings = replace(self.settings, queues=queues, message_limit=message_limit)
             self._rotation = Rotation(queues)
         self.limit_messages(message_limit)
 

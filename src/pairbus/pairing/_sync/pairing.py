@@ -13,14 +13,13 @@ from azure.servicebus.management import ServiceBusAdministrationClient
 
 from pairbus.exceptions import PairingError
 from pairbus.extras import is_installed
-from pairbus.names import backlog_paths
 from pairbus.options import SendAvailabilityPairedNamespaceOptions
 from pairbus.pairing import registry
 from pairbus.pairing._sync.backlog_queues import provide_queues
 from pairbus.pairing._sync.client import PairedClient
 from pairbus.pairing._sync.guarded import SecondaryClient
 from pairbus.pairing._sync.lifecycle import Lifecycle
-from pairbus.pairing._sync.pair import Pair, PairSettings, Timing
+from pairbus.pairing._sync.pair import Pair
 from pairbus.pairing._sync.protection import Protection
 from pairbus.pairing.runtime import blocking
 from pairbus.pairing.sdk.contract import probe_new_sender
@@ -92,42 +91,21 @@ def _pair(
     options: SendAvailabilityPairedNamespaceOptions,
     ledger: Any,
 ) -> PairedClient:
-    timing = Timing(
-        failover_interval=float(options.failover_interval),  # type: ignore[arg-type]
-        ping_primary_interval=float(options.ping_primary_interval),  # type: ignore[arg-type]
-        send_timeout=float(options.send_timeout),  # type: ignore[arg-type]
-        backlog_cooldown=float(options.backlog_cooldown),  # type: ignore[arg-type]
-        open_timeout=float(options.open_timeout),  # type: ignore[arg-type]
-        drains_first=options.recovery == "drain_first",
-    )
     for client in (primary, secondary):
         blocking(share_tls_context, client)
-    paths = backlog_paths(namespace, options.backlog_queue_count)
-    settings = PairSettings(
-        primary=primary,
-        secondary=secondary,
-        primary_namespace=namespace,
-        queues=tuple(paths),
-        timing=timing,
-        observers=options.observers,
-        rule=options.classify,
-        oversize=options.oversize,
-        reopen=options.reopen,
-        coalesce=options.coalesce,
-    )
-    pair = Pair(settings, ledger.client_id if ledger is not None else new_client_id(), ledger)
+    client_id = ledger.client_id if ledger is not None else new_client_id()
+    pair = Pair(primary, secondary, namespace, options, client_id, ledger)
     directory = None if options.ledger is None else str(options.ledger)
     lifecycle = Lifecycle(primary, pair, secondary, directory)
     provide = None
     if admin is not None:
-        replies = pair.replies.path if timing.drains_first else None
         provide = partial(
             provide_queues,
             admin,
-            paths,
-            timeout=timing.send_timeout,
+            pair.rotation.paths,
+            timeout=pair.timing.send_timeout,
             on_answer=pair.accounts.provided,
-            reply_queue=replies,
+            reply_queue=pair.replies.path if pair.timing.drains_first else None,
         )
     protection = lifecycle.protection = Protection(pair, provide)
     try:
