@@ -70,6 +70,13 @@ def check_namespace_name(name: str) -> str:
     return name.lower()
 
 
+def _namespace(owner: SyphonOptions | SendAvailabilityPairedNamespaceOptions) -> None:
+    """Check the option `primary_namespace` of `owner`, if it is set, and lower-case it."""
+    if owner.primary_namespace is not None:
+        name = check_namespace_name(owner.primary_namespace)
+        object.__setattr__(owner, "primary_namespace", name)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyphonOptions:
     """How the syphon reaches the two namespaces, and how it runs.
@@ -164,10 +171,7 @@ class SyphonOptions:
                     f"{name} must be a connection string, the name of an environment variable "
                     "that holds one, or module:factory of a credential"
                 )
-        if self.primary_namespace is not None:
-            object.__setattr__(
-                self, "primary_namespace", check_namespace_name(self.primary_namespace)
-            )
+        _namespace(self)
         _count(self, "backlog_queue_count", 1)
         _choice(self, "ttl_policy", ("full", "deduct"))
         _seconds(self, "long_poll", 0.1, 3600)
@@ -261,10 +265,7 @@ class SendAvailabilityPairedNamespaceOptions:
         _choice(self, "oversize", ("warn", "refuse", "ignore"))
         _choice(self, "ttl_policy", ("full", "deduct"))
         _choice(self, "recovery", ("direct", "drain_first"))
-        if self.primary_namespace is not None:
-            object.__setattr__(
-                self, "primary_namespace", check_namespace_name(self.primary_namespace)
-            )
+        _namespace(self)
         if self.classify is not None and not callable(self.classify):
             raise ValueError("classify must be callable")
         object.__setattr__(self, "observers", tuple(self.observers))

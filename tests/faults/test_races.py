@@ -66,7 +66,7 @@ def test_pings_and_timer_are_what_the_state_says_after_any_race(failover_interva
         chance = random.Random(seed)
         together.wait()
         for _ in range(60):
-            entity.observe(chance.choice(FACTS))
+            entity.apply(chance.choice(FACTS))
 
     threads = [threading.Thread(target=report, args=(n,)) for n in range(4)]
     for thread in threads:
@@ -92,11 +92,11 @@ def test_events_come_in_the_order_of_the_decisions():
             assert go_on.wait(60)
 
     entity = entity_of(0.0, slow, lambda event: told.append(event.name))
-    failing = threading.Thread(target=entity.observe, args=(core.SendFailed("x"),))
+    failing = threading.Thread(target=entity.apply, args=(core.SendFailed("x"),))
     failing.start()
     assert is_telling.wait(60)
 
-    entity.observe(core.SendSucceeded(), by="send")
+    entity.apply(core.SendSucceeded(), by="send")
     go_on.set()
     failing.join(60)
 
@@ -109,10 +109,10 @@ def test_observer_may_decide_something_itself():
 
     def operator(event):
         if event.name == "FailedOver":
-            entity.observe(core.PrimaryForced())
+            entity.apply(core.PrimaryForced())
 
     entity = entity_of(0.0, operator, lambda event: told.append(event.name))
-    entity.observe(core.SendFailed("x"))
+    entity.apply(core.SendFailed("x"))
 
     assert told == ["FailedOver", "RoutingForced", "Restored"]
     assert entity.health.forced == "primary"
@@ -121,8 +121,8 @@ def test_observer_may_decide_something_itself():
 
 def test_forked_process_continues_the_outage_of_its_parent():
     parent, told = entity_of(0.0), []
-    parent.observe(core.SendFailed("x"))
-    parent.observe(core.PingRefused("gone"))
+    parent.apply(core.SendFailed("x"))
+    parent.apply(core.PingRefused("gone"))
     parent.refusal = parent.last_error = MessagingEntityNotFoundError(message="gone")
     child = entity_of(0.0, told.append)
 
@@ -130,7 +130,7 @@ def test_forked_process_continues_the_outage_of_its_parent():
 
     assert child.health == parent.health
     assert child.refusal is parent.refusal  # a send in the child raises it, too
-    child.observe(core.PingSucceeded())
+    child.apply(core.PingSucceeded())
     assert told[-1].name == "Restored"
     assert told[-1].seconds <= time.monotonic() - parent.health.since
     child.close()
@@ -143,7 +143,7 @@ def test_nothing_starts_for_a_client_that_is_closed():
         entity = entity_of(failover_interval)
         entity.close()
 
-        entity.observe(core.SendFailed("x"))
+        entity.apply(core.SendFailed("x"))
 
         assert entity._pings is None  # noqa: SLF001 - a forgotten timer or ping shows much later
         assert entity._timer is None  # noqa: SLF001 - a forgotten timer or ping shows much later

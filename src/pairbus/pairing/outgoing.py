@@ -34,6 +34,7 @@ _FIXED: Final = 96  # approximate size of the sections around the body
 _NO_ID: Final[tuple[Any, ...]] = (None, "")
 _DATA: Final = AmqpMessageBodyType.DATA  # a member of the SDK's enum is found slowly
 _MESSAGES: Final = (ServiceBusMessage, AmqpAnnotatedMessage)  # isinstance: faster than a union
+_SINGLE: Final = (*_MESSAGES, Mapping)
 
 Oversized = Callable[[SdkMessage], None]
 
@@ -113,6 +114,10 @@ def as_message(message: Any) -> SdkMessage:
         "Only AmqpAnnotatedMessage, ServiceBusMessage instances or Mappings representing messages "
         f"are supported. Received instead: {type(message).__name__}"
     )
+
+
+def _is_list(message: Any) -> bool:
+    return not isinstance(message, _SINGLE) and isinstance(message, Iterable)
 
 
 def rough_size(message: SdkMessage) -> int:
@@ -223,16 +228,13 @@ def prepare(message: Any, arguments: Mapping[str, Any] | None = None) -> Outgoin
         ReservedPropertyError: if a message uses a name that the envelope needs.
         TypeError: if something is no message.
     """
-    if isinstance(message, _MESSAGES):
-        item = with_id(message)
-        return Outgoing(item, (message,), (item,), rough_size(message))
     if isinstance(message, ServiceBusMessageBatch):
         if len(message) == 0:
             return None
         if isinstance(message, PairedMessageBatch):
             return Outgoing(message, message.originals, message.items, message.size_in_bytes)
         return _foreign_batch(message, arguments)
-    if isinstance(message, Iterable) and not isinstance(message, Mapping):
+    if _is_list(message):
         originals = [as_message(item) for item in message]
         if not originals:
             return None
@@ -266,7 +268,7 @@ def now() -> int:
 
 def schedulable(messages: Any, schedule_time_utc: datetime) -> Any:
     """Copies of `messages` that carry the time at which they appear, as the SDK would set it."""
-    if isinstance(messages, Iterable) and not isinstance(messages, Mapping):
+    if _is_list(messages):
         return [_scheduled(as_message(item), schedule_time_utc) for item in messages]
     return _scheduled(as_message(messages), schedule_time_utc)
 

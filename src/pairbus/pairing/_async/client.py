@@ -160,17 +160,17 @@ class PairedClient(ServiceBusClient):
     async def force_failover(self, entity: str) -> None:
         """Send everything for `entity` to the backlog, until `release`."""
         self._lifecycle.check()
-        await self._lifecycle.pair.entity(entity).observe(core.BacklogForced())
+        self._lifecycle.pair.entity(entity).apply(core.BacklogForced())
 
     async def force_primary(self, entity: str) -> None:
         """Send everything for `entity` to the primary, even if sends fail, until `release`."""
         self._lifecycle.check()
-        await self._lifecycle.pair.entity(entity).observe(core.PrimaryForced())
+        self._lifecycle.pair.entity(entity).apply(core.PrimaryForced())
 
     async def release(self, entity: str) -> None:
         """Let pairbus choose the route of `entity` again, beginning with a ping."""
         self._lifecycle.check()
-        await self._lifecycle.pair.entity(entity).observe(core.Released())
+        self._lifecycle.pair.entity(entity).apply(core.Released())
 
     async def end_draining(self, entity: str) -> None:
         """Send to the primary although the backlog of `entity` is not delivered yet.

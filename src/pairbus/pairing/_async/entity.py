@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from azure.servicebus import ServiceBusMessage
 
 from pairbus import events
-from pairbus.classify import Verdict, classify
+from pairbus.classify import Verdict
 from pairbus.exceptions import bare, describe
 from pairbus.names import PING_CONTENT_TYPE
 from pairbus.pairing._async.drain import EntityDrain
@@ -73,14 +73,14 @@ class Entity:
     async def succeeded(self) -> None:
         """The primary took a send."""
         if self.health.phase is not Phase.HEALTHY:
-            await self.observe(core.SendSucceeded(), by="send")
+            self.apply(core.SendSucceeded(), by="send")
 
-    async def failed(self, error: Exception) -> Health:
+    def failed(self, error: Exception) -> Health:
         """Record an outage that a send, or opening a link, met; return the resulting health."""
         with self.guard:
             self.counts.failures += 1
             self.last_error = bare(error)
-        return await self.observe(core.SendFailed(describe(error, "")))
+        return self.apply(core.SendFailed(describe(error, "")))
 
     def end_drain(self, reason: str) -> None:
         """End the drain, if there is one: send to the primary before the backlog is delivered."""
@@ -95,14 +95,13 @@ class Entity:
             self.drain.order_lost(reason)
         self.emit_pending()
 
-    async def observe(self, fact: Fact, by: str = "ping") -> Health:
-        """Apply a fact, and perform the commands that follow from it."""
-        return self.apply(fact, by)
-
     def apply(
         self, fact: Fact, by: str = "ping", *, only_if: Callable[[], bool] | None = None
     ) -> Health:
-        """As `observe`, for callers that are no coroutines; `only_if` is called under the guard."""
+        """Apply a fact, and start the commands that follow from it; nothing here waits.
+
+        `only_if` is called under the guard; if it returns False, nothing is applied.
+        """
         # A lock between threads; in one event loop it is always free. Commands are performed under
         # it too: two threads must not swap "stop the pings" and "start the pings".
         with self.guard:
@@ -231,7 +230,7 @@ class Entity:
 
     async def _run_timer(self, at: float, cancelled: AEvent) -> None:
         if not await cancelled.wait(at - monotonic()):
-            await self.observe(core.TimerFired())
+            self.apply(core.TimerFired())
 
     async def _run_pings(self, at: float, stopped: AEvent) -> None:
         timing = self.pair.timing
@@ -280,14 +279,14 @@ class Entity:
             return
         if error is None:
             fact = core.PingSucceeded()
-        elif classify(error, pair.classify) is Verdict.MISSING:
+        elif pair.verdict(error) is Verdict.MISSING:
             self.last_error = self.refusal = bare(error)
             fact = core.PingRefused(reason)
         else:
             self.last_error = bare(error)
-            is_outage = classify(error, pair.classify) in (Verdict.OUTAGE, Verdict.REOPEN)
+            is_outage = pair.verdict(error) in (Verdict.OUTAGE, Verdict.REOPEN)
             fact = core.PingFailed(reason, is_outage)
-        await self.observe(fact)
+        self.apply(fact)
 
 
 def ping_message() -> ServiceBusMessage:

@@ -147,7 +147,7 @@ class PrimaryRoute:
     async def _after_outage(self, error: Exception, started: float) -> Redirect:
         """Report an outage; redirect the call if that fails the entity over, else raise."""
         pair, entity = self._pair, self._entity
-        health = await entity.failed(error)
+        health = entity.failed(error)
         if is_opening_failure(error):
             pair.host_failed(error, started)
         if health.is_failed_over:

@@ -161,17 +161,17 @@ class PairedClient(ServiceBusClient):
     def force_failover(self, entity: str) -> None:
         """Send everything for `entity` to the backlog, until `release`."""
         self._lifecycle.check()
-        self._lifecycle.pair.entity(entity).observe(core.BacklogForced())
+        self._lifecycle.pair.entity(entity).apply(core.BacklogForced())
 
     def force_primary(self, entity: str) -> None:
         """Send everything for `entity` to the primary, even if sends fail, until `release`."""
         self._lifecycle.check()
-        self._lifecycle.pair.entity(entity).observe(core.PrimaryForced())
+        self._lifecycle.pair.entity(entity).apply(core.PrimaryForced())
 
     def release(self, entity: str) -> None:
         """Let pairbus choose the route of `entity` again, beginning with a ping."""
         self._lifecycle.check()
-        self._lifecycle.pair.entity(entity).observe(core.Released())
+        self._lifecycle.pair.entity(entity).apply(core.Released())
 
     def end_draining(self, entity: str) -> None:
         """Send to the primary although the backlog of `entity` is not delivered yet.
