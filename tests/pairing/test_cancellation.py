@@ -1,10 +1,15 @@
 """A task in the background ends when it is cancelled, also if the SDK loses the cancellation."""
 
 import asyncio
+import contextlib
+from types import SimpleNamespace
 
 import pytest
 
-from pairbus.pairing.runtime import acheck_cancelled
+from pairbus.options import SendAvailabilityPairedNamespaceOptions
+from pairbus.pairing._async import pair as pair_module
+from pairbus.pairing._async.pair import Pair
+from pairbus.pairing.runtime import AEvent, acheck_cancelled
 
 
 async def test_lost_cancellation_is_raised_again():
@@ -32,3 +37,29 @@ async def test_task_that_is_not_cancelled_goes_on():
         async with asyncio.timeout(0):
             await asyncio.sleep(3600)
     acheck_cancelled()  # the time-out has taken its cancellation back
+
+
+async def test_probes_of_backlog_queues_end_after_a_lost_cancellation(monkeypatch):
+    client = SimpleNamespace(fully_qualified_namespace="a.example")
+    options = SendAvailabilityPairedNamespaceOptions(secondary=client, backlog_cooldown=0)
+    pair = Pair(client, client, "a", options, "client")
+    path = pair.rotation.paths[0]
+    probed, rounds = asyncio.Event(), []
+
+    async def probe(pair, path, stopped):
+        rounds.append(path)
+        probed.set()
+        with contextlib.suppress(asyncio.CancelledError):  # as `wait_for` does before Python 3.12
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr(Pair, "_probe", probe)
+    monkeypatch.setattr(pair_module, "aspawn", lambda *args, **kwargs: None)
+    await pair.remove_queue(path, OSError("x"))
+    task = asyncio.create_task(pair._run_probes(AEvent()))  # noqa: SLF001 - it ends with the client only
+    await probed.wait()
+
+    task.cancel()
+    await asyncio.wait({task}, timeout=5)
+
+    assert task.cancelled()
+    assert rounds == [path]

@@ -29,7 +29,7 @@ from pairbus.pairing.core.rotation import Rotation
 from pairbus.pairing.event_bus import EventBus
 from pairbus.pairing.outgoing import BACKLOG_LIMIT, exact_size, suspicious_size
 from pairbus.pairing.packing import Chunk
-from pairbus.pairing.runtime import AEvent, AGuard, aspawn, wall
+from pairbus.pairing.runtime import AEvent, AGuard, acheck_cancelled, aspawn, wall
 from pairbus.pairing.sdk import senders
 from pairbus.status import BacklogQueueStatus, EntityStatus, PairStatus
 
@@ -239,6 +239,7 @@ class Pair:
                 with self.attempts.one():
                     if not stopped.is_set():
                         await self._probe(path, stopped)
+                acheck_cancelled()
 
     async def _probe(self, path: str, stopped: AEvent) -> None:
         """Ping the queue. A link alone opens to a full queue too, and the next send would fail."""

@@ -30,7 +30,7 @@ from pairbus.pairing.core.rotation import Rotation
 from pairbus.pairing.event_bus import EventBus
 from pairbus.pairing.outgoing import BACKLOG_LIMIT, exact_size, suspicious_size
 from pairbus.pairing.packing import Chunk
-from pairbus.pairing.runtime import Event, Guard, spawn, wall
+from pairbus.pairing.runtime import Event, Guard, check_cancelled, spawn, wall
 from pairbus.pairing.sdk import senders
 from pairbus.status import BacklogQueueStatus, EntityStatus, PairStatus
 
@@ -240,6 +240,7 @@ class Pair:
                 with self.attempts.one():
                     if not stopped.is_set():
                         self._probe(path, stopped)
+                check_cancelled()
 
     def _probe(self, path: str, stopped: Event) -> None:
         """Ping the queue. A link alone opens to a full queue too, and the next send would fail."""
