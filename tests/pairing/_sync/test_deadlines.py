@@ -282,6 +282,7 @@ def test_both_silent_is_reported_after_one_deadline_on_each_side(world, monkeypa
             send_timeout=1,
             ping_primary_interval=60,
             backlog_queue_count=5,
+            require_secondary=False,
         )
         sender = world.keep(client.get_queue_sender("orders"))
 
