@@ -185,7 +185,7 @@ def test_refused_attach_arrives_with_null_terminus_and_error():
     _, theirs = pump(client, server)
     server.open()
     server.begin(theirs[2].session)
-    server.refuse(theirs[3].link, Error("amqp:not-found", "no such entity"))
+    server.detach(theirs[3].link, Error("amqp:not-found", "no such entity"))
     mine, _ = pump(client, server)
     attached, detached = mine[-2:]
     assert attached.attach.target is None
@@ -440,7 +440,7 @@ def test_refused_receiver_gets_a_null_source():
     _, theirs = pump(client, server)
     server.open()
     server.begin(theirs[2].session)
-    server.refuse(theirs[3].link, Error("amqp:not-found"))
+    server.detach(theirs[3].link, Error("amqp:not-found"))
     (*_, attached, detached), _ = pump(client, server)
     assert attached.attach.source is None
     assert detached.error.condition == "amqp:not-found"
@@ -558,3 +558,51 @@ def test_incomplete_delivery_on_a_detached_link_is_dropped():
     assert server.receive_data(more + rest) == []
     assert incoming.state is EndState.CLOSING
     assert sender.state is EndState.ACTIVE
+
+
+def test_rest_of_a_delivery_that_our_detach_cuts_off_is_ignored():
+    _, server, _, _, incoming, _ = pair()
+    more = frame(0, Transfer(0, 0, b"t", more=True).encode() + b"begin")
+    rest = frame(0, Transfer(0, more=False).encode() + b"end")
+    assert server.receive_data(more) == []
+    server.detach(incoming)
+    assert server.receive_data(rest) == []
+    assert not server.is_closed
+
+
+def test_transfers_that_wait_for_the_window_are_dropped_with_their_link():
+    client, server, _, receiver, _, out = pair()
+    client.flow(receiver, 5)
+    pump(client, server)
+    out.session.remote_incoming_window = 1
+    server.transfer(out, b"first", b"1")
+    server.transfer(out, b"second", b"2")
+    server.detach(out)
+    events, _ = pump(client, server)
+    assert kinds(events) == [Delivery, Detached]
+    client.receive_data(b"")
+    server.receive_data(frame(0, Flow(0, 100, 0, 100).encode()))
+    assert server.data_to_send() == b""
+    assert out.session.pending == []
+
+
+def test_detach_of_a_link_that_is_not_answered_yet_answers_it_first():
+    client, server, *_ = pair()
+    client.attach_receiver(client.sessions[0], "late", source=Source("q"), target=Target("me"))
+    _, (attached,) = pump(client, server)
+    server.detach(attached.link, Error("amqp:not-found", "the entity is deleted"))
+    (answer, detached), _ = pump(client, server)
+    assert isinstance(answer, Attached)
+    assert answer.attach.source is None
+    assert isinstance(detached, Detached)
+    assert detached.error.condition == "amqp:not-found"
+
+
+def test_buffer_that_follows_a_frame_in_pieces_is_processed():
+    client, server, sender, *_ = pair()
+    client.transfer(sender, bytes(1000), b"1")
+    data = client.data_to_send()
+    assert server.receive_data(data[:100]) == []
+    assert len(server.receive_data(data[100:])) == 1
+    client.transfer(sender, b"short", b"2")
+    assert len(server.receive_data(bytearray(client.data_to_send()))) == 1

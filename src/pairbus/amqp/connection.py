@@ -8,7 +8,7 @@ says when to call it again.
     CLIENT                                   SERVER
     Connection(Role.CLIENT, ...)             Connection(Role.SERVER, ...)
     open(); begin(); attach_sender(...)      ... Opened -> open(), Begun -> begin(session)
-                                             ... Attached -> attach_reply(link) or refuse(link, e)
+                                             ... Attached -> attach_reply(link) or detach(link, e)
     ... Attached, Flowed -> transfer(...)    flow(link, credit) ... Delivery -> settle(...)
 
 The peer's detach, end and close are answered immediately, as are its requests for an echo. Frames
@@ -175,7 +175,6 @@ class Connection:
         self.attach_sender = links.attach_sender
         self.attach_receiver = links.attach_receiver
         self.attach_reply = links.attach_reply
-        self.refuse = links.refuse
         self.detach = links.detach
         self.flow = links.flow
         self.drained = links.drained

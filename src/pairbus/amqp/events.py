@@ -46,9 +46,9 @@ class Begun:
 class Attached:
     """The peer's attach arrived.
 
-    If the peer attached first (`link.state` is REMOTE), answer with `Connection.attach_reply` or
-    `Connection.refuse`. A peer that refuses our attach answers with a null terminus, and `Detached`
-    follows.
+    If the peer attached first (`link.state` is REMOTE), answer with `Connection.attach_reply`, or
+    refuse it with `Connection.detach`. A peer that refuses our attach answers with a null terminus,
+    and `Detached` follows.
     """
 
     link: Link

@@ -58,6 +58,8 @@ class IncomingTransfers:
             return
         if link.is_sender:
             raise ProtocolError(NOT_ALLOWED, "a transfer towards a sender")
+        if link.state is _CLOSING:
+            return  # sent before the peer got our detach
         partial = link.partial
         limit = link.max_message_size or self.max_message_size
         if partial is None:
@@ -71,23 +73,22 @@ class IncomingTransfers:
             if settled is None:
                 settled = link.snd_settle_mode == SND_SETTLED
             if not more:
-                if link.state is not _CLOSING:
-                    payload = body[start:]
-                    oversize = len(payload) > limit
-                    events.append(
-                        Delivery(link, delivery_id, tag, message_format or 0,
-                                 b"" if oversize else payload, settled, mode, state, oversize)
-                    )  # fmt: skip
-                    if link is not self._last_link:
-                        self._last_link, self.template = link, None
-                    elif (
-                        delivery_id > _MAX_SHORT_NUMBER
-                        and self._useless_templates < _MAX_USELESS_TEMPLATES
-                        and not message_format
-                        and state is None
-                        and mode is None
-                    ):
-                        self._learn(link, channel, body, tag, settled, start)
+                payload = body[start:]
+                oversize = len(payload) > limit
+                events.append(
+                    Delivery(link, delivery_id, tag, message_format or 0,
+                             b"" if oversize else payload, settled, mode, state, oversize)
+                )  # fmt: skip
+                if link is not self._last_link:
+                    self._last_link, self.template = link, None
+                elif (
+                    delivery_id > _MAX_SHORT_NUMBER
+                    and self._useless_templates < _MAX_USELESS_TEMPLATES
+                    and not message_format
+                    and state is None
+                    and mode is None
+                ):
+                    self._learn(link, channel, body, tag, settled, start)
                 return
             partial = link.partial = PartialDelivery(
                 delivery_id, tag, message_format or 0, settled, mode, state
@@ -104,9 +105,7 @@ class IncomingTransfers:
                 partial.state = state
         self._reassembly.add(partial, body[start:], limit)
         if not more:
-            delivery = self._reassembly.finish(link, partial, limit)
-            if link.state is not _CLOSING:
-                events.append(delivery)
+            events.append(self._reassembly.finish(link, partial, limit))
 
     def read_run(
         self,

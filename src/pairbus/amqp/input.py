@@ -30,7 +30,7 @@ class InputBuffer:
                 self._chunks = [b"".join(chunks)]
             return None
         self._chunks = []
-        self.size = 0
+        self.size = self._needed = 0
         return b"".join(chunks)
 
     def keep(self, data: bytes, needed: int) -> None:

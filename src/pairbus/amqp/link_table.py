@@ -133,8 +133,22 @@ class LinkTable:
         link.state = EndState.ACTIVE
         self._send_attach(link, properties)
 
-    def refuse(self, link: Link, error: Error) -> None:
-        """Answer the peer's attach with a null terminus, and detach with the error.
+    def detach(self, link: Link, error: Error | None = None, *, closed: bool = True) -> None:
+        """Detach the link; a second call does nothing.
+
+        A link whose attach is not answered yet is refused: answered with a null terminus first.
+        """
+        if link.state in (EndState.CLOSING, EndState.CLOSED):
+            return
+        if link.state is EndState.REMOTE:
+            self._answer_with_null(link)
+        link.state = EndState.CLOSING
+        self._reassembly.discard(link)
+        link.session.drop_pending(link)
+        self._output.send(link.session.channel, Detach(link.handle, closed=closed, error=error))
+
+    def _answer_with_null(self, link: Link) -> None:
+        """Answer the peer's attach, which a detach follows.
 
         The null terminus is ours, the one that the peer wants to use (part 2, section 2.6.3): the
         target if the peer wants to send, the source if it wants to receive.
@@ -143,15 +157,6 @@ class LinkTable:
             self.attach_reply(link, source=None)
         else:
             self.attach_reply(link, target=None)
-        self.detach(link, error)
-
-    def detach(self, link: Link, error: Error | None = None, *, closed: bool = True) -> None:
-        """Detach the link; a second call does nothing."""
-        if link.state in (EndState.CLOSING, EndState.CLOSED):
-            return
-        link.state = EndState.CLOSING
-        self._reassembly.discard(link)
-        self._output.send(link.session.channel, Detach(link.handle, closed=closed, error=error))
 
     def _send_attach(self, link: Link, properties: Mapping[str, Any] | None) -> None:
         attach = Attach(
@@ -249,12 +254,13 @@ class LinkTable:
         if link is None:
             session.check_was_attached(detach.handle)
             return
-        if link.state is EndState.REMOTE:  # not answered yet: attach first, then detach
-            self.attach_reply(link, source=None, target=None)
+        if link.state is EndState.REMOTE:
+            self._answer_with_null(link)
         if link.state is not EndState.CLOSING:
             self._output.send(session.channel, Detach(link.handle, closed=True))
         link.state = EndState.CLOSED
         self._reassembly.discard(link)
+        session.drop_pending(link)
         session.links.pop(link.handle, None)
         if link.is_sender:
             gone = [number for number, sent in session.unsettled.items() if sent.link is link]

@@ -67,16 +67,15 @@ class OutgoingTransfers:
                 session.next_outgoing_id = (session.next_outgoing_id + 1) & SERIAL_MASK
                 self._output.write(frame)
             else:
-                session.pending.append(frame)
+                session.pending.append((link, frame))
             return delivery_id
         writer = link.writer
         pending = session.pending
-        pending.append(
-            writer.frame(delivery_id, tag, message_format, settled, payload[:room], True, state)
-        )
+        frame = writer.frame(delivery_id, tag, message_format, settled, payload[:room], True, state)
+        pending.append((link, frame))
         for start in range(room, len(payload), room):
             more = start + room < len(payload)
-            pending.append(writer.next_frame(payload[start : start + room], more, settled))
+            pending.append((link, writer.next_frame(payload[start : start + room], more, settled)))
         self._output.write_all(session.take_sendable())
         return delivery_id
 

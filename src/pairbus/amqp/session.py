@@ -64,8 +64,8 @@ class Session:
         self.next_outgoing_id = 0
         self.next_delivery_id = 0
         self.remote_incoming_window = 0
-        self.pending: list[bytes] = []
-        """Transfer frames that wait for the peer's window."""
+        self.pending: list[tuple[Link, bytes]] = []
+        """Transfer frames that wait for the peer's window, and their links."""
         self.links: dict[int, Link] = {}
         """By our handle."""
         self.by_handle: dict[int, Link] = {}
@@ -97,10 +97,14 @@ class Session:
         pending = self.pending
         if not pending or self.remote_incoming_window <= 0:
             return []
-        sendable = pending[: self.remote_incoming_window]
+        sendable = [frame for _, frame in pending[: self.remote_incoming_window]]
         del pending[: len(sendable)]
         self.count_outgoing(len(sendable))
         return sendable
+
+    def drop_pending(self, link: Link) -> None:
+        """Drop the transfer frames of a link that is detached."""
+        self.pending = [entry for entry in self.pending if entry[0] is not link]
 
     def flow(
         self,

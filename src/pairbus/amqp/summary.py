@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 from pairbus.amqp.decoder import DECODERS, MALFORMED, decode, skip
 from pairbus.amqp.errors import INVALID_FIELD, ProtocolError, decode_error
-from pairbus.amqp.sections import HEADER, MESSAGE_ANNOTATIONS, PROPERTIES, section_at
-from pairbus.amqp.types import Symbol, Timestamp, UByte, UInt, ULong
+from pairbus.amqp.sections import HEADER, MESSAGE_ANNOTATIONS, PROPERTIES, Header, section_at
+from pairbus.amqp.types import Symbol, Timestamp, ULong
 
 
 class Summary(NamedTuple):
@@ -38,20 +38,8 @@ _MAX_HEADS = 256
 
 def _read_header(raw: bytes) -> _Head:
     """Return durable, priority and ttl of an encoded header."""
-    values, _ = DECODERS[raw[0]](raw, 1, 0)
-    if type(values) is not list or len(values) > 5:
-        raise decode_error("the header is not a list of at most 5 fields")
-    values += [None] * (3 - len(values))
-    durable, priority, ttl = values[:3]
-    if (
-        (durable is not None and type(durable) is not bool)
-        or (priority is not None and type(priority) is not UByte)
-        or (ttl is not None and type(ttl) is not UInt)
-    ):
-        raise ProtocolError(INVALID_FIELD, "a field of the header has a wrong type")
-    head = (
-        durable, None if priority is None else int(priority), None if ttl is None else int(ttl)
-    )  # fmt: skip
+    header = Header.from_list(DECODERS[raw[0]](raw, 1, 0)[0])
+    head = header.durable, header.priority, header.ttl
     if len(_heads) < _MAX_HEADS:
         _heads[raw] = head
     return head

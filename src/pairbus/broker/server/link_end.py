@@ -65,12 +65,6 @@ class LinkEnd:
         """Answer the client's attach."""
         self.engine.attach_reply(self.link, **changes)
 
-    def refuse(self, error: BrokerError) -> None:
-        """Answer the client's attach with an error."""
-        self.connection.links.forget(self.link)
-        self.engine.refuse(self.link, Error(error.condition, error.description))
-        self.connection.flush_soon()
-
     def top_up_credit(self) -> None:
         """Top up the client's credit to send."""
         if self.link.credit < LOW_CREDIT:
@@ -83,7 +77,7 @@ class LinkEnd:
             self.connection.flush_soon()
 
     def detach(self, error: BrokerError) -> None:
-        """Detach the link with an error."""
+        """Detach the link with an error; a link that is not answered yet is refused by it."""
         self.connection.links.detach(self.link, error)
 
 

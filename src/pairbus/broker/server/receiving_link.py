@@ -99,7 +99,7 @@ class ReceivingLink(LinkHandler):
                 receive_and_delete=self.is_destructive,
             )
         except BrokerError as error:
-            self.end.refuse(error)
+            self.end.detach(error)
             return
         if self.receiver is None:
             wait = session_timeout(self.link)
@@ -126,7 +126,7 @@ class ReceivingLink(LinkHandler):
         if self._pending is not None:
             self._pending.cancel()
             self._pending = None
-            self.end.refuse(
+            self.end.detach(
                 OperationTimeoutError("No session became available in time: all are held or empty.")
             )
 

@@ -49,7 +49,7 @@ class ServedLinks:
         elif fault.kind == "delay":
             asyncio.get_running_loop().call_later(fault.delay, self._attach, link, attach)
         elif fault.kind != "hang":
-            self._connection.engine.refuse(link, Error(fault.condition, fault.description))
+            self.detach(link, Error(fault.condition, fault.description))
 
     def _attach(self, link: Link, attach: Attach) -> None:
         if link.state is not EndState.REMOTE:
@@ -58,9 +58,8 @@ class ServedLinks:
             link.context = handler_for(self._connection, link, attach)
         except BrokerError as error:
             _log.debug("a link was refused: %s", error.condition)
-            self._connection.engine.refuse(link, Error(error.condition, error.description))
+            self.detach(link, error)
             link.attach = None  # a refused link stays until the client detaches it
-            self._connection.flush_soon()
             return
         self._links[link] = None
         end = link.context.end
