@@ -1,17 +1,22 @@
 """Management requests that Python's SDK does not make, as clients in other languages do."""
 
+import contextlib
 import logging
+import math
 import time
 from typing import Any
 
 import pytest
 
+from pairbus.amqp.events import Delivery, Disposed, Flowed
 from pairbus.amqp.message import Message, Properties
+from pairbus.amqp.performatives import Source, Target
 from pairbus.amqp.types import Int, Timestamp
 from pairbus.broker import run
 from pairbus.broker.entities.model import AccessRight, AuthorizationRule
 from pairbus.broker.server.incoming import read_message
 from pairbus.client import BulkConnection, RequestFailedError
+from tests.broker.server.test_hardening import RawClient
 from tests.sas import make_token
 
 
@@ -82,6 +87,16 @@ def test_rules_are_added_and_removed(ns, connection) -> None:
         ("renew-session-lock", {"session-id": "s"}, "amqp:not-allowed"),
         ("add-rule", {"rule-name": "r", "rule-description": {}},
          "com.microsoft:argument-error"),
+        ("update-disposition",
+         {"disposition-status": "abandoned", "lock-tokens": [], "properties-to-modify": [1]},
+         "com.microsoft:argument-error"),
+        ("peek-message", {"from-sequence-number": math.inf, "message-count": 1},
+         "com.microsoft:argument-error"),
+        ("peek-message", {"from-sequence-number": 0, "message-count": 0},
+         "com.microsoft:argument-error"),
+        ("batch-delete-messages",
+         {"message-count": Int(-1), "enqueued-time-utc": Timestamp(2**50)},
+         "com.microsoft:argument-error"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_done_is_said(connection, operation, body, condition) -> None:
@@ -140,6 +155,27 @@ def test_messages_are_deleted_by_request(ns, connection) -> None:
     assert management.request("batch-delete-messages", request) == (200, {"message-count": 2})
     left = [message.sequence_number for message in management.peek(0, 10)]
     assert left == [locked.sequence_number, 4]
+
+
+def test_request_that_is_no_message_is_rejected_and_the_others_are_answered(ns) -> None:
+    client = RawClient(ns.port)
+    with contextlib.closing(client):
+        name = "$cbs"
+        sender = client.engine.attach_sender(client.session, "out", target=Target(name))
+        receiver = client.engine.attach_receiver(client.session, "in", source=Source(name))
+        client.until(Flowed)
+        client.engine.flow(receiver, 10)
+        client.engine.transfer(sender, b"noise", b"1")
+        assert client.until(Disposed).state.error.condition == "com.microsoft:argument-error"
+        request = Message.build(
+            properties=Properties(message_id="m"),
+            application_properties={"operation": "put-token", "name": "q"},
+            value=b"\xff",
+        )
+        client.engine.transfer(sender, request.encode(), b"2")
+        answer = Message.parse(client.until(Delivery).payload)
+        assert answer.application_properties is not None
+        assert answer.application_properties["status-code"] == 401
 
 
 def test_an_operation_that_is_not_supported_is_logged_once_by_name(connection, caplog) -> None:

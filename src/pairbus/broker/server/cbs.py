@@ -105,7 +105,8 @@ class CbsNode:
                 raise BrokerError("only put-token is known here", http_status=400)
             if fault is not None and fault.kind != "delay":
                 raise BrokerError(fault.description, http_status=fault.status)
-            token = request.body.decode() if isinstance(request.body, bytes) else str(request.body)
+            token = request.body
+            token = token.decode(errors="replace") if isinstance(token, bytes) else str(token)
             self._connection.tokens.put(name, token)
             self._connection.authorized()
             encoded = answer.ok(202, "Accepted")

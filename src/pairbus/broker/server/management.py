@@ -78,7 +78,14 @@ class ManagementNode:
         except BrokerError as error:
             reply(answer.failed(error.http_status, error), delay)
             return
-        except (AmqpError, KeyError, TypeError, ValueError) as error:
+        except (
+            AmqpError,
+            ArithmeticError,
+            AttributeError,
+            KeyError,
+            TypeError,
+            ValueError,
+        ) as error:
             _log.debug("a request cannot be read: %r", error)
             bad = ArgumentError(f"The request '{request.operation}' cannot be read.")
             reply(answer.failed(bad.http_status, bad), delay)
@@ -117,7 +124,7 @@ class ManagementNode:
         found = self.namespace.peek(
             self.entity,
             int(body["from-sequence-number"]),
-            min(int(body["message-count"]), _MAX_PEEK),
+            _count(body, _MAX_PEEK),
             session_id=_optional(body, "session-id"),
         )
         self.end.throttle.charge(MESSAGE * len(found))
@@ -185,7 +192,7 @@ class ManagementNode:
         self.end.throttle.check(self.entity, "receive")
         deleted = self.namespace.delete_messages(
             self.entity,
-            min(int(body["message-count"]), _MAX_DELETE),
+            _count(body, _MAX_DELETE),
             int(body["enqueued-time-utc"]),
             session_id=_optional(body, "session-id"),
         )
@@ -295,6 +302,14 @@ _OUTCOMES = {
 def _optional(body: dict[Any, Any], name: str) -> str | None:
     value = body.get(name)
     return None if value is None else str(value)
+
+
+def _count(body: dict[Any, Any], limit: int) -> int:
+    """The number of messages that a request asks for, at most *limit*."""
+    count = int(body["message-count"])
+    if count < 1:
+        raise ArgumentError("message-count must be at least 1.")
+    return min(count, limit)
 
 
 def _tokens(values: Any) -> list[bytes]:

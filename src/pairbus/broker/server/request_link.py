@@ -8,9 +8,10 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from pairbus.amqp.errors import AmqpError
 from pairbus.amqp.events import Delivery
 from pairbus.amqp.performatives import ACCEPTED
-from pairbus.broker.entities.errors import MessageSizeExceededError
+from pairbus.broker.entities.errors import ArgumentError, MessageSizeExceededError
 from pairbus.broker.server.link_end import CREDIT, LinkEnd, LinkHandler, rejected
 from pairbus.broker.server.requests import Request, read_request
 
@@ -63,9 +64,14 @@ class RequestLink(LinkHandler):
                 error = MessageSizeExceededError("The request is too large.")
                 end.settle(delivery.delivery_id, rejected(error))
                 continue
+            try:
+                request = read_request(delivery.payload)
+            except AmqpError as problem:
+                bad = ArgumentError(f"The request cannot be read: {problem.description}.")
+                end.settle(delivery.delivery_id, rejected(bad))
+                continue
             if not delivery.settled:
                 end.settle(delivery.delivery_id, ACCEPTED)
-            request = read_request(delivery.payload)
             self._node.handle(request, self._reply_to(request))
 
     def _reply_to(self, request: Request) -> Reply:
