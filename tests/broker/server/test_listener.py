@@ -4,8 +4,13 @@ import asyncio
 import contextlib
 import socket
 
+import pytest
+
 from pairbus.broker.faults.faults import Faults
 from pairbus.broker.server.listener import Listener
+from pairbus.broker.server.server import Broker
+from pairbus.broker.settings import BrokerSettings
+from pairbus.broker.store.store import Store
 
 
 async def test_connection_that_is_being_admitted_is_closed_with_the_listener():
@@ -25,3 +30,26 @@ async def test_connection_that_is_being_admitted_is_closed_with_the_listener():
         await listener.close()
         with contextlib.suppress(ConnectionResetError):
             assert client.recv(1) == b""
+
+
+@pytest.mark.parametrize("first", [b"A", b"AM", b"AMQP\x03"])
+def test_however_the_amqp_header_is_cut_it_is_not_taken_for_http(first):
+    listener = Listener(
+        amqp=lambda lost: "amqp", http=lambda lost: "http", tls=None, faults=Faults()
+    )
+    assert listener.protocol_for(first, asyncio.Transport()) == "amqp"
+    assert listener.protocol_for(b"GET", asyncio.Transport()) == "http"
+
+
+async def test_close_waits_for_a_stop_that_is_under_way(tmp_path):
+    broker = Broker(BrokerSettings(memory=False, data=tmp_path), Faults())
+    port = await broker.start(0)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"AMQP\x03\x01\x00\x00")
+    await reader.readexactly(8)
+    stopping = asyncio.ensure_future(broker.stop())
+    await asyncio.sleep(0)
+    await broker.close()
+    Store(tmp_path).close()
+    await stopping
+    writer.close()

@@ -231,7 +231,7 @@ class Listener:
     def protocol_for(self, first: bytes, transport: asyncio.Transport) -> asyncio.Protocol:
         """Return the protocol for the first bytes, or that of an active fault."""
         fault = self._faults.connection_fault()
-        is_http = first[:1].isalpha() and first[:4] != b"AMQP"
+        is_http = first[:1].isalpha() and not b"AMQP".startswith(first[:4])
         if fault is not None and not is_http:  # the control API must stay reachable
             if fault == "silent":
                 self._silent.add(transport)

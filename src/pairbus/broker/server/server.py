@@ -77,6 +77,7 @@ class Broker:
         """The error that stopped the broker, if any."""
         self.on_fatal: Callable[[Exception], None] = lambda problem: None
         self._end: asyncio.Task[None] | None = None
+        self._stopping = asyncio.Lock()  # a second stop waits for the first
         self._control = ControlApi(
             faults,
             health=self._health,
@@ -200,8 +201,11 @@ class Broker:
 
     async def stop(self, *, abrupt: bool = False) -> None:
         """Stop serving; with `abrupt`, as if the process had crashed."""
-        if not self.is_running:
-            return
+        async with self._stopping:
+            if self.is_running:
+                await self._stop(abrupt=abrupt)
+
+    async def _stop(self, *, abrupt: bool) -> None:
         self.is_running = False
         if self._fault_timer is not None:
             self._fault_timer.cancel()
@@ -265,6 +269,8 @@ class Broker:
 
     def _fatal(self, problem: Exception) -> None:
         """Stop as if the process had crashed, because the store cannot be read any more."""
+        if self._end is not None and not self._end.done():
+            return
         self.fatal = problem
         loop = asyncio.get_running_loop()
         self._end = loop.create_task(self.stop(abrupt=True))
