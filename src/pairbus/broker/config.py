@@ -14,6 +14,7 @@ The whole file is checked before any entity is created; an error names its place
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -133,7 +134,8 @@ def _limits(content: Any, place: str) -> dict[str, float]:
     for key, value in (_get(content, "Limits", Mapping, place, required=False) or {}).items():
         if key not in _LIMITS:
             raise ConfigError(f"{place}.Limits", f"{key} is not a limit: use {', '.join(_LIMITS)}")
-        if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not is_number or not 0 <= value < math.inf:
             raise ConfigError(f"{place}.Limits.{key}", "must be a number, 0 or more")
         found[_LIMITS[key]] = value
     return found
@@ -192,11 +194,12 @@ def _rule(item: Any, where: str) -> RuleDescription:
 def _correlation(content: Mapping[str, Any], where: str) -> CorrelationFilter:
     values: dict[str, Any] = {}
     pairs: list[tuple[str, TypedValue]] = []
-    for key, value in content.items():
+    for key in content:
         if key == "Properties":
-            pairs = [(str(k), TypedValue.of(v)) for k, v in (value or {}).items()]
+            found = _get(content, key, Mapping, where, required=False) or {}
+            pairs = [(str(k), TypedValue.of(v)) for k, v in found.items()]
         elif key in _CORRELATION:
-            values[_CORRELATION[key]] = value
+            values[_CORRELATION[key]] = _get(content, key, str, where, required=False)
         else:
             raise ConfigError(where, f"{key} is not a property of a correlation filter")
     return CorrelationFilter(**values, properties=tuple(pairs))

@@ -133,6 +133,9 @@ def test_topic_has_no_receiving_to_disable():
         RuleDescription("r", SqlFilter("a=@a", (("@a", TypedValue("int", "1")),) * 2)),
         RuleDescription("r", CorrelationFilter()),
         RuleDescription("r", CorrelationFilter(properties=(("", TypedValue("int", "1")),))),
+        RuleDescription(
+            "r", CorrelationFilter(properties=(("n", TypedValue("integer", "9" * 30)),))
+        ),
     ],
 )
 def test_rule_outside_a_limit_is_refused(rule):

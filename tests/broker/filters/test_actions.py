@@ -140,6 +140,7 @@ def test_action_that_makes_no_sense_is_refused_at_once(expression):
         "SET a = sys.Nonsense",
         "SET sys.SessionId = long",
         "SET sys.Label = blob",
+        "SET sys.ContentType = 'text/für'",
     ],
 )
 def test_action_that_fails_on_a_message_is_a_filter_error(expression):

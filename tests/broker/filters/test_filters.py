@@ -1,5 +1,6 @@
 """The SQL filter language: what it takes, what it says of a message, and what it refuses."""
 
+import math
 import uuid
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -475,6 +476,7 @@ def test_out_of_range_time_is_a_filter_error():
 def test_described_values_that_make_no_sense_are_a_filter_error():
     for value in (
         Described(Symbol("com.microsoft:timespan"), "x"),
+        Described(Symbol("com.microsoft:timespan"), math.nan),
         Described(Symbol("com.microsoft:datetime-offset"), 2**63 - 1),
         Described(Symbol("other"), 1),
     ):

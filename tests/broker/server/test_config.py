@@ -1,6 +1,7 @@
 """Entities come from a file in the form of the official emulator's Config.json."""
 
 import json
+import math
 from datetime import timedelta
 from pathlib import Path
 
@@ -121,11 +122,24 @@ def sql_rule(name: str, expression: str) -> dict[str, object]:
     }
 
 
+def correlation_rule(content: object) -> dict[str, object]:
+    properties = {"FilterType": "Correlation", "CorrelationFilter": content}
+    return {"Name": "second", "Properties": properties}
+
+
+@pytest.mark.parametrize("value", [math.inf, math.nan, -1, True, "5"])
+def test_a_limit_that_is_no_number_is_refused(value: object) -> None:
+    with pytest.raises(ConfigError, match="must be a number, 0 or more"):
+        load({"Queues": [], "Limits": {"IdleLinkTimeout": value}}, "contoso")
+
+
 @pytest.mark.parametrize(
     ("rule", "says"),
     [
         (sql_rule("second", "a = = 1"), r"Rules\[1\]: There was an error parsing"),
         (sql_rule("First", "a = 2"), "two rules have the same name"),
+        (correlation_rule({"Properties": ["a"]}), r"CorrelationFilter\.Properties: must be an obj"),
+        (correlation_rule({"Label": 5}), r"CorrelationFilter\.Label: must be a string"),
     ],
 )
 def test_a_bad_rule_is_named_before_anything_is_created(rule: object, says: str) -> None:

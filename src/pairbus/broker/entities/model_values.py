@@ -61,7 +61,10 @@ def parse_typed(type_name: str, text: str) -> Scalar:
     """The Python value of *text* read as the XML schema type *type_name*."""
     try:
         if type_name in INT_TYPES:
-            return int(text)
+            number = int(text)
+            if not -(1 << 63) <= number < 1 << 64:
+                raise ValueError(text)
+            return number
         if type_name in FLOAT_TYPES:
             return float(text)
         if type_name == "boolean":

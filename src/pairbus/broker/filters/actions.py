@@ -159,6 +159,8 @@ def _system(name: str, value: Value) -> str | timedelta | datetime | None:
         text = text_of(value)
         if text is not None and len(text) > 128 and name in _IDS:
             raise FilterError(f"The value for {name} is longer than 128 characters.")
+        if text is not None and name == "content_type" and not text.isascii():
+            raise FilterError("The value for content_type has characters that are not ASCII.")
         return text
     wanted = timedelta if name == "time_to_live" else datetime
     if not isinstance(value, wanted):

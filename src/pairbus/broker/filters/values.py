@@ -63,7 +63,7 @@ def _read_described(raw: Described) -> Value:
                 return _EPOCH + timedelta(microseconds=(raw.value - _TICKS_AT_EPOCH) // 10)
             case "com.microsoft:uri":
                 return str(raw.value)
-    except (TypeError, OverflowError):
+    except (TypeError, ValueError, OverflowError):
         pass
     raise FilterError("A property of a described type cannot be used in a rule.")
 
