@@ -283,6 +283,20 @@ def test_receive_and_delete_removes_what_it_delivers():
     assert bench.ns.admin.runtime("q").active_message_count == 1
 
 
+def test_receive_and_delete_counts_what_is_not_delivered_yet_against_the_credit():
+    bench = Bench()
+    bench.send(b"one", b"two", b"three")
+    receiver, host = bench.receiver(receive_and_delete=True)
+    bench.ns.committer.begin_turn()  # nothing is durable, and so nothing delivered, before its end
+    receiver.grant(1)
+    receiver.grant(1)  # the client grants again, because it has got nothing yet
+    assert host.bodies == []
+    bench.ns.committer.end_turn()
+    assert host.bodies == [b"one"]
+    receiver.grant(1)
+    assert host.bodies == [b"one", b"two"]
+
+
 def test_peek_shows_every_state_and_changes_nothing():
     bench = Bench()
     bench.send(b"1", b"2", b"3")

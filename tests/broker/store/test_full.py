@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sqlite3
+import threading
 from datetime import timedelta
 
 import pytest
@@ -200,3 +201,53 @@ async def test_what_is_due_and_cannot_be_stored_is_tried_again_in_a_while(tmp_pa
     assert disk.bodies() == [b"one", b"two"]
     disk.ns.close()
     disk.store.close()
+
+
+@contextlib.asynccontextmanager
+async def failing_after(disk, action):
+    """A transaction that fails after the block, within which others can stage changes."""
+    loop, real = asyncio.get_running_loop(), disk.store._write_group  # noqa: SLF001 - a disk that fails
+    begun, failing = asyncio.Event(), threading.Event()
+
+    def refuse(group):
+        loop.call_soon_threadsafe(begun.set)
+        failing.wait(60)
+        disk.store._write_group = real  # noqa: SLF001 - a disk that fails
+        raise sqlite3.OperationalError("database or disk is full")
+
+    disk.store._write_group = refuse  # noqa: SLF001 - a disk that fails
+    disk.ns.start(loop)
+    action()
+    await begun.wait()
+    yield
+    failing.set()
+
+
+async def answer_of(ns) -> Exception | None:
+    answer = asyncio.get_running_loop().create_future()
+    ns.committer.after_commit(answer.set_result)
+    return await answer
+
+
+async def test_duplicate_of_a_message_that_could_not_be_stored_is_refused_too(disk):
+    disk.ns.admin.create_queue(QueueDescription("d", requires_duplicate_detection=True))
+
+    def send():
+        disk.ns.send("d", [IncomingMessage(b"x", message_id="a")])
+
+    async with failing_after(disk, send):
+        send()
+        answer = asyncio.ensure_future(answer_of(disk.ns))
+        await asyncio.sleep(0)
+    assert isinstance(await answer, StoreError)
+    assert disk.bodies("d") == []
+
+
+async def test_numbers_that_were_reserved_later_are_kept_after_a_failure(disk):
+    async with failing_after(disk, lambda: disk.send(*[b"x"] * 1200)):
+        disk.send(*[b"y"] * 1200)
+        answer = asyncio.ensure_future(answer_of(disk.ns))
+        await asyncio.sleep(0)
+    assert await answer is None
+    queue = disk.ns.catalog.queue_at("q").store
+    assert disk.store.last_numbers()[queue.queue_id] >= queue.last_number

@@ -199,13 +199,18 @@ def test_a_second_broker_on_the_same_directory_is_told_so(tmp_path):
     Store(tmp_path).close()
 
 
-def test_a_store_of_a_newer_version_is_left_alone(tmp_path):
+def test_a_store_of_a_newer_version_is_left_alone(tmp_path, monkeypatch):
     Store(tmp_path).close()
     connection = sqlite3.connect(tmp_path / DATABASE)
     connection.execute("PRAGMA user_version = 99")
     connection.close()
+    opened = []
+    connect = Store._connect  # noqa: SLF001 - to see that it is closed
+    monkeypatch.setattr(Store, "_connect", lambda store: opened.append(connect(store)) or opened[0])
     with pytest.raises(StoreError, match="newer pairbus"):
         Store(tmp_path)
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        opened[0].execute("SELECT 1")
 
 
 def test_a_file_that_is_no_database_is_a_clear_error(tmp_path):
@@ -257,6 +262,32 @@ def test_bodies_beyond_the_budget_are_read_from_the_store(restart):
         assert receiver.settle_many([d.lock_token for d in host.take()], Outcome.COMPLETE) == []
     assert host.rendered == bodies
     assert bench.ns.context.budget.used == 0
+
+
+def test_peeked_messages_do_not_fill_memory_either(restart):
+    bench = restart()
+    bench.ns.context.budget.limit = 1000
+    bench.send(*[b"x" * 500] * 10)
+    assert [d.message.bare for d in bench.ns.peek("q", 0, 10)] == [b"x" * 500] * 10
+    stored = bench.ns.catalog.queue_at("q").store.messages.values()
+    assert sum(message.bare is not None for message in stored) == 2
+    assert bench.ns.context.budget.used == 1000
+
+
+def test_a_store_that_cannot_be_read_ends_the_broker(restart, monkeypatch):
+    bench = restart()
+    bench.ns.context.budget.limit = 0
+    bench.send(b"one")
+    problems: list[Exception] = []
+    bench.ns.on_fatal = problems.append
+
+    def fail(*_):
+        raise sqlite3.OperationalError("disk I/O error")
+
+    monkeypatch.setattr(bench.ns._store, "read", fail)  # noqa: SLF001 - a disk that fails
+    with pytest.raises(sqlite3.OperationalError):
+        bench.receive(1)
+    assert len(problems) == 1
 
 
 def test_locked_messages_do_not_fill_memory_either(restart):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 
 from pairbus.broker.entities.contents import set_properties
 from pairbus.broker.entities.context import Context
@@ -303,10 +304,12 @@ class MessageStore:
             found.append(message)
             if len(found) >= count:
                 break
-        if self.context.load is not None:
-            missing = [message for message in found if message.bare is None]
-            if missing:
-                self.context.load(self, missing)
+        # The bytes are loaded into copies: those of peeked messages must not stay in memory.
+        found = [copy(message) if message.bare is None else message for message in found]
+        missing = [message for message in found if message.bare is None]
+        if missing and self.context.load is not None:
+            self.context.load(self, missing)
+            self.context.budget.released(sum(message.size for message in missing))
         return [Delivery(b"", 0, message) for message in found]
 
     def _numbers_from(self, start: int) -> Iterable[int]:

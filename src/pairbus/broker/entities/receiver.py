@@ -43,6 +43,7 @@ class Receiver:
         self._clock = clock
         self._is_draining = False
         self._is_grant_unused = False
+        self._undelivered = 0  # messages whose removal is not durable yet
 
     def __repr__(self) -> str:
         return f"<Receiver {self.queue.path} credit={self.credit}>"
@@ -68,6 +69,7 @@ class Receiver:
         if self.is_closed:
             return
         now = self._clock()
+        credit = max(0, credit - self._undelivered)  # the client does not know of these messages
         # Draining credit that was granted before ends that grant, and is not a new one.
         if not (drain and 0 < credit <= self.credit):
             self._end_grant()
@@ -93,13 +95,17 @@ class Receiver:
         context = self.queue.context
         context.operations.add(self.queue.path, "receive", 1, len(deliveries), size, units)
         if self.is_destructive:
-            context.journal.callbacks.append(
-                lambda error: self.host.deliver(deliveries) if error is None else None
-            )
+            self._undelivered += len(deliveries)
+            context.journal.callbacks.append(lambda error: self._removed(deliveries, error))
         else:
             self.host.deliver(deliveries)
             if context.budget.used > context.budget.limit:
                 self.queue.store.drop_bytes(deliveries)
+
+    def _removed(self, deliveries: list[Delivery], error: Exception | None) -> None:
+        self._undelivered -= len(deliveries)
+        if error is None:
+            self.host.deliver(deliveries)
 
     def settle(
         self,

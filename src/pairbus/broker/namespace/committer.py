@@ -182,7 +182,10 @@ class Committer:
                         store.publish(staged, self._now())
                     except Exception:
                         log.exception("messages of '%s' could not be delivered", store.path)
-            elif group.only_sends or self._store.is_closed:
+            elif self._store.is_closed or (
+                # A later message may have been dropped as a duplicate of one in this group.
+                group.only_sends and not (group.entities and self._context.journal)
+            ):
                 self._undo(group)
             else:
                 group.callbacks += self._reload_all(error)

@@ -157,7 +157,12 @@ class Namespace:
         """Read the bytes of messages from the store."""
         assert self._store is not None  # only a namespace with a store loads
         by_number = {message.sequence_number: message for message in messages}
-        for number, notes, bare in self._store.read(store.queue_id, list(by_number)):
+        try:
+            rows = list(self._store.read(store.queue_id, list(by_number)))
+        except Exception as problem:
+            self._unreadable(problem)  # the caller has already taken the messages from their queue
+            raise
+        for number, notes, bare in rows:
             message = by_number[number]
             message.bare = bare
             message.annotations = notes or b""
@@ -173,7 +178,8 @@ class Namespace:
         for kind, row in group.entities:
             if kind == "remember" and row[0] in histories:
                 histories[row[0]].forget(row[1])
-        self.context.journal.numbers += group.numbers  # still reserved in memory
+        # Still reserved in memory. Later reservations must be written last.
+        self.context.journal.numbers[:0] = group.numbers
         for store, staged in group.arrivals:
             store.withdraw(staged)
 
@@ -185,9 +191,13 @@ class Namespace:
         try:
             restore(self.admin, self._store)
         except Exception as problem:
-            log.critical("the store cannot be read any more: %s", problem)
+            self._unreadable(problem)
             if self.on_fatal is None:
                 raise
+
+    def _unreadable(self, problem: Exception) -> None:
+        log.critical("the store cannot be read any more: %s", problem)
+        if self.on_fatal is not None:
             self.on_fatal(problem)
 
     # --- sending ----------------------------------------------------------------------------------

@@ -131,6 +131,7 @@ class Store:
             isolation_level=None,
             check_same_thread=False,
         )
+        self._held.callback(connection.close)
         connection.execute(f"PRAGMA page_size = {PAGE}")
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute(
@@ -154,9 +155,7 @@ class Store:
             return
         self._is_closed = True
         self._writer.close()
-        self._read.close()
         self._cursor.close()
-        self._write.close()
         self._held.close()
 
     # --- writing ----------------------------------------------------------------------------------
