@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, fields
-from typing import Any, ClassVar, Self, TypeVar
+from dataclasses import MISSING, dataclass, field, fields
+from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
 from pairbus.amqp.decoder import decode
 from pairbus.amqp.encoder import (
@@ -105,11 +105,17 @@ def _plan(kind: type[Composite]) -> _Plan:
 _C = TypeVar("_C", bound=Composite)
 
 
-def register(kind: type[_C]) -> type[_C]:
-    """Make the type known to `compose`, by its code and by its symbol."""
-    _by_code[kind.CODE] = kind
-    _by_name[kind.NAME] = kind
-    return kind
+@dataclass_transform(field_specifiers=(field,))
+def composite(code: int, name: str, wire: str = "") -> Callable[[type[_C]], type[_C]]:
+    """Make a dataclass of a class, and make it known to `compose` by its code and its symbol."""
+
+    def make(kind: type[_C]) -> type[_C]:
+        made = dataclass(slots=True)(kind)
+        made.CODE, made.NAME, made.WIRE = code, name, wire
+        _by_code[code] = _by_name[name] = made
+        return made
+
+    return make
 
 
 def compose(value: object) -> Any:

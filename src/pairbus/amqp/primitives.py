@@ -31,14 +31,8 @@ from pairbus.amqp.types import (
 
 Decoder = Callable[[bytes, int, int], tuple[Any, int]]
 
-_u16 = struct.Struct(">H").unpack_from
 _u32 = struct.Struct(">I").unpack_from
-_u64 = struct.Struct(">Q").unpack_from
-_i16 = struct.Struct(">h").unpack_from
-_i32 = struct.Struct(">i").unpack_from
-_i64 = struct.Struct(">q").unpack_from
 _f32 = struct.Struct(">f").unpack_from
-_f64 = struct.Struct(">d").unpack_from
 _int_new = int.__new__
 _str_new = str.__new__
 _object_new = object.__new__
@@ -50,55 +44,30 @@ def unknown(buf: bytes, pos: int, depth: int) -> tuple[Any, int]:
     raise decode_error(f"unknown format code 0x{buf[pos - 1]:02x}")
 
 
-def _null(buf: bytes, pos: int, depth: int) -> tuple[Any, int]:
-    return None, pos
-
-
-def _true(buf: bytes, pos: int, depth: int) -> tuple[Any, int]:
-    return True, pos
-
-
-def _false(buf: bytes, pos: int, depth: int) -> tuple[Any, int]:
-    return False, pos
-
-
-def _uint0(buf: bytes, pos: int, depth: int) -> tuple[Any, int]:
-    return _int_new(UInt, 0), pos
-
-
-def _ulong0(buf: bytes, pos: int, depth: int) -> tuple[Any, int]:
-    return _int_new(ULong, 0), pos
+def _constant(value: Any) -> Decoder:
+    """Decode a value that has no bytes of its own."""
+    return lambda buf, pos, depth: (value, pos)
 
 
 def _list0(buf: bytes, pos: int, depth: int) -> tuple[Any, int]:
     return [], pos
 
 
-def _ubyte(buf: bytes, pos: int, depth: int) -> tuple[Any, int]:
-    return _int_new(UByte, buf[pos]), pos + 1
+def _small(kind: type[int]) -> Decoder:
+    """Decode an unsigned integer of one byte."""
+    return lambda buf, pos, depth: (_int_new(kind, buf[pos]), pos + 1)
 
 
-def _byte(buf: bytes, pos: int, depth: int) -> tuple[Any, int]:
-    value = buf[pos]
-    return _int_new(Byte, value - 256 if value > 127 else value), pos + 1
+def _integer(kind: type[int], layout: str) -> Decoder:
+    """Decode an integer of a width that Python's `int` does not have."""
+    unpack, width = struct.Struct(layout).unpack_from, struct.calcsize(layout)
+    return lambda buf, pos, depth: (_int_new(kind, unpack(buf, pos)[0]), pos + width)
 
 
-def _smalluint(buf: bytes, pos: int, depth: int) -> tuple[Any, int]:
-    return _int_new(UInt, buf[pos]), pos + 1
-
-
-def _smallulong(buf: bytes, pos: int, depth: int) -> tuple[Any, int]:
-    return _int_new(ULong, buf[pos]), pos + 1
-
-
-def _smallint(buf: bytes, pos: int, depth: int) -> tuple[Any, int]:
-    value = buf[pos]
-    return _int_new(Int, value - 256 if value > 127 else value), pos + 1
-
-
-def _smalllong(buf: bytes, pos: int, depth: int) -> tuple[Any, int]:
-    value = buf[pos]
-    return (value - 256 if value > 127 else value), pos + 1
+def _plain(layout: str) -> Decoder:
+    """Decode a number that Python has."""
+    unpack, width = struct.Struct(layout).unpack_from, struct.calcsize(layout)
+    return lambda buf, pos, depth: (unpack(buf, pos)[0], pos + width)
 
 
 def _boolean(buf: bytes, pos: int, depth: int) -> tuple[Any, int]:
@@ -106,22 +75,6 @@ def _boolean(buf: bytes, pos: int, depth: int) -> tuple[Any, int]:
     if value > 1:
         raise decode_error(f"a boolean of 0x{value:02x}")
     return value == 1, pos + 1
-
-
-def _ushort(buf: bytes, pos: int, depth: int) -> tuple[Any, int]:
-    return _int_new(UShort, _u16(buf, pos)[0]), pos + 2
-
-
-def _short(buf: bytes, pos: int, depth: int) -> tuple[Any, int]:
-    return _int_new(Short, _i16(buf, pos)[0]), pos + 2
-
-
-def _uint(buf: bytes, pos: int, depth: int) -> tuple[Any, int]:
-    return _int_new(UInt, _u32(buf, pos)[0]), pos + 4
-
-
-def _int(buf: bytes, pos: int, depth: int) -> tuple[Any, int]:
-    return _int_new(Int, _i32(buf, pos)[0]), pos + 4
 
 
 def _float(buf: bytes, pos: int, depth: int) -> tuple[Any, int]:
@@ -135,22 +88,6 @@ def _char(buf: bytes, pos: int, depth: int) -> tuple[Any, int]:
     return _str_new(Char, chr(point)), pos + 4
 
 
-def _ulong(buf: bytes, pos: int, depth: int) -> tuple[Any, int]:
-    return _int_new(ULong, _u64(buf, pos)[0]), pos + 8
-
-
-def _long(buf: bytes, pos: int, depth: int) -> tuple[Any, int]:
-    return _i64(buf, pos)[0], pos + 8
-
-
-def _double(buf: bytes, pos: int, depth: int) -> tuple[Any, int]:
-    return _f64(buf, pos)[0], pos + 8
-
-
-def _timestamp(buf: bytes, pos: int, depth: int) -> tuple[Any, int]:
-    return _int_new(Timestamp, _i64(buf, pos)[0]), pos + 8
-
-
 def _take(buf: bytes, pos: int, width: int) -> bytes:
     end = pos + width
     if end > len(buf):
@@ -158,16 +95,9 @@ def _take(buf: bytes, pos: int, width: int) -> bytes:
     return buf[pos:end]
 
 
-def _decimal32(buf: bytes, pos: int, depth: int) -> tuple[Any, int]:
-    return Decimal32(_take(buf, pos, 4)), pos + 4
-
-
-def _decimal64(buf: bytes, pos: int, depth: int) -> tuple[Any, int]:
-    return Decimal64(_take(buf, pos, 8)), pos + 8
-
-
-def _decimal128(buf: bytes, pos: int, depth: int) -> tuple[Any, int]:
-    return Decimal128(_take(buf, pos, 16)), pos + 16
+def _decimal(kind: type[Decimal32 | Decimal64 | Decimal128]) -> Decoder:
+    width = kind.WIDTH
+    return lambda buf, pos, depth: (kind(_take(buf, pos, width)), pos + width)
 
 
 def _uuid(buf: bytes, pos: int, depth: int) -> tuple[Any, int]:
@@ -228,12 +158,14 @@ def _sym32(buf: bytes, pos: int, depth: int) -> tuple[Any, int]:
 
 
 PRIMITIVES: dict[int, Decoder] = {
-    0x40: _null, 0x41: _true, 0x42: _false, 0x43: _uint0, 0x44: _ulong0,
-    0x45: _list0, 0x50: _ubyte, 0x51: _byte, 0x52: _smalluint, 0x53: _smallulong,
-    0x54: _smallint, 0x55: _smalllong, 0x56: _boolean, 0x60: _ushort, 0x61: _short,
-    0x70: _uint, 0x71: _int, 0x72: _float, 0x73: _char, 0x74: _decimal32, 0x80: _ulong,
-    0x81: _long, 0x82: _double, 0x83: _timestamp, 0x84: _decimal64, 0x94: _decimal128,
-    0x98: _uuid, 0xA0: _vbin8, 0xA1: _str8, 0xA3: _sym8, 0xB0: _vbin32, 0xB1: _str32,
-    0xB3: _sym32,
+    0x40: _constant(None), 0x41: _constant(True), 0x42: _constant(False),
+    0x43: _constant(UInt(0)), 0x44: _constant(ULong(0)), 0x45: _list0, 0x50: _small(UByte),
+    0x51: _integer(Byte, ">b"), 0x52: _small(UInt), 0x53: _small(ULong),
+    0x54: _integer(Int, ">b"), 0x55: _plain(">b"), 0x56: _boolean, 0x60: _integer(UShort, ">H"),
+    0x61: _integer(Short, ">h"), 0x70: _integer(UInt, ">I"), 0x71: _integer(Int, ">i"),
+    0x72: _float, 0x73: _char, 0x74: _decimal(Decimal32), 0x80: _integer(ULong, ">Q"),
+    0x81: _plain(">q"), 0x82: _plain(">d"), 0x83: _integer(Timestamp, ">q"),
+    0x84: _decimal(Decimal64), 0x94: _decimal(Decimal128), 0x98: _uuid, 0xA0: _vbin8,
+    0xA1: _str8, 0xA3: _sym8, 0xB0: _vbin32, 0xB1: _str32, 0xB3: _sym32,
 }  # fmt: skip
 """By format code."""

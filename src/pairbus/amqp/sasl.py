@@ -7,9 +7,8 @@ be refused.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
 
-from pairbus.amqp.composite import Composite, register
+from pairbus.amqp.composite import Composite, composite
 from pairbus.amqp.errors import decode_error
 
 OK, AUTH, SYS, SYS_PERM, SYS_TEMP = range(5)
@@ -41,59 +40,39 @@ def read_plain(response: bytes | None) -> tuple[str, str, str]:
     return authorize_as, user, password
 
 
-@register
-@dataclass(slots=True)
+@composite(0x40, "amqp:sasl-mechanisms:list", "symbol*!")
 class SaslMechanisms(Composite):
     """Part 5, section 5.3.3.1: the mechanisms that the server offers."""
 
-    CODE: ClassVar[int] = 0x40
-    NAME: ClassVar[str] = "amqp:sasl-mechanisms:list"
-    WIRE: ClassVar[str] = "symbol*!"
     sasl_server_mechanisms: list[str]
 
 
-@register
-@dataclass(slots=True)
+@composite(0x41, "amqp:sasl-init:list", "symbol! binary string")
 class SaslInit(Composite):
     """Part 5, section 5.3.3.2: the mechanism that the client chose."""
 
-    CODE: ClassVar[int] = 0x41
-    NAME: ClassVar[str] = "amqp:sasl-init:list"
-    WIRE: ClassVar[str] = "symbol! binary string"
     mechanism: str
     initial_response: bytes | None = field(default=None, repr=False)  # may hold a password
     hostname: str | None = None
 
 
-@register
-@dataclass(slots=True)
+@composite(0x42, "amqp:sasl-challenge:list", "binary!")
 class SaslChallenge(Composite):
     """Part 5, section 5.3.3.3."""
 
-    CODE: ClassVar[int] = 0x42
-    NAME: ClassVar[str] = "amqp:sasl-challenge:list"
-    WIRE: ClassVar[str] = "binary!"
     challenge: bytes = field(repr=False)
 
 
-@register
-@dataclass(slots=True)
+@composite(0x43, "amqp:sasl-response:list", "binary!")
 class SaslResponse(Composite):
     """Part 5, section 5.3.3.4."""
 
-    CODE: ClassVar[int] = 0x43
-    NAME: ClassVar[str] = "amqp:sasl-response:list"
-    WIRE: ClassVar[str] = "binary!"
     response: bytes = field(repr=False)
 
 
-@register
-@dataclass(slots=True)
+@composite(0x44, "amqp:sasl-outcome:list", "ubyte! binary")
 class SaslOutcome(Composite):
     """Part 5, section 5.3.3.5; `code`: 0 ok, 1 auth, 2 sys, 3 sys-perm, 4 sys-temp."""
 
-    CODE: ClassVar[int] = 0x44
-    NAME: ClassVar[str] = "amqp:sasl-outcome:list"
-    WIRE: ClassVar[str] = "ubyte! binary"
     code: int
     additional_data: bytes | None = None
