@@ -72,17 +72,6 @@ class Link:
         """Both ends are attached."""
         return self.state is _ACTIVE
 
-    @property
-    def can_send(self) -> bool:
-        """Sender: link credit and session window let a transfer leave immediately."""
-        session = self.session
-        return (
-            self.credit > 0
-            and self.state is _ACTIVE
-            and session.remote_incoming_window > 0
-            and not session.pending
-        )
-
     def update_credit(self, flow: Flow) -> None:
         """Apply the peer's flow to credit and drain (part 2, section 2.6.7)."""
         if self.is_sender:

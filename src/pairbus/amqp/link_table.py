@@ -133,7 +133,7 @@ class LinkTable:
         link.state = EndState.ACTIVE
         self._send_attach(link, properties)
 
-    def detach(self, link: Link, error: Error | None = None, *, closed: bool = True) -> None:
+    def detach(self, link: Link, error: Error | None = None) -> None:
         """Detach the link; a second call does nothing.
 
         A link whose attach is not answered yet is refused: answered with a null terminus first.
@@ -145,7 +145,7 @@ class LinkTable:
         link.state = EndState.CLOSING
         self._reassembly.discard(link)
         link.session.drop_pending(link)
-        self._output.send(link.session.channel, Detach(link.handle, closed=closed, error=error))
+        self._output.send(link.session.channel, Detach(link.handle, closed=True, error=error))
 
     def _answer_with_null(self, link: Link) -> None:
         """Answer the peer's attach, which a detach follows.
@@ -175,15 +175,7 @@ class LinkTable:
 
     # -- credit --------------------------------------------------------------------------------
 
-    def flow(
-        self,
-        link: Link,
-        credit: int,
-        *,
-        drain: bool = False,
-        echo: bool = False,
-        properties: Mapping[str, Any] | None = None,
-    ) -> None:
+    def flow(self, link: Link, credit: int, *, drain: bool = False) -> None:
         """Receiver: set the link's credit.
 
         With `drain` the peer sends the messages that it has, and then returns the rest of the
@@ -191,8 +183,7 @@ class LinkTable:
         """
         link.credit = credit
         link.drain = drain
-        flow = link.session.flow(link, echo=echo, properties=properties)
-        self._output.send(link.session.channel, flow)
+        self._output.send(link.session.channel, link.session.flow(link))
 
     def drained(self, link: Link) -> None:
         """Sender: return the rest of the credit, because there are no more messages to send."""

@@ -106,21 +106,13 @@ class Session:
         """Drop the transfer frames of a link that is detached."""
         self.pending = [entry for entry in self.pending if entry[0] is not link]
 
-    def flow(
-        self,
-        link: Link | None = None,
-        *,
-        echo: bool = False,
-        properties: Mapping[str, Any] | None = None,
-    ) -> Flow:
+    def flow(self, link: Link | None = None) -> Flow:
         """Return the flow that reports the windows, and the credit of `link` if given."""
         flow = Flow(
             next_incoming_id=self.next_incoming_id if self.begin is not None else None,
             incoming_window=self.incoming_left,
             next_outgoing_id=self.next_outgoing_id,
             outgoing_window=self.incoming_window,
-            echo=echo,
-            properties=dict(properties) if properties else None,
         )
         if link is not None:
             flow.handle = link.handle

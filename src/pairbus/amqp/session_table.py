@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pairbus.amqp.errors import (
     FRAMING_ERROR,
     ILLEGAL_STATE,
@@ -45,12 +43,11 @@ class SessionTable:
         self.remote_open: Open | None = None
         """The peer's open, which limits our channels."""
 
-    def begin(self, session: Session | None = None, **changes: Any) -> Session:
+    def begin(self, session: Session | None = None) -> Session:
         """Begin a session, or answer the begin of the peer that a `Begun` event reported.
 
         Args:
             session: the session of the event; None begins a new one.
-            changes: fields of the begin that are to differ.
 
         Raises:
             AmqpError: all channels are in use (`amqp:resource-limit-exceeded`).
@@ -62,14 +59,14 @@ class SessionTable:
             session = self._add(channel, EndState.LOCAL)
         else:
             session.state = EndState.ACTIVE
-        fields: dict[str, Any] = {
-            "remote_channel": session.remote_channel,
-            "next_outgoing_id": session.next_outgoing_id,
-            "incoming_window": session.incoming_window,
-            "outgoing_window": session.incoming_window,
-            "handle_max": session.handle_max,
-        }
-        self._output.send(session.channel, Begin(**{**fields, **changes}))
+        begin = Begin(
+            session.remote_channel,
+            session.next_outgoing_id,
+            incoming_window=session.incoming_window,
+            outgoing_window=session.incoming_window,
+            handle_max=session.handle_max,
+        )
+        self._output.send(session.channel, begin)
         return session
 
     def end(self, session: Session, error: Error | None = None) -> None:

@@ -71,7 +71,7 @@ def test_the_next_available_session_is_the_one_that_waits_longest(bench):
     bench.send(b"a", session_id="a")
     _, (first,), host = accept_next(bench)
     _, (second,), _ = accept_next(bench)
-    assert (first.session_id, second.session_id) == ("b", "a")
+    assert (first.session.session_id, second.session.session_id) == ("b", "a")
     assert host.bodies == [b"b"]
     assert first.session_info.locked_until == bench.clock.now + 60_000
 
@@ -81,7 +81,7 @@ def test_who_waits_for_a_session_gets_one_when_a_message_comes(bench):
     pending, never, _ = accept_next(bench)
     assert accepted == []
     bench.send(b"1", session_id="a")
-    assert [r.session_id for r in accepted] == ["a"]
+    assert [r.session.session_id for r in accepted] == ["a"]
     pending.cancel()
     pending.cancel()
     bench.send(b"2", session_id="b")
@@ -197,7 +197,7 @@ def test_an_expired_session_is_not_the_next_one(bench):
     bench.send(b"2", session_id="b")
     bench.clock.now += 1000
     _, (receiver,), _ = accept_next(bench)
-    assert receiver.session_id == "b"
+    assert receiver.session.session_id == "b"
 
 
 def test_a_session_whose_last_message_is_taken_by_number_is_not_the_next_one(bench):

@@ -12,7 +12,8 @@ import pytest
 from azure.servicebus import ServiceBusMessage
 
 from pairbus.amqp.events import Attached, Begun, Closed, Opened
-from pairbus.amqp.performatives import Source, Target
+from pairbus.amqp.frames import frame
+from pairbus.amqp.performatives import Flow, Source, Target
 from pairbus.broker import run
 from pairbus.broker.server import connection
 from pairbus.broker.server.connection import LEAST_SHARE, UNAUTHORIZED_BYTES, AmqpConnection
@@ -107,9 +108,8 @@ def test_a_flood_of_flow_frames_is_served_in_shares_between_which_others_work(ns
     link = attacker.engine.attach_receiver(attacker.session, "r", source=Source("q"))
     attacker.until(Attached)
     attacker.engine.data_to_send()
-    for _ in range(2000):
-        attacker.engine.flow(link, 10, echo=True)
-    flood = attacker.engine.data_to_send()
+    flow = Flow(0, 1000, 0, 1000, handle=link.handle, link_credit=10, echo=True)
+    flood = frame(0, flow.encode()) * 2000
     is_over = threading.Event()
 
     def attack() -> None:

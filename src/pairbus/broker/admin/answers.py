@@ -6,6 +6,7 @@ import hashlib
 import uuid
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
@@ -33,14 +34,7 @@ if TYPE_CHECKING:
 _XML = "application/atom+xml;type=entry;charset=utf-8"
 _FEED = "application/atom+xml;type=feed;charset=utf-8"
 _ERROR = "application/xml;charset=utf-8"
-_SUB_CODES = {400: "40000", 403: "40300", 404: "40400", 409: "40900", 412: "41200"}
-_WORDS = {
-    400: "Bad Request",
-    403: "Forbidden",
-    404: "Not Found",
-    409: "Conflict",
-    412: "Precondition Failed",
-}
+_WITH_SUB_CODE = {400, 403, 404, 409, 412}
 
 
 class Answers:
@@ -103,8 +97,8 @@ class Answers:
         """The response to a request that was refused."""
         status = error.http_status
         prefix = ""
-        if status in _SUB_CODES:
-            prefix = f"SubCode={_SUB_CODES[status]}. {_WORDS[status]}. "
+        if status in _WITH_SUB_CODE:
+            prefix = f"SubCode={status}00. {HTTPStatus(status).phrase}. "
         when = timestamp(datetime.fromtimestamp(self._now(), UTC))
         detail = (
             f"{prefix}{error.description} TrackingId:{uuid.uuid4()}, "

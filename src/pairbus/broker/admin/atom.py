@@ -136,11 +136,6 @@ def timestamp(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f") + "Z"
 
 
-def boolean(value: bool) -> str:
-    """A truth value as XML schema writes it."""
-    return "true" if value else "false"
-
-
 @dataclass(frozen=True, slots=True)
 class Entry:
     """The fields of an Atom entry about one entity."""

@@ -11,7 +11,6 @@ from pairbus.broker.admin.atom import (
     INSTANCE,
     SCHEMA,
     SERVICE_BUS,
-    boolean,
     leaf,
     quote,
     tag,
@@ -31,6 +30,7 @@ from pairbus.broker.entities.model import (
 )
 from pairbus.broker.entities.model_properties import (
     AUTHORIZATION_RULES,
+    BOOLEAN,
     PATH,
     Column,
     ServerElement,
@@ -144,7 +144,7 @@ def _sql(part: SqlFilter | SqlAction) -> str:
 
 
 def _preprocess(value: bool | None) -> str:
-    return "" if value is None else leaf("RequiresPreprocessing", boolean(value))
+    return "" if value is None else leaf("RequiresPreprocessing", BOOLEAN.format(value))
 
 
 def _pairs(name: str, pairs: Pairs) -> str:

@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 
 from pairbus.broker.entities.errors import ArgumentError
 from pairbus.broker.entities.model_rules import AuthorizationRule
-from pairbus.broker.entities.model_values import format_duration, parse_duration
+from pairbus.broker.entities.model_values import format_duration, parse_boolean, parse_duration
 
 T = TypeVar("T")
 
@@ -57,10 +57,6 @@ class ValueType(Generic[T]):
     format: Callable[[T], str] = str
 
 
-def _parse_boolean(text: str) -> bool:
-    return {"true": True, "1": True, "false": False, "0": False}[text.strip().lower()]
-
-
 def _parse_integer(text: str) -> int:
     if len(text.strip()) > 20:
         raise ValueError(text)
@@ -85,7 +81,7 @@ def _text(value: str | None) -> str:
     return value or ""
 
 
-BOOLEAN = ValueType("true or false", bool, _parse_boolean, lambda value: str(value).lower())
+BOOLEAN = ValueType("true or false", bool, parse_boolean, lambda value: str(value).lower())
 INTEGER = ValueType("a whole number", int, _parse_integer)
 DURATION = ValueType("a duration in ISO 8601 form", str, parse_duration, format_duration)
 TEXT: ValueType[str | None] = ValueType("a string", str, lambda text: text or None, _text)

@@ -68,7 +68,7 @@ def parse_typed(type_name: str, text: str) -> Scalar:
         if type_name in FLOAT_TYPES:
             return float(text)
         if type_name == "boolean":
-            return {"true": True, "1": True, "false": False, "0": False}[text.strip().lower()]
+            return parse_boolean(text)
         if type_name == "dateTime":
             moment = datetime.fromisoformat(_trim_fraction(text.strip()))
             return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
@@ -79,6 +79,11 @@ def parse_typed(type_name: str, text: str) -> Scalar:
     except (ValueError, KeyError, OverflowError):
         raise ArgumentError(f"'{text[:64]}' is not a value of type {type_name}.") from None
     raise ArgumentError(f"The type '{type_name[:64]}' is not supported as a value of a rule.")
+
+
+def parse_boolean(text: str) -> bool:
+    """The truth value that XML schema writes so; KeyError if it is none."""
+    return {"true": True, "1": True, "false": False, "0": False}[text.strip().lower()]
 
 
 def _trim_fraction(text: str) -> str:

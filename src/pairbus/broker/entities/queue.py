@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pairbus.broker.entities.context import Context
 from pairbus.broker.entities.errors import (
@@ -217,6 +217,19 @@ class Queue:
         else:
             self.context.router.dead_letter(self, message, reason, description, now)
         return True
+
+    def settle_many(
+        self, tokens: Iterable[bytes], outcome: Outcome, now: int, **details: Any
+    ) -> list[bytes]:
+        """Settle many messages with the same outcome; returns the tokens whose lock is lost."""
+        tokens = list(tokens)
+        if outcome is Outcome.COMPLETE:
+            lost = self.complete(tokens, now)
+        else:
+            lost = [token for token in tokens if not self.settle(token, outcome, now, **details)]
+        self.context.operations.add(self.path, "settle", 1, len(tokens), 0, len(tokens))
+        self.context.changed()
+        return lost
 
     def complete(self, tokens: Iterable[bytes], now: int) -> list[bytes]:
         """Complete many messages; returns the tokens whose lock is lost."""

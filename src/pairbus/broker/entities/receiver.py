@@ -49,11 +49,6 @@ class Receiver:
         return f"<Receiver {self.queue.path} credit={self.credit}>"
 
     @property
-    def session_id(self) -> str | None:
-        """The session that this receiver holds, or None."""
-        return None if self.session is None else self.session.session_id
-
-    @property
     def session_info(self) -> SessionInfo | None:
         """The session and when its lock ends, or None."""
         if self.session is None:
@@ -147,22 +142,13 @@ class Receiver:
 
     def settle_many(self, tokens: Iterable[bytes], outcome: Outcome) -> list[bytes]:
         """Settle many messages with the same outcome; returns the tokens whose lock is lost."""
-        queue = self.queue
-        now = self._clock()
-        tokens = list(tokens)
-        if outcome is Outcome.COMPLETE:
-            lost = queue.complete(tokens, now)
-        else:
-            lost = [token for token in tokens if not queue.settle(token, outcome, now)]
-        queue.context.operations.add(queue.path, "settle", 1, len(tokens), 0, len(tokens))
-        queue.context.changed()
-        return lost
+        return self.queue.settle_many(tokens, outcome, self._clock())
 
     def lock_lost(self) -> BrokerError:
         """The error for a message that this receiver no longer holds."""
         if self.session is not None and self.session.holder is not self:
             return SessionLockLostError(
-                f"The lock of the session '{self.session_id}' has expired: accept it again."
+                f"The lock of the session '{self.session.session_id}' has expired: accept it again."
             )
         return MessageLockLostError(LOCK_LOST)
 

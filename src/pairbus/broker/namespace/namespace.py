@@ -276,25 +276,14 @@ class Namespace:
         now = self.now()
         if session_id is not None and isinstance(queue, SessionQueue):
             queue.held(session_id, now)
-        tokens = list(lock_tokens)
-        if outcome is Outcome.COMPLETE:
-            lost = queue.complete(tokens, now)
-        else:
-            lost = [
-                token
-                for token in tokens
-                if not queue.settle(
-                    token,
-                    outcome,
-                    now,
-                    reason=reason,
-                    description=description,
-                    properties=properties,
-                )
-            ]
-        self.operations.add(queue.path, "settle", 1, len(tokens), 0, len(tokens))
-        self.committer.changed()
-        return lost
+        return queue.settle_many(
+            lock_tokens,
+            outcome,
+            now,
+            reason=reason,
+            description=description,
+            properties=properties,
+        )
 
     def renew_lock(self, path: str, lock_tokens: Iterable[bytes]) -> list[int]:
         """Extend locks of messages, all or none (MessageLockLostError); returns their new ends."""
