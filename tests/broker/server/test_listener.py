@@ -3,12 +3,14 @@
 import asyncio
 import contextlib
 import socket
+import ssl
 
 import pytest
 
 from pairbus.broker.faults.faults import Faults
 from pairbus.broker.server.listener import Listener
 from pairbus.broker.server.server import Broker
+from pairbus.broker.server.tls import ensure_certificate, server_context
 from pairbus.broker.settings import BrokerSettings
 from pairbus.broker.store.store import Store
 
@@ -23,9 +25,7 @@ async def test_connection_that_is_being_admitted_is_closed_with_the_listener():
     address = listener.bind("127.0.0.1", 0)
     with socket.create_connection(address, timeout=60) as client:
         client.sendall(b"A")
-        while not listener.connections:
-            await asyncio.sleep(0)
-        while listener.connections:  # its first byte was seen, and it has no transport yet
+        while not listener._tasks:  # noqa: SLF001 - it has no transport yet
             await asyncio.sleep(0)
         await listener.close()
         with contextlib.suppress(ConnectionResetError):
@@ -53,3 +53,26 @@ async def test_close_waits_for_a_stop_that_is_under_way(tmp_path):
     Store(tmp_path).close()
     await stopping
     writer.close()
+
+
+async def test_tls_handshake_that_is_not_finished_counts_as_a_connection(tmp_path):
+    has_begun = asyncio.Event()
+
+    def tls() -> ssl.SSLContext:
+        has_begun.set()
+        return server_context(ensure_certificate(tmp_path, ["127.0.0.1"]))
+
+    listener = Listener(
+        amqp=lambda lost: asyncio.Protocol(),
+        http=lambda lost: asyncio.Protocol(),
+        tls=tls,
+        faults=Faults(),
+        max_connections=1,
+    )
+    address = listener.bind("127.0.0.1", 0)
+    with socket.create_connection(address, timeout=60) as client:
+        client.sendall(b"\x16")
+        await has_begun.wait()
+        assert listener.connections == 1
+        await listener.close()
+    assert listener.connections == 0

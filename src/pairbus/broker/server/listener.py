@@ -58,6 +58,7 @@ class Listener:
         self._listener: socket.socket | None = None
         self._sniffing: dict[socket.socket, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._admitting: set[socket.socket] = set()  # without a transport yet: a TLS handshake
         self._transports: set[asyncio.Transport] = set()
         self._silent: set[asyncio.Transport] = set()
         self._speaks_http: set[asyncio.Transport] = set()
@@ -65,8 +66,8 @@ class Listener:
 
     @property
     def connections(self) -> int:
-        """How many connections are open, including those that have not sent a byte yet."""
-        return len(self._transports) + len(self._sniffing)
+        """How many connections are open, including those whose protocol is not known yet."""
+        return len(self._transports) + len(self._sniffing) + len(self._admitting)
 
     def bind(self, host: str, port: int) -> tuple[str, int]:
         """Bind the port and accept connections.
@@ -128,8 +129,10 @@ class Listener:
             transport.abort()
         await asyncio.sleep(0)
 
-    def opened(self, transport: asyncio.Transport) -> None:
-        """Register a connection whose protocol is known."""
+    def opened(self, transport: asyncio.Transport, sock: socket.socket | None) -> None:
+        """Register the transport of a connection that was accepted."""
+        if sock is not None:
+            self._admitting.discard(sock)
         self._transports.add(transport)
 
     def lost(self, transport: asyncio.Transport | None) -> None:
@@ -201,32 +204,35 @@ class Listener:
             return
         task = asyncio.get_running_loop().create_task(self._admit(sock, tls=first == b"\x16"))
         self._tasks.add(task)
+        self._admitting.add(sock)
         task.add_done_callback(partial(self._admitted, sock))
 
     def _admitted(self, sock: socket.socket, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
+        self._admitting.discard(sock)
         if task.cancelled():  # possibly before it started
             sock.close()
 
     async def _admit(self, sock: socket.socket, *, tls: bool) -> None:
         loop = asyncio.get_running_loop()
+        choose = partial(self._choose, sock)
         try:
             if tls and self._tls is not None and self._faults.connection_fault() is None:
                 await loop.connect_accepted_socket(
-                    self._choose,
+                    choose,
                     sock,
                     ssl=self._tls(),
                     ssl_handshake_timeout=self.sniff_timeout,
                     ssl_shutdown_timeout=1.0,
                 )
             else:
-                await loop.connect_accepted_socket(self._choose, sock)
+                await loop.connect_accepted_socket(choose, sock)
         except (OSError, ssl.SSLError) as exc:
             _log.debug("a connection failed before its first byte: %s", exc)
             sock.close()
 
-    def _choose(self) -> asyncio.Protocol:
-        return _ProtocolChooser(self)
+    def _choose(self, sock: socket.socket | None = None) -> asyncio.Protocol:
+        return _ProtocolChooser(self, sock)
 
     def protocol_for(self, first: bytes, transport: asyncio.Transport) -> asyncio.Protocol:
         """Return the protocol for the first bytes, or that of an active fault."""
@@ -248,15 +254,16 @@ class Listener:
 class _ProtocolChooser(asyncio.Protocol):
     """Waits for the first bytes, and switches to the protocol that they select."""
 
-    def __init__(self, owner: Listener) -> None:
+    def __init__(self, owner: Listener, sock: socket.socket | None) -> None:
         self._owner = owner
+        self._socket = sock
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
-        self._owner.opened(transport)
+        self._owner.opened(transport, self._socket)
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(self._owner.sniff_timeout, transport.abort)
 
