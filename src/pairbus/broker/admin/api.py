@@ -147,20 +147,10 @@ class AdminApi:
     # --- queues and topics ------------------------------------------------------------------------
 
     def _get_entity(self, call: Call) -> Response:
-        found = self._find_entity(call.target.entity)
+        found = self._namespace.catalog.describe(call.target.entity)
         if found is None:
             return self._answers.feed(call, call.target.entity, "Publicly Listed Services", [])
         return self._answers.entry(200, self._answers.describe(call, found))
-
-    def _find_entity(self, name: str) -> QueueDescription | TopicDescription | None:
-        try:
-            return self._namespace.get_queue(name)
-        except EntityNotFoundError:
-            pass
-        try:
-            return self._namespace.get_topic(name)
-        except EntityNotFoundError:
-            return None
 
     def _put_entity(self, call: Call) -> Response:
         name, namespace = call.target.entity, self._namespace
@@ -197,14 +187,11 @@ class AdminApi:
         return self._answers.entry(status, self._answers.describe(call, description))
 
     def _delete_entity(self, call: Call) -> Response:
-        found = self._find_entity(call.target.entity)
+        found = self._namespace.catalog.find(call.target.entity)
         if found is None:
             raise EntityNotFoundError(f"Entity '{call.target.entity}' was not found.")
-        self._check_match(call, found)
-        if isinstance(found, QueueDescription):
-            self._namespace.delete_queue(found.name)
-        else:
-            self._namespace.delete_topic(found.name)
+        self._check_match(call, found.description)
+        self._namespace.delete_entity(found)
         return Response(200)
 
     # --- subscriptions ----------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TypeVar
@@ -41,6 +41,7 @@ _KINDS = {
 """How the store names the kinds of entities."""
 
 D = TypeVar("D", QueueDescription, TopicDescription, SubscriptionDescription)
+T = TypeVar("T", QueueDescription, TopicDescription)
 
 
 class Administration:
@@ -76,27 +77,23 @@ class Administration:
 
     def create_queue(self, description: QueueDescription) -> QueueDescription:
         """Create a queue; returns the description with defaults filled in."""
-        description = for_tier(description, self.tier).validated()
-        self._check_free(description.name)
-        check_forwarding(description, self.catalog.describe)
-        entity = QueueEntity(self.context, self.catalog.next_id(), description, self.clock())
-        self.catalog.by_key[entity_key(description.name)] = entity
-        self._save(entity)
-        return description
+        return self._create(description, QueueEntity)
 
     def create_topic(self, description: TopicDescription) -> TopicDescription:
         """Create a topic; returns the description with defaults filled in."""
+        return self._create(description, TopicEntity)
+
+    def _create(self, description: T, make: Callable[[Context, int, T, int], Entity]) -> T:
         description = for_tier(description, self.tier).validated()
-        self._check_free(description.name)
-        entity = TopicEntity(self.context, self.catalog.next_id(), description, self.clock())
-        self.catalog.by_key[entity_key(description.name)] = entity
+        key = entity_key(description.name)
+        if key in self.catalog.by_key:
+            raise EntityExistsError(f"The entity '{description.name}' exists already.")
+        check_count(len(self.catalog.by_key), MAX_ENTITIES, "queues and topics of a namespace")
+        check_forwarding(description, self.catalog.describe)
+        entity = make(self.context, self.catalog.next_id(), description, self.clock())
+        self.catalog.by_key[key] = entity
         self._save(entity)
         return description
-
-    def _check_free(self, name: str) -> None:
-        if entity_key(name) in self.catalog.by_key:
-            raise EntityExistsError(f"The entity '{name}' exists already.")
-        check_count(len(self.catalog.by_key), MAX_ENTITIES, "queues and topics of a namespace")
 
     def get_queue(self, name: str) -> QueueDescription:
         """The description of a queue; EntityNotFoundError if there is none."""
@@ -110,19 +107,11 @@ class Administration:
 
     def list_queues(self) -> list[QueueDescription]:
         """All queues, by name."""
-        return [
-            entity.description
-            for _, entity in sorted(self.catalog.by_key.items())
-            if isinstance(entity.description, QueueDescription)
-        ]
+        return _sorted(self.catalog.by_key, QueueDescription)
 
     def list_topics(self) -> list[TopicDescription]:
         """All topics, by name."""
-        return [
-            entity.description
-            for _, entity in sorted(self.catalog.by_key.items())
-            if isinstance(entity.description, TopicDescription)
-        ]
+        return _sorted(self.catalog.by_key, TopicDescription)
 
     def update_queue(self, description: QueueDescription) -> QueueDescription:
         """Change a queue; returns the new description."""
@@ -193,11 +182,8 @@ class Administration:
 
     def list_subscriptions(self, topic_name: str) -> list[SubscriptionDescription]:
         """All subscriptions of a topic, by name."""
-        return [
-            entity.description
-            for _, entity in sorted(self.catalog.topic_entity(topic_name).subscriptions.items())
-            if isinstance(entity.description, SubscriptionDescription)
-        ]
+        found = self.catalog.topic_entity(topic_name).subscriptions
+        return _sorted(found, SubscriptionDescription)
 
     def update_subscription(self, description: SubscriptionDescription) -> SubscriptionDescription:
         """Change a subscription; returns the new description."""
@@ -329,6 +315,12 @@ class _IdleWatch:
             return
         self.next_due = due if due != NEVER else now + self._idle
         self._administration.context.arm(self.next_due, self)
+
+
+def _sorted(entities: Mapping[str, Entity], kind: type[D]) -> list[D]:
+    """The descriptions of one kind, by name."""
+    found = [entity.description for _, entity in sorted(entities.items())]
+    return [description for description in found if isinstance(description, kind)]
 
 
 def utc(milliseconds: int) -> datetime:
