@@ -3,6 +3,8 @@
 import asyncio
 from unittest.mock import Mock
 
+import pytest
+
 from pairbus.broker.entities.messages import NEVER
 from pairbus.broker.namespace.timer import DeadlineTimer
 
@@ -65,3 +67,19 @@ def test_deadline_is_not_met_early_after_the_clock_was_set_back():
     loop.fire()
     assert deadlines.ticks == []
     assert loop.timers
+
+
+def test_deadlines_are_watched_after_an_action_has_failed():
+    loop = Loop()
+    deadlines = Deadlines(loop, loop.now + 500)
+
+    def fail():
+        deadlines.due = loop.now + 100
+        raise ValueError
+
+    deadlines.timer._tick = fail  # noqa: SLF001 - an action with an error
+    with pytest.raises(ValueError):  # noqa: PT011 - it has no text
+        loop.fire()
+    deadlines.timer._tick = deadlines.tick  # noqa: SLF001 - an action with an error
+    loop.fire()
+    assert deadlines.ticks == [1_000_600]

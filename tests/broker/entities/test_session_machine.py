@@ -92,7 +92,7 @@ class SessionMachine(RuleBasedStateMachine):
         free = {n for n in NAMES if n not in self.holding and self.of(n, "ready")}
         assert bool(accepted) == bool(free)
         if accepted:
-            session = accepted[0].session_id
+            session = accepted[0].session.session_id
             assert session in free
             self.hold(session, accepted[0], host)
         else:

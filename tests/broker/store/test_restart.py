@@ -307,3 +307,14 @@ def test_locked_messages_do_not_fill_memory_either(restart):
     assert bench.receive(5)[0].message.sequence_number == 1
     (dead,) = bench.ns.peek("q/$DeadLetterQueue", 0, 1)
     assert dead.message.bare == bodies[1]  # no message at all, so nothing to add a reason to
+
+
+def test_changes_that_a_crash_drops_are_reported_to_who_waits_for_them(restart):
+    bench = restart()
+    answers: list[Exception | None] = []
+    bench.ns.committer.begin_turn()
+    bench.send(b"one")
+    bench.ns.committer.after_commit(answers.append)
+    bench.ns.close(abrupt=True)
+    assert isinstance(answers[0], StoreError)
+    assert restart(tidy=False).receive(1) == []

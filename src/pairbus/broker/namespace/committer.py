@@ -151,6 +151,11 @@ class Committer:
             self._store.wait()
         self._on_committed()
 
+    def drop(self) -> None:
+        """Forget the staged changes, and report to those who wait that they are not stored."""
+        error = StoreError("The broker was stopped before it stored the request.")
+        _report(self._context.take_journal(), error)
+
     def _run_scheduled(self) -> None:
         self._is_scheduled = False
         self._commit()
@@ -189,11 +194,7 @@ class Committer:
                 self._undo(group)
             else:
                 group.callbacks += self._reload_all(error)
-            for callback in group.callbacks:
-                try:
-                    callback(error)
-                except Exception:
-                    log.exception("an acknowledgement failed")
+            _report(group, error)
         finally:
             self._group = None
         if self._loop is not None:
@@ -212,6 +213,14 @@ class Committer:
         self._resume_at = self._now() + PAUSE
         self._reload(error)
         return waiting
+
+
+def _report(group: Journal, error: StoreError | None) -> None:
+    for callback in group.callbacks:
+        try:
+            callback(error)
+        except Exception:
+            log.exception("an acknowledgement failed")
 
 
 def _store_error(problem: Exception) -> StoreError:

@@ -137,7 +137,7 @@ class Namespace:
         self._timer.stop()
         self.committer.stop()
         if abrupt and self._store is not None:
-            self.context.take_journal()
+            self.committer.drop()
         else:
             self.catalog.return_numbers()
             self.context.journal.callbacks.append(lambda _: None)  # numbers alone are not committed

@@ -59,6 +59,8 @@ class DeadlineTimer:
 
     def _fire(self) -> None:
         self._handle = None
-        if self._now() >= self._due:
-            self._tick()
-        self.update()
+        try:
+            if self._now() >= self._due:
+                self._tick()
+        finally:
+            self.update()
