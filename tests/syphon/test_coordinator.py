@@ -6,9 +6,11 @@ import pytest
 
 from pairbus.syphon._sync.primary_probe import PrimaryProbe
 from pairbus.syphon.journal import Journal
-from pairbus.syphon.records import HeldMessage, OperationCount, QueueRead
+from pairbus.syphon.orphaned_locks import Inspection
+from pairbus.syphon.records import BlockedRecord, HeldMessage, OperationCount, QueueRead
 from pairbus.syphon.state import StateDirectory
 from pairbus.syphon.status_records import ProgressRecord
+from pairbus.syphon.totals import Totals
 from tests.syphon.fakes import HELD, FakeOperations, Scene
 
 
@@ -422,3 +424,56 @@ def test_a_credential_that_raises_does_not_stop_the_probe(scene):
     scene.tick()
     probe.probe()
     assert scene.state.reachable_at() == 0
+
+
+@pytest.mark.parametrize("method", ["blocked", "write_reachable"])
+def test_a_state_directory_that_fails_does_not_stop_the_probe(scene, monkeypatch, method):
+    def fail(*args):
+        has_failed.set()
+        raise OSError("the share is gone")
+
+    scene.report(failed={"*": "amqp:connection:forced"})
+    scene.tick()
+    has_failed, is_probed = threading.Event(), threading.Event()
+    probe = PrimaryProbe(scene.runtime, scene.state, lambda: is_probed.set() or True)
+    with monkeypatch.context() as patch:
+        patch.setattr(scene.state, method, fail)
+        probe.start()
+        assert has_failed.wait(10)
+    is_probed.clear()
+    assert is_probed.wait(10)
+    probe.close()
+
+
+def test_a_queue_is_read_again_after_the_state_could_not_be_written_before_a_return(
+    scene, monkeypatch
+):
+    def fail(record):
+        raise OSError("the disk is full")
+
+    scene.report(held=HELD, failed={"orders": "x"}, read={"b/0": QueueRead(2, 20, True)})
+    scene.tick()
+    scene.runtime.now += 10  # the probe is due
+    with monkeypatch.context() as patch:
+        patch.setattr(scene.state, "write_blocked", fail)
+        scene.tick()
+    assert scene.queues.given_back == []
+    scene.queues.found = Inspection(True)
+    assert scene.plan(0) == ()  # uncertain: messages may still be locked
+    scene.runtime.now += 5
+    assert scene.planned_after_tick(0) == ["b/0"]
+    assert scene.queues.given_back == [("b/0", "aa")]
+
+
+def test_blocked_destinations_are_written_again_after_the_totals_could_not_be_written(tmp_path):
+    def fail(record):
+        raise OSError("the disk is full")
+
+    state, totals = StateDirectory(tmp_path).create(), Totals(ProgressRecord())
+    is_open, is_closed = BlockedRecord(), BlockedRecord({"orders": None})
+    totals.publish(state, is_open, ProgressRecord())
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(OSError, match="full"):
+        patch.setattr(state, "write_progress", fail)
+        totals.publish(state, is_closed, ProgressRecord(forwarded=1))
+    totals.publish(state, is_open, ProgressRecord(forwarded=2))
+    assert state.blocked() == is_open

@@ -104,6 +104,22 @@ def test_no_number_is_forgotten_while_a_page_cannot_be_read(change):
     assert deferred.lost == set()
 
 
+def test_a_destination_is_as_before_if_a_new_page_cannot_be_written(monkeypatch):
+    def fail(name, page):
+        raise OSError("the disk is full")
+
+    store = DictPages()
+    deferred = DeferredMessages(store)
+    deferred.add("orders", "b/1", [7])
+    monkeypatch.setattr(store, "write", fail)
+    with pytest.raises(OSError, match="full"):
+        deferred.add("orders", "b/0", [1])
+    assert deferred.oldest("orders") == ("b/1", 7)
+    with pytest.raises(OSError, match="full"):
+        deferred.add("bills", "b/0", [1])
+    assert deferred.destinations() == {"orders"}
+
+
 @pytest.mark.parametrize("page", [{}, {"destination": "orders", "queue": "b/0", "ranges": []}])
 def test_a_page_without_content_is_noticed_when_it_is_loaded(page):
     store = DictPages()

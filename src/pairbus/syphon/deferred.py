@@ -134,7 +134,7 @@ class DeferredMessages:
     def add(self, destination: str, queue: str, numbers: Iterable[int]) -> None:
         """Record numbers; those that are recorded already are recorded once."""
         key = (destination, queue)
-        pages = self._pages.setdefault(key, [])
+        pages = self._pages.get(key, [])
         fresh: list[int] = []  # numbers behind the last page
         inside: dict[int, list[int]] = {}
         starts = [page.first for page in pages]
@@ -149,8 +149,8 @@ class DeferredMessages:
             merged = sorted({*self._numbers(queue, page), *inside[at]})
             pages[at : at + 1] = self._write(key, merged, page.name)
         pages += self._write(key, fresh)
-        if not pages:
-            del self._pages[key]
+        if pages:
+            self._pages[key] = pages
 
     def discard(self, queue: str, numbers: Iterable[int]) -> None:
         """Forget numbers of a queue: the messages are settled, or not deferred."""

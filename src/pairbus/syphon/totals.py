@@ -22,7 +22,8 @@ class Totals:
         self._dead_lettered = dict(former.dead_lettered)
         self._received = former.received
         self._oldest: dict[str, int | None] = {}  # by queue; None if it had no more messages
-        self._written: tuple[BlockedRecord | None, ProgressRecord | None] = (None, None)
+        self._blocked: BlockedRecord | None = None  # as written, like the next one
+        self._progress: ProgressRecord | None = None
         self.is_started = False
         self.is_listening = False
         self.is_empty = False
@@ -59,9 +60,9 @@ class Totals:
         self, state: StateDirectory, blocked: BlockedRecord, progress: ProgressRecord
     ) -> None:
         """Write the files whose content changed since the last call."""
-        was_blocked, was_progress = self._written
-        if blocked != was_blocked:
+        if blocked != self._blocked:
             state.write_blocked(blocked)
-        if progress != was_progress:
+            self._blocked = blocked
+        if progress != self._progress:
             state.write_progress(progress)
-        self._written = (blocked, progress)
+            self._progress = progress

@@ -51,15 +51,12 @@ class PrimaryProbe:
 
     async def probe(self) -> None:
         """If the syphon waits for the primary, check whether it can be reached, and record it."""
-        if self._state.blocked().primary_until <= self._runtime.time():
-            return
         try:
-            is_reachable = await self._is_reachable()
-        except Exception as exc:  # noqa: BLE001 - the user's credential may raise anything
+            is_waiting = self._state.blocked().primary_until > self._runtime.time()
+            if is_waiting and await self._is_reachable():
+                self._state.write_reachable(self._runtime.time())
+        except Exception as exc:  # noqa: BLE001 - the credential or the state: try again later
             log.debug("the primary cannot be probed: %s", type(exc).__name__)
-            return
-        if is_reachable:
-            self._state.write_reachable(self._runtime.time())
 
     async def _run(self) -> None:
         every = REMOTE_PROBE_EVERY if self._state.is_remote else PROBE_EVERY
