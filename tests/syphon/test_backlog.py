@@ -6,7 +6,7 @@ import pytest
 
 from pairbus import broker
 from pairbus.client import BulkConnection
-from pairbus.client.errors import AuthenticationError, OperationTimeoutError
+from pairbus.client.errors import AuthenticationError, LinkDetachedError, OperationTimeoutError
 from pairbus.client.settlement import Mode
 from pairbus.runtime import ThreadRuntime
 from pairbus.syphon._sync.backlog import BacklogQueues
@@ -104,6 +104,54 @@ def test_a_connection_that_timed_out_is_replaced_even_if_that_took_all_patience(
     target = Target(secondary.connection_string)
     backlog = BacklogQueues(runtime, LostOnce(ConnectionPool(runtime), target, "test"), patience=0)
     assert backlog.is_empty("full") is False
+
+
+def locked(secondary):
+    """The lock token of the message in `full`."""
+    with BulkConnection(secondary.connection_string) as connection:
+        (received,) = connection.receiver("full").receive_now(10)
+        return received.tag
+
+
+def test_a_lock_whose_renewal_was_refused_for_a_moment_is_not_lost(secondary):
+    token, backlog = locked(secondary), backlog_of(secondary.connection_string)
+    secondary.faults.throttle(on="management", times=1)
+    assert backlog.renew("full", [token]) == {}
+    renewed = backlog.renew("full", [token, bytes(16)])
+    assert renewed[token] is not None
+    assert renewed[bytes(16)] is None
+
+
+def test_a_settlement_that_was_refused_for_a_moment_is_repeated(secondary):
+    token, backlog = locked(secondary), backlog_of(secondary.connection_string)
+    secondary.faults.throttle(on="management", times=1)
+    assert backlog.abandon("full", [token]) == 1
+
+
+def test_whether_a_message_was_returned_is_unknown_while_the_secondary_refuses(secondary):
+    token = locked(secondary)
+    backlog = backlog_of(secondary.connection_string, patience=0)
+    secondary.faults.throttle(on="management")
+    assert backlog.abandon("full", [token]) is None
+    assert backlog.defer("full", [token]) is False
+
+
+def test_a_settlement_is_repeated_if_its_link_was_detached_before_the_answer(secondary):
+    class DetachedOnce(NamespaceConnections):
+        asked = 0
+
+        def management(self, queue):
+            found = super().management(queue)
+            self.asked += 1
+            if self.asked == 1:
+                found.settle_each = lambda groups, *how: [
+                    LinkDetachedError("amqp:link:detach-forced", "idle") for _ in groups
+                ]
+            return found
+
+    runtime, target = ThreadRuntime(), Target(secondary.connection_string)
+    backlog = BacklogQueues(runtime, DetachedOnce(ConnectionPool(runtime), target, "test"))
+    assert backlog.abandon("full", [locked(secondary)]) == 1
 
 
 def test_access_is_checked_before_anything_starts(secondary):

@@ -31,6 +31,10 @@ TOKENS = 1000  # in one request
 PEEKS = 100  # at most, in one inspection
 BROKEN = (ConnectionLostError, LinkDetachedError, OperationTimeoutError)
 MISSING = "amqp:not-found"
+#: Refusals of a settlement or renewal that say nothing about the locks.
+TRANSIENT = frozenset(
+    ("com.microsoft:server-busy", "com.microsoft:timeout", "amqp:internal-error")
+)
 
 
 class BacklogQueues:
@@ -78,30 +82,37 @@ class BacklogQueues:
     ) -> int | None:
         """Return how many of the locks were lost; None if that is unknown for some of them."""
         ids = list(tokens)
-        groups = [ids[i : i + TOKENS] for i in range(0, len(ids), TOKENS)]
+        pending = [ids[i : i + TOKENS] for i in range(0, len(ids), TOKENS)]
+        refused: list[list[bytes]] = []
 
-        async def ask(some: Sequence[Sequence[bytes]]) -> list[ClientError | None]:
+        async def ask() -> bool:
+            """Settle the pending groups; those that were answered are not pending any more."""
+            nonlocal pending
             management = self._connections.management(queue)
-            return await management.settle_each(some, how, reason or None, description or None)
+            answers = await management.settle_each(
+                pending, how, reason or None, description or None
+            )
+            unknown: list[tuple[list[bytes], ClientError]] = []
+            for group, error in zip(pending, answers, strict=True):
+                if error is not None and _is_unknown(error):
+                    unknown.append((group, error))
+                elif error is not None:
+                    refused.append(group)
+            pending = [group for group, _ in unknown]
+            if unknown:
+                raise unknown[0][1]
+            return True
 
-        answers = await self._retry(lambda: ask(groups), patience)
-        if answers is None:
+        is_answered = await self._retry(ask, patience, TRANSIENT)
+        if is_answered:
+            # One lost lock may have prevented the settlement of the others: settle each alone.
+            pending = [[token] for group in refused if len(group) > 1 for token in group]
+            refused = [group for group in refused if len(group) == 1]
+            is_answered = await self._retry(ask, patience, TRANSIENT)
+        if not is_answered:
             log.warning("%s: %d messages were not settled; their locks expire", queue, len(ids))
             return None
-        lost = 0
-        for group, error in zip(groups, answers, strict=True):
-            if error is None:
-                continue
-            if len(group) == 1:
-                lost += 1
-                continue
-            # One lost lock may have prevented the settlement of the others: settle each alone.
-            each = [[token] for token in group]
-            alone = await self._retry(lambda: ask(each), patience)  # noqa: B023 - used before the next
-            if alone is None:
-                return None
-            lost += sum(one is not None for one in alone)
-        return lost
+        return len(refused)
 
     async def abandon(self, queue: str, tokens: Sequence[bytes]) -> int | None:
         """Abandon messages, in this order.
@@ -161,8 +172,10 @@ class BacklogQueues:
             some = pending.pop()
             try:
                 await self._retry(lambda: ask(some), self._patience)  # noqa: B023 - likewise
-            except RequestFailedError:
-                if len(some) > 1:  # one lost lock fails the request for all
+            except RequestFailedError as exc:
+                if _is_unknown(exc):
+                    log.warning("%s: locks were not renewed: %s", queue, exc.condition)
+                elif len(some) > 1:  # one lost lock fails the request for all
                     half = len(some) // 2
                     pending += [some[:half], some[half:]]
                 else:
@@ -225,11 +238,17 @@ class BacklogQueues:
     async def _peek(self, queue: str, first: int, count: int) -> list[Received]:
         return await self._connections.management(queue).peek(first, count)
 
-    async def _retry(self, action: Callable[[], Awaitable[T]], patience: float) -> T | None:
+    async def _retry(
+        self,
+        action: Callable[[], Awaitable[T]],
+        patience: float,
+        transient: Collection[str] = (),
+    ) -> T | None:
         """Perform a request, and retry it on a new connection if the connection broke.
 
-        Returns None if `patience` seconds were not enough. There are at least two attempts: a
-        connection that was lost without a reset uses up the patience, and a new one may work.
+        It is also retried if it is refused with one of the `transient` conditions. Returns None if
+        `patience` seconds were not enough. There are at least two attempts: a connection that was
+        lost without a reset uses up the patience, and a new one may work.
         """
         deadline = self._runtime.monotonic() + patience
         delay = 0.1
@@ -237,13 +256,22 @@ class BacklogQueues:
         while True:
             try:
                 return await action()
-            except BROKEN as exc:
-                if str(exc.condition) == MISSING:
+            except ClientError as exc:
+                is_broken = isinstance(exc, BROKEN)
+                if str(exc.condition) == MISSING or not (
+                    is_broken or str(exc.condition) in transient
+                ):
                     raise
-                await self._connections.drop()
+                if is_broken:
+                    await self._connections.drop()
                 if not is_first and self._runtime.monotonic() + delay > deadline:
-                    log.warning("the secondary cannot be reached: %s", exc.condition)
+                    log.warning("a request to the secondary failed: %s", exc.condition)
                     return None
                 is_first = False
                 await self._runtime.sleep(delay)
                 delay = min(2.0, delay * 2)
+
+
+def _is_unknown(error: ClientError) -> bool:
+    """Whether the answer does not say if a lock is lost: the request may be repeated."""
+    return isinstance(error, BROKEN) or str(error.condition) in TRANSIENT
