@@ -194,7 +194,8 @@ class AsyncioStream(asyncio.Protocol):
 
     async def wait(self, timeout: float, *, read: bool = True) -> None:
         """Wait until data arrives, unsent data is written, or the timeout has passed."""
-        if not (self._has_ended or (read and self._arrived)):
+        is_ready = bool(self._arrived) if read else not self._is_full
+        if not (self._has_ended or is_ready):
             await self._waiters.wait(max(0.0, timeout))
 
     def close(self) -> None:

@@ -170,6 +170,8 @@ class SocketStream:
 
     def wait(self, timeout: float, *, read: bool = True) -> None:
         """Wait until something can be read (or written, if something is unsent)."""
+        if not read and not self._unsent:
+            return  # another thread has written it meanwhile
         if read and isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
             return
         poll = select.poll()

@@ -227,6 +227,12 @@ async def test_stream_keeps_what_the_socket_does_not_take_yet(peer):
     other.close()
 
 
+async def test_stream_without_unsent_data_has_nothing_to_wait_for_but_data(peer):
+    stream = await runtime.connect("127.0.0.1", peer.port, tls=None, timeout=10)
+    await stream.wait(1000, read=False)
+    stream.close()
+
+
 def _take(connection, count):
     data = bytearray()
     while len(data) < count and (got := connection.recv(1 << 20)):

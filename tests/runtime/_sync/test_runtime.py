@@ -228,6 +228,12 @@ def test_stream_keeps_what_the_socket_does_not_take_yet(peer):
     other.close()
 
 
+def test_stream_without_unsent_data_has_nothing_to_wait_for_but_data(peer):
+    stream = runtime.connect("127.0.0.1", peer.port, tls=None, timeout=10)
+    stream.wait(1000, read=False)
+    stream.close()
+
+
 def _take(connection, count):
     data = bytearray()
     while len(data) < count and (got := connection.recv(1 << 20)):

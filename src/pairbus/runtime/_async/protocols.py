@@ -97,7 +97,7 @@ class AsyncStream(Protocol):
 
         Args:
             timeout: seconds.
-            read: False to wait only until unsent data can be written.
+            read: False to wait only until unsent data, if there is any, can be written.
         """
         ...
 

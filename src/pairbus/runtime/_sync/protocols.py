@@ -98,7 +98,7 @@ class Stream(Protocol):
 
         Args:
             timeout: seconds.
-            read: False to wait only until unsent data can be written.
+            read: False to wait only until unsent data, if there is any, can be written.
         """
         ...
 
