@@ -222,6 +222,16 @@ async def test_failing_key_is_asked_again_later_while_the_old_token_holds():
         assert key.count == 3
 
 
+async def test_token_that_has_expired_by_our_clock_alone_is_not_put_again_and_again():
+    key = Key()
+    key.lifetime = -600.0
+    async with Peer() as peer, connect(peer, key) as client:
+        receiver = await client.receiver("q")
+        with pytest.raises(OperationTimeoutError):
+            await receiver.receive_now(1, timeout=0.1)
+        assert key.count == 1
+
+
 async def test_renewal_goes_over_a_new_link_if_the_service_detached_the_old_one():
     key = Key()
     async with Peer() as peer, connect(peer, key) as client:

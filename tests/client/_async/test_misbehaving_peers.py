@@ -118,6 +118,28 @@ async def test_peer_that_never_drains_is_timed_out():
             await receiver.receive_now(6, timeout=0.05)
 
 
+async def test_messages_that_come_after_a_timeout_are_given_to_the_next_receives():
+    def act(peer, event):
+        if isinstance(event, Flowed) and event.link is not None and event.link.credit == 4:
+            links.append(event.link)
+
+    links = []
+    async with Peer(act) as peer, BulkConnection(**peer.address) as client:
+        receiver = await client.receiver("q")
+        with pytest.raises(OperationTimeoutError):
+            await receiver.receive_now(4, timeout=0.05)
+        while not links:
+            await runtime.sleep(0.001)
+        with peer.lock:
+            for payload in (b"1", b"2", b"3", b"4"):
+                peer.engine.transfer(links[0], payload, payload * 16)
+            peer.socket.sendall(peer.engine.data_to_send())
+        peer.wait_for_arrival()
+        assert [one.payload for one in await receiver.receive_now(1)] == [b"1"]
+        assert [one.payload for one in await receiver.receive_now(3)] == [b"2", b"3", b"4"]
+        assert not receiver.broke_off
+
+
 async def test_a_bell_has_rung_when_the_peer_has_its_message_back():
     released = []
 

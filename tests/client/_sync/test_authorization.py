@@ -223,6 +223,16 @@ def test_failing_key_is_asked_again_later_while_the_old_token_holds():
         assert key.count == 3
 
 
+def test_token_that_has_expired_by_our_clock_alone_is_not_put_again_and_again():
+    key = Key()
+    key.lifetime = -600.0
+    with Peer() as peer, connect(peer, key) as client:
+        receiver = client.receiver("q")
+        with pytest.raises(OperationTimeoutError):
+            receiver.receive_now(1, timeout=0.1)
+        assert key.count == 1
+
+
 def test_renewal_goes_over_a_new_link_if_the_service_detached_the_old_one():
     key = Key()
     with Peer() as peer, connect(peer, key) as client:

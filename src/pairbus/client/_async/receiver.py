@@ -145,13 +145,13 @@ class BulkReceiver(LinkUser):
                     raise
                 is_complete = False
             self.is_draining = False
-            received, self._buffer = self._buffer, []
+            window.take(self._buffer)
+            self._mean_bytes = window.mean_bytes
+            received, self._buffer = self._buffer[:max_messages], self._buffer[max_messages:]
             if not received:
                 self.check()
                 if not is_complete:
                     raise OperationTimeoutError(f"receiving from {self.entity}")
-            window.take(received)
-            self._mean_bytes = window.mean_bytes
             is_cut = self.is_detached and len(received) < window.requested
             self.broke_off = is_cut or not is_complete
             return received

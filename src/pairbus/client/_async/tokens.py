@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pairbus.client._async.connection import BulkConnection
 
 _RENEW_AT = 0.9  # renew when this share of a token's life is over
+_LEAST = 1.0  # seconds between two renewals: the peer may accept a token that we think has expired
 _RETRY_LINK = 1.0  # seconds until a token is put again after its link was detached
 _RETRY = 30.0  # seconds until a credential that failed is called again
 
@@ -166,8 +167,9 @@ class CbsTokens:
         )
         grant.is_put = True
         grant.expires_on = token.expires_on
-        lifetime = max(0.0, token.expires_on - self._runtime.time())
-        grant.renew_at = self._runtime.monotonic() + min(lifetime * _RENEW_AT, 365 * 86400.0)
+        lifetime = token.expires_on - self._runtime.time()
+        wait = min(max(_LEAST, lifetime * _RENEW_AT), 365 * 86400.0)
+        grant.renew_at = self._runtime.monotonic() + wait
 
     def _conclude(self, grant: _Grant) -> None:
         """Read the answer to a put-token, if it has arrived."""
