@@ -393,6 +393,13 @@ def test_a_report_counts_once_although_the_state_cannot_be_written(scene, monkey
     assert not scene.state.has_reports()
 
 
+def test_a_report_without_content_is_removed(scene, tmp_path):
+    (tmp_path / "results" / "lost.json").touch()  # as after a power failure
+    scene.report(forwarded=2)
+    assert scene.progress().forwarded == 2
+    assert not scene.state.has_reports()
+
+
 def test_a_primary_that_can_be_reached_again_gets_a_message_without_a_fixed_wait(scene):
     reachable = []
     probe = PrimaryProbe(scene.runtime, scene.state, lambda: reachable.append(1) or is_back)

@@ -137,6 +137,18 @@ def test_on_one_machine_the_process_counts_and_not_the_time(location):
     lease(location, runtime, "one", 8, started_at=lambda pid: None).acquire()
 
 
+def test_a_candidate_that_the_store_fails_does_not_stand_in_the_way_of_the_next(location):
+    class Failing(CountingFiles):
+        def list(self, folder):
+            raise OSError("the store cannot be reached")
+
+    runtime = Machine()
+    with pytest.raises(OSError, match="reached"):
+        lease(location, runtime, "one", files=Failing(location), started_at=lambda _: "").acquire()
+    runtime.now += 1
+    lease(location, runtime, "one", started_at=lambda _: "").acquire()
+
+
 def test_of_two_candidates_one_wins_whatever_their_clocks_say(location):
     late, early = Machine(2000.0), Machine(1000.0)
     waits = threading.Event()

@@ -6,6 +6,7 @@ the objects before this one was written: so this one waits until the other has c
 withdrawn. So two never confirm, whatever their clocks show.
 """
 
+import contextlib
 import json
 from dataclasses import replace
 from pathlib import Path, PurePath
@@ -65,18 +66,19 @@ class ObjectLease:
         Raises:
             SyphonError: another syphon holds it; names its host, process and start.
         """
-        self._write(is_confirmed=False)
-        while True:
-            others = self._others()
-            for name, record in others.items():
-                if record.confirmed or name < self._name:
-                    self._files.remove(self._folder / self._name)
-                    raise SyphonError(refusal(record, str(self._state)))
-            if not others:
-                break
-            self._runtime.sleep(POLL)
+        try:
             self._write(is_confirmed=False)
-        self._write(is_confirmed=True)
+            while others := self._others():
+                for name, record in others.items():
+                    if record.confirmed or name < self._name:
+                        raise SyphonError(refusal(record, str(self._state)))
+                self._runtime.sleep(POLL)
+                self._write(is_confirmed=False)
+            self._write(is_confirmed=True)
+        except BaseException:
+            with contextlib.suppress(OSError):  # while this process lives, it would refuse others
+                self.release()
+            raise
 
     def renew(self) -> bool:
         """Renew the lease, if it is time; False if another syphon has taken it over."""

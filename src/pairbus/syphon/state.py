@@ -140,17 +140,20 @@ class StateDirectory:
         self.write(name, report.to_json(), sync=bool(report.deferred))
 
     def reports(self) -> Iterator[tuple[PurePath, TaskReport]]:
-        """Yield the reports of tasks; the caller removes each one with `remove`."""
-        for name in self._files.list(self.path / "results"):
-            if name.endswith(".json") and not name.startswith("."):
-                data = self._read(f"results/{name}")
-                if data is not None:
-                    yield self.path / "results" / name, TaskReport.from_json(data)
+        """Yield the reports of tasks; the caller removes each one with `remove`.
+
+        A report that has no content, after a power failure, is empty.
+        """
+        for name in _json_files(self._files, self.path / "results"):
+            try:
+                data = self._require(f"results/{name}")
+            except OSError:
+                continue  # it is read the next time
+            yield self.path / "results" / name, TaskReport.from_json(data)
 
     def has_reports(self) -> bool:
         """Whether the coordinator has not yet read all reports."""
-        names = self._files.list(self.path / "results")
-        return any(name.endswith(".json") and not name.startswith(".") for name in names)
+        return bool(_json_files(self._files, self.path / "results"))
 
     def remove(self, path: PurePath) -> None:
         """Remove a report that was read."""
@@ -237,14 +240,11 @@ class StateDirectory:
         self._files.write(self.path / name, json.dumps(data).encode(), sync=sync)
 
     def read(self, name: str) -> dict[str, Any]:
-        """Read a JSON file of the directory; empty where there is none."""
-        return self._read(name) or {}
-
-    def _read(self, name: str) -> dict[str, Any] | None:
+        """Read a JSON file of the directory; empty where there is none, or it cannot be read."""
         try:
-            return self._find(name)
+            return self._require(name)
         except OSError:
-            return None
+            return {}
 
     def _require(self, name: str) -> dict[str, Any]:
         """Read a file; one that cannot be read now must not count as missing.
@@ -260,6 +260,11 @@ class StateDirectory:
         except (FileNotFoundError, NotADirectoryError, ValueError):
             return None
         return data if isinstance(data, dict) else None
+
+
+def _json_files(files: StateFiles, folder: PurePath) -> list[str]:
+    """Return the names of the complete JSON files in a folder."""
+    return [n for n in files.list(folder) if n.endswith(".json") and not n.startswith(".")]
 
 
 class StatePages:
@@ -280,8 +285,7 @@ class StatePages:
 
     def names(self) -> list[str]:
         """Return the names of all pages."""
-        found = self._files.list(self._folder)
-        return [name for name in found if name.endswith(".json") and not name.startswith(".")]
+        return _json_files(self._files, self._folder)
 
     def read(self, name: str) -> DeferredPage:
         """Return a page; empty if there is none, or it is no JSON of a page."""
