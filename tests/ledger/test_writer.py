@@ -10,6 +10,7 @@ import sys
 import textwrap
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -179,6 +180,32 @@ def test_a_full_disk_stops_no_count_and_nothing_is_missing_afterwards(tmp_path, 
     assert sum(r["count"] for r in rows_of(tmp_path / "l", "operations")) == 3
     assert [r["sequence"] for r in rows_of(tmp_path / "l", "messages")] == [0, 1, 2]
     assert not list((tmp_path / "l").rglob("*.tmp"))
+
+
+class NoRename(FullDisk):
+    """A store without renames, as Azure storage without a hierarchical namespace."""
+
+    def move(self, src, dest):
+        raise NotImplementedError("Move() is not implemented for these accounts")
+
+
+def test_a_store_that_cannot_rename_is_a_problem_and_raises_nothing(tmp_path):
+    disk = NoRename()
+    disk.full = False
+    writer = LedgerWriter(str(tmp_path / "l"), client_id="app", filesystem=pafs.PyFileSystem(disk))
+    writer.count("n", "e", "send_primary", "send", messages=1, size=10, billable=1)
+    assert not writer.flush()
+    assert "not implemented" in writer.problem
+    writer.close()
+
+
+def test_a_store_that_this_pyarrow_was_built_without_is_said_in_one_line(monkeypatch):
+    def refuse(location):
+        raise NotImplementedError("Arrow compiled without S3 support")
+
+    monkeypatch.setattr("pyarrow.fs.FileSystem", SimpleNamespace(from_uri=refuse))
+    with pytest.raises(LedgerError, match="s3://bucket/l: Arrow compiled without S3 support"):
+        Store("s3://bucket/l")
 
 
 def test_a_real_full_disk_stops_no_count(tmp_path):

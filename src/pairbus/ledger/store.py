@@ -82,7 +82,11 @@ class Store:
         return self._runtime.uuid4().hex
 
     def write_whole(self, name: str, data: bytes | pa.Buffer) -> None:
-        """Write a file that appears whole or not at all; on a local disk, durable on return."""
+        """Write a file that appears whole or not at all; on a local disk, durable on return.
+
+        Raises:
+            LedgerError: the store cannot rename files.
+        """
         folder, _, leaf = name.rpartition("/")
         self._ensure(folder)
         if self._files is not None:
@@ -94,8 +98,10 @@ class Store:
             with self._fs.open_output_stream(self.path(temporary)) as stream:
                 stream.write(data)
             self._fs.move(self.path(temporary), self.path(name))
-        except BaseException:
+        except BaseException as exc:
             self._discard(temporary)
+            if isinstance(exc, NotImplementedError):  # Azure without a hierarchical namespace
+                raise LedgerError(f"{self.shown}: {first_line(exc)}") from exc
             raise
 
     def read(self, name: str) -> bytes | None:
@@ -238,7 +244,7 @@ def _resolve(location: str, filesystem: pafs.FileSystem | None) -> tuple[pafs.Fi
         return pafs.LocalFileSystem(), str(Path(location).expanduser().absolute())
     try:
         fs, root = pafs.FileSystem.from_uri(location)
-    except (ValueError, OSError) as exc:
+    except (ValueError, OSError, NotImplementedError) as exc:  # the last: built without this store
         text = first_line(exc).replace(location, shown(location))
         raise LedgerError(f"{shown(location)}: {text}") from None
     return fs, str(root).rstrip("/")

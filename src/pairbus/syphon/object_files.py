@@ -137,7 +137,7 @@ def _open(location: str) -> tuple[ObjectFiles, PurePosixPath]:
 
     try:
         filesystem, root = pafs.FileSystem.from_uri(location)
-    except (ValueError, OSError) as exc:
+    except (ValueError, OSError, NotImplementedError) as exc:
         # The text may repeat the URL, which may have a secret.
         from pairbus.exceptions import SyphonError  # executors have no azure-servicebus
 
