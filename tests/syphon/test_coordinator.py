@@ -472,15 +472,18 @@ def test_a_queue_is_read_again_after_the_state_could_not_be_written_before_a_ret
     assert scene.queues.given_back == [("b/0", "aa")]
 
 
-def test_blocked_destinations_are_written_again_after_the_totals_could_not_be_written(tmp_path):
+def test_blocked_destinations_are_written_again_after_the_totals_could_not_be_written(
+    tmp_path, monkeypatch
+):
     def fail(record):
         raise OSError("the disk is full")
 
     state, totals = StateDirectory(tmp_path).create(), Totals(ProgressRecord())
     is_open, is_closed = BlockedRecord(), BlockedRecord({"orders": None})
     totals.publish(state, is_open, ProgressRecord())
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(OSError, match="full"):
+    with monkeypatch.context() as patch:
         patch.setattr(state, "write_progress", fail)
-        totals.publish(state, is_closed, ProgressRecord(forwarded=1))
+        with pytest.raises(OSError, match="full"):
+            totals.publish(state, is_closed, ProgressRecord(forwarded=1))
     totals.publish(state, is_open, ProgressRecord(forwarded=2))
     assert state.blocked() == is_open

@@ -52,7 +52,8 @@ class CreditWindow:
             left = self._max_bytes - self._size
             estimate = max(1, left // self.mean_bytes) if self.mean_bytes else FIRST
             limit = min(limit, self._count + min(estimate, WINDOW)) if left > 0 else 0
-        if limit <= max(self.requested, self._count):  # some may come that an earlier call requested
+        # Messages that an earlier call requested may have arrived, too.
+        if limit <= max(self.requested, self._count):
             return False
         self.requested = limit
         return True

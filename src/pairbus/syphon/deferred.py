@@ -11,9 +11,12 @@ The memory holds one entry for each page of up to `PAGE` numbers, not one for ea
 import bisect
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["PAGE", "DeferredMessages", "DeferredPage", "PageStore", "from_ranges", "to_ranges"]
+if TYPE_CHECKING:
+    from pairbus.syphon.state import StatePages
+
+__all__ = ["PAGE", "DeferredMessages", "DeferredPage", "from_ranges", "to_ranges"]
 
 PAGE = 4096  # numbers
 
@@ -57,25 +60,6 @@ class DeferredPage:
         return cls(data["destination"], data["queue"], numbers) if numbers else cls()
 
 
-class PageStore(Protocol):
-    """Where the pages are, by name, each replaced as a whole."""
-
-    def names(self) -> Iterable[str]:
-        """The names of all pages."""
-
-    def read(self, name: str) -> DeferredPage:
-        """A page; empty if there is none, or it is no JSON. Raises OSError if that is unknown."""
-
-    def write(self, name: str, page: DeferredPage) -> None:
-        """Replace a page; it survives a power failure."""
-
-    def remove(self, name: str) -> None:
-        """Remove a page; a missing one is fine."""
-
-    def new_name(self) -> str:
-        """A name that no page has."""
-
-
 @dataclass(slots=True)
 class _Page:
     name: str
@@ -93,7 +77,7 @@ class DeferredMessages:
         lost: queues with numbers that are lost: the messages must be searched for.
     """
 
-    def __init__(self, store: PageStore) -> None:
+    def __init__(self, store: "StatePages") -> None:
         self._store = store
         self._pages: dict[tuple[str, str], list[_Page]] = {}
         self.lost: set[str] = set()

@@ -24,7 +24,6 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
-from typing import Protocol
 from urllib.parse import quote, unquote
 
 from pairbus.runtime import AppendFile, AsyncRuntime, Files, Runtime, ThreadRuntime
@@ -34,7 +33,6 @@ __all__ = [
     "TOKEN",
     "Journal",
     "JournalPage",
-    "LockJournal",
     "PageWriter",
     "mark_requests",
     "mark_taken_over",
@@ -140,34 +138,6 @@ def _append(files: Files, path: PurePath, data: bytes) -> None:
             file.write(data)
         finally:
             file.close()
-
-
-class LockJournal(Protocol):
-    """A journal, wherever it is."""
-
-    def open_page(self, epoch: int, queue: str) -> "PageWriter":
-        """Open a new page for one attempt to read one queue in one epoch."""
-
-    def take_over(self, epoch: int, queue: str) -> list[JournalPage]:
-        """Return the pages of earlier attempts at this epoch and queue, and mark them."""
-
-    def uncertain(self, epoch: int) -> dict[str, list[JournalPage]]:
-        """Return the uncertain pages, by queue, of epochs up to this one; these must be over."""
-
-    def abandon_after(self, epoch: int) -> None:
-        """Make the pages of later epochs uncertain: Spark's checkpoint was lost."""
-
-    def queues_of(self, epoch: int) -> set[str]:
-        """Return the queues that have pages of this epoch: nothing of the others was read in it."""
-
-    def pages_of(self, queue: str) -> list[JournalPage]:
-        """Return the pages of a queue, of all epochs."""
-
-    def has_entries_since(self, moment: float) -> bool:
-        """Whether a reader recorded anything after this moment (seconds since 1970)."""
-
-    def drop_before(self, epoch: int) -> None:
-        """Remove the epochs that are over, except their uncertain pages."""
 
 
 class Journal:

@@ -9,9 +9,9 @@ import functools
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePath, PurePosixPath
-from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-from pairbus.runtime import AsyncRuntime, Runtime
+from pairbus.runtime import AsyncRuntime, Files, Runtime
 from pairbus.runtime.protocols import FileInfo
 
 if TYPE_CHECKING:
@@ -23,28 +23,6 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _QUERY = re.compile(r"\?[^\s'\"]*")
-
-
-class StateFiles(Protocol):
-    """The file operations that a state directory needs; see `pairbus.runtime.Files`."""
-
-    def read(self, path: PurePath) -> bytes:
-        """The content; raises FileNotFoundError."""
-
-    def write(self, path: PurePath, data: bytes, *, sync: bool = False) -> None:
-        """Replace the content atomically."""
-
-    def info(self, path: PurePath) -> FileInfo | None:
-        """Size and time; None if there is none."""
-
-    def list(self, folder: PurePath) -> Sequence[str]:
-        """The names in a folder, sorted; empty if there is none."""
-
-    def make_folder(self, path: PurePath, *, mode: int = 0o777) -> None:
-        """Make a folder and its parents."""
-
-    def remove(self, path: PurePath) -> None:
-        """Remove a file; a missing one is fine."""
 
 
 def _masked(method: Callable[P, T]) -> Callable[P, T]:
@@ -124,6 +102,10 @@ class ObjectFiles:
             self._fs.delete_file(str(path))
         except FileNotFoundError:
             pass
+
+
+StateFiles = Files | ObjectFiles
+"""The files of a state directory, local or in an object store."""
 
 
 def is_url(location: str | PurePath) -> bool:

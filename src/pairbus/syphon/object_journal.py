@@ -19,7 +19,6 @@ from pairbus.runtime import AsyncRuntime, Runtime
 from pairbus.syphon.journal import (
     Journal,
     JournalPage,
-    LockJournal,
     PageWriter,
     mark_requests,
     mark_taken_over,
@@ -27,7 +26,7 @@ from pairbus.syphon.journal import (
 )
 from pairbus.syphon.object_files import ObjectFiles, open_files
 
-__all__ = ["ObjectJournal", "open_journal"]
+__all__ = ["LockJournal", "ObjectJournal", "open_journal"]
 
 _TAKEN = ".taken"
 
@@ -154,6 +153,10 @@ class ObjectJournal:
 
 def _epoch_of(path: PurePath) -> int:
     return int(path.parent.name) if path.parent.name.isdigit() else 0
+
+
+LockJournal = Journal | ObjectJournal
+"""A journal, wherever it is."""
 
 
 def open_journal(location: str | PurePath, runtime: AsyncRuntime | Runtime) -> LockJournal:

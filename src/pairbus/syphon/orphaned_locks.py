@@ -21,7 +21,8 @@ import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from pairbus.syphon.journal import JournalPage, LockJournal
+from pairbus.syphon.journal import JournalPage
+from pairbus.syphon.object_journal import LockJournal
 
 __all__ = ["Check", "Inspection", "OrphanedLocks"]
 

@@ -97,7 +97,7 @@ class BulkConnection:
             properties={"product": "pairbus", "version": __version__},
         )
         self.mux = Multiplexer(self.runtime, engine)
-        self.tokens = self.mux.chores = CbsTokens(self, provider)
+        self.tokens = self.mux.tokens = CbsTokens(self, provider)
         self._managements: dict[str, BulkManagement] = {}
 
     # -- opening and closing

@@ -8,7 +8,7 @@ here expects the caller to hold it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from pairbus.amqp.connection import Connection
 from pairbus.amqp.errors import CONNECTION_FORCED, DETACH_FORCED, ProtocolError
@@ -16,19 +16,10 @@ from pairbus.amqp.events import Attached, Closed, Delivery, Detached, Disposed, 
 from pairbus.client.errors import SOCKET_ERROR, ConnectionLostError
 from pairbus.runtime import AsyncRuntime, AsyncStream
 
+if TYPE_CHECKING:
+    from pairbus.client._async.tokens import CbsTokens
+
 NEVER = float("inf")
-
-
-class Chores(Protocol):
-    """Work that is due at certain times; the current reader of the stream performs it."""
-
-    def next_due(self) -> float:
-        """When to call `run_due` next, by the monotonic clock."""
-        ...
-
-    def run_due(self, now: float) -> None:
-        """Perform the work that is due, without waiting."""
-        ...
 
 
 class Multiplexer:
@@ -38,7 +29,7 @@ class Multiplexer:
         self.runtime = runtime
         self.engine = engine
         self.condition = runtime.condition()
-        self.chores: Chores | None = None
+        self.tokens: CbsTokens | None = None  # the reader renews those that are due
         self._stream: AsyncStream | None = None
         self._is_reading = False
         self._lost: ConnectionLostError | None = None
@@ -141,8 +132,8 @@ class Multiplexer:
             raise ConnectionLostError(CONNECTION_FORCED, "not connected")
         self._tick(now)
         wake = deadline
-        if self.chores is not None:
-            wake = min(wake, self.chores.next_due())
+        if self.tokens is not None:
+            wake = min(wake, self.tokens.next_due())
         due = self.engine.next_deadline()
         if due is not None:
             wake = min(wake, due)
@@ -162,8 +153,8 @@ class Multiplexer:
         except ProtocolError as exc:
             self.fail(ConnectionLostError(exc.condition, exc.description))
             self.check()
-        if self.chores is not None:
-            self.chores.run_due(now)
+        if self.tokens is not None:
+            self.tokens.run_due(now)
         self._flush()
 
     def _flush(self) -> None:

@@ -32,9 +32,7 @@ PEEKS = 100  # at most, in one inspection
 BROKEN = (ConnectionLostError, LinkDetachedError, OperationTimeoutError)
 MISSING = "amqp:not-found"
 #: Refusals of a settlement or renewal that say nothing about the locks.
-TRANSIENT = frozenset(
-    ("com.microsoft:server-busy", "com.microsoft:timeout", "amqp:internal-error")
-)
+TRANSIENT = frozenset(("com.microsoft:server-busy", "com.microsoft:timeout", "amqp:internal-error"))
 
 
 class BacklogQueues:

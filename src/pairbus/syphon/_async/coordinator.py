@@ -16,13 +16,15 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import PurePath
+from typing import Protocol
 
 from pairbus.names import billable
 from pairbus.runtime import AsyncRuntime, AsyncTask
+from pairbus.syphon._async.backlog import BacklogQueues
 from pairbus.syphon._async.deferral import Deferral
+from pairbus.syphon._async.doorbell import Doorbell
 from pairbus.syphon._async.emptiness import EmptinessCheck
 from pairbus.syphon._async.lock_maintenance import LOCK_SECONDS, LockMaintenance
-from pairbus.syphon._async.ports import Backlog, Bell, Operations
 from pairbus.syphon.held import WHOLE_PRIMARY, HeldMessages
 from pairbus.syphon.limits import Grant
 from pairbus.syphon.object_journal import open_journal
@@ -31,10 +33,10 @@ from pairbus.syphon.planner import Plan, Planner
 from pairbus.syphon.rates import Pace
 from pairbus.syphon.records import Control, OperationCount, TaskReport
 from pairbus.syphon.state import StateDirectory
-from pairbus.syphon.status_records import ProgressRecord
+from pairbus.syphon.status_records import LedgerState, ProgressRecord
 from pairbus.syphon.totals import Totals
 
-__all__ = ["Coordinator"]
+__all__ = ["Coordinator", "Operations"]
 
 log = logging.getLogger("pairbus.syphon")
 
@@ -43,6 +45,22 @@ REMOTE_TICK = 2.0  # in an object store, where each read of the state is a reque
 SAVE_EVERY = 5.0
 FLUSH_EVERY = 10.0
 PROBE_EVERY = 2.0
+
+
+class Operations(Protocol):
+    """The ledger, as the coordinator sees it."""
+
+    def add(self, *counts: OperationCount) -> None:
+        """Count operations."""
+
+    def flush(self) -> object:
+        """Make the counts durable."""
+
+    def probe(self) -> str | None:
+        """Why no receipt could be written now, in one line; None if one could."""
+
+    def state(self) -> LedgerState:
+        """Whether the counts reach the ledger; does not wait."""
 
 
 class Coordinator:
@@ -65,8 +83,8 @@ class Coordinator:
         self,
         runtime: AsyncRuntime,
         state: StateDirectory,
-        backlog: Backlog,
-        doorbell: Bell,
+        backlog: BacklogQueues,
+        doorbell: Doorbell,
         operations: Operations,
         planner: Planner,
         held: HeldMessages,

@@ -16,8 +16,8 @@ from dataclasses import replace
 from pairbus.envelope.encoded import open_message
 from pairbus.envelope.fence import read_fence
 from pairbus.runtime import AsyncCondition, AsyncRuntime
+from pairbus.syphon._async.backlog import BacklogQueues
 from pairbus.syphon._async.fetching import DEFERRED
-from pairbus.syphon._async.ports import Backlog
 from pairbus.syphon.deferred import DeferredMessages
 from pairbus.syphon.held import HeldMessages
 from pairbus.syphon.limits import Grant
@@ -56,7 +56,7 @@ class Deferral:
         guard: AsyncCondition,
         files: AsyncCondition,
         state: StateDirectory,
-        backlog: Backlog,
+        backlog: BacklogQueues,
         held: HeldMessages,
         orphans: OrphanedLocks,
         queues: Iterable[str],

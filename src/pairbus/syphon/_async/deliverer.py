@@ -15,8 +15,10 @@ from pairbus.envelope.fields import NO_DESTINATION
 from pairbus.ledger.receipt_index import MAY_HAVE
 from pairbus.names import BILLING_STEP, billable
 from pairbus.runtime import AsyncRuntime
+from pairbus.syphon._async.answers import FenceAnswers
+from pairbus.syphon._async.backlog import BacklogQueues
+from pairbus.syphon._async.destinations import Destinations
 from pairbus.syphon._async.paced_sending import PacedSending
-from pairbus.syphon._async.ports import Answering, Sending, Settling
 from pairbus.syphon._async.postponement import Postponement
 from pairbus.syphon._async.settler import Settler
 from pairbus.syphon.backoff import may_send
@@ -61,8 +63,8 @@ class Deliverer:
     def __init__(
         self,
         runtime: AsyncRuntime,
-        sending: Sending,
-        settling: Settling | None,
+        sending: Destinations,
+        settling: BacklogQueues | None,
         receipts: "Callable[[pa.Table], None] | None",
         report: Callable[[TaskReport], None],
         settings: DeliverySettings | None = None,
@@ -70,7 +72,7 @@ class Deliverer:
         probe: Callable[[], str | None] = lambda: None,
         is_stopping: Callable[[], bool] = bool,
         find_receipts: "Callable[[list[Key]], set[Key]] | None" = None,
-        answering: Answering | None = None,
+        answering: FenceAnswers | None = None,
     ) -> None:
         self._runtime = runtime
         self._sending = sending

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from pairbus.runtime import AsyncCondition, AsyncRuntime
+from pairbus.syphon._async.backlog import BacklogQueues
 from pairbus.syphon._async.deferral import Deferral
-from pairbus.syphon._async.ports import Backlog
 from pairbus.syphon.planner import Planner
 
 __all__ = ["EmptinessCheck"]
@@ -29,7 +29,7 @@ class EmptinessCheck:
         self,
         runtime: AsyncRuntime,
         guard: AsyncCondition,
-        backlog: Backlog,
+        backlog: BacklogQueues,
         planner: Planner,
         deferral: Deferral,
         count: Callable[..., None],

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from pairbus.names import billable
 from pairbus.runtime import AsyncCondition, AsyncRuntime
-from pairbus.syphon._async.ports import Backlog
+from pairbus.syphon._async.backlog import BacklogQueues
 from pairbus.syphon.held import HeldMessages, newest_first
 from pairbus.syphon.orphaned_locks import Check, Inspection, OrphanedLocks, tokens_to_return
 from pairbus.syphon.planner import Planner
@@ -41,7 +41,7 @@ class LockMaintenance:
         self,
         runtime: AsyncRuntime,
         guard: AsyncCondition,
-        backlog: Backlog,
+        backlog: BacklogQueues,
         held: HeldMessages,
         orphans: OrphanedLocks,
         planner: Planner,

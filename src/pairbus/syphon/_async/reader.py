@@ -18,8 +18,9 @@ from pairbus.names import BILLING_STEP, billable
 from pairbus.runtime import AsyncRuntime
 from pairbus.syphon._async.backlog import BacklogQueues
 from pairbus.syphon._async.receiving import QueueReceiver
-from pairbus.syphon.journal import LockJournal, PageWriter
+from pairbus.syphon.journal import PageWriter
 from pairbus.syphon.limits import Grant
+from pairbus.syphon.object_journal import LockJournal
 from pairbus.syphon.rates import Pace, Pacer
 from pairbus.syphon.records import OperationCount, QueueRead, TaskReport
 from pairbus.syphon.state import StateDirectory

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from pairbus.envelope.fence import Fence
 from pairbus.runtime import AsyncRuntime
-from pairbus.syphon._async.ports import Answering, Settling
+from pairbus.syphon._async.answers import FenceAnswers
+from pairbus.syphon._async.backlog import BacklogQueues
 from pairbus.syphon.delivery_rows import DeliveryRows
 from pairbus.syphon.rates import AdaptiveRate
 from pairbus.syphon.records import (
@@ -50,11 +51,11 @@ class Settler:
     def __init__(
         self,
         runtime: AsyncRuntime,
-        settling: Settling | None,
+        settling: BacklogQueues | None,
         receipts: "Callable[[pa.Table], None] | None",
         report: Callable[[TaskReport], None],
         namespace: str,
-        answering: Answering | None = None,
+        answering: FenceAnswers | None = None,
         blocked: BlockedRecord | None = None,
     ) -> None:
         self._runtime = runtime
@@ -178,7 +179,7 @@ class Settler:
             else:
                 return
 
-    async def _settle_all(self, settling: Settling, pending: list[Settlement]) -> set[str]:
+    async def _settle_all(self, settling: BacklogQueues, pending: list[Settlement]) -> set[str]:
         """Complete each queue's messages together; then settle the others in their order.
 
         Returns the queues where a lock was lost, so that some messages are still there.
@@ -210,7 +211,7 @@ class Settler:
 
     async def _settle(
         self,
-        settling: Settling,
+        settling: BacklogQueues,
         queue: str,
         tokens: list[bytes],
         how: str,
@@ -225,7 +226,7 @@ class Settler:
             self.count(self._namespace, "settle", queue, name, settled, 0, settled)
         return lost
 
-    async def _answer_fences(self, settling: Settling, answering: Answering) -> None:
+    async def _answer_fences(self, settling: BacklogQueues, answering: FenceAnswers) -> None:
         """Answer fences, then complete them; after a crash in between, one is answered twice."""
         fences, self._fences = self._fences, {}
         for queue, passed in fences.items():
@@ -242,7 +243,7 @@ class Settler:
                     self._note_settled(queue, sequence)
 
     async def _refuse_fence(
-        self, settling: Settling, queue: str, token: bytes, outcome: Outcome
+        self, settling: BacklogQueues, queue: str, token: bytes, outcome: Outcome
     ) -> bool:
         """Abandon a fence that could not be answered, or dead-letter it if the refusal is final.
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from pairbus.envelope.encoded import open_message
 from pairbus.runtime import AsyncRuntime
 from pairbus.syphon._async.receiving import Browser
-from pairbus.syphon.journal import LockJournal
+from pairbus.syphon.object_journal import LockJournal
 from pairbus.syphon.records import HeldMessage
 from pairbus.syphon.retarget import QueueSurvey, TargetRecord, highest_handed_out
 

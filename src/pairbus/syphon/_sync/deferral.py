@@ -17,8 +17,8 @@ from dataclasses import replace
 from pairbus.envelope.encoded import open_message
 from pairbus.envelope.fence import read_fence
 from pairbus.runtime import Condition, Runtime
+from pairbus.syphon._sync.backlog import BacklogQueues
 from pairbus.syphon._sync.fetching import DEFERRED
-from pairbus.syphon._sync.ports import Backlog
 from pairbus.syphon.deferred import DeferredMessages
 from pairbus.syphon.held import HeldMessages
 from pairbus.syphon.limits import Grant
@@ -57,7 +57,7 @@ class Deferral:
         guard: Condition,
         files: Condition,
         state: StateDirectory,
-        backlog: Backlog,
+        backlog: BacklogQueues,
         held: HeldMessages,
         orphans: OrphanedLocks,
         queues: Iterable[str],

@@ -16,8 +16,10 @@ from pairbus.envelope.fields import NO_DESTINATION
 from pairbus.ledger.receipt_index import MAY_HAVE
 from pairbus.names import BILLING_STEP, billable
 from pairbus.runtime import Runtime
+from pairbus.syphon._sync.answers import FenceAnswers
+from pairbus.syphon._sync.backlog import BacklogQueues
+from pairbus.syphon._sync.destinations import Destinations
 from pairbus.syphon._sync.paced_sending import PacedSending
-from pairbus.syphon._sync.ports import Answering, Sending, Settling
 from pairbus.syphon._sync.postponement import Postponement
 from pairbus.syphon._sync.settler import Settler
 from pairbus.syphon.backoff import may_send
@@ -62,8 +64,8 @@ class Deliverer:
     def __init__(
         self,
         runtime: Runtime,
-        sending: Sending,
-        settling: Settling | None,
+        sending: Destinations,
+        settling: BacklogQueues | None,
         receipts: "Callable[[pa.Table], None] | None",
         report: Callable[[TaskReport], None],
         settings: DeliverySettings | None = None,
@@ -71,7 +73,7 @@ class Deliverer:
         probe: Callable[[], str | None] = lambda: None,
         is_stopping: Callable[[], bool] = bool,
         find_receipts: "Callable[[list[Key]], set[Key]] | None" = None,
-        answering: Answering | None = None,
+        answering: FenceAnswers | None = None,
     ) -> None:
         self._runtime = runtime
         self._sending = sending

@@ -4,8 +4,8 @@
 from collections.abc import Callable
 
 from pairbus.runtime import Condition, Runtime
+from pairbus.syphon._sync.backlog import BacklogQueues
 from pairbus.syphon._sync.deferral import Deferral
-from pairbus.syphon._sync.ports import Backlog
 from pairbus.syphon.planner import Planner
 
 __all__ = ["EmptinessCheck"]
@@ -30,7 +30,7 @@ class EmptinessCheck:
         self,
         runtime: Runtime,
         guard: Condition,
-        backlog: Backlog,
+        backlog: BacklogQueues,
         planner: Planner,
         deferral: Deferral,
         count: Callable[..., None],

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from pairbus.names import billable
 from pairbus.runtime import Condition, Runtime
-from pairbus.syphon._sync.ports import Backlog
+from pairbus.syphon._sync.backlog import BacklogQueues
 from pairbus.syphon.held import HeldMessages, newest_first
 from pairbus.syphon.orphaned_locks import Check, Inspection, OrphanedLocks, tokens_to_return
 from pairbus.syphon.planner import Planner
@@ -42,7 +42,7 @@ class LockMaintenance:
         self,
         runtime: Runtime,
         guard: Condition,
-        backlog: Backlog,
+        backlog: BacklogQueues,
         held: HeldMessages,
         orphans: OrphanedLocks,
         planner: Planner,

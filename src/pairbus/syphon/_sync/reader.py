@@ -19,8 +19,9 @@ from pairbus.names import BILLING_STEP, billable
 from pairbus.runtime import Runtime
 from pairbus.syphon._sync.backlog import BacklogQueues
 from pairbus.syphon._sync.receiving import QueueReceiver
-from pairbus.syphon.journal import LockJournal, PageWriter
+from pairbus.syphon.journal import PageWriter
 from pairbus.syphon.limits import Grant
+from pairbus.syphon.object_journal import LockJournal
 from pairbus.syphon.rates import Pace, Pacer
 from pairbus.syphon.records import OperationCount, QueueRead, TaskReport
 from pairbus.syphon.state import StateDirectory

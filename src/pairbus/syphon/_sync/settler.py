@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from pairbus.envelope.fence import Fence
 from pairbus.runtime import Runtime
-from pairbus.syphon._sync.ports import Answering, Settling
+from pairbus.syphon._sync.answers import FenceAnswers
+from pairbus.syphon._sync.backlog import BacklogQueues
 from pairbus.syphon.delivery_rows import DeliveryRows
 from pairbus.syphon.rates import AdaptiveRate
 from pairbus.syphon.records import (
@@ -51,11 +52,11 @@ class Settler:
     def __init__(
         self,
         runtime: Runtime,
-        settling: Settling | None,
+        settling: BacklogQueues | None,
         receipts: "Callable[[pa.Table], None] | None",
         report: Callable[[TaskReport], None],
         namespace: str,
-        answering: Answering | None = None,
+        answering: FenceAnswers | None = None,
         blocked: BlockedRecord | None = None,
     ) -> None:
         self._runtime = runtime
@@ -179,7 +180,7 @@ class Settler:
             else:
                 return
 
-    def _settle_all(self, settling: Settling, pending: list[Settlement]) -> set[str]:
+    def _settle_all(self, settling: BacklogQueues, pending: list[Settlement]) -> set[str]:
         """Complete each queue's messages together; then settle the others in their order.
 
         Returns the queues where a lock was lost, so that some messages are still there.
@@ -211,7 +212,7 @@ class Settler:
 
     def _settle(
         self,
-        settling: Settling,
+        settling: BacklogQueues,
         queue: str,
         tokens: list[bytes],
         how: str,
@@ -226,7 +227,7 @@ class Settler:
             self.count(self._namespace, "settle", queue, name, settled, 0, settled)
         return lost
 
-    def _answer_fences(self, settling: Settling, answering: Answering) -> None:
+    def _answer_fences(self, settling: BacklogQueues, answering: FenceAnswers) -> None:
         """Answer fences, then complete them; after a crash in between, one is answered twice."""
         fences, self._fences = self._fences, {}
         for queue, passed in fences.items():
@@ -243,7 +244,7 @@ class Settler:
                     self._note_settled(queue, sequence)
 
     def _refuse_fence(
-        self, settling: Settling, queue: str, token: bytes, outcome: Outcome
+        self, settling: BacklogQueues, queue: str, token: bytes, outcome: Outcome
     ) -> bool:
         """Abandon a fence that could not be answered, or dead-letter it if the refusal is final.
 

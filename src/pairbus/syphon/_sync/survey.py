@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from pairbus.envelope.encoded import open_message
 from pairbus.runtime import Runtime
 from pairbus.syphon._sync.receiving import Browser
-from pairbus.syphon.journal import LockJournal
+from pairbus.syphon.object_journal import LockJournal
 from pairbus.syphon.records import HeldMessage
 from pairbus.syphon.retarget import QueueSurvey, TargetRecord, highest_handed_out
 
