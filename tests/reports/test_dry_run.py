@@ -17,7 +17,7 @@ def test_transform_that_fails_is_reported_in_one_line(monkeypatch):
     messages = SimpleNamespace(columns=["destination"])
     source = SimpleNamespace(load=lambda: None)
     source.format = source.options = lambda *_args, **_options: source
-    setup = SimpleNamespace(ttl_policy="full")
+    setup = SimpleNamespace(options=SimpleNamespace(ttl_policy="full"))
     monkeypatch.setattr(module, "Setup", SimpleNamespace(of=lambda _options: setup))
     monkeypatch.setattr(module, "load_transform", lambda _setup: broken)
     monkeypatch.setattr(module, "QueueCounter", lambda _setup: SimpleNamespace(close=lambda: None))

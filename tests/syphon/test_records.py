@@ -14,7 +14,6 @@ from pairbus.syphon.records import (
     HeldMessage,
     HeldRecord,
     OperationCount,
-    PrimaryRecord,
     QueueRead,
     TaskReport,
 )
@@ -51,7 +50,6 @@ RECORDS = [
         1, 2, {"Rejected": 3}, 4, 5, {"orders": "x"}, {"orders": 5}, 6, "why", True, True, True,
         True, True, ("b/0",), ("b/1",), 7, 667.0, "primary", 8, "disk full",
     ),
-    PrimaryRecord(1234.5),
     DeferredPage("orders", "b/0", (1, 2, 3, 7)),
 ]  # fmt: skip
 

@@ -61,7 +61,9 @@ def dry_run(
         rows = (
             prepare_session(session).read.format("servicebus").options(**peek_options(setup)).load()
         )
-        messages = restore(rows, ttl_policy=setup.ttl_policy, keep_original=transform is not None)
+        messages = restore(
+            rows, ttl_policy=setup.options.ttl_policy, keep_original=transform is not None
+        )
         if transform is not None:
             messages = apply_transform(transform, messages)
         counted = (

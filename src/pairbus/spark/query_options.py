@@ -2,7 +2,7 @@
 
 import importlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pairbus.exceptions import SyphonError
 from pairbus.syphon.setup import Bounds, Setup
@@ -30,22 +30,22 @@ def source_options(setup: Setup, bounds: Bounds, *, partitions: int, now: float)
         "queue": ",".join(setup.queues),
         "mode": "peekLock",
         "aliases": "true",
-        "columns": "all" if setup.transform else _COLUMNS,
+        "columns": "all" if setup.options.transform else _COLUMNS,
         "stateLocation": setup.state,
-        "longPoll": str(setup.long_poll),
+        "longPoll": str(setup.options.long_poll),
         "maxPartitions": str(partitions),
-        "maxMessagesPerTrigger": str(setup.per_trigger),
+        "maxMessagesPerTrigger": str(setup.options.max_messages_per_trigger),
         "clientId": setup.client_id,
         "namespaceName": setup.secondary_name,
-        "retryAfter": str(setup.retry_after),
+        "retryAfter": str(setup.options.retry_after),
         "untilEmpty": "true" if bounds.until_empty else "false",
-        "missingDestinationTimeout": str(setup.missing_destination_timeout),
+        "missingDestinationTimeout": str(setup.options.missing_destination_timeout),
     }
     if setup.ready:
         options["readyQueues"] = ",".join(setup.ready)
-    if setup.credits_per_second is not None:
-        options["creditsPerSecond"] = str(setup.credits_per_second)
-        options["liveTrafficShare"] = str(setup.live_traffic_share)
+    if setup.options.credits_per_second is not None:
+        options["creditsPerSecond"] = str(setup.options.credits_per_second)
+        options["liveTrafficShare"] = str(setup.options.live_traffic_share)
     if bounds.max_messages:
         options["maxMessages"] = str(bounds.max_messages)
     if bounds.snapshot:
@@ -61,14 +61,16 @@ def sink_options(setup: Setup) -> dict[str, str]:
         **_target_options(setup.target, ""),
         **_target_options(setup.secondary, "settle"),
         "settle": "true",
-        "missingDestination": "wait" if setup.missing_destination == "wait" else "deadLetter",
+        "missingDestination": "wait"
+        if setup.options.missing_destination == "wait"
+        else "deadLetter",
         "stateLocation": setup.state,
         "clientId": setup.client_id,
         "namespaceName": setup.target_name,
         "settleNamespaceName": setup.secondary_name,
     }
-    if setup.destination_map:
-        pairs = [f"{old}={new}" for old, new in setup.destination_map.items()]
+    if setup.options.destination_map:
+        pairs = [f"{old}={new}" for old, new in setup.options.destination_map.items()]
         options["destinationMap"] = ",".join(pairs)
     if setup.is_retargeted:
         options["target"] = setup.target_name
@@ -84,7 +86,7 @@ def peek_options(setup: Setup) -> dict[str, str]:
         "queue": ",".join(setup.queues),
         "mode": "peek",
         "aliases": "true",
-        "columns": "all" if setup.transform else _COLUMNS,
+        "columns": "all" if setup.options.transform else _COLUMNS,
     }
 
 
@@ -108,9 +110,9 @@ def load_transform(setup: Setup) -> "Callable[[DataFrame], DataFrame] | None":
     Raises:
         SyphonError: it cannot be imported, or is no function.
     """
-    name: Any = setup.transform
+    name = setup.options.transform
     if not isinstance(name, str):
-        return setup.transform  # type: ignore[return-value]
+        return name
     module, _, function = name.partition(":")
     try:
         found = getattr(importlib.import_module(module), function)

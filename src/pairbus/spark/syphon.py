@@ -134,12 +134,12 @@ def _start(
     record_target(setup, state)
     session = prepare_session(
         spark if spark is not None else open_session(options.master),
-        is_paced=setup.credits_per_second is not None,
+        is_paced=options.credits_per_second is not None,
     )
     own = None if spark is not None else session
     try:
         rows = backlog(session, setup, bounds)
-        messages = restore(rows, ttl_policy=setup.ttl_policy, keep_original=transform is not None)
+        messages = restore(rows, ttl_policy=options.ttl_policy, keep_original=transform is not None)
         if transform is not None:
             messages = apply_transform(transform, messages)
         probe = PrimaryProbe(

@@ -21,7 +21,6 @@ __all__ = [
     "HeldMessage",
     "HeldRecord",
     "OperationCount",
-    "PrimaryRecord",
     "QueueRead",
     "TaskReport",
 ]
@@ -64,13 +63,6 @@ class Control:
 
 def _rate(value: Any) -> float | None:
     return float(value) if isinstance(value, int | float) and value > 0 else None
-
-
-@dataclass(frozen=True, slots=True)
-class PrimaryRecord(Record):
-    """`primary.json`: when the primary could last be reached after a failure; 0 if never."""
-
-    reachable_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,8 @@ import hashlib
 import os
 import re
 import tempfile
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from pairbus.exceptions import SyphonError
 from pairbus.ledger.store import shown
@@ -58,8 +56,9 @@ class Bounds:
 
 @dataclass(frozen=True)
 class Setup:
-    """The namespaces, queues and directories of one syphon."""
+    """The namespaces, queues and directories of one syphon, and the options that it came from."""
 
+    options: SyphonOptions
     primary: Target
     secondary: Target
     primary_host: str
@@ -69,18 +68,8 @@ class Setup:
     state: str
     ledger: str | None
     client_id: str
-    ttl_policy: str
-    long_poll: float
-    transform: str | Callable[..., Any] | None
-    per_trigger: int
-    retry_after: float
-    missing_destination: str
-    missing_destination_timeout: float
-    credits_per_second: float | None
-    live_traffic_share: float
     target: Target
     target_host: str
-    destination_map: Mapping[str, str]
     ready: tuple[str, ...] = ()  # queues that had messages when they were counted
 
     @classmethod
@@ -133,6 +122,7 @@ class Setup:
         if not is_url(state):
             state = str(Path(state.removeprefix("file://")).expanduser().absolute())
         return cls(
+            options=options,
             primary=primary,
             secondary=secondary,
             primary_host=primary_host,
@@ -144,18 +134,8 @@ class Setup:
             if options.ledger and "://" not in options.ledger
             else options.ledger,
             client_id=_client_id(state),
-            ttl_policy=options.ttl_policy,
-            long_poll=options.long_poll,
-            transform=options.transform,
-            per_trigger=options.max_messages_per_trigger,
-            retry_after=options.retry_after,
-            missing_destination=options.missing_destination,
-            missing_destination_timeout=options.missing_destination_timeout,
-            credits_per_second=options.credits_per_second,
-            live_traffic_share=options.live_traffic_share,
             target=target,
             target_host=target_host,
-            destination_map=dict(options.destination_map),
         )
 
     @property

@@ -29,7 +29,6 @@ from pairbus.syphon.records import (
     BlockedRecord,
     Control,
     HeldRecord,
-    PrimaryRecord,
     TaskReport,
 )
 from pairbus.syphon.retarget import TargetRecord
@@ -206,11 +205,11 @@ class StateDirectory:
 
     def reachable_at(self) -> float:
         """Return when the primary could last be reached after a failure; 0 if never."""
-        return PrimaryRecord.from_json(self.read("primary.json")).reachable_at
+        return float(self.read("primary.json").get("reachable_at") or 0.0)
 
     def write_reachable(self, at: float) -> None:
         """Record that the primary could be reached at this time."""
-        self.write("primary.json", PrimaryRecord(at).to_json())
+        self.write("primary.json", {"reachable_at": at})
 
     # -- the target
 
