@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from pairbus.amqp.errors import INTERNAL_ERROR, NOT_FOUND
+from pairbus.amqp.performatives import RCV_SECOND
 from pairbus.amqp.types import Array, Int, UInt, Uuids
 from pairbus.client._async.requests import Pending, RequestLinks
 from pairbus.client.errors import ClientError, OperationTimeoutError, RequestFailedError
@@ -49,26 +50,24 @@ class BulkManagement:
 
     # -- requests
 
-    async def request(
-        self, operation: str, body: dict[str, Any], timeout: float | None = None
-    ) -> tuple[int, Any]:
+    async def request(self, operation: str, body: dict[str, Any]) -> tuple[int, Any]:
         """Send one request; return the status code and the body of the answer.
 
         Raises:
             RequestFailedError: the answer is an error; it carries condition and status code.
         """
-        ((answer, error),) = await self._request_all(operation, [body], timeout)
+        ((answer, error),) = await self._request_all(operation, [body])
         if error is not None:
             raise error
         return answer
 
     async def _request_all(
-        self, operation: str, bodies: Sequence[dict[str, Any]], timeout: float | None
+        self, operation: str, bodies: Sequence[dict[str, Any]]
     ) -> list[tuple[tuple[int, Any], ClientError | None]]:
         """Send several requests, in flight at the same time; return each answer, or its error."""
         connection, mux = self.connection, self.connection.mux
-        deadline = connection.deadline(timeout)
-        await connection.connect(timeout)
+        deadline = connection.deadline()
+        await connection.connect()
         with mux.condition:
             mux.poll()  # the service detaches idle links
             await connection.tokens.ensure(self.entity, deadline)
@@ -77,11 +76,11 @@ class BulkManagement:
                 node = f"{self.entity}/$management"
                 links = self._links = RequestLinks(connection, self.entity, node)
                 await links.attach(deadline)
-            seconds = connection.timeout if timeout is None else timeout
+            milliseconds = int(connection.timeout * 1000)
             properties = {
                 "operation": f"com.microsoft:{operation}",
                 "type": "entity-mgmt",
-                "com.microsoft:server-timeout": UInt(min(0xFFFFFFFF, int(seconds * 1000))),
+                "com.microsoft:server-timeout": UInt(min(0xFFFFFFFF, milliseconds)),
             }
             waiting = [links.post(properties, body) for body in bodies]
             if not await mux.wait_until(_all_done(waiting), deadline):
@@ -98,9 +97,6 @@ class BulkManagement:
         status: str = "completed",
         reason: str | None = None,
         description: str | None = None,
-        *,
-        session_id: str | None = None,
-        timeout: float | None = None,
     ) -> list[ClientError | None]:
         """Settle groups of lock tokens, one request each, in flight at the same time."""
         bodies = []
@@ -113,31 +109,15 @@ class BulkManagement:
                 body["deadletter-reason"] = reason
             if description is not None:
                 body["deadletter-description"] = description
-            if session_id is not None:
-                body["session-id"] = session_id
             bodies.append(body)
         if not bodies:
             return []
-        return [
-            error for _, error in await self._request_all("update-disposition", bodies, timeout)
-        ]
+        return [error for _, error in await self._request_all("update-disposition", bodies)]
 
-    async def peek(
-        self,
-        from_sequence_number: int = 0,
-        count: int = 100,
-        *,
-        session_id: str | None = None,
-        timeout: float | None = None,
-    ) -> list[Received]:
+    async def peek(self, from_sequence_number: int = 0, count: int = 100) -> list[Received]:
         """Peek messages without changing them."""
-        body: dict[str, Any] = {
-            "from-sequence-number": from_sequence_number,
-            "message-count": Int(count),
-        }
-        if session_id is not None:
-            body["session-id"] = session_id
-        status, answer = await self.request("peek-message", body, timeout)
+        body = {"from-sequence-number": from_sequence_number, "message-count": Int(count)}
+        status, answer = await self.request("peek-message", body)
         if status == 204 or not answer:
             return []
         return [Received(bytes(one["message"]), b"") for one in answer.get("messages", ())]
@@ -160,58 +140,42 @@ class BulkManagement:
                 return
             position = (page[-1].sequence_number or 0) + 1
 
-    async def renew(self, tokens: Sequence[LockToken], timeout: float | None = None) -> list[int]:
+    async def renew(self, tokens: Sequence[LockToken]) -> list[int]:
         """Renew locks; return the new end of each lock, in milliseconds since 1970."""
-        _, answer = await self.request("renew-lock", {"lock-tokens": _tokens(tokens)}, timeout)
+        _, answer = await self.request("renew-lock", {"lock-tokens": _tokens(tokens)})
         return [int(one) for one in answer["expirations"]]
 
-    async def receive_deferred(
-        self,
-        sequence_numbers: Sequence[int],
-        *,
-        session_id: str | None = None,
-        delete: bool = False,
-        timeout: float | None = None,
-    ) -> list[Received]:
-        """Receive deferred messages by number, locked (or deleted)."""
-        ((received, error),) = await self.receive_deferred_each(
-            [sequence_numbers], session_id=session_id, delete=delete, timeout=timeout
-        )
+    async def receive_deferred(self, sequence_numbers: Sequence[int]) -> list[Received]:
+        """Receive deferred messages by number, locked."""
+        ((received, error),) = await self.receive_deferred_each([sequence_numbers])
         if error is not None:
             raise error
         return received
 
     async def receive_deferred_each(
-        self,
-        groups: Sequence[Sequence[int]],
-        *,
-        session_id: str | None = None,
-        delete: bool = False,
-        timeout: float | None = None,
+        self, groups: Sequence[Sequence[int]]
     ) -> list[tuple[list[Received], ClientError | None]]:
         """Receive groups of deferred messages, one request each, in flight at the same time."""
-        bodies = []
-        for group in groups:
-            body: dict[str, Any] = {
+        bodies = [
+            {
                 "sequence-numbers": Array(tuple(group), 0x81),
-                "receiver-settle-mode": UInt(0 if delete else 1),
+                "receiver-settle-mode": UInt(RCV_SECOND),
             }
-            if session_id is not None:
-                body["session-id"] = session_id
-            bodies.append(body)
-        answers = await self._request_all("receive-by-sequence-number", bodies, timeout)
+            for group in groups
+        ]
+        answers = await self._request_all("receive-by-sequence-number", bodies)
         return [
-            ([] if error is not None else _deferred(answer, delete), error)
+            ([] if error is not None else _deferred(answer), error)
             for (_, answer), error in answers
         ]
 
 
-def _deferred(answer: Any, delete: bool) -> list[Received]:
+def _deferred(answer: Any) -> list[Received]:
     """The messages in an answer to `receive-by-sequence-number`."""
     received = []
     for one in (answer or {}).get("messages", ()):
         token = one.get("lock-token")
-        tag = token.bytes_le if isinstance(token, UUID) and not delete else b""
+        tag = token.bytes_le if isinstance(token, UUID) else b""
         received.append(Received(bytes(one["message"]), tag))
     return received
 
