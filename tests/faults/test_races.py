@@ -8,10 +8,14 @@ import time
 from types import SimpleNamespace
 
 import pytest
+from azure.servicebus import ServiceBusMessage
 from azure.servicebus.exceptions import MessagingEntityNotFoundError, OperationTimeoutError
 
+from pairbus import events
 from pairbus.options import SendAvailabilityPairedNamespaceOptions
+from pairbus.pairing import forking  # noqa: F401 - it is called in every child process
 from pairbus.pairing import runtime as _compat
+from pairbus.pairing._sync.backlog_route import BacklogRoute
 from pairbus.pairing._sync.entity import Entity
 from pairbus.pairing._sync.link import Link
 from pairbus.pairing._sync.pair import Pair, Timing
@@ -19,6 +23,7 @@ from pairbus.pairing._sync.primary_route import PrimaryRoute
 from pairbus.pairing.core import health as core
 from pairbus.pairing.deadlines import Watch
 from pairbus.pairing.event_bus import EventBus
+from pairbus.pairing.outgoing import prepare
 from pairbus.pairing.sdk.senders import UnwantedError
 from pairbus.pairing.turns import TurnTimeoutError
 
@@ -43,10 +48,11 @@ def entity_of(failover_interval, *observers):
     return Entity("orders", SimpleNamespace(timing=timing, bus=EventBus("a>b", observers)))
 
 
-def pair_of():
-    client = SimpleNamespace(fully_qualified_namespace="a.example")
+def pair_of(*observers, **client):
+    client = SimpleNamespace(fully_qualified_namespace="a.example", **client)
     options = SendAvailabilityPairedNamespaceOptions(
         secondary=client,
+        observers=observers,
         backlog_queue_count=1,
         failover_interval=0.0,
         ping_primary_interval=1800.0,
@@ -186,6 +192,54 @@ def test_stored_error_is_not_raised_itself():
     assert str(redirect.cause) == str(entity.last_error)
     assert redirect.cause is not entity.last_error
     entity.close()
+
+
+class Silent:
+    """An SDK sender: its first send waits for `go_on`, and its second has no answer."""
+
+    def __init__(self):
+        self.sends = 0
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def __enter__(self):
+        return self
+
+    def create_message_batch(self):
+        return SimpleNamespace(max_size_in_bytes=10_000)
+
+    def send_messages(self, what, *, timeout):
+        self.sends += 1
+        if self.sends == 1:
+            self.begun.set()
+            assert self.go_on.wait(60)
+        elif self.sends == 2:
+            raise OperationTimeoutError(message="no answer")
+
+    def close(self): ...
+
+
+def test_a_message_that_was_on_the_wire_for_a_moment_may_be_stored_twice():
+    sender, seen = Silent(), []
+    pair = pair_of(seen.append, get_queue_sender=lambda path: sender)
+    lifecycle = SimpleNamespace(check=lambda **_: None)
+    route = BacklogRoute(lifecycle, pair, pair.entity("orders"), "orders")
+
+    def take(body):
+        route.take(prepare(ServiceBusMessage(body)), 60.0, None)
+
+    first, second = (threading.Thread(target=take, args=(body,)) for body in "ab")
+    first.start()
+    assert sender.begun.wait(60)
+    second.start()
+    while not route.current.waiting:
+        threading.Event().wait(0.001)
+    sender.go_on.set()
+    first.join(60)
+    second.join(60)
+
+    stored = [event for event in seen if isinstance(event, events.MessageBacklogged)]
+    assert [event.is_uncertain for event in stored] == [False, True]
+    pair.close()
 
 
 def test_no_queue_is_probed_for_a_client_that_is_closed():

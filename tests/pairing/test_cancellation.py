@@ -5,7 +5,9 @@ import contextlib
 from types import SimpleNamespace
 
 import pytest
+from azure.servicebus.aio import ServiceBusClient
 
+from pairbus import aio, broker
 from pairbus.options import SendAvailabilityPairedNamespaceOptions
 from pairbus.pairing._async import pair as pair_module
 from pairbus.pairing._async.pair import Pair
@@ -63,3 +65,29 @@ async def test_probes_of_backlog_queues_end_after_a_lost_cancellation(monkeypatc
 
     assert task.cancelled()
     assert rounds == [path]
+
+
+@pytest.mark.sdk
+@pytest.mark.slow
+async def test_close_that_was_cancelled_can_be_repeated(tmp_path):
+    with broker.run("contoso") as primary, broker.run("contoso-dr") as secondary:
+        options = aio.SendAvailabilityPairedNamespaceOptions(
+            secondary=ServiceBusClient.from_connection_string(secondary.connection_string),
+            primary_namespace="contoso",
+            ledger=tmp_path,
+        )
+        client = await aio.pair_namespace(
+            ServiceBusClient.from_connection_string(primary.connection_string), options
+        )
+        async with asyncio.timeout(60):
+            while not list(tmp_path.glob("status/*.json")):
+                await asyncio.sleep(0.01)
+        closing = asyncio.create_task(client.close())
+        await asyncio.sleep(0)  # until it waits
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+
+        await client.close()
+
+        assert not list(tmp_path.glob("status/*.json"))

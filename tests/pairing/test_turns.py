@@ -2,6 +2,8 @@
 
 import asyncio
 import threading
+import weakref
+from collections import deque
 from time import monotonic
 
 import pytest
@@ -158,6 +160,21 @@ def test_threads_wait_no_longer_than_their_deadline_and_get_it_in_order():
 
     assert got == [("c", True), ("d", True)]
     assert lock.now(second)
+
+
+def test_a_lock_is_free_if_the_last_waiter_gives_up_while_it_is_released():
+    class GivesUp(deque):
+        def popleft(self):
+            self.clear()  # another thread removes itself at this moment
+            return super().popleft()
+
+    lock, owner, waiter = Lock(), Turn(), Turn()
+    assert lock.now(owner)
+    lock.waiters = GivesUp([(weakref.ref(waiter), threading.Event())])
+
+    lock.release(owner)
+
+    assert lock.now(Turn())
 
 
 def test_the_next_waiter_takes_back_a_turn_whose_owner_is_gone():

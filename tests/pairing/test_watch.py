@@ -1,11 +1,13 @@
 """The watch over a send in a task: it ends at its deadline, and never one that comes later."""
 
 import asyncio
+import threading
 import time
 from time import monotonic
 
 import pytest
 
+from pairbus.pairing import deadlines
 from pairbus.pairing.deadlines import AWatch
 
 
@@ -210,3 +212,29 @@ def test_a_watch_goes_on_in_another_event_loop():
     asyncio.run(send(watch, 30, at_once))
     with pytest.raises(TimeoutError):
         asyncio.run(send(watch, 0.02, never))
+
+
+def test_threads_are_watched_after_a_callback_has_failed(monkeypatch):
+    class Hanging:
+        def __init__(self):
+            self.cut = threading.Event()
+
+        def send_messages(self, what, *, timeout):
+            assert self.cut.wait(60)
+
+    def fail():
+        failed.set()
+        raise RuntimeError("can't start new thread")
+
+    failed, first, second = threading.Event(), Hanging(), Hanging()
+    monkeypatch.setattr(deadlines, "hang_up", lambda sender: sender.cut.set())
+    sending = threading.Thread(
+        target=deadlines.Watch(0.0, fail).send, args=(first, "x", monotonic() + 60, 60.0)
+    )
+    sending.start()
+    assert failed.wait(60)
+
+    deadlines.Watch().send(second, "x", monotonic(), 0.0)  # ends when the watchdog cuts it
+
+    first.cut.set()
+    sending.join(60)

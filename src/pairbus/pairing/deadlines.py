@@ -12,7 +12,7 @@ import math
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from pairbus.pairing.runtime import close_dropped
@@ -201,19 +201,26 @@ class _Watchdog:
                 watches = list(self._watches)
                 if not watches:
                     self._thread = None
-            close_dropped()  # also when the last watch is gone
+            try:
+                close_dropped()  # also when the last watch is gone
+                _check(watches, time.monotonic())
+            except Exception:  # such as a thread that cannot be started
+                logger.exception("a send or a dropped sender could not be checked")
             if not watches:
                 return
-            now = time.monotonic()
-            for watch in watches:
-                sender = watch.sender
-                if sender is not None and watch.on_silence is not None and watch.quiet_at < now:
-                    watch.quiet_at = math.inf
-                    watch.on_silence()
-                if sender is not None and watch.deadline + 0.5 < now:
-                    logger.debug("a send outlived its deadline; cutting its connection")
-                    hang_up(sender)
-            del watches, watch  # keep no watch alive through the next sleep
+            del watches  # keep no watch alive through the next sleep
+
+
+def _check(watches: Iterable[Watch], now: float) -> None:
+    """Report sends that are silent, and cut the connections of those past their deadline."""
+    for watch in watches:
+        sender = watch.sender
+        if sender is not None and watch.on_silence is not None and watch.quiet_at < now:
+            watch.quiet_at = math.inf
+            watch.on_silence()
+        if sender is not None and watch.deadline + 0.5 < now:
+            logger.debug("a send outlived its deadline; cutting its connection")
+            hang_up(sender)
 
 
 _watchdog = _Watchdog()

@@ -22,7 +22,12 @@ from pairbus.pairing.core.coalescing import Single
 
 
 class TurnTimeoutError(OperationTimeoutError):
-    """Other sends on the same link took most of the time until this one's deadline."""
+    """Other sends on the same link took most of the time until this one's deadline.
+
+    `was_sent` says whether it was on the wire for the rest, so that it may have been stored.
+    """
+
+    was_sent = False
 
 
 class Turn:
@@ -206,13 +211,15 @@ class Lock:
         with self._guard:
             if not self.has(turn):
                 return
-            while self.waiters:
-                owner, handed = self.waiters.popleft()
-                if owner() is not None:
-                    self._owner = owner
-                    handed.set()
-                    return
             self._owner = None
+            if not self.waiters:
+                return
+            with contextlib.suppress(IndexError):  # the last of them may give up meanwhile
+                while self._owner is None:
+                    owner, handed = self.waiters.popleft()
+                    if owner() is not None:
+                        self._owner = owner
+                        handed.set()
 
     def abandon(self, turn: Turn) -> None:
         """As `release`, for a user that was interrupted: it may also still be in the queue."""

@@ -79,7 +79,8 @@ class Lifecycle:
         self._status_file: StatusFile | None = None
         self._guard = AGuard()  # between closing and a syphon that is being started
         self._is_watching = False
-        self._is_registered = True
+        self._is_closing = False
+        self._is_released = False
 
     def check(self, *, secondary: bool = False) -> None:
         """Raise if the paired client, or its secondary if that is asked for, cannot be used."""
@@ -100,7 +101,7 @@ class Lifecycle:
         self.syphon = self.protection = self._status_file = None
         self._is_watching = False
         self._guard = AGuard()
-        self._is_registered = not is_final
+        self._is_released = is_final
         self.pair.bus.on_transition = None
 
     async def protect(self) -> None:
@@ -136,9 +137,9 @@ class Lifecycle:
     def keep_syphon(self, syphon: RunningSyphon) -> bool:
         """Take over a syphon that was started late; False if the client is closed."""
         with self._guard:
-            if self._is_registered:
+            if not self._is_closing:
                 self.syphon = syphon
-            return self._is_registered
+            return not self._is_closing
 
     # -- close and fault
 
@@ -158,16 +159,17 @@ class Lifecycle:
 
     async def _release_all(self) -> None:
         with self._guard:
-            if not self._is_registered:
+            if self._is_released:
                 return
-            self._is_registered = False
-            syphon, self.syphon = self.syphon, None
+            self._is_closing = True
+        # Each step may be repeated: a close that was cancelled continues when it is called again.
         self._stop_background()
-        if syphon is not None:
+        if self.syphon is not None:
             try:
-                await ablocking(syphon.stop)
+                await ablocking(self.syphon.stop)
             except Exception:
                 logger.exception("the syphon did not stop; the clients are closed nevertheless")
+            self.syphon = None
         closing = [aspawn(sender.close, name="pairbus close") for sender in list(self.senders)]
         for task in closing:
             await task.join(10.0)
@@ -181,6 +183,7 @@ class Lifecycle:
             await ablocking(self._status_file.close)
         if self.pair.ledger is not None:
             await ablocking(self.pair.ledger.close)
+        self._is_released = True
 
     def _stop_background(self) -> None:
         self.pair.close()

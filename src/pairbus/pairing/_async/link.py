@@ -17,7 +17,7 @@ from azure.servicebus.aio import ServiceBusSender
 from azure.servicebus.exceptions import OperationTimeoutError
 
 from pairbus.pairing._async.coalescer import Coalescer, Sharing, single_of
-from pairbus.pairing._async.connection import Connection
+from pairbus.pairing._async.connection import Connection, is_opening_failure
 from pairbus.pairing.deadlines import AWatch
 from pairbus.pairing.runtime import aspawn
 from pairbus.pairing.sdk import senders
@@ -135,7 +135,9 @@ class Link:
             is_short = monotonic() - busy_since < self._open_timeout
             if is_short and not isinstance(error, TurnTimeoutError):
                 # It waited for its turn for so long that it was hardly on the wire.
-                raise self._no_turn() from error
+                no_turn = self._no_turn()
+                no_turn.was_sent = not is_opening_failure(error)
+                raise no_turn from error
             raise
         return False
 

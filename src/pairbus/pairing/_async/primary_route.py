@@ -175,6 +175,8 @@ class PrimaryRoute:
         entity = self._entity
         is_silent = self.link.busy_since <= started
         if entity.health.is_failed_over or (is_silent and await entity.engaged.wait(TURN_GRACE)):
+            if error.was_sent:
+                return Redirect(error)
             last = entity.last_error
             return Redirect(None if last is None else bare(last))
         raise error

@@ -193,7 +193,8 @@ class BacklogRoute:
             except UnwantedError:
                 continue  # another thread has left this queue: follow it
             except TurnTimeoutError as error:
-                last = last or error  # nothing was sent: no evidence against the queue
+                last = last or error  # no evidence against the queue
+                is_uncertain = is_uncertain or error.was_sent
                 continue
             except Exception as error:
                 verdict = pair.verdict(error)
