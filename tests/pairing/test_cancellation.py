@@ -2,13 +2,15 @@
 
 import asyncio
 import contextlib
+import threading
 from types import SimpleNamespace
 
 import pytest
 from azure.servicebus.aio import ServiceBusClient
 
 from pairbus import aio, broker
-from pairbus.options import SendAvailabilityPairedNamespaceOptions
+from pairbus.options import SendAvailabilityPairedNamespaceOptions, SyphonOptions
+from pairbus.pairing import syphon_hook
 from pairbus.pairing._async import pair as pair_module
 from pairbus.pairing._async.pair import Pair
 from pairbus.pairing.runtime import AEvent, acheck_cancelled
@@ -91,3 +93,36 @@ async def test_close_that_was_cancelled_can_be_repeated(tmp_path):
         await client.close()
 
         assert not list(tmp_path.glob("status/*.json"))
+
+
+@pytest.mark.sdk
+@pytest.mark.slow
+async def test_syphon_that_starts_after_pairing_was_cancelled_is_stopped(monkeypatch):
+    starting, go_on, stopped = threading.Event(), threading.Event(), threading.Event()
+
+    def start(options):
+        starting.set()
+        assert go_on.wait(60)
+        return SimpleNamespace(stop=stopped.set)
+
+    monkeypatch.setattr(syphon_hook, "_start", start)
+    with broker.run("contoso") as primary, broker.run("contoso-dr") as secondary:
+        secondary.create_queue("contoso/x-servicebus-transfer/0")
+        texts = primary.connection_string, secondary.connection_string
+        options = aio.SendAvailabilityPairedNamespaceOptions(
+            secondary=ServiceBusClient.from_connection_string(texts[1]),
+            primary_namespace="contoso",
+            backlog_queue_count=1,
+            require_secondary=True,
+            enable_syphon=True,
+            syphon=SyphonOptions(primary=texts[0], secondary=texts[1]),
+        )
+        client = ServiceBusClient.from_connection_string(texts[0])
+        pairing = asyncio.create_task(aio.pair_namespace(client, options))
+        assert await asyncio.to_thread(starting.wait, 60)
+        pairing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await pairing
+        go_on.set()
+
+        assert await asyncio.to_thread(stopped.wait, 60)

@@ -134,6 +134,19 @@ class Lifecycle:
         # A weak reference: a client that the application drops starts nothing any more.
         aspawn(_start_later, self.protection, weakref.ref(self), start, name="pairbus syphon start")
 
+    def start_syphon(self, start: Callable[[], RunningSyphon]) -> None:
+        """Start the syphon now; it is stopped again if it was refused meanwhile."""
+        syphon = start()
+        if not self.keep_syphon(syphon):
+            syphon.stop()
+
+    async def refuse_syphon(self) -> None:
+        """Stop the syphon, also one that is still being started: pairing has failed."""
+        with self._guard:
+            self._is_closing = True
+        if self.syphon is not None:
+            await ablocking(self.syphon.stop)
+
     def keep_syphon(self, syphon: RunningSyphon) -> bool:
         """Take over a syphon that was started late; False if the client is closed."""
         with self._guard:

@@ -116,12 +116,13 @@ def _pair(
         if options.enable_syphon:
             start = partial(_start_syphon, options, namespace)
             if pair.unprotected is None:
-                lifecycle.syphon = blocking(start)
+                blocking(lifecycle.start_syphon, start)
             else:
                 # The syphon needs the backlog queues, which do not exist yet or cannot be reached.
                 lifecycle.start_syphon_when_protected(start)
     except BaseException:
         protection.stop()
+        lifecycle.refuse_syphon()
         raise
     lifecycle.keep_status()
     lifecycle.close_if_dropped()
