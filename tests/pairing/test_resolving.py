@@ -46,6 +46,7 @@ async def test_a_name_that_hangs_takes_one_thread_and_none_of_the_event_loops(mo
 FORKING = """
 import asyncio, os, socket, threading
 from time import monotonic
+import pairbus.pairing.forking
 from pairbus.pairing.resolving import aresolve
 
 has_begun = threading.Event()

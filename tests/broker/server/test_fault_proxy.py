@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from pairbus.broker import run
 from pairbus.testing import FaultProxy
 
 
@@ -88,6 +89,36 @@ def test_refuse_resets_what_is_open_and_refuses_what_is_new(proxy: FaultProxy) -
     with connect(proxy) as client:
         client.sendall(b"again")
         assert client.recv(100) == b"again"
+
+
+def is_taken(port: int) -> bool:
+    """Whether no other program can get this port."""
+    with socket.socket() as other:
+        try:
+            other.bind(("127.0.0.1", port))
+        except OSError:
+            return True
+        return False
+
+
+def test_port_that_refuses_is_not_given_to_others(proxy: FaultProxy) -> None:
+    proxy.mode = "refuse"
+    assert is_taken(proxy.port)
+    proxy.close()
+    assert not is_taken(proxy.port)
+
+
+def test_port_of_a_namespace_is_not_given_to_others_until_it_is_closed() -> None:
+    with run() as namespace:
+        with namespace.faults.inject("refuse"):
+            assert is_taken(namespace.port)
+        namespace.stop()
+        assert is_taken(namespace.port)
+        namespace.start()
+        namespace.kill()
+        assert is_taken(namespace.port)
+        port = namespace.port
+    assert not is_taken(port)
 
 
 def test_reset_accepts_and_resets(proxy: FaultProxy) -> None:

@@ -8,7 +8,7 @@ import threading
 from types import TracebackType
 from typing import Any
 
-from pairbus.broker.server.listener import abort_with_reset, listening_socket
+from pairbus.broker.server.listener import abort_with_reset, bound_socket, listening_socket
 from pairbus.names import (
     AMQP_PORT,
     is_connection_string,
@@ -54,6 +54,7 @@ class FaultProxy:
         self.pipes: set[_Pipe] = set()
         self.transports: set[asyncio.Transport] = set()  # not closed yet
         self._listener: socket.socket | None = None
+        self._held: socket.socket | None = None  # while it refuses connections
         self._joining: set[asyncio.Task[Any]] = set()
         self.loop = asyncio.new_event_loop()
         self._thread: threading.Thread | None = None
@@ -121,6 +122,7 @@ class FaultProxy:
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(10)
 
     async def _listen(self) -> None:
+        self._release_port()
         self._listener = listener = listening_socket(self.host, self.port)
         self.port = listener.getsockname()[1]
         self.loop.add_reader(listener, self._accept, listener)
@@ -144,13 +146,20 @@ class FaultProxy:
                 pipe.abort()
         if mode == "refuse":
             await self._close_listener()
+            self._held = self._held or bound_socket(self.host, self.port)
         elif self._listener is None:
             await self._listen()
         for pipe in list(self.pipes):
             pipe.pump()
 
+    def _release_port(self) -> None:
+        if self._held is not None:
+            self._held.close()
+            self._held = None
+
     async def _stop(self) -> None:
         await self._close_listener()
+        self._release_port()
         if tasks := asyncio.all_tasks(self.loop) - {asyncio.current_task()}:
             for task in tasks:
                 task.cancel()

@@ -11,6 +11,7 @@ slowly. Faults that concern whole connections are applied here.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 import ssl
@@ -62,6 +63,7 @@ class Listener:
         self._transports: set[asyncio.Transport] = set()
         self._silent: set[asyncio.Transport] = set()
         self._speaks_http: set[asyncio.Transport] = set()
+        self._held: socket.socket | None = None
         self.address: tuple[str, int] = ("", 0)
 
     @property
@@ -75,6 +77,7 @@ class Listener:
         Raises:
             OSError: The port is in use, or the address does not belong to this machine.
         """
+        self.release()
         self._listener = listener = listening_socket(host, port)
         name = listener.getsockname()
         self.address = (str(name[0]), int(name[1]))
@@ -82,11 +85,19 @@ class Listener:
         return self.address
 
     def shut(self) -> None:
-        """Close the listener: the port refuses connections from now on."""
+        """Refuse connections from now on; `bind` or `release` ends the use of the port."""
         if self._listener is not None:
             asyncio.get_running_loop().remove_reader(self._listener.fileno())
             self._listener.close()
             self._listener = None
+            with contextlib.suppress(OSError):
+                self._held = bound_socket(*self.address)
+
+    def release(self) -> None:
+        """Let others use the port, after `shut` or `close`."""
+        if self._held is not None:
+            self._held.close()
+            self._held = None
 
     @property
     def is_open(self) -> bool:
@@ -303,17 +314,29 @@ class SilentProtocol(asyncio.Protocol):
 
 def listening_socket(host: str, port: int) -> socket.socket:
     """A non-blocking socket that listens on an IPv4 or IPv6 address; OSError if it cannot."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener = bound_socket(host, port)
     try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
         listener.listen(512)
-        listener.setblocking(False)
     except OSError:
         listener.close()
         raise
     return listener
+
+
+def bound_socket(host: str, port: int) -> socket.socket:
+    """A socket that holds a port which refuses connections; OSError if it cannot be bound.
+
+    Without it, another process may get the port of a broker that is stopped for a while.
+    """
+    bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((host, port))
+        bound.setblocking(False)
+    except OSError:
+        bound.close()
+        raise
+    return bound
 
 
 def abort_with_reset(transport: asyncio.Transport) -> None:

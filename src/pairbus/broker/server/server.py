@@ -61,6 +61,7 @@ class Broker:
         self._store: Store | None = None
         self._listener: Listener | None = None
         self._control_listener: Listener | None = None
+        self._stopped: Listener | None = None
         self._faults_changed_event = asyncio.Event()
         self._fault_timer: asyncio.TimerHandle | None = None
         self._certificate = Certificate(settings.data, settings.host)
@@ -181,6 +182,7 @@ class Broker:
             max_connections=limits.connections,
             sniff_timeout=limits.sniff_timeout,
         )
+        self._release_port()
         self._bind(listener, port)
         try:
             self._open_namespace()
@@ -189,6 +191,7 @@ class Broker:
             self._open_control_port()
         except BaseException:
             listener.shut()
+            listener.release()
             self._close_namespace(abrupt=False)
             raise
         self._listener = listener
@@ -218,14 +221,22 @@ class Broker:
             for connection in list(self.connections):
                 connection.close("amqp:connection:forced", "The broker is shutting down.")
         await listener.close()
+        self._stopped = listener  # it holds the port for the next start
         if self._control_listener is not None:
             await self._control_listener.close()
+            self._control_listener.release()
             self._control_listener = None
         self._close_namespace(abrupt=abrupt)
+
+    def _release_port(self) -> None:
+        if self._stopped is not None:
+            self._stopped.release()
+            self._stopped = None
 
     async def close(self) -> None:
         """Stop permanently."""
         await self.stop()
+        self._release_port()
         self.faults.on_change = lambda: None
         self._namespace = None
         self._certificate.close()
