@@ -154,6 +154,22 @@ def test_a_settlement_is_repeated_if_its_link_was_detached_before_the_answer(sec
     assert backlog.abandon("full", [locked(secondary)]) == 1
 
 
+def test_a_settlement_that_was_answered_asks_for_nothing_more(secondary):
+    class LostAfterwards(NamespaceConnections):
+        asked = 0
+
+        def management(self, queue):
+            self.asked += 1
+            if self.asked > 1:
+                raise OperationTimeoutError(f"settle on {queue}")
+            return super().management(queue)
+
+    runtime, target = ThreadRuntime(), Target(secondary.connection_string)
+    connections = LostAfterwards(ConnectionPool(runtime), target, "test")
+    backlog = BacklogQueues(runtime, connections, patience=0)
+    assert backlog.abandon("full", [locked(secondary)]) == 1
+
+
 def test_access_is_checked_before_anything_starts(secondary):
     text = secondary.connection_string
     assert check_access(ThreadRuntime(), Target(text), "full") is None

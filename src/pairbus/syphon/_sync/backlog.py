@@ -107,7 +107,7 @@ class BacklogQueues:
             # One lost lock may have prevented the settlement of the others: settle each alone.
             pending = [[token] for group in refused if len(group) > 1 for token in group]
             refused = [group for group in refused if len(group) == 1]
-            is_answered = self._retry(ask, patience, TRANSIENT)
+            is_answered = not pending or self._retry(ask, patience, TRANSIENT)
         if not is_answered:
             log.warning("%s: %d messages were not settled; their locks expire", queue, len(ids))
             return None
