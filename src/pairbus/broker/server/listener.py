@@ -94,7 +94,7 @@ class Listener:
                 self._held = bound_socket(*self.address)
 
     def release(self) -> None:
-        """Let others use the port, after `shut` or `close`."""
+        """Let others use the port."""
         if self._held is not None:
             self._held.close()
             self._held = None
@@ -118,9 +118,11 @@ class Listener:
         for transport in list(self._silent):
             abort_with_reset(transport)
 
-    async def close(self) -> None:
-        """Stop listening, and end the open connections."""
+    async def close(self, *, keep_port: bool = False) -> None:
+        """Stop listening, and end the open connections; with `keep_port`, until `release`."""
         self.shut()
+        if not keep_port:
+            self.release()
         for sock in list(self._sniffing):
             self._forget(sock)
             sock.close()

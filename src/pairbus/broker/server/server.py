@@ -220,11 +220,10 @@ class Broker:
         else:
             for connection in list(self.connections):
                 connection.close("amqp:connection:forced", "The broker is shutting down.")
-        await listener.close()
+        await listener.close(keep_port=True)
         self._stopped = listener  # it holds the port for the next start
         if self._control_listener is not None:
             await self._control_listener.close()
-            self._control_listener.release()
             self._control_listener = None
         self._close_namespace(abrupt=abrupt)
 
