@@ -5,6 +5,7 @@ import socket
 import pytest
 
 from pairbus import broker
+from pairbus.broker.entities.model import AccessRight, AuthorizationRule
 from pairbus.client import BulkConnection
 from pairbus.client.errors import AuthenticationError, LinkDetachedError, OperationTimeoutError
 from pairbus.client.settlement import Mode
@@ -134,6 +135,33 @@ def test_whether_a_message_was_returned_is_unknown_while_the_secondary_refuses(s
     secondary.faults.throttle(on="management")
     assert backlog.abandon("full", [token]) is None
     assert backlog.defer("full", [token]) is False
+
+
+def with_key(secondary, name, key):
+    """The connection string of the secondary with another key."""
+    text = secondary.connection_string.replace("RootManageSharedAccessKey", name)
+    return text.replace("SAS_KEY_VALUE", key)
+
+
+def test_a_key_that_is_refused_loses_no_lock(secondary):
+    token = locked(secondary)
+    backlog = backlog_of(with_key(secondary, "nobody", "key"), patience=0)
+    assert backlog.renew("full", [token]) == {}
+    assert backlog.abandon("full", [token]) is None
+    assert backlog_of(secondary.connection_string).abandon("full", [token]) == 1
+
+
+def test_a_right_that_is_missing_loses_no_lock(secondary):
+    rule = AuthorizationRule("sender", (AccessRight.SEND,), "sender-key", "other-key")
+    secondary.create_queue("sends-only", authorization_rules=(rule,))
+    backlog = backlog_of(with_key(secondary, "sender", "sender-key"), patience=0)
+    assert backlog.renew("sends-only", [bytes(16)]) == {}
+    assert backlog.abandon("sends-only", [bytes(16)]) is None
+
+
+def test_the_locks_of_a_queue_that_was_deleted_are_lost(secondary):
+    tokens = [bytes(16), bytes(15) + b"1"]
+    assert backlog_of(secondary.connection_string).renew("deleted", tokens) == dict.fromkeys(tokens)
 
 
 def test_a_settlement_is_repeated_if_its_link_was_detached_before_the_answer(secondary):

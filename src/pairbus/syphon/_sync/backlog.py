@@ -14,7 +14,6 @@ from pairbus.client.errors import (
     ConnectionLostError,
     LinkDetachedError,
     OperationTimeoutError,
-    RequestFailedError,
 )
 from pairbus.client.received import Received
 from pairbus.runtime import Runtime
@@ -33,7 +32,17 @@ PEEKS = 100  # at most, in one inspection
 BROKEN = (ConnectionLostError, LinkDetachedError, OperationTimeoutError)
 MISSING = "amqp:not-found"
 #: Refusals of a settlement or renewal that say nothing about the locks.
-TRANSIENT = frozenset(("com.microsoft:server-busy", "com.microsoft:timeout", "amqp:internal-error"))
+TRANSIENT = frozenset(
+    (
+        "com.microsoft:server-busy",
+        "com.microsoft:timeout",
+        "com.microsoft:operation-cancelled",
+        "com.microsoft:entity-disabled",
+        "com.microsoft:auth-failed",
+        "amqp:unauthorized-access",
+        "amqp:internal-error",
+    )
+)
 
 
 class BacklogQueues:
@@ -64,8 +73,9 @@ class BacklogQueues:
     ) -> int:
         """Settle by lock token; return how many of the locks were lost.
 
-        A secondary that cannot be reached is retried for `patience` seconds; after that the locks
-        expire by themselves, and the messages are delivered again.
+        A secondary that cannot be reached, or refuses for a reason that says nothing about the
+        locks, is retried for `patience` seconds; after that the locks expire by themselves, and the
+        messages are delivered again.
         """
         lost = self._settle(queue, tokens, how, reason, description, patience)
         return len(tokens) if lost is None else lost
@@ -170,15 +180,15 @@ class BacklogQueues:
         while pending:
             some = pending.pop()
             try:
-                self._retry(lambda: ask(some), self._patience)  # noqa: B023 - likewise
-            except RequestFailedError as exc:
+                self._retry(lambda: ask(some), self._patience)  # noqa: B023 - called before the next
+            except ClientError as exc:
                 if _is_unknown(exc):
                     log.warning("%s: locks were not renewed: %s", queue, exc.condition)
-                elif len(some) > 1:  # one lost lock fails the request for all
-                    half = len(some) // 2
+                elif len(some) > 1 and str(exc.condition) != MISSING:
+                    half = len(some) // 2  # one lost lock fails the request for all
                     pending += [some[:half], some[half:]]
                 else:
-                    until[some[0]] = None
+                    until |= dict.fromkeys(some)
         return until
 
     def is_empty(self, queue: str) -> bool | None:
@@ -273,4 +283,5 @@ class BacklogQueues:
 
 def _is_unknown(error: ClientError) -> bool:
     """Whether the answer does not say if a lock is lost: the request may be repeated."""
-    return isinstance(error, BROKEN) or str(error.condition) in TRANSIENT
+    condition = str(error.condition)
+    return condition in TRANSIENT or (isinstance(error, BROKEN) and condition != MISSING)
