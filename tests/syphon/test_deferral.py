@@ -134,6 +134,29 @@ def test_the_numbers_are_recorded_before_the_messages_are_deferred(scene):
     assert recorded == [[DeferredPage("orders", "b/0", (1, 2))]]
 
 
+def test_a_failure_to_defer_messages_of_one_queue_leaves_those_of_another_held(tmp_path):
+    scene = Scene(tmp_path)
+    defer, broken = scene.queues.defer, ["b/0"]
+
+    def fail(queue, tokens):
+        if queue in broken:
+            broken.remove(queue)
+            raise RuntimeError("not now")
+        return defer(queue, tokens)
+
+    scene.queues.defer = fail
+    other = HeldMessage("b/1", "cc", 3, "orders", 1060.0)
+    scene.report(held=(*HELD, other), failed=MISSING)
+    wait_in_vain(scene, 121)
+    assert broken == []
+    wait_in_vain(scene, 1)
+    assert scene.queues.deferred == [("b/1", "cc")]
+    wait_in_vain(scene, 300)
+    scene.plan(0)
+    scene.report(delivered=("orders",))
+    assert fetched(scene, 1)["b/1"] == (3,)
+
+
 def test_too_many_held_messages_are_deferred_immediately(scene):
     many = [HeldMessage("b/0", f"{n:032x}", n, "orders", 1060.0) for n in range(20_001)]
     scene.report(held=tuple(many), failed=MISSING)

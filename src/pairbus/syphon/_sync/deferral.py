@@ -202,19 +202,29 @@ class Deferral:
                 with self._guard:
                     self._held.deferred(waiting, is_kept=True)
                 raise
-        for (destination, queue), messages in groups.items():
-            is_deferred = False
-            try:
-                tokens = [bytes.fromhex(one.token) for one in messages]
-                is_deferred = self._backlog.defer(queue, tokens)
-                if is_deferred:
-                    self._count("settle", queue, "deferred", 1, len(tokens), 0, len(tokens))
-                    log.info("%s: %d messages deferred for %s", queue, len(tokens), destination)
-            finally:
-                with self._guard:
-                    self._held.deferred(messages)
-                    if not is_deferred:  # some may still be locked
-                        self._orphans.suspect(queue, self._runtime.time())
+        left = dict(groups)
+        try:
+            for (destination, queue), messages in groups.items():
+                del left[destination, queue]
+                self._defer(destination, queue, messages)
+        finally:
+            with self._guard:  # after a failure the others stay held, until the next attempt
+                for messages in left.values():
+                    self._held.deferred(messages, is_kept=True)
+
+    def _defer(self, destination: str, queue: str, messages: list[HeldMessage]) -> None:
+        is_deferred = False
+        try:
+            tokens = [bytes.fromhex(one.token) for one in messages]
+            is_deferred = self._backlog.defer(queue, tokens)
+            if is_deferred:
+                self._count("settle", queue, "deferred", 1, len(tokens), 0, len(tokens))
+                log.info("%s: %d messages deferred for %s", queue, len(tokens), destination)
+        finally:
+            with self._guard:
+                self._held.deferred(messages)
+                if not is_deferred:  # some may still be locked
+                    self._orphans.suspect(queue, self._runtime.time())
 
     def search(self) -> None:
         """Browse the queues for deferred messages, a few pages at a time."""
