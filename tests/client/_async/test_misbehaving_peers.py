@@ -140,6 +140,44 @@ async def test_messages_that_come_after_a_timeout_are_given_to_the_next_receives
         assert not receiver.broke_off
 
 
+async def test_a_receive_that_may_wait_returns_no_more_than_it_asks_for():
+    def act(peer, event):
+        if isinstance(event, Flowed) and event.link is not None and event.link.credit == 3:
+            links.append(event.link)
+
+    links = []
+    async with Peer(act) as peer, BulkConnection(**peer.address) as client:
+        receiver = await client.receiver("q")
+        with pytest.raises(OperationTimeoutError):
+            await receiver.receive_now(3, timeout=0.05)
+        while not links:
+            await runtime.sleep(0.001)
+        with peer.lock:
+            for payload in (b"1", b"2", b"3"):
+                peer.engine.transfer(links[0], payload, payload * 16)
+            peer.socket.sendall(peer.engine.data_to_send())
+        peer.wait_for_arrival()
+        assert [one.payload for one in await receiver.receive(2, max_wait=10)] == [b"1", b"2"]
+        assert [one.payload for one in await receiver.receive(1, max_wait=10)] == [b"3"]
+
+
+async def test_a_link_can_be_closed_while_its_connection_breaks():
+    class Recording(AsyncioRuntime):
+        async def connect(self, *place, **options):
+            streams.append(await super().connect(*place, **options))
+            return streams[-1]
+
+    def fail(_data):
+        raise ConnectionResetError("reset by peer")
+
+    streams = []
+    async with Peer() as peer, BulkConnection(**peer.address, runtime=Recording()) as client:
+        receiver = await client.receiver("q")
+        streams[0].write = fail
+        await receiver.close()
+        assert not client.is_usable
+
+
 async def test_a_bell_has_rung_when_the_peer_has_its_message_back():
     released = []
 

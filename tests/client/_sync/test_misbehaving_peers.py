@@ -141,6 +141,44 @@ def test_messages_that_come_after_a_timeout_are_given_to_the_next_receives():
         assert not receiver.broke_off
 
 
+def test_a_receive_that_may_wait_returns_no_more_than_it_asks_for():
+    def act(peer, event):
+        if isinstance(event, Flowed) and event.link is not None and event.link.credit == 3:
+            links.append(event.link)
+
+    links = []
+    with Peer(act) as peer, BulkConnection(**peer.address) as client:
+        receiver = client.receiver("q")
+        with pytest.raises(OperationTimeoutError):
+            receiver.receive_now(3, timeout=0.05)
+        while not links:
+            runtime.sleep(0.001)
+        with peer.lock:
+            for payload in (b"1", b"2", b"3"):
+                peer.engine.transfer(links[0], payload, payload * 16)
+            peer.socket.sendall(peer.engine.data_to_send())
+        peer.wait_for_arrival()
+        assert [one.payload for one in receiver.receive(2, max_wait=10)] == [b"1", b"2"]
+        assert [one.payload for one in receiver.receive(1, max_wait=10)] == [b"3"]
+
+
+def test_a_link_can_be_closed_while_its_connection_breaks():
+    class Recording(ThreadRuntime):
+        def connect(self, *place, **options):
+            streams.append(super().connect(*place, **options))
+            return streams[-1]
+
+    def fail(_data):
+        raise ConnectionResetError("reset by peer")
+
+    streams = []
+    with Peer() as peer, BulkConnection(**peer.address, runtime=Recording()) as client:
+        receiver = client.receiver("q")
+        streams[0].write = fail
+        receiver.close()
+        assert not client.is_usable
+
+
 def test_a_bell_has_rung_when_the_peer_has_its_message_back():
     released = []
 

@@ -14,7 +14,7 @@ from pairbus.amqp.errors import DETACH_FORCED, NOT_ALLOWED, UNAUTHORIZED_ACCESS
 from pairbus.amqp.events import Delivery, Disposed, Flowed
 from pairbus.amqp.link import Link, Outgoing
 from pairbus.amqp.performatives import Error
-from pairbus.client.errors import LinkDetachedError, OperationTimeoutError
+from pairbus.client.errors import ConnectionLostError, LinkDetachedError, OperationTimeoutError
 
 if TYPE_CHECKING:
     from pairbus.client._async.connection import BulkConnection
@@ -133,7 +133,10 @@ class LinkUser:
     def _detach(self) -> None:
         if self.link is not None and self.mux.is_open:
             self.mux.engine.detach(self.link)
-            self.mux.flush()
+            try:
+                self.mux.flush()
+            except ConnectionLostError:
+                pass  # the peer is gone
 
     # -- called by the multiplexer, with its condition held
 

@@ -165,13 +165,15 @@ class BulkReceiver(LinkUser):
             await self.revive(connection.deadline(timeout))
             link = self.active_link()
             self.long_poll = None
-            mux.engine.flow(link, max_messages)
-            await mux.wait_until(
-                lambda: bool(self._buffer) or self.is_detached, connection.deadline(max_wait)
-            )
-            left = max_messages - len(self._buffer)
+            left = max_messages - len(self._buffer)  # some may have come after an earlier receive
+            if left > 0:
+                mux.engine.flow(link, left)
+                await mux.wait_until(
+                    lambda: bool(self._buffer) or self.is_detached, connection.deadline(max_wait)
+                )
+                left = max_messages - len(self._buffer)
             self.check()
-            if left:
+            if left > 0:
                 self.is_draining = True
                 mux.engine.flow(link, link.credit, drain=True)
                 if not await mux.wait_until(
@@ -180,7 +182,7 @@ class BulkReceiver(LinkUser):
                 ):
                     raise OperationTimeoutError(f"receiving from {self.entity}")
             self.is_draining = False
-            received, self._buffer = self._buffer, []
+            received, self._buffer = self._buffer[:max_messages], self._buffer[max_messages:]
             return list(map(_received, received))
 
     async def wait(self, seconds: float) -> bool:
