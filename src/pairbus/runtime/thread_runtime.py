@@ -170,12 +170,12 @@ class SocketStream:
 
     def wait(self, timeout: float, *, read: bool = True) -> None:
         """Wait until something can be read (or written, if something is unsent)."""
-        if not read and not self._unsent:
-            return  # another thread has written it meanwhile
+        mask = (select.POLLIN if read else 0) | (select.POLLOUT if self._unsent else 0)
+        if not mask:
+            return  # another thread has written the unsent data
         if read and isinstance(self._socket, ssl.SSLSocket) and self._socket.pending():
             return
         poll = select.poll()
-        mask = (select.POLLIN if read else 0) | (select.POLLOUT if self._unsent else 0)
         poll.register(self._fd, mask)
         poll.poll(max(0.0, timeout) * 1000)
 
