@@ -208,6 +208,19 @@ def test_a_store_that_this_pyarrow_was_built_without_is_said_in_one_line(monkeyp
         Store("s3://bucket/l")
 
 
+def test_a_writer_that_begins_again_counts_its_own_failures(tmp_path, monkeypatch):
+    monkeypatch.setattr("pairbus.ledger.writer.MAX_PENDING_ROWS", 1)
+    disk = FullDisk()
+    writer = LedgerWriter(str(tmp_path / "l"), client_id="app", filesystem=pafs.PyFileSystem(disk))
+    writer.backlogged([{"message_id": "1"}, {"message_id": "2"}])
+    assert not writer.flush()
+    assert (writer.dropped_rows, writer.failures) == (1, 1)
+    writer.begin("child")
+    assert (writer.dropped_rows, writer.failures) == (0, 0)
+    disk.full = False
+    writer.close()
+
+
 def test_a_real_full_disk_stops_no_count(tmp_path):
     """/dev/full would do for a file; a directory needs a limit on what may be written."""
     code = """

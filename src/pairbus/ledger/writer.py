@@ -75,8 +75,6 @@ class LedgerWriter:
         self._interval = flush_interval
         self._filesystem = filesystem
         self._closed = False
-        self.failures = 0
-        self.dropped_rows = 0
         self.begin(client_id)
 
     def begin(self, client_id: str) -> None:
@@ -95,6 +93,8 @@ class LedgerWriter:
         self._task: Task | None = None
         self._error: str | None = None
         self._writing_since: float | None = None
+        self.failures = 0
+        self.dropped_rows = 0
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else self.problem or "ok"
