@@ -6,7 +6,7 @@ The command line, `enable_syphon` and the demo all use `start_syphon`.
 import contextlib
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -76,17 +76,27 @@ def start_syphon(
     lease = open_lease(setup.state, runtime, host=socket.gethostname(), pid=os.getpid())
     resources = contextlib.ExitStack()  # closed by the handle, or here if there is none
     try:
-        try:
+        with _state_errors(setup):
             state.create()
             lease.acquire()
             resources.callback(lease.release)
             state.begin_run()
-        except OSError as exc:
-            raise SyphonError(f"state directory {setup.state_shown}: {exc}") from exc
+            for name in ("max_messages_per_second", "max_bytes_per_second"):
+                if getattr(options, name) is not None:
+                    state.change_controls(**{name: getattr(options, name)})
         return _start(options, setup, state, lease, transform, spark, bounds, resources)
     except BaseException:
         resources.close()
         raise
+
+
+@contextlib.contextmanager
+def _state_errors(setup: Setup) -> Iterator[None]:
+    """Report a state directory that fails as a `SyphonError`."""
+    try:
+        yield
+    except OSError as exc:
+        raise SyphonError(f"state directory {setup.state_shown}: {exc}") from exc
 
 
 def _start(
@@ -100,9 +110,6 @@ def _start(
     resources: contextlib.ExitStack,
 ) -> SyphonHandle:
     runtime = ThreadRuntime()
-    for name in ("max_messages_per_second", "max_bytes_per_second"):
-        if getattr(options, name) is not None:
-            state.change_controls(**{name: getattr(options, name)})
     ledger = SyphonLedger(setup.ledger, setup.client_id)
     counter = QueueCounter(
         setup,
@@ -131,7 +138,8 @@ def _start(
         setup = replace(setup, queues=queues, ready=ready)
         with contextlib.suppress(OSError):  # the state cannot be read now: counted again later
             monitor.counted(counts)
-    record_target(setup, state)
+    with _state_errors(setup):
+        record_target(setup, state)
     session = prepare_session(
         spark if spark is not None else open_session(options.master),
         is_paced=options.credits_per_second is not None,

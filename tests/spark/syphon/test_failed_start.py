@@ -3,8 +3,10 @@
 import pyarrow.dataset as ds
 import pytest
 
+from pairbus.exceptions import SyphonError
 from pairbus.spark import syphon as module
 from pairbus.spark.syphon import start_syphon
+from pairbus.syphon.state import StateDirectory
 
 
 class Session:
@@ -53,3 +55,13 @@ def test_the_operations_of_a_failed_start_are_in_the_ledger(pair, session):
         start_syphon(pair.options())
     rows = ds.dataset(pair.folder / "ledger" / "operations").to_table().to_pylist()
     assert {row["stage"] for row in rows} == {"management"}
+
+
+@pytest.mark.parametrize("method", ["begin_run", "change_controls", "write_target"])
+def test_a_state_directory_that_fails_is_reported_in_one_line(pair, session, monkeypatch, method):
+    def fail(*_args, **_options):
+        raise OSError("Stale file handle")
+
+    monkeypatch.setattr(StateDirectory, method, fail)
+    with pytest.raises(SyphonError, match=r"state directory .*: Stale file handle"):
+        start_syphon(pair.options(max_messages_per_second=5, checkpoint=str(pair.folder / method)))
