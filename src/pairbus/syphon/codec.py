@@ -27,8 +27,8 @@ KEYS = {
 class Record:
     """A dataclass with a JSON form, whose fields are values of JSON, records, tuples and mappings.
 
-    A subclass that overrides a method names itself in `super(Kind, self)`: a class with slots is
-    made anew, and `super()` knows only the first.
+    A subclass that overrides a method calls `super(Kind, self)`: a dataclass with slots is a new
+    class, and `super()` without arguments refers to the one before.
     """
 
     def to_json(self) -> Any:

@@ -141,7 +141,7 @@ class StateDirectory:
     def reports(self) -> Iterator[tuple[PurePath, TaskReport]]:
         """Yield the reports of tasks; the caller removes each one with `remove`.
 
-        A report that has no content, after a power failure, is empty.
+        A file that lost its content in a power failure gives an empty report.
         """
         for name in _json_files(self._files, self.path / "results"):
             try:

@@ -22,8 +22,8 @@ class Totals:
         self._dead_lettered = dict(former.dead_lettered)
         self._received = former.received
         self._oldest: dict[str, int | None] = {}  # by queue; None if it had no more messages
-        self._blocked: BlockedRecord | None = None  # as written, like the next one
-        self._progress: ProgressRecord | None = None
+        self._blocked: BlockedRecord | None = None  # as last written
+        self._progress: ProgressRecord | None = None  # as last written
         self.is_started = False
         self.is_listening = False
         self.is_empty = False
