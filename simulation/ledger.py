@@ -25,8 +25,7 @@ from pairbus.ledger.writer import LedgerWriter
 from pairbus.pairing._async import lifecycle
 from pairbus.pricing import SEND_STAGES, Rules
 from pairbus.reports.fates import charged, fate, tallies
-from pairbus.syphon.records import OperationCount
-from pairbus.syphon.status_records import LedgerState
+from pairbus.spark.ledger import SyphonLedger
 from simulation.files import SimulatedFiles
 from simulation.loop import SimulatedLoop
 from simulation.runtime import SimulatedRuntime
@@ -165,31 +164,21 @@ class Ledger:
         return rows, wrong
 
 
-class LedgerOperations:
-    """Counts the operations of a syphon, as `pairbus.spark.ledger.SyphonLedger` does."""
+class LedgerOperations(SyphonLedger):
+    """The syphon's entries in the ledger, in simulated files.
+
+    Args:
+        writer: writes the operations.
+        receipts: writes the probe.
+    """
 
     def __init__(self, writer: LedgerWriter, receipts: ReceiptWriter) -> None:
         self._writer = writer
-        self.flush = writer.flush
-        self.probe = receipts.probe
+        self._receipts = receipts
 
-    def state(self) -> LedgerState:
-        """Whether the counts reach the ledger."""
-        return LedgerState(self._writer.dropped_rows, self._writer.problem)
-
-    def add(self, *counts: OperationCount) -> None:
-        """Count operations."""
-        for one in counts:
-            self._writer.count(
-                one.namespace,
-                one.entity,
-                one.stage,
-                one.operation,
-                messages=one.messages,
-                size=one.size,
-                billable=one.billable,
-                calls=one.calls,
-            )
+    def probe(self) -> str | None:
+        """Return why no receipt could be written now; None if one could."""
+        return self._receipts.probe()
 
 
 def disagreements(
