@@ -19,10 +19,11 @@ from pairbus.syphon.status_monitor import StatusMonitor
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["SyphonHandle"]
+__all__ = ["TAKEN_OVER", "SyphonHandle"]
 
 log = logging.getLogger("pairbus.syphon")
 
+TAKEN_OVER = "another syphon has taken over this state directory"
 RESTARTS = 5  # of a query that fails again and again without progress
 
 
@@ -185,7 +186,7 @@ class SyphonHandle:
             self._monitor.tick(is_active=self._is_active())  # it reports the problem
             raise
         if not is_held:
-            raise SyphonError("another syphon has taken over this state directory")
+            raise SyphonError(TAKEN_OVER)
         self._leased_at = time.monotonic()
         self._monitor.tick(is_active=self._is_active())
         return self._has_reached_bounds()

@@ -16,7 +16,7 @@ from pairbus.names import namespace_or_host
 from pairbus.options import SyphonOptions
 from pairbus.runtime import ThreadRuntime
 from pairbus.spark.executor import connections
-from pairbus.spark.handle import SyphonHandle
+from pairbus.spark.handle import TAKEN_OVER, SyphonHandle
 from pairbus.spark.ledger import SyphonLedger
 from pairbus.spark.query import backlog, deliver, open_session, prepare_session
 from pairbus.spark.query_options import apply_transform, load_transform
@@ -150,6 +150,9 @@ def _start(
         messages = restore(rows, ttl_policy=options.ttl_policy, keep_original=transform is not None)
         if transform is not None:
             messages = apply_transform(transform, messages)
+        with _state_errors(setup):
+            if not lease.renew():  # on a cluster, Spark may take longer to start than a lease lasts
+                raise SyphonError(TAKEN_OVER)
         probe = PrimaryProbe(
             runtime, state, lambda: check_access(runtime, setup.target, "$management", 2.0) is None
         )

@@ -4,8 +4,10 @@ import pyarrow.dataset as ds
 import pytest
 
 from pairbus.exceptions import SyphonError
+from pairbus.spark import handle
 from pairbus.spark import syphon as module
 from pairbus.spark.syphon import start_syphon
+from pairbus.syphon.lease import Lease
 from pairbus.syphon.state import StateDirectory
 
 
@@ -65,3 +67,17 @@ def test_a_state_directory_that_fails_is_reported_in_one_line(pair, session, mon
     monkeypatch.setattr(StateDirectory, method, fail)
     with pytest.raises(SyphonError, match=r"state directory .*: Stale file handle"):
         start_syphon(pair.options(max_messages_per_second=5, checkpoint=str(pair.folder / method)))
+
+
+def test_a_syphon_that_lost_its_lease_while_spark_started_runs_no_query(pair, session, monkeypatch):
+    def open_session(_master):
+        monkeypatch.setattr(Lease, "renew", lambda _lease: False)  # another one has taken over
+        return session
+
+    monkeypatch.setattr(module, "open_session", open_session)
+    monkeypatch.setattr(module, "backlog", lambda *_args: None)
+    monkeypatch.setattr(module, "restore", lambda *_args, **_options: None)
+    monkeypatch.setattr(handle, "deliver", lambda *_args: pytest.fail("the query was started"))
+    with pytest.raises(SyphonError, match="another syphon has taken over"):
+        start_syphon(pair.options())
+    assert session.is_stopped
