@@ -140,6 +140,12 @@ def test_emulator_that_answers_in_amqp_only_is_not_an_embedded_broker():
         server.shutdown()
 
 
+def test_broker_whose_control_api_requires_a_token_is_up():
+    with broker.run("contoso", host="0.0.0.0", key="a-key-of-our-own") as ns:
+        health = broker_health("primary", Endpoint(ns.connection_string), "contoso")
+    assert (health.is_up, health.namespace, health.detail) == (True, "contoso", "")
+
+
 def test_health_of_a_broker_does_not_go_through_a_proxy(servicebus, monkeypatch):
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     monkeypatch.delenv("no_proxy", raising=False)

@@ -7,6 +7,7 @@ import contextlib
 import datetime as dt
 import http.client
 import json
+import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -121,6 +122,9 @@ def broker_health(role: str, endpoint: Endpoint, namespace: str | None) -> Broke
         with _DIRECT.open(f"http://{endpoint.host}/$control/health", timeout=2.0) as answer:
             namespace = json.loads(answer.read(65536)).get("namespace", namespace)
             is_up = answer.status == 200
+    except urllib.error.HTTPError as exc:
+        is_up = exc.code == 401  # only on a loopback address it answers without a token
+        detail = "" if is_up else one_line(exc)
     except (OSError, ValueError) as exc:
         reason = getattr(exc, "reason", exc)
         detail = getattr(reason, "strerror", None) or one_line(exc)
