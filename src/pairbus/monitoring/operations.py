@@ -126,7 +126,8 @@ def _sum(keys: list[str], *parts: "pa.Table | None") -> "pa.Table":
 
     wanted = [*keys, *SUMS]
     chosen = [part.select(wanted) for part in parts if part is not None]
-    rows = pa.concat_tables(chosen, promote_options="default")  # sums may be null, columns not
+    # The columns of a file are not nullable, those of an earlier sum are.
+    rows = pa.concat_tables(chosen, promote_options="default")
     sums = rows.group_by(keys, use_threads=False).aggregate([(name, "sum") for name in SUMS])
     return sums.rename_columns([name.removesuffix("_sum") for name in sums.column_names]).select(
         wanted
