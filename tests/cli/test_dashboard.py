@@ -47,9 +47,13 @@ def test_port_in_use_is_told_in_one_line(tmp_path):
     import socket
 
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        result = run("--ledger", str(tmp_path), "--port", str(taken.getsockname()[1]))
+        port = taken.getsockname()[1]
+        result = run("--ledger", str(tmp_path), "--port", str(port))
     assert result.exit_code == ExitCode.ERROR
-    assert "another --host or --port" in result.stderr
+    assert result.stderr == (
+        f"pairbus: cannot listen on 127.0.0.1:{port}: Address already in use. "
+        "Try: another --host or --port\n"
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The command line's frame: help, errors, exit codes."""
 
 import os
+import socket
 import subprocess
 import sys
 
@@ -61,6 +62,25 @@ def test_misspelt_noun_is_told_the_nearest():
     result = run("backlgo", "list")
     assert result.exit_code == ExitCode.USAGE
     assert "Did you mean 'backlog'?" in result.stderr
+
+
+def test_broker_with_a_wrong_name_is_an_error_without_advice_about_its_key():
+    result = run("broker", "run", "--namespace", "a/b")
+    assert result.exit_code == ExitCode.USAGE
+    assert result.stderr == "pairbus: 'a/b' is not a valid name of a namespace\n"
+
+
+def test_wrong_tier_in_the_environment_is_an_error_in_one_line():
+    result = run("broker", "run", "--port", "0", env={"PAIRBUS_BROKER_TIER": "gold"})
+    assert result.exit_code == ExitCode.USAGE
+    assert result.stderr == "pairbus: 'gold' is not a tier: use standard or premium\n"
+
+
+def test_bundle_that_cannot_be_written_is_an_error_with_its_name(tmp_path):
+    file = tmp_path / "none" / "pairbus.zip"
+    result = run("spark", "bundle", str(file))
+    assert result.exit_code == ExitCode.ERROR
+    assert result.stderr == f"pairbus: {file} cannot be written: No such file or directory\n"
 
 
 def test_option_without_its_value_names_the_help_of_its_command():
@@ -131,8 +151,10 @@ def test_broken_connection_is_no_success(break_with):
     assert "Broken pipe" in result.stderr
 
 
-def test_output_that_its_reader_has_closed_is_a_success():
-    reader, writer = os.pipe()
+@pytest.mark.parametrize("kind", ["pipe", "socket"])
+def test_output_that_its_reader_has_closed_is_a_success(kind):
+    ends = os.pipe() if kind == "pipe" else [end.detach() for end in socket.socketpair()]
+    reader, writer = ends
     os.close(reader)
     command = [sys.executable, "-m", "pairbus", "completion", "bash"]
     done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, check=False)

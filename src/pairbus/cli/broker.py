@@ -158,8 +158,9 @@ def run_command(
             idle_link_timeout=idle_link_timeout,
             idle_connection_timeout=idle_connection_timeout,
         )
+        _ = handle.settings.effective_tier  # raises for a wrong tier in the environment
     except ValueError as exc:
-        fail(str(exc), "--key", code=ExitCode.USAGE)
+        fail(str(exc), code=ExitCode.USAGE)
     ends = {signal.SIGTERM, signal.SIGINT}
     for number in ends:  # blocked before any thread starts, so that only the wait below sees them
         signal.signal(number, _ignore)

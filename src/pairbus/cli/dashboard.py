@@ -69,8 +69,8 @@ def command(
     except ValueError as exc:
         fail(str(exc), code=ExitCode.USAGE)
     except OSError as exc:
-        where = join_host(host, port)
-        fail(f"cannot listen on {where}: {exc.strerror}", "another --host or --port")
+        reason = str(exc.strerror).partition(" (while ")[0]  # Python adds the address
+        fail(f"cannot listen on {join_host(host, port)}: {reason}", "another --host or --port")
     say(f"Live page: {page.url}")
     if token is None:
         say(f"To pause and resume, open: {page.link}")

@@ -39,7 +39,7 @@ NOUNS = {
     "pair": "Pair two namespaces, and show their status.",
     "reconcile": "Account for every message that went through the backlog.",
     "spark": "Prepare jobs for spark-submit.",
-    "syphon": "Forward the backlog to its destinations: run, watch, pause, resume.",
+    "syphon": "Forward the backlog to its destinations, and control the forwarding.",
 }
 
 
@@ -233,7 +233,8 @@ def _is_output_closed() -> bool:
     """Whether the reader of our output has closed it; a broken pipe may also be a connection."""
     output = select.poll()
     output.register(1, 0)
-    return any(event & select.POLLERR for _, event in output.poll(0))
+    # On Linux a closed pipe reports an error, a closed socket a hang-up.
+    return any(event & (select.POLLERR | select.POLLHUP) for _, event in output.poll(0))
 
 
 @click.group(cls=Root, context_settings={"help_option_names": ["-h", "--help"]})

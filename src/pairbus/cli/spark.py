@@ -49,7 +49,10 @@ def bundle(file: Path) -> None:
     """
     from pairbus.spark.submitted import write_bundle
 
-    size = write_bundle(file)
+    try:
+        size = write_bundle(file)
+    except OSError as exc:
+        fail(f"{file} cannot be written: {exc.strerror}")
     say(f"{file}: {size:,} bytes")
 
 

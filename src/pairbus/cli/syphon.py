@@ -1,4 +1,4 @@
-"""`pairbus syphon`: forward the backlog, watch, pause, resume and limit it."""
+"""`pairbus syphon`: run the syphon, show its status, pause, resume and limit it."""
 
 import click
 
@@ -7,7 +7,7 @@ from pairbus.cli import syphon_controls, syphon_run, syphon_status
 
 @click.group()
 def group() -> None:
-    """Forward the backlog to its destinations: run, watch, pause, resume.
+    """Forward the backlog to its destinations, and control the forwarding.
 
     The syphon forwards the messages in the backlog queues to their destinations. It runs on Spark,
     in its own process or on a cluster.

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 @click.option("--max-messages", type=click.IntRange(1), metavar="N", help="End after N messages.")
 @click.option("--snapshot", is_flag=True, help="End when all messages present at start are done.")
 @click.option("--max-duration", type=float, metavar="SECONDS", help="End after this time.")
-@click.option("--max-messages-per-second", type=float, metavar="N", help="Limit of the rate.")
-@click.option("--max-bytes-per-second", type=float, metavar="N", help="Limit of the rate.")
+@click.option("--max-messages-per-second", type=float, metavar="N", help="Maximum rate.")
+@click.option("--max-bytes-per-second", type=float, metavar="N", help="Maximum rate.")
 @setting(
     "--credits-per-second",
     type=click.FloatRange(0),

@@ -34,7 +34,7 @@ class ConfigurationError(Exception):
     """The configuration is wrong or incomplete; the message says in one line what to try."""
 
     def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(mask(f"{message}. Try: {hint}" if hint else message))
+        super().__init__(mask(f"{message.rstrip('.')}. Try: {hint}" if hint else message))
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
