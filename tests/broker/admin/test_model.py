@@ -136,6 +136,12 @@ def test_topic_has_no_receiving_to_disable():
         RuleDescription(
             "r", CorrelationFilter(properties=(("n", TypedValue("integer", "9" * 30)),))
         ),
+        RuleDescription(
+            "r",
+            CorrelationFilter(
+                properties=(("t", TypedValue("dateTime", "0001-01-01T00:00:00+14:00")),)
+            ),
+        ),
     ],
 )
 def test_rule_outside_a_limit_is_refused(rule):

@@ -9,7 +9,7 @@ import pytest
 
 from pairbus.amqp.codec import encode
 from pairbus.amqp.message import Message, Properties
-from pairbus.amqp.types import Symbol
+from pairbus.amqp.types import Pairs, Symbol
 from pairbus.broker.entities.errors import (
     ArgumentError,
     EntityDisabledError,
@@ -32,6 +32,7 @@ from pairbus.broker.entities.model import (
     TrueFilter,
     TypedValue,
 )
+from pairbus.broker.server.incoming import read_message
 from pairbus.broker.server.outgoing import render_delivery
 from pairbus.names import PING_CONTENT_TYPE
 from tests.broker.entities.kit import Bench, properties_of
@@ -183,6 +184,23 @@ def test_a_filter_sees_the_partition_key_of_a_scheduled_or_forwarded_message(ben
         bench.pass_time(1000)
     else:
         bench.send(bare(), path="entry", **fields)
+    assert len(received(bench, "s")) == 1
+
+
+def test_action_on_annotations_that_are_no_dictionary_dead_letters_the_copy(bench):
+    rule = RuleDescription("r", action=SqlAction("SET sys.PartitionKey = 'eu'"))
+    subscribe(bench, "s", rule)
+    bench.send(bare(), path="t", annotations=encode(Pairs([(["a list"], 1)])))
+    assert received(bench, "s") == []
+    (dead,) = received(bench, "s", "t/Subscriptions/{}/$DeadLetterQueue")
+    assert properties_of(dead)["DeadLetterReason"] == "FilterEvaluationException"
+
+
+def test_filter_sees_the_longest_time_to_live(bench):
+    subscribe(bench, "s", RuleDescription("r", SqlFilter("sys.TimeToLive IS NOT NULL")))
+    properties = Properties(absolute_expiry_time=2**62, creation_time=0)
+    message = read_message(Message.build(properties=properties, data=b"x").encode())
+    bench.ns.send("t", [message])
     assert len(received(bench, "s")) == 1
 
 

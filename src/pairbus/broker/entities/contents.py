@@ -7,9 +7,10 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from pairbus.amqp.codec import decode, encode
+from pairbus.amqp.encoder import encode, encode_compound
 from pairbus.amqp.errors import ProtocolError
 from pairbus.amqp.message import Message, Properties
+from pairbus.amqp.sections import raw_map_entries
 from pairbus.amqp.summary import find_entries
 from pairbus.amqp.types import Symbol, Timestamp
 from pairbus.broker.entities.messages import IncomingMessage
@@ -151,11 +152,12 @@ def changed_copy(message: IncomingMessage, view: View, changes: Changes) -> Inco
 
 
 def _with_partition_key(annotations: bytes, key: str | None) -> bytes:
-    entries = dict(decode(annotations)[0]) if annotations else {}
+    entries = raw_map_entries(annotations, 0, len(annotations)) if annotations else {}
     entries.pop(_PARTITION_KEY, None)
     if key is not None:
-        entries[_PARTITION_KEY] = key
-    return encode(entries) if entries else b""
+        entries[_PARTITION_KEY] = encode(_PARTITION_KEY) + encode(key)
+    body = b"".join(entries.values())
+    return encode_compound(0xC1, 0xD1, 2 * len(entries), body) if entries else b""
 
 
 def _text(value: object) -> str | None:

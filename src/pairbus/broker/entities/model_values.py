@@ -71,7 +71,7 @@ def parse_typed(type_name: str, text: str) -> Scalar:
             return parse_boolean(text)
         if type_name == "dateTime":
             moment = datetime.fromisoformat(_trim_fraction(text.strip()))
-            return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+            return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
         if type_name == "duration":
             return parse_duration(text)
         if type_name in ("string", "guid", "char", "anyURI"):
@@ -82,7 +82,7 @@ def parse_typed(type_name: str, text: str) -> Scalar:
 
 
 def parse_boolean(text: str) -> bool:
-    """The truth value that XML schema writes so; KeyError if it is none."""
+    """The value of a boolean of XML schema; KeyError if the text is none."""
     return {"true": True, "1": True, "false": False, "0": False}[text.strip().lower()]
 
 

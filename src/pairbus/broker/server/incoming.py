@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+from datetime import timedelta
 from typing import Any
 
 from pairbus.amqp.encoder import encode_compound
@@ -16,6 +17,7 @@ from pairbus.amqp.message import BATCH_FORMAT, split_batch
 from pairbus.amqp.sections import PROPERTIES, raw_map_entries, section_at
 from pairbus.amqp.summary import find_entries, summarize
 from pairbus.broker.entities.messages import IncomingMessage
+from pairbus.broker.entities.model import MAX_DURATION
 
 __all__ = ["BATCH_FORMAT", "read_batch", "read_message"]
 
@@ -24,7 +26,7 @@ _new = IncomingMessage.__new__
 _ID_PREFIX = os.urandom(8).hex()
 _id_numbers = itertools.count()
 _UNLIMITED_TTL = 0xFFFFFFFF
-_MAX_TTL = 1 << 61  # milliseconds; a time plus this value fits into 64 bits
+_MAX_TTL = MAX_DURATION // timedelta(milliseconds=1)
 _BROKER_ANNOTATIONS = frozenset({
     b"x-opt-sequence-number", b"x-opt-enqueued-time", b"x-opt-locked-until", b"x-opt-lock-token",
     b"x-opt-enqueue-sequence-number", b"x-opt-deadletter-source", b"x-opt-message-state",
