@@ -11,11 +11,8 @@ from pairbus.amqp.connection import Connection, Role
 from pairbus.amqp.events import Attached, Closed, Detached, Opened
 from pairbus.amqp.performatives import Coordinator, Source, Target
 from pairbus.amqp.sasl import ANONYMOUS, Mechanism
-from pairbus.amqp.types import Symbol
 from pairbus.broker import BrokerStartError, Limits, run
-from pairbus.broker.server.session_request import SESSION_FILTER
-from pairbus.broker.settings import DEFAULT_KEY_NAME, WELL_KNOWN_KEY, BrokerSettings
-from pairbus.testing import FakeClock
+from pairbus.broker.settings import BrokerSettings
 
 HEADER = b"AMQP\x03\x01\x00\x00"
 
@@ -170,24 +167,6 @@ def test_transactions_are_refused_by_name(client, caplog) -> None:
 def test_a_link_without_an_address_is_refused(client) -> None:
     client.engine.attach_receiver(client.session, "nowhere", source=None)
     assert client.until(Detached).error.condition == "amqp:not-allowed"
-
-
-def test_a_refused_link_does_not_keep_its_connection_open() -> None:
-    clock = FakeClock(1_800_000_000.0)
-    with run(clock=clock) as ns:
-        ns.create_queue("sessions", requires_session=True)
-        with contextlib.closing(
-            RawClient(ns.port, plain(DEFAULT_KEY_NAME, WELL_KNOWN_KEY))
-        ) as client:
-            client.engine.attach_receiver(
-                client.session,
-                "next session",
-                source=Source(address="sessions", filter={Symbol(SESSION_FILTER): None}),
-                properties={Symbol("com.microsoft:timeout"): 10},
-            )
-            assert client.until(Detached).error.condition == "com.microsoft:timeout"
-            clock.advance(60)
-            assert client.until(Closed).error.condition == "amqp:connection:forced"
 
 
 def test_too_many_links_end_the_connection(ns, client) -> None:

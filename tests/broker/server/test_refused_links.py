@@ -1,6 +1,7 @@
 """Links that the broker refuses, or detaches before it has answered them."""
 
 import contextlib
+import time
 
 import pytest
 
@@ -8,11 +9,10 @@ from pairbus.amqp.events import Attached, Begun, Detached
 from pairbus.amqp.performatives import Source, Target
 from pairbus.amqp.types import Described, Symbol
 from pairbus.broker import run
+from pairbus.broker.server.session_request import SESSION_FILTER
 from pairbus.broker.settings import DEFAULT_KEY_NAME, WELL_KNOWN_KEY
 from pairbus.testing import FakeClock
 from tests.broker.server.test_hardening import RawClient, ends, plain
-
-FILTER = "com.microsoft:session-filter"
 
 
 @pytest.fixture
@@ -27,35 +27,53 @@ def ns(clock):
         yield ns
 
 
+def connected(ns):
+    return contextlib.closing(RawClient(ns.port, plain(DEFAULT_KEY_NAME, WELL_KNOWN_KEY)))
+
+
 @pytest.fixture
 def client(ns):
-    with contextlib.closing(RawClient(ns.port, plain(DEFAULT_KEY_NAME, WELL_KNOWN_KEY))) as client:
+    with connected(ns) as client:
         yield client
 
 
-def accept_next_session(client, wait: int) -> None:
-    """Ask for the next available session of the queue; `wait` is in milliseconds."""
+def accept_session(client, name: str | None, wait: int = 60_000) -> None:
+    """Ask for a session of the queue; None: the next available one, within `wait` milliseconds."""
     client.engine.attach_receiver(
         client.session,
         "r",
-        source=Source("q", filter={Symbol(FILTER): Described(Symbol(FILTER), None)}),
+        source=Source("q", filter={Symbol(SESSION_FILTER): Described(Symbol("s"), name)}),
         target=Target("me"),
         properties={"com.microsoft:timeout": wait},
     )
 
 
 def test_link_that_found_no_session_is_not_watched_any_more(clock, client) -> None:
-    accept_next_session(client, wait=1)
+    accept_session(client, None, wait=1)
     assert client.until(Detached).error.condition == "com.microsoft:timeout"
     clock.advance(601)
     assert ends(client.socket)  # a connection without links is closed
 
 
 def test_link_that_waits_for_a_session_of_a_deleted_queue_is_answered(ns, client) -> None:
-    accept_next_session(client, wait=60_000)
+    accept_session(client, None)
     client.until(Begun)
     while not ns.do(lambda n: n.catalog.queue_at("q").pending):
         pass
     ns.do(lambda n: n.admin.delete_queue("q"))
     assert client.until(Detached).error.condition == "amqp:not-found"
     assert client.until(Attached).attach.source is None
+
+
+def test_session_is_not_held_for_a_client_that_left_before_its_attach_was_answered(ns) -> None:
+    with ns.faults.delay(0.2, "q", on="attach") as fault:
+        with connected(ns) as first:
+            accept_session(first, "a")
+            first.until(Begun)
+            while not fault.hits:
+                time.sleep(0.001)
+        with connected(ns) as second:
+            accept_session(second, "b")
+            second.until(Attached)  # so the first one would have been answered before
+            receivers = ns.do(lambda n: list(n.catalog.queue_at("q").receivers))
+            assert [receiver.session.session_id for receiver in receivers] == ["b"]

@@ -52,8 +52,8 @@ class ServedLinks:
             self.detach(link, Error(fault.condition, fault.description))
 
     def _attach(self, link: Link, attach: Attach) -> None:
-        if link.state is not EndState.REMOTE:
-            return  # the client detached it in the meantime
+        if link.state is not EndState.REMOTE or self._connection.transport is None:
+            return  # the client detached it, or disconnected, in the meantime
         try:
             link.context = handler_for(self._connection, link, attach)
         except BrokerError as error:
