@@ -8,10 +8,11 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from pairbus.amqp.composite import Composite
 from pairbus.amqp.errors import AmqpError
 from pairbus.amqp.events import Delivery
 from pairbus.amqp.performatives import ACCEPTED
-from pairbus.broker.entities.errors import ArgumentError, MessageSizeExceededError
+from pairbus.broker.entities.errors import ArgumentError, BrokerError, MessageSizeExceededError
 from pairbus.broker.server.link_end import CREDIT, LinkEnd, LinkHandler, rejected
 from pairbus.broker.server.requests import Request, read_request
 
@@ -60,19 +61,17 @@ class RequestLink(LinkHandler):
         end.use()
         for delivery in deliveries:
             end.top_up_credit()
-            if delivery.oversize:
-                error = MessageSizeExceededError("The request is too large.")
-                end.settle(delivery.delivery_id, rejected(error))
-                continue
             try:
-                request = read_request(delivery.payload)
-            except AmqpError as problem:
-                bad = ArgumentError(f"The request cannot be read: {problem.description}.")
-                end.settle(delivery.delivery_id, rejected(bad))
-                continue
-            if not delivery.settled:
-                end.settle(delivery.delivery_id, ACCEPTED)
-            self._node.handle(request, self._reply_to(request))
+                request = _read(delivery)
+            except BrokerError as error:
+                self._settle(delivery, rejected(error))
+            else:
+                self._settle(delivery, ACCEPTED)
+                self._node.handle(request, self._reply_to(request))
+
+    def _settle(self, delivery: Delivery, outcome: Composite) -> None:
+        if not delivery.settled:
+            self.end.settle(delivery.delivery_id, outcome)
 
     def _reply_to(self, request: Request) -> Reply:
         end = self.end
@@ -87,6 +86,15 @@ class RequestLink(LinkHandler):
                 link.send(encoded)
 
         return reply
+
+
+def _read(delivery: Delivery) -> Request:
+    if delivery.oversize:
+        raise MessageSizeExceededError("The request is too large.")
+    try:
+        return read_request(delivery.payload)
+    except AmqpError as problem:
+        raise ArgumentError(f"The request cannot be read: {problem.description}.") from problem
 
 
 class ReplyLink(LinkHandler):
