@@ -85,8 +85,7 @@ def test_a_client_that_asks_over_http_and_reads_nothing_has_its_requests_wait() 
                 counts.append(sum(kinds["admin"]["calls"] for kinds in ns.operations.values()))
             assert 0 < counts[-1] < 500
             deadline = time.monotonic() + 60
-            listener = ns._running()._listener  # noqa: SLF001 - the control port has no client
-            assert listener is not None
+            listener = ns._running().listener  # noqa: SLF001 - the control port has no client
             while listener.connections and time.monotonic() < deadline:
                 time.sleep(0.05)
             assert not listener.connections  # and it is shown out in the end

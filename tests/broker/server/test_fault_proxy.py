@@ -108,6 +108,13 @@ def test_port_that_refuses_is_not_given_to_others(proxy: FaultProxy) -> None:
     assert not is_taken(proxy.port)
 
 
+def test_proxy_that_cannot_listen_leaves_no_thread_behind(echo: EchoServer) -> None:
+    before = set(threading.enumerate())
+    with pytest.raises(OSError, match="assign"):
+        FaultProxy(f"127.0.0.1:{echo.server_address[1]}", host="192.0.2.1").start()
+    assert not [thread for thread in threading.enumerate() if thread not in before]
+
+
 def test_port_of_a_namespace_is_not_given_to_others_until_it_is_closed() -> None:
     with run() as namespace:
         with namespace.faults.inject("refuse"):

@@ -11,7 +11,7 @@ from pairbus.broker.faults.faults import Faults
 from pairbus.broker.server.listener import Listener
 from pairbus.broker.server.server import Broker
 from pairbus.broker.server.tls import ensure_certificate, server_context
-from pairbus.broker.settings import BrokerSettings
+from pairbus.broker.settings import BrokerSettings, BrokerStartError
 from pairbus.broker.store.store import Store
 
 
@@ -28,6 +28,7 @@ async def test_connection_that_is_being_admitted_is_closed_with_the_listener():
         while not listener._tasks:  # noqa: SLF001 - it has no transport yet
             await asyncio.sleep(0)
         await listener.close()
+        listener.release()
         with contextlib.suppress(ConnectionResetError):
             assert client.recv(1) == b""
 
@@ -55,6 +56,28 @@ async def test_close_waits_for_a_stop_that_is_under_way(tmp_path):
     writer.close()
 
 
+class BrokerWithAnEarlyClient(Broker):
+    """A client connects before the broker is ready."""
+
+    def _open_namespace(self) -> None:
+        super()._open_namespace()
+        self.client = socket.create_connection(self.listener.address, timeout=5)
+        self.client.sendall(b"AMQP\x03\x01\x00\x00")
+
+
+async def test_connection_that_arrives_during_a_start_that_fails_is_closed():
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        settings = BrokerSettings(
+            entities={"Queues": [{"Name": "q"}]}, control_port=other.getsockname()[1]
+        )
+        broker = BrokerWithAnEarlyClient(settings, Faults())
+        with pytest.raises(BrokerStartError, match="in use"):
+            await broker.start(0)
+    with broker.client, contextlib.suppress(ConnectionResetError):
+        assert broker.client.recv(1) == b""
+    await broker.close()
+
+
 async def test_tls_handshake_that_is_not_finished_counts_as_a_connection(tmp_path):
     has_begun = asyncio.Event()
 
@@ -75,4 +98,5 @@ async def test_tls_handshake_that_is_not_finished_counts_as_a_connection(tmp_pat
         await has_begun.wait()
         assert listener.connections == 1
         await listener.close()
+        listener.release()
     assert listener.connections == 0

@@ -189,6 +189,11 @@ def test_message_larger_than_a_frame_of_amqp_ends_the_connection():
             assert isinstance(event, BytesMessage)
 
 
+def read_to_the_end(client):
+    while client.next():
+        pass
+
+
 def closing(client):
     """Return the close of the server."""
     while not isinstance(event := client.next(), CloseConnection):
@@ -200,6 +205,15 @@ def test_text_is_refused(namespace):
     with connected(namespace.port) as client:
         client.send(TextMessage("hello"))
         assert closing(client).code == 1003
+
+
+@pytest.mark.parametrize("kind", ["refuse", "reset"])
+def test_faults_of_connections_reset_those_over_websocket_too(kind):
+    with run() as ns, connected(ns.port) as client:
+        client.send(BytesMessage(SASL_HEADER))
+        assert bytes(client.next().data).startswith(SASL_HEADER)
+        with ns.faults.inject(kind), pytest.raises(ConnectionResetError):
+            read_to_the_end(client)
 
 
 def test_handshake_of_an_old_version_is_refused(namespace):

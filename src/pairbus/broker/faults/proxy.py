@@ -8,7 +8,7 @@ import threading
 from types import TracebackType
 from typing import Any
 
-from pairbus.broker.server.listener import abort_with_reset, bound_socket, listening_socket
+from pairbus.broker.server.sockets import Port, abort_with_reset
 from pairbus.names import (
     AMQP_PORT,
     is_connection_string,
@@ -53,8 +53,7 @@ class FaultProxy:
         self._mode = "pass"
         self.pipes: set[_Pipe] = set()
         self.transports: set[asyncio.Transport] = set()  # not closed yet
-        self._listener: socket.socket | None = None
-        self._held: socket.socket | None = None  # while it refuses connections
+        self._port = Port()
         self._joining: set[asyncio.Task[Any]] = set()
         self.loop = asyncio.new_event_loop()
         self._thread: threading.Thread | None = None
@@ -79,7 +78,11 @@ class FaultProxy:
             target=self.loop.run_forever, name="pairbus-fault-proxy", daemon=True
         )
         self._thread.start()
-        self._wait(self._listen())
+        try:
+            self._wait(self._listen())
+        except BaseException:
+            self.close()
+            raise
         return self
 
     def close(self) -> None:
@@ -122,9 +125,8 @@ class FaultProxy:
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(10)
 
     async def _listen(self) -> None:
-        self._release_port()
-        self._listener = listener = listening_socket(self.host, self.port)
-        self.port = listener.getsockname()[1]
+        listener = self._port.listen(self.host, self.port)
+        self.port = self._port.address[1]
         self.loop.add_reader(listener, self._accept, listener)
 
     def _accept(self, listener: socket.socket) -> None:
@@ -146,20 +148,14 @@ class FaultProxy:
                 pipe.abort()
         if mode == "refuse":
             await self._close_listener()
-            self._held = self._held or bound_socket(self.host, self.port)
-        elif self._listener is None:
+        elif self._port.listener is None:
             await self._listen()
         for pipe in list(self.pipes):
             pipe.pump()
 
-    def _release_port(self) -> None:
-        if self._held is not None:
-            self._held.close()
-            self._held = None
-
     async def _stop(self) -> None:
         await self._close_listener()
-        self._release_port()
+        self._port.release()
         if tasks := asyncio.all_tasks(self.loop) - {asyncio.current_task()}:
             for task in tasks:
                 task.cancel()
@@ -170,10 +166,9 @@ class FaultProxy:
             await asyncio.sleep(0)
 
     async def _close_listener(self) -> None:
-        listener, self._listener = self._listener, None
-        if listener is not None:
-            self.loop.remove_reader(listener)
-            listener.close()
+        if self._port.listener is not None:
+            self.loop.remove_reader(self._port.listener)
+            self._port.refuse()
             if self._joining:
                 await asyncio.wait(self._joining)
             for pipe in list(self.pipes):  # accepted in the meantime

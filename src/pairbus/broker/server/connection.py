@@ -33,9 +33,9 @@ from pairbus.amqp.performatives import Error
 from pairbus.amqp.sasl import SaslInit, read_plain
 from pairbus.broker.entities.errors import UnauthorizedError
 from pairbus.broker.server.cbs import Tokens
-from pairbus.broker.server.listener import abort_with_reset
 from pairbus.broker.server.receiving_link import lock_lost
 from pairbus.broker.server.served_links import ServedLinks
+from pairbus.broker.server.sockets import abort_with_reset
 
 if TYPE_CHECKING:
     from pairbus.broker.server.server import Broker

@@ -11,15 +11,14 @@ slowly. Faults that concern whole connections are applied here.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import socket
 import ssl
-import struct
 from collections.abc import Callable
 from functools import partial
 
 from pairbus.broker.faults.faults import Faults
+from pairbus.broker.server.sockets import Port, abort_with_reset, linger_zero
 
 _log = logging.getLogger("pairbus.broker")
 
@@ -56,14 +55,13 @@ class Listener:
         self._faults = faults
         self._max_connections = max_connections
         self.sniff_timeout = sniff_timeout
-        self._listener: socket.socket | None = None
+        self._port = Port()
         self._sniffing: dict[socket.socket, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._admitting: set[socket.socket] = set()  # without a transport yet: a TLS handshake
         self._transports: set[asyncio.Transport] = set()
         self._silent: set[asyncio.Transport] = set()
         self._speaks_http: set[asyncio.Transport] = set()
-        self._held: socket.socket | None = None
         self.address: tuple[str, int] = ("", 0)
 
     @property
@@ -77,38 +75,32 @@ class Listener:
         Raises:
             OSError: The port is in use, or the address does not belong to this machine.
         """
-        self.release()
-        self._listener = listener = listening_socket(host, port)
-        name = listener.getsockname()
-        self.address = (str(name[0]), int(name[1]))
+        listener = self._port.listen(host, port)
+        self.address = self._port.address
         asyncio.get_running_loop().add_reader(listener.fileno(), self._accept)
         return self.address
 
     def shut(self) -> None:
-        """Refuse connections from now on; `bind` or `release` ends the use of the port."""
-        if self._listener is not None:
-            asyncio.get_running_loop().remove_reader(self._listener.fileno())
-            self._listener.close()
-            self._listener = None
-            with contextlib.suppress(OSError):
-                self._held = bound_socket(*self.address)
+        """Refuse connections from now on, and keep the port until `release`."""
+        if self._port.listener is not None:
+            asyncio.get_running_loop().remove_reader(self._port.listener.fileno())
+            self._port.refuse()
 
     def release(self) -> None:
-        """Let others use the port."""
-        if self._held is not None:
-            self._held.close()
-            self._held = None
+        """Stop listening, and let others use the port."""
+        self.shut()
+        self._port.release()
 
     @property
     def is_open(self) -> bool:
         """Whether the port accepts connections."""
-        return self._listener is not None
+        return self._port.listener is not None
 
     def reset_all(self, *, but_http: bool = False) -> None:
         """Reset every connection; with `but_http`, leave those that use HTTP (the control API)."""
         for sock in list(self._sniffing):
             self._forget(sock)
-            _linger_zero(sock)
+            linger_zero(sock)
             sock.close()
         for transport in self._transports - (self._speaks_http if but_http else set()):
             abort_with_reset(transport)
@@ -118,11 +110,9 @@ class Listener:
         for transport in list(self._silent):
             abort_with_reset(transport)
 
-    async def close(self, *, keep_port: bool = False) -> None:
-        """Stop listening, and end the open connections; with `keep_port`, until `release`."""
+    async def close(self) -> None:
+        """Refuse connections, as `shut` does, and end those that are open."""
         self.shut()
-        if not keep_port:
-            self.release()
         for sock in list(self._sniffing):
             self._forget(sock)
             sock.close()
@@ -148,6 +138,10 @@ class Listener:
             self._admitting.discard(sock)
         self._transports.add(transport)
 
+    def upgraded(self, transport: asyncio.Transport) -> None:
+        """Take note that a connection does not use HTTP any more."""
+        self._speaks_http.discard(transport)
+
     def lost(self, transport: asyncio.Transport | None) -> None:
         """Forget a connection that is closed."""
         if transport is not None:
@@ -159,10 +153,10 @@ class Listener:
 
     def _accept(self) -> None:
         for _ in range(64):
-            if self._listener is None:
+            if self._port.listener is None:
                 return
             try:
-                sock, _ = self._listener.accept()
+                sock, _ = self._port.listener.accept()
             except (BlockingIOError, InterruptedError):
                 return
             except OSError as exc:  # out of file descriptors: retry in a moment
@@ -171,7 +165,7 @@ class Listener:
                 return
             if self.connections >= self._max_connections:
                 _log.warning("a connection was refused: %d are open", self.connections)
-                _linger_zero(sock)
+                linger_zero(sock)
                 sock.close()
                 continue
             sock.setblocking(False)
@@ -182,12 +176,12 @@ class Listener:
 
     def _pause(self) -> None:
         loop = asyncio.get_running_loop()
-        assert self._listener is not None
-        loop.remove_reader(self._listener.fileno())
+        assert self._port.listener is not None
+        loop.remove_reader(self._port.listener.fileno())
 
         def resume() -> None:
-            if self._listener is not None:
-                loop.add_reader(self._listener.fileno(), self._accept)
+            if self._port.listener is not None:
+                loop.add_reader(self._port.listener.fileno(), self._accept)
 
         loop.call_later(0.2, resume)
 
@@ -312,45 +306,3 @@ class SilentProtocol(asyncio.Protocol):
         """Forget the connection."""
         assert isinstance(self._transport, asyncio.Transport)
         self._owner.lost(self._transport)
-
-
-def listening_socket(host: str, port: int) -> socket.socket:
-    """A non-blocking socket that listens on an IPv4 or IPv6 address; OSError if it cannot."""
-    listener = bound_socket(host, port)
-    try:
-        listener.listen(512)
-    except OSError:
-        listener.close()
-        raise
-    return listener
-
-
-def bound_socket(host: str, port: int) -> socket.socket:
-    """A socket that holds a port which refuses connections; OSError if it cannot be bound.
-
-    Without it, another process may get the port of a broker that is stopped for a while.
-    """
-    bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
-    try:
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.bind((host, port))
-        bound.setblocking(False)
-    except OSError:
-        bound.close()
-        raise
-    return bound
-
-
-def abort_with_reset(transport: asyncio.Transport) -> None:
-    """Close a connection so that its peer sees a reset, not an end of stream."""
-    sock = transport.get_extra_info("socket")
-    if sock is not None:
-        _linger_zero(sock)
-    transport.abort()
-
-
-def _linger_zero(sock: socket.socket) -> None:
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    except OSError:
-        pass  # closed already

@@ -59,12 +59,23 @@ class Broker:
         )
         self._namespace: Namespace | None = None
         self._store: Store | None = None
-        self._listener: Listener | None = None
         self._control_listener: Listener | None = None
-        self._stopped: Listener | None = None
         self._faults_changed_event = asyncio.Event()
         self._fault_timer: asyncio.TimerHandle | None = None
         self._certificate = Certificate(settings.data, settings.host)
+        limits = settings.limits
+        self.listener = self._make_listener(
+            amqp=lambda lost: AmqpConnection(self, lost),
+            http=lambda lost: HttpProtocol(
+                self._handle,
+                upgrade=self._upgrade,
+                idle_timeout=limits.open_timeout,
+                closed=lost,
+            ),
+            faults=faults,
+            max_connections=limits.connections,
+            sniff_timeout=limits.sniff_timeout,
+        )
         self._logged_features: set[str] = set()
         balance = CreditBalance(
             settings.credits_per_second, is_debt_owed=settings.limits.is_debt_owed
@@ -73,7 +84,6 @@ class Broker:
         self.idle_links = 0  # links that were detached because they were idle
         self.idle_connections = 0  # connections that were closed because they had no links
         self._started_at = 0.0
-        self._port = 0
         self.fatal: Exception | None = None
         """The error that stopped the broker, if any."""
         self.on_fatal: Callable[[Exception], None] = lambda problem: None
@@ -169,38 +179,22 @@ class Broker:
         declared = (
             load(settings.entities, settings.namespace) if settings.entities is not None else None
         )
-        limits = settings.limits
-        listener = self._make_listener(
-            amqp=lambda lost: AmqpConnection(self, lost),
-            http=lambda lost: HttpProtocol(
-                self._handle,
-                upgrade=self._upgrade,
-                idle_timeout=limits.open_timeout,
-                closed=lost,
-            ),
-            faults=self.faults,
-            max_connections=limits.connections,
-            sniff_timeout=limits.sniff_timeout,
-        )
-        self._release_port()
-        self._bind(listener, port)
+        self._bind(self.listener, port)
         try:
             self._open_namespace()
             if declared is not None:
                 await self.do(lambda ns: declare(ns.admin, declared))
             self._open_control_port()
         except BaseException:
-            listener.shut()
-            listener.release()
+            await self.listener.close()
+            self.listener.release()
             self._close_namespace(abrupt=False)
             raise
-        self._listener = listener
-        self._port = listener.address[1]
         self._started_at = time.time()
         self.is_running = True
         self.faults.on_change = self._faults_changed
         self._faults_changed()
-        return self._port
+        return self.listener.address[1]
 
     async def stop(self, *, abrupt: bool = False) -> None:
         """Stop serving; with `abrupt`, as if the process had crashed."""
@@ -212,30 +206,23 @@ class Broker:
         self.is_running = False
         if self._fault_timer is not None:
             self._fault_timer.cancel()
-        listener, self._listener = self._listener, None
-        assert listener is not None
-        listener.shut()
+        self.listener.shut()
         if abrupt:
-            listener.reset_all()
+            self.listener.reset_all()
         else:
             for connection in list(self.connections):
                 connection.close("amqp:connection:forced", "The broker is shutting down.")
-        await listener.close(keep_port=True)
-        self._stopped = listener  # it holds the port for the next start
+        await self.listener.close()
         if self._control_listener is not None:
             await self._control_listener.close()
+            self._control_listener.release()
             self._control_listener = None
         self._close_namespace(abrupt=abrupt)
-
-    def _release_port(self) -> None:
-        if self._stopped is not None:
-            self._stopped.release()
-            self._stopped = None
 
     async def close(self) -> None:
         """Stop permanently."""
         await self.stop()
-        self._release_port()
+        self.listener.release()
         self.faults.on_change = lambda: None
         self._namespace = None
         self._certificate.close()
@@ -361,23 +348,25 @@ class Broker:
     def _upgrade(
         self, request: Request, transport: asyncio.Transport, rest: bytes
     ) -> Response | bool:
-        if not websocket.is_upgrade(request) or self._listener is None:
+        if not websocket.is_upgrade(request) or not self.is_running:
             return False
         if self.faults.connection_fault() is not None:
             transport.abort()
             return True
         if (refusal := refuse_origin(request, self.settings.allowed_origins)) is not None:
             return refusal
-        listener = self._listener
-        protocol = AmqpConnection(self, lambda: listener.lost(transport))
+        protocol = AmqpConnection(self, lambda: self.listener.lost(transport))
         frame_size = self.settings.limits.frame_size
-        return websocket.accept(request, transport, rest, protocol, frame_size) or True
+        refusal = websocket.accept(request, transport, rest, protocol, frame_size)
+        if refusal is None:
+            self.listener.upgraded(transport)
+        return refusal or True
 
     def _health(self) -> dict[str, Any]:
         return {
             "status": "ok",
             "namespace": self.settings.namespace,
-            "port": self._port,
+            "port": self.listener.address[1],
             "connections": len(self.connections),
             "uptime_seconds": round(time.time() - self._started_at, 3),
             "faults": len(self.faults.active),
@@ -387,17 +376,17 @@ class Broker:
 
     def _faults_changed(self) -> None:
         """Apply the faults that concern whole connections."""
-        if not self.is_running or self._listener is None:
+        if not self.is_running:
             return
         self._faults_changed_event.set()
         self._faults_changed_event = asyncio.Event()
         fault = self.faults.connection_fault()
-        listener = self._listener
+        listener = self.listener
         if fault == "refuse":
             listener.shut()
             listener.reset_all(but_http=True)
         elif not listener.is_open:
-            self._bind(listener, self._port)
+            self._bind(listener, listener.address[1])
         if fault == "reset":
             listener.reset_all(but_http=True)
         for connection in list(self.connections):
