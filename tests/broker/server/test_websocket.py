@@ -216,12 +216,26 @@ def test_faults_of_connections_reset_those_over_websocket_too(kind):
             read_to_the_end(client)
 
 
+def send_handshake(sock, port, version):
+    sock.sendall(
+        f"GET {PATH} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nUpgrade: websocket\r\n"
+        f"Connection: Upgrade\r\nSec-WebSocket-Version: {version}\r\n"
+        "Sec-WebSocket-Protocol: AMQPWSB10\r\n"
+        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n".encode()
+    )
+
+
 def test_handshake_of_an_old_version_is_refused(namespace):
     with socket.create_connection(("127.0.0.1", namespace.port), timeout=10) as sock:
-        sock.sendall(
-            f"GET {PATH} HTTP/1.1\r\nHost: 127.0.0.1:{namespace.port}\r\nUpgrade: websocket\r\n"
-            "Connection: Upgrade\r\nSec-WebSocket-Version: 8\r\n"
-            "Sec-WebSocket-Protocol: AMQPWSB10\r\n"
-            "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n".encode()
-        )
+        send_handshake(sock, namespace.port, 8)
         assert sock.recv(4096).startswith(b"HTTP/1.1 426 ")
+
+
+def test_handshake_is_not_answered_by_a_silent_broker():
+    with run() as ns, socket.create_connection(("127.0.0.1", ns.port), timeout=0.1) as sock:
+        with ns.faults.silent():
+            send_handshake(sock, ns.port, 13)
+            with pytest.raises(TimeoutError):
+                sock.recv(1)
+        sock.settimeout(60)
+        assert sock.recv(1) == b""

@@ -14,22 +14,18 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pairbus.broker.admin.api import AdminApi
-from pairbus.broker.auth.jwt import verify_token
 from pairbus.broker.auth.sas import ALL_RIGHTS, KeyRing
 from pairbus.broker.config import load
-from pairbus.broker.entities.credits import MANAGEMENT, CreditBalance
+from pairbus.broker.entities.credits import CreditBalance
 from pairbus.broker.entities.errors import BrokerError, StoreError
-from pairbus.broker.entities.model import AccessRight, AuthorizationRule
+from pairbus.broker.entities.model import AuthorizationRule
 from pairbus.broker.faults.faults import Faults
 from pairbus.broker.namespace.declare import declare
 from pairbus.broker.namespace.namespace import Namespace
-from pairbus.broker.server import websocket
 from pairbus.broker.server.connection import READ_SIZE, AmqpConnection
-from pairbus.broker.server.control import PREFIX, ControlApi
-from pairbus.broker.server.http import HttpProtocol, Request, Response
+from pairbus.broker.server.http import HttpProtocol
+from pairbus.broker.server.http_routes import HttpRoutes
 from pairbus.broker.server.listener import Listener
-from pairbus.broker.server.origins import refuse_origin
 from pairbus.broker.server.throttle import Throttle
 from pairbus.broker.server.tls import Certificate
 from pairbus.broker.settings import BrokerSettings, BrokerStartError
@@ -60,15 +56,15 @@ class Broker:
         self._namespace: Namespace | None = None
         self._store: Store | None = None
         self._control_listener: Listener | None = None
-        self._faults_changed_event = asyncio.Event()
         self._fault_timer: asyncio.TimerHandle | None = None
         self._certificate = Certificate(settings.data, settings.host)
         limits = settings.limits
+        self._http = HttpRoutes(self)
         self.listener = self._make_listener(
             amqp=lambda lost: AmqpConnection(self, lost),
             http=lambda lost: HttpProtocol(
-                self._handle,
-                upgrade=self._upgrade,
+                self._http.handle,
+                upgrade=self._http.upgrade,
                 idle_timeout=limits.open_timeout,
                 closed=lost,
             ),
@@ -77,26 +73,14 @@ class Broker:
             sniff_timeout=limits.sniff_timeout,
         )
         self._logged_features: set[str] = set()
-        balance = CreditBalance(
-            settings.credits_per_second, is_debt_owed=settings.limits.is_debt_owed
-        )
+        balance = CreditBalance(settings.credits_per_second, is_debt_owed=limits.is_debt_owed)
         self.throttle = Throttle(settings.namespace, balance, lambda: self.namespace.now())
         self.idle_links = 0  # links that were detached because they were idle
         self.idle_connections = 0  # connections that were closed because they had no links
-        self._started_at = 0.0
-        self.fatal: Exception | None = None
-        """The error that stopped the broker, if any."""
+        self.started_at = 0.0
         self.on_fatal: Callable[[Exception], None] = lambda problem: None
         self._end: asyncio.Task[None] | None = None
         self._stopping = asyncio.Lock()  # a second stop waits for the first
-        self._control = ControlApi(
-            faults,
-            health=self._health,
-            operations=self.operations,
-            limits=self.limits,
-            is_safe_to_refuse=lambda: self._control_listener is not None,
-            authorize=self._authorize_control,
-        )
 
     # -- used by links and the handle ------------------------------------------------------------
 
@@ -152,21 +136,6 @@ class Broker:
             shown.setdefault(entity, {})[kind] = counts._asdict()
         return shown
 
-    def limits(self) -> dict[str, Any]:
-        """Return the tier, the limits in force and how often they were applied."""
-        refused: dict[str, dict[str, int]] = {}
-        for (entity, operation), count in self.throttle.refused.items():
-            refused.setdefault(entity, {})[operation] = count
-        return {
-            "tier": self.settings.effective_tier.value,
-            "credits_per_second": self.settings.credits_per_second,
-            "idle_link_timeout": self.settings.idle_link_timeout,
-            "idle_connection_timeout": self.settings.idle_connection_timeout,
-            "throttled": refused,
-            "idle_links_detached": self.idle_links,
-            "idle_connections_closed": self.idle_connections,
-        }
-
     # -- start and stop --------------------------------------------------------------------------
 
     async def start(self, port: int) -> int:
@@ -190,7 +159,7 @@ class Broker:
             self.listener.release()
             self._close_namespace(abrupt=False)
             raise
-        self._started_at = time.time()
+        self.started_at = time.time()
         self.is_running = True
         self.faults.on_change = self._faults_changed
         self._faults_changed()
@@ -268,7 +237,6 @@ class Broker:
         """Stop as if the process had crashed, because the store cannot be read any more."""
         if self._end is not None and not self._end.done():
             return
-        self.fatal = problem
         loop = asyncio.get_running_loop()
         self._end = loop.create_task(self.stop(abrupt=True))
         self._end.add_done_callback(lambda _: self.on_fatal(problem))
@@ -291,8 +259,8 @@ class Broker:
         if self.settings.control_port is None:
             return
         listener = Listener(
-            amqp=lambda lost: HttpProtocol(self._handle_always, closed=lost),
-            http=lambda lost: HttpProtocol(self._handle_always, closed=lost),
+            amqp=lambda lost: HttpProtocol(self._http.handle_always, closed=lost),
+            http=lambda lost: HttpProtocol(self._http.handle_always, closed=lost),
             tls=None,
             faults=Faults(),
         )
@@ -307,79 +275,13 @@ class Broker:
         rules: tuple[AuthorizationRule, ...] = getattr(description, "authorization_rules", ())
         return rules
 
-    # -- HTTP ------------------------------------------------------------------------------------
-
-    async def _handle(self, request: Request) -> Response:
-        if request.target.startswith(PREFIX):
-            return self._control.handle(request)
-        if (fault := self.faults.connection_fault()) is not None:
-            while fault == "silent":
-                await self._faults_changed_event.wait()
-                fault = self.faults.connection_fault()
-            raise ConnectionAbortedError
-        return await self._handle_always(request)
-
-    async def _handle_always(self, request: Request) -> Response:
-        if request.target.startswith(PREFIX):
-            return self._control.handle(request)
-        if (refusal := refuse_origin(request, self.settings.allowed_origins)) is not None:
-            return refusal
-        if request.method == "GET":
-            return self._admin().handle(request)
-        return await self.do(lambda namespace: self._admin().handle(request))
-
-    def _authorize_control(self, request: Request) -> None:
-        """Require the Manage claim, except on loopback addresses."""
-        if self.settings.is_loopback:
-            return
-        token = request.headers.get("authorization", "")
-        claims = verify_token(token, "", self.key_ring, self.now())
-        claims.require(AccessRight.MANAGE, "")
-
-    def _admin(self) -> AdminApi:
-        return AdminApi(
-            self.namespace.admin, self.key_ring, self.now, self._started_at, self._charge_admin
-        )
-
-    def _charge_admin(self, path: str) -> None:
-        self.throttle.check(path, "admin")
-        self.throttle.charge(MANAGEMENT)
-
-    def _upgrade(
-        self, request: Request, transport: asyncio.Transport, rest: bytes
-    ) -> Response | bool:
-        if not websocket.is_upgrade(request) or not self.is_running:
-            return False
-        if self.faults.connection_fault() is not None:
-            transport.abort()
-            return True
-        if (refusal := refuse_origin(request, self.settings.allowed_origins)) is not None:
-            return refusal
-        protocol = AmqpConnection(self, lambda: self.listener.lost(transport))
-        frame_size = self.settings.limits.frame_size
-        refusal = websocket.accept(request, transport, rest, protocol, frame_size)
-        if refusal is None:
-            self.listener.upgraded(transport)
-        return refusal or True
-
-    def _health(self) -> dict[str, Any]:
-        return {
-            "status": "ok",
-            "namespace": self.settings.namespace,
-            "port": self.listener.address[1],
-            "connections": len(self.connections),
-            "uptime_seconds": round(time.time() - self._started_at, 3),
-            "faults": len(self.faults.active),
-        }
-
     # -- faults ----------------------------------------------------------------------------------
 
     def _faults_changed(self) -> None:
         """Apply the faults that concern whole connections."""
         if not self.is_running:
             return
-        self._faults_changed_event.set()
-        self._faults_changed_event = asyncio.Event()
+        self._http.faults_changed()
         fault = self.faults.connection_fault()
         listener = self.listener
         if fault == "refuse":
