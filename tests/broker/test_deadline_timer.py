@@ -32,6 +32,7 @@ class Deadlines:
     def __init__(self, loop, due):
         self.due = due
         self.ticks = []
+        self.error = None
         self.timer = DeadlineTimer(lambda: self.due, lambda: loop.now, self.tick)
         self.timer.start(loop)
         self.loop = loop
@@ -39,6 +40,9 @@ class Deadlines:
     def tick(self):
         self.ticks.append(self.loop.now)
         self.due = NEVER
+        if self.error is not None:
+            self.due = self.loop.now + 100
+            raise self.error
 
 
 def test_nothing_is_done_before_its_time():
@@ -72,14 +76,9 @@ def test_deadline_is_not_met_early_after_the_clock_was_set_back():
 def test_deadlines_are_watched_after_an_action_has_failed():
     loop = Loop()
     deadlines = Deadlines(loop, loop.now + 500)
-
-    def fail():
-        deadlines.due = loop.now + 100
-        raise ValueError
-
-    deadlines.timer._tick = fail  # noqa: SLF001 - an action with an error
-    with pytest.raises(ValueError):  # noqa: PT011 - it has no text
+    deadlines.error = ValueError("failed")
+    with pytest.raises(ValueError, match="failed"):
         loop.fire()
-    deadlines.timer._tick = deadlines.tick  # noqa: SLF001 - an action with an error
+    deadlines.error = None
     loop.fire()
-    assert deadlines.ticks == [1_000_600]
+    assert deadlines.ticks == [1_000_500, 1_000_600]

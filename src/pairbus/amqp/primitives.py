@@ -45,7 +45,7 @@ def unknown(buf: bytes, pos: int, depth: int) -> tuple[Any, int]:
 
 
 def _constant(value: Any) -> Decoder:
-    """Decode a value that has no bytes of its own."""
+    """The decoder of a format code that is the whole value."""
     return lambda buf, pos, depth: (value, pos)
 
 
@@ -54,18 +54,18 @@ def _list0(buf: bytes, pos: int, depth: int) -> tuple[Any, int]:
 
 
 def _small(kind: type[int]) -> Decoder:
-    """Decode an unsigned integer of one byte."""
+    """The decoder of an unsigned integer of one byte."""
     return lambda buf, pos, depth: (_int_new(kind, buf[pos]), pos + 1)
 
 
 def _integer(kind: type[int], layout: str) -> Decoder:
-    """Decode an integer of a width that Python's `int` does not have."""
+    """The decoder of an integer with a class of its own in `pairbus.amqp.types`."""
     unpack, width = struct.Struct(layout).unpack_from, struct.calcsize(layout)
     return lambda buf, pos, depth: (_int_new(kind, unpack(buf, pos)[0]), pos + width)
 
 
 def _plain(layout: str) -> Decoder:
-    """Decode a number that Python has."""
+    """The decoder of a number that a plain `int` or `float` stands for."""
     unpack, width = struct.Struct(layout).unpack_from, struct.calcsize(layout)
     return lambda buf, pos, depth: (unpack(buf, pos)[0], pos + width)
 

@@ -217,10 +217,12 @@ async def failing_after(disk, action):
 
     disk.store._write_group = refuse  # noqa: SLF001 - a disk that fails
     disk.ns.start(loop)
-    action()
-    await begun.wait()
-    yield
-    failing.set()
+    try:
+        action()
+        await begun.wait()
+        yield
+    finally:
+        failing.set()
 
 
 async def answer_of(ns) -> Exception | None:

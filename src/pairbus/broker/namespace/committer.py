@@ -152,7 +152,7 @@ class Committer:
         self._on_committed()
 
     def drop(self) -> None:
-        """Forget the staged changes, and report to those who wait that they are not stored."""
+        """Drop the staged changes; their callbacks get an error."""
         error = StoreError("The broker was stopped before it stored the request.")
         _report(self._context.take_journal(), error)
 
@@ -206,8 +206,8 @@ class Committer:
         """Read everything from the store again: later changes were based on the lost group.
 
         Receivers are closed and locks end. Returns the callbacks that wait for changes staged after
-        the group that failed. Nothing is written for a second: the
-        next group would probably fail in the same way.
+        the group that failed. Nothing is written for a second: the next group would probably fail
+        in the same way.
         """
         waiting = self._context.journal.callbacks
         self._resume_at = self._now() + PAUSE
