@@ -19,7 +19,8 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from pairbus.pairing import deadlines, registry, resolving, runtime
+from pairbus.pairing import registry, resolving, runtime
+from pairbus.pairing.sdk import deadlines
 from pairbus.status import new_client_id
 
 if TYPE_CHECKING:

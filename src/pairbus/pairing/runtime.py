@@ -1,7 +1,7 @@
 """Functions that differ between tasks and threads, in pairs such as `aspawn` and `spawn`.
 
 The shells in `_async` use the first of each pair; the generator puts the second into `_sync`. Pairs
-that need more than a few lines have modules of their own: `turns`, `deadlines`, `abandoning`,
+that need more than a few lines have modules of their own: `turns`, `sdk.deadlines`, `abandoning`,
 `resolving`.
 """
 

@@ -22,6 +22,7 @@ from azure.servicebus.exceptions import ServiceBusError
 from pairbus.pairing._async.link import Link as AsyncLink
 from pairbus.pairing._sync.link import Link
 from pairbus.pairing.sdk.contract import CLOSE_HANDLER, CONNECTION, HANDLER, TRANSPORT
+from pairbus.pairing.sdk.deadlines import AWatch, Watch
 from pairbus.pairing.sdk.senders import disable_retries, host_to_resolve, share_tls_context
 from pairbus.pairing.sdk.wire import Opening, cut, wire_of
 
@@ -114,8 +115,8 @@ def test_failed_send_leaves_its_connection_to_be_closed_later(servicebus, closer
         handler = HANDLER.of(sender)
         cut(wire_of(sender))
 
-        with pytest.raises(ServiceBusError), keeping_open:
-            sender.send_messages(ServiceBusMessage("b"))
+        with pytest.raises(ServiceBusError):
+            Watch().send(sender, ServiceBusMessage("b"), time.monotonic() + 60, 60.0, keeping_open)
 
         assert CONNECTION.of(handler) is not None  # closing it takes the SDK up to a second
         {"sender": sender, "client": client}[closer].close()
@@ -131,8 +132,9 @@ async def test_failed_send_of_the_async_sdk_leaves_its_connection_to_be_closed_l
         handler = HANDLER.of(sender)
         cut(wire_of(sender))
 
-        with pytest.raises(ServiceBusError), keeping_open:
-            await sender.send_messages(ServiceBusMessage("b"))
+        with pytest.raises(ServiceBusError):
+            message = ServiceBusMessage("b")
+            await AWatch().send(sender, message, time.monotonic() + 60, 60.0, keeping_open)
 
         assert CONNECTION.of(handler) is not None
         await sender.close()

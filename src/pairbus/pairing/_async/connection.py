@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from functools import partial
 from time import monotonic
 from typing import Any, TypeVar
@@ -22,7 +22,7 @@ from pairbus.pairing.abandoning import AbandonedError, aabandonable
 from pairbus.pairing.resolving import aresolve
 from pairbus.pairing.runtime import aon_drop, aspawn
 from pairbus.pairing.sdk import contract, senders
-from pairbus.pairing.sdk.senders import Readiness, ShutDownError
+from pairbus.pairing.sdk.senders import KeepingOpen, Readiness, ShutDownError
 from pairbus.pairing.sdk.wire import Opening, cut, hang_up, release, wire_of
 
 T = TypeVar("T")
@@ -53,7 +53,7 @@ class Connection:
         self, make: Callable[[], ServiceBusSender], name: str, open_timeout: float
     ) -> None:
         self.sender: ServiceBusSender | None = None
-        self.keeping_open: AbstractContextManager[Any] = nullcontext()  # for calls of the sender
+        self.keeping_open: KeepingOpen | None = None  # the context for calls of the sender
         self.ready: Readiness | None = None  # None: check the sender before the next send
         self.end: Exception | None = None  # raised by every further use
         self.batch_limit = 0  # bytes that the service takes in one send; 0 until it was open once
@@ -116,7 +116,7 @@ class Connection:
         opening: Opening | None = None,
     ) -> T:
         """Run `call` where it can be abandoned at `deadline`."""
-        keeping_open = self.keeping_open
+        keeping_open = self.keeping_open or nullcontext()
 
         async def call_sender() -> T:
             with keeping_open:
@@ -188,7 +188,7 @@ class Connection:
     def _let_go(self) -> ServiceBusSender | None:
         """Return the SDK's sender, if there is one, for the caller to close."""
         sender, self.sender, self.ready = self.sender, None, None
-        self.keeping_open = nullcontext()
+        self.keeping_open = None
         cancel, self._cancel_drop = self._cancel_drop, None
         if cancel is not None:
             cancel()

@@ -18,9 +18,9 @@ from azure.servicebus.exceptions import OperationTimeoutError
 
 from pairbus.pairing._async.coalescer import Coalescer, Sharing, single_of
 from pairbus.pairing._async.connection import Connection, is_opening_failure
-from pairbus.pairing.deadlines import AWatch
 from pairbus.pairing.runtime import aspawn
 from pairbus.pairing.sdk import senders
+from pairbus.pairing.sdk.deadlines import AWatch
 from pairbus.pairing.sdk.senders import SHUT_DOWN, Readiness, UnwantedError
 from pairbus.pairing.turns import ALock, Request, Turn, TurnTimeoutError
 
@@ -132,7 +132,8 @@ class Link:
             busy_since = monotonic()
             await self._transmit(request.what, request.deadline)
         except OperationTimeoutError as error:
-            is_short = monotonic() - busy_since < self._open_timeout
+            ended = min(monotonic(), request.deadline)  # a busy machine may be late
+            is_short = ended - busy_since < self._open_timeout
             if is_short and not isinstance(error, TurnTimeoutError):
                 # It waited for its turn for so long that it was hardly on the wire.
                 no_turn = self._no_turn()
@@ -155,8 +156,7 @@ class Link:
         if left <= 0:
             raise connection.late()
         try:
-            with connection.keeping_open as caller:
-                await self._watch.send(ready.sender, what, deadline, left, caller)
+            await self._watch.send(ready.sender, what, deadline, left, connection.keeping_open)
         except BaseException as error:
             given_up, self._host_failure = self._host_failure, None
             connection.failed(ready.sender, error, deadline)

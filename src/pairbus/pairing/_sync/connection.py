@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from functools import partial
 from time import monotonic
 from typing import Any, TypeVar
@@ -23,7 +23,7 @@ from pairbus.pairing.abandoning import AbandonedError, abandonable
 from pairbus.pairing.resolving import resolve
 from pairbus.pairing.runtime import on_drop, spawn
 from pairbus.pairing.sdk import contract, senders
-from pairbus.pairing.sdk.senders import Readiness, ShutDownError
+from pairbus.pairing.sdk.senders import KeepingOpen, Readiness, ShutDownError
 from pairbus.pairing.sdk.wire import Opening, cut, hang_up, release, wire_of
 
 T = TypeVar("T")
@@ -54,7 +54,7 @@ class Connection:
         self, make: Callable[[], ServiceBusSender], name: str, open_timeout: float
     ) -> None:
         self.sender: ServiceBusSender | None = None
-        self.keeping_open: AbstractContextManager[Any] = nullcontext()  # for calls of the sender
+        self.keeping_open: KeepingOpen | None = None  # the context for calls of the sender
         self.ready: Readiness | None = None  # None: check the sender before the next send
         self.end: Exception | None = None  # raised by every further use
         self.batch_limit = 0  # bytes that the service takes in one send; 0 until it was open once
@@ -117,7 +117,7 @@ class Connection:
         opening: Opening | None = None,
     ) -> T:
         """Run `call` where it can be abandoned at `deadline`."""
-        keeping_open = self.keeping_open
+        keeping_open = self.keeping_open or nullcontext()
 
         def call_sender() -> T:
             with keeping_open:
@@ -189,7 +189,7 @@ class Connection:
     def _let_go(self) -> ServiceBusSender | None:
         """Return the SDK's sender, if there is one, for the caller to close."""
         sender, self.sender, self.ready = self.sender, None, None
-        self.keeping_open = nullcontext()
+        self.keeping_open = None
         cancel, self._cancel_drop = self._cancel_drop, None
         if cancel is not None:
             cancel()

@@ -19,9 +19,9 @@ from azure.servicebus.exceptions import OperationTimeoutError
 
 from pairbus.pairing._sync.coalescer import Coalescer, Sharing, single_of
 from pairbus.pairing._sync.connection import Connection, is_opening_failure
-from pairbus.pairing.deadlines import Watch
 from pairbus.pairing.runtime import spawn
 from pairbus.pairing.sdk import senders
+from pairbus.pairing.sdk.deadlines import Watch
 from pairbus.pairing.sdk.senders import SHUT_DOWN, Readiness, UnwantedError
 from pairbus.pairing.turns import Lock, Request, Turn, TurnTimeoutError
 
@@ -133,7 +133,8 @@ class Link:
             busy_since = monotonic()
             self._transmit(request.what, request.deadline)
         except OperationTimeoutError as error:
-            is_short = monotonic() - busy_since < self._open_timeout
+            ended = min(monotonic(), request.deadline)  # a busy machine may be late
+            is_short = ended - busy_since < self._open_timeout
             if is_short and not isinstance(error, TurnTimeoutError):
                 # It waited for its turn for so long that it was hardly on the wire.
                 no_turn = self._no_turn()
@@ -156,8 +157,7 @@ class Link:
         if left <= 0:
             raise connection.late()
         try:
-            with connection.keeping_open as caller:
-                self._watch.send(ready.sender, what, deadline, left, caller)
+            self._watch.send(ready.sender, what, deadline, left, connection.keeping_open)
         except BaseException as error:
             given_up, self._host_failure = self._host_failure, None
             connection.failed(ready.sender, error, deadline)

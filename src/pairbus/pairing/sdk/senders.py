@@ -9,7 +9,6 @@ import ssl
 import threading
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -82,32 +81,32 @@ def batch_arguments(client: Any) -> dict[str, Any]:
         return {}
 
 
-def disable_retries(sender: Any) -> AbstractContextManager[object]:
-    """Let `sender` try each operation once; return a context for the calls of `sender`.
+def disable_retries(sender: Any) -> KeepingOpen | None:
+    """Let `sender` try each operation once; return the context for the calls of `sender`.
 
     The SDK opens links inside a send, on each retry, and its SASL and TLS handshakes read with no
     timeout (`socket_timeout=` does not reach them). pairbus retries itself, and opens links where
     they can be abandoned. Within the context, `sender` raises a failure without closing its
-    connection first.
+    connection first. None: it retries, and must close a failed connection before; or it always
+    closes it.
     """
     try:
         CONFIG.of(sender).retry_total = 0
-        return _KeepingOpen(sender)
+        return KeepingOpen(sender)
     except AttributeError:
-        # It retries, and must close a failed connection before; or it always closes it.
-        return nullcontext()
+        return None
 
 
-class _KeepingOpen:
+class KeepingOpen:
     """Replaces `_close_handler` of an SDK sender during a call, for the caller only.
 
     Before it raises an error the SDK closes the connection, and waits for its keep-alive task,
     which sleeps for up to a second. A link closes it in the background instead. If another thread
     or task closes the sender meanwhile, such as an application that closes its client, the
-    connection is closed as usual. The value of the context is the caller: a task or a thread's id.
+    connection is closed as usual. `caller` is a task or a thread's id.
     """
 
-    __slots__ = ("_caller", "_close", "_current", "_is_async", "_sender")
+    __slots__ = ("_close", "_current", "_is_async", "_sender", "caller")
 
     def __init__(self, sender: Any) -> None:
         self._sender = sender
@@ -116,19 +115,19 @@ class _KeepingOpen:
         self._current: Callable[[], object] = (
             asyncio.current_task if self._is_async else threading.get_ident
         )
-        self._caller: object = None
+        self.caller: object = None
 
-    def __enter__(self) -> object:
-        self._caller = caller = self._current()
-        setattr(self._sender, CLOSE_HANDLER.name, self._close_unless_called)
-        return caller
+    def __enter__(self) -> None:
+        self.caller = self._current()
+        setattr(self._sender, CLOSE_HANDLER.name, self.close_unless_called)
 
     def __exit__(self, *exc: object) -> None:
         delattr(self._sender, CLOSE_HANDLER.name)
-        self._caller = None
+        self.caller = None
 
-    def _close_unless_called(self) -> Any:
-        if self._current() != self._caller:
+    def close_unless_called(self) -> Any:
+        """Close the connection, unless the caller of the sender wants it closed."""
+        if self._current() != self.caller:
             return self._close()
         return _nothing() if self._is_async else None
 

@@ -7,8 +7,8 @@ from time import monotonic
 
 import pytest
 
-from pairbus.pairing import deadlines
-from pairbus.pairing.deadlines import AWatch
+from pairbus.pairing.sdk import deadlines
+from pairbus.pairing.sdk.deadlines import AWatch
 
 
 class Sender:
