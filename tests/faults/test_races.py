@@ -5,25 +5,32 @@ import random
 import socket
 import threading
 import time
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 from azure.servicebus import ServiceBusMessage
-from azure.servicebus.exceptions import MessagingEntityNotFoundError, OperationTimeoutError
+from azure.servicebus.exceptions import (
+    MessagingEntityNotFoundError,
+    OperationTimeoutError,
+    ServiceBusServerBusyError,
+)
 
 from pairbus import events
 from pairbus.options import SendAvailabilityPairedNamespaceOptions
 from pairbus.pairing import forking  # noqa: F401 - it is called in every child process
 from pairbus.pairing import runtime as _compat
+from pairbus.pairing._sync import connection, primary_route
+from pairbus.pairing._sync import link as link_module
 from pairbus.pairing._sync.backlog_route import BacklogRoute
 from pairbus.pairing._sync.entity import Entity
 from pairbus.pairing._sync.link import Link
 from pairbus.pairing._sync.pair import Pair, Timing
 from pairbus.pairing._sync.primary_route import PrimaryRoute
 from pairbus.pairing.core import health as core
-from pairbus.pairing.deadlines import Watch
 from pairbus.pairing.event_bus import EventBus
 from pairbus.pairing.outgoing import prepare
+from pairbus.pairing.sdk.deadlines import Watch
 from pairbus.pairing.sdk.senders import UnwantedError
 from pairbus.pairing.turns import TurnTimeoutError
 
@@ -48,7 +55,7 @@ def entity_of(failover_interval, *observers):
     return Entity("orders", SimpleNamespace(timing=timing, bus=EventBus("a>b", observers)))
 
 
-def pair_of(*observers, **client):
+def pair_of(*observers, open_timeout=5.0, **client):
     client = SimpleNamespace(fully_qualified_namespace="a.example", **client)
     options = SendAvailabilityPairedNamespaceOptions(
         secondary=client,
@@ -58,6 +65,7 @@ def pair_of(*observers, **client):
         ping_primary_interval=1800.0,
         send_timeout=1.0,
         backlog_cooldown=0.0,
+        open_timeout=open_timeout,
     )
     return Pair(client, client, "a", options, "c")
 
@@ -194,12 +202,43 @@ def test_stored_error_is_not_raised_itself():
     entity.close()
 
 
+@pytest.fixture
+def stall(monkeypatch):
+    """Let `stall(seconds)` seem to stop the process for so long."""
+    skew = [0.0]
+    for module in (primary_route, link_module, connection):
+        monkeypatch.setattr(module, "monotonic", lambda: time.monotonic() + skew[0])
+    return lambda seconds: skew.append(skew.pop() + seconds)
+
+
+def test_retry_that_the_deadline_cut_short_is_no_outage_if_the_error_is_late(stall):
+    """The retry had less than open_timeout; the stall came after its deadline."""
+    settings = SimpleNamespace(retry_total=1, retry_backoff_factor=0.0, retry_backoff_max=0.0)
+    pair = pair_of(_config=settings, open_timeout=100.0)
+    entity = pair.entity("orders")
+    route = PrimaryRoute(SimpleNamespace(check=bool), pair, entity, "orders", None, bool)
+    started = time.monotonic()
+
+    def retry():
+        stall(200)
+        raise OperationTimeoutError(message="no answer")
+
+    with pytest.raises(ServiceBusServerBusyError):
+        route.after_failure(
+            ServiceBusServerBusyError(message="busy"), retry, started, started + 60, was_open=True
+        )
+
+    assert not entity.health.is_failed_over
+    pair.close()
+
+
 class Silent:
     """An SDK sender: its first send waits for `go_on`, and its second has no answer."""
 
     def __init__(self):
         self.sends = 0
         self.begun, self.go_on = threading.Event(), threading.Event()
+        self.before_silence = bool
 
     def __enter__(self):
         return self
@@ -213,6 +252,7 @@ class Silent:
             self.begun.set()
             assert self.go_on.wait(60)
         elif self.sends == 2:
+            self.before_silence()
             raise OperationTimeoutError(message="no answer")
 
     def close(self): ...
@@ -240,6 +280,33 @@ def test_a_message_that_was_on_the_wire_for_a_moment_may_be_stored_twice():
     stored = [event for event in seen if isinstance(event, events.MessageBacklogged)]
     assert [event.is_uncertain for event in stored] == [False, True]
     pair.close()
+
+
+def test_send_that_was_hardly_on_the_wire_is_no_outage_if_the_error_is_late(stall):
+    sender, raised = Silent(), []
+    link = Link(lambda: sender, "orders", open_timeout=100.0)
+
+    def send():
+        try:
+            link.send("a", deadline=time.monotonic() + 60)
+        except OperationTimeoutError as error:
+            raised.append(error)
+
+    first, second = threading.Thread(target=send), threading.Thread(target=send)
+    first.start()
+    assert sender.begun.wait(60)
+    second.start()
+    while not link.waiting:
+        threading.Event().wait(0.001)
+    sender.before_silence = partial(stall, 200)
+    sender.go_on.set()
+    first.join(60)
+    second.join(60)
+
+    [error] = raised
+    assert isinstance(error, TurnTimeoutError)
+    assert error.was_sent
+    link.close()
 
 
 def test_no_queue_is_probed_for_a_client_that_is_closed():

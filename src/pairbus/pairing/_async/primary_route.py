@@ -116,7 +116,7 @@ class PrimaryRoute:
                 return Redirect(error)
             if verdict is Verdict.BUSY:
                 busy = error
-            elif busy is not None and self._is_cut_short(error, began):
+            elif busy is not None and self._is_cut_short(error, began, deadline):
                 raise self._named(busy)
             wait = retries.wait(
                 verdict,
@@ -139,10 +139,13 @@ class PrimaryRoute:
             raise self._named(error)
         return await self._after_outage(error, started)
 
-    def _is_cut_short(self, error: Exception, began: float) -> bool:
-        """Whether the deadline ended an attempt too early to show that the primary is silent."""
+    def _is_cut_short(self, error: Exception, began: float, deadline: float) -> bool:
+        """Whether the deadline ended an attempt too early to show that the primary is silent.
+
+        The time after the deadline does not count: a busy machine may report the error late.
+        """
         is_late = isinstance(error, OperationTimeoutError)
-        return is_late and monotonic() - began < self._pair.timing.open_timeout
+        return is_late and min(monotonic(), deadline) - began < self._pair.timing.open_timeout
 
     async def _after_outage(self, error: Exception, started: float) -> Redirect:
         """Report an outage; redirect the call if that fails the entity over, else raise."""
