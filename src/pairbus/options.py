@@ -134,9 +134,10 @@ class SyphonOptions:
     primary_namespace: str | None = None
     backlog_queue_count: int = 10
     master: str | None = None
-    checkpoint: str | None = None
+    # URLs of object stores may contain a key.
+    checkpoint: str | None = field(default=None, repr=False)
     state: str | None = field(default=None, repr=False)
-    ledger: str | None = None
+    ledger: str | None = field(default=None, repr=False)
     ttl_policy: TtlPolicy = "full"
     long_poll: float = 900.0
     max_messages_per_second: float | None = None
@@ -251,7 +252,7 @@ class SendAvailabilityPairedNamespaceOptions:
     ttl_policy: TtlPolicy = "full"
     recovery: Recovery = "direct"
     backlog_cooldown: Seconds = 60.0
-    ledger: str | os.PathLike[str] | None = None
+    ledger: str | os.PathLike[str] | None = field(default=None, repr=False)  # a URL may have a key
     observers: Sequence[Observer] = ()
     syphon: SyphonOptions | None = None
 

@@ -85,6 +85,15 @@ def test_syphon_options_show_no_secret():
     assert "hush" not in repr(options(enable_syphon=True, syphon=made))
 
 
+def test_urls_of_object_stores_are_not_shown():
+    url = "s3://name:hush@bucket/books"
+
+    assert "hush" not in repr(
+        SyphonOptions(primary="P", secondary="S", checkpoint=url, state=url, ledger=url)
+    )
+    assert "hush" not in repr(options(ledger=url))
+
+
 @pytest.mark.parametrize("kind", [options, partial(SyphonOptions, primary="P", secondary="S")])
 def test_connection_string_in_the_place_of_a_name_is_refused_and_not_shown(kind):
     with pytest.raises(ValueError, match="primary_namespace must be a name") as caught:
