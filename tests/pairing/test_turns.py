@@ -177,6 +177,21 @@ def test_a_lock_is_free_if_the_last_waiter_gives_up_while_it_is_released():
     assert lock.now(Turn())
 
 
+def test_a_thread_that_is_handed_the_lock_while_it_looks_has_the_lock():
+    class HandedWhileLooking(Lock):
+        def now(self, turn):
+            is_free = super().now(turn)
+            if turn is waiter and turn in self.waiting():
+                self.release(owner)
+            return is_free
+
+    lock, owner, waiter = HandedWhileLooking(), Turn(), Turn()
+    assert lock.now(owner)
+
+    assert lock.acquire(waiter, monotonic() + 60)
+    assert lock.has(waiter)
+
+
 def test_the_next_waiter_takes_back_a_turn_whose_owner_is_gone():
     lock = Lock()
     assert lock.now(Turn())  # gone as soon as it was taken

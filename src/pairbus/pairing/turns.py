@@ -193,9 +193,10 @@ class Lock:
                 left = deadline - time.monotonic()
                 # In slices: an owner that is gone wakes nobody.
                 waiter[1].wait(max(0.0, min(left, 0.25)))
-                if self.has(turn) or (not waiter[1].is_set() and self.now(turn)):
+                is_over = waiter[1].is_set()  # read first: it may be handed the lock at any line
+                if self.has(turn) or (not is_over and self.now(turn)):
                     return True
-                if left <= 0 or waiter[1].is_set():
+                if left <= 0 or is_over:
                     return False
         finally:
             with contextlib.suppress(ValueError):

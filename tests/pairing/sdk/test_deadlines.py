@@ -214,14 +214,31 @@ def test_a_watch_goes_on_in_another_event_loop():
         asyncio.run(send(watch, 0.02, never))
 
 
+class Hanging:
+    """An SDK sender whose send ends when its connection is cut."""
+
+    def __init__(self):
+        self.cut = threading.Event()
+
+    def send_messages(self, what, *, timeout):
+        assert self.cut.wait(60)
+
+
+def test_threads_are_watched_after_the_thread_of_the_watch_could_not_be_started(monkeypatch):
+    def fail(thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(deadlines, "hang_up", lambda sender: sender.cut.set())
+    deadlines.reset()
+    with monkeypatch.context() as changed:
+        changed.setattr(threading.Thread, "start", fail)
+        with pytest.raises(RuntimeError, match="start new thread"):
+            deadlines.Watch()
+
+    deadlines.Watch().send(Hanging(), "x", monotonic(), 0.0)  # ends when the watchdog cuts it
+
+
 def test_threads_are_watched_after_a_callback_has_failed(monkeypatch):
-    class Hanging:
-        def __init__(self):
-            self.cut = threading.Event()
-
-        def send_messages(self, what, *, timeout):
-            assert self.cut.wait(60)
-
     def fail():
         failed.set()
         raise RuntimeError("can't start new thread")

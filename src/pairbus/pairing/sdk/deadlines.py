@@ -220,8 +220,9 @@ class _Watchdog:
                 self._start()
 
     def _start(self) -> None:
-        self._thread = threading.Thread(target=self._run, name="pairbus-watchdog", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._run, name="pairbus-watchdog", daemon=True)
+        thread.start()
+        self._thread = thread  # not before: if it cannot be started, the next watch tries again
 
     def _run(self) -> None:
         while True:
