@@ -27,7 +27,9 @@ class TurnTimeoutError(OperationTimeoutError):
     `was_sent` says whether it was on the wire for the rest, so that it may have been stored.
     """
 
-    was_sent = False
+    def __init__(self, message: str, *, was_sent: bool = False) -> None:
+        super().__init__(message=message)
+        self.was_sent = was_sent
 
 
 class Turn:

@@ -24,6 +24,7 @@ from pairbus.pairing._async.connection import is_opening_failure
 from pairbus.pairing._async.entity import Entity
 from pairbus.pairing._async.link import Link
 from pairbus.pairing._async.pair import Pair
+from pairbus.pairing._async.primary_route import Redirect, may_be_stored
 from pairbus.pairing.core.backlog import BacklogCall, Failure
 from pairbus.pairing.outgoing import Outgoing
 from pairbus.pairing.packing import Chunk, pack
@@ -119,25 +120,26 @@ class BacklogRoute:
                 )
             return link
 
-    async def take(self, outgoing: Outgoing, budget: float, cause: BaseException | None) -> bool:
+    async def take(self, outgoing: Outgoing, budget: float, redirect: Redirect) -> bool:
         """Put the messages into a backlog queue, within `budget` seconds.
 
         False if the entity was draining and that has just ended: send to the primary instead.
         """
         entity, pair = self._entity, self._pair
-        if entity.health.refused and entity.refusal is not None:
-            raise bare(entity.refusal)
+        refusal = entity.refusal  # read once: a ping that succeeds removes it
+        if entity.health.refused and refusal is not None:
+            raise bare(refusal)
         self._lifecycle.check(secondary=True)
         chunks = pack(outgoing, self._name, pair.batch_limit, pair.secondary_batches)
         if not pair.timing.drains_first:
-            await self._take(chunks, budget, cause)
+            await self._take(chunks, budget, redirect)
             return True
         call = object()
         try:
             try:
                 may_enter, left = await entity.drain.enter(call, budget)
                 if may_enter:
-                    await self._take(chunks, left, cause)
+                    await self._take(chunks, left, redirect)
             finally:
                 entity.drain.leave(call)
         except BaseException:
@@ -145,16 +147,14 @@ class BacklogRoute:
             raise
         return may_enter
 
-    async def _take(
-        self, chunks: Sequence[Chunk], budget: float, cause: BaseException | None
-    ) -> None:
+    async def _take(self, chunks: Sequence[Chunk], budget: float, redirect: Redirect) -> None:
         entity, pair = self._entity, self._pair
         now = monotonic()
         taken: list[Any] = []
         for position, chunk in enumerate(chunks):
             call = BacklogCall(now, now + budget)
             try:
-                path, is_counted, is_uncertain = await self._to_backlog(chunk, call, cause)
+                path, is_counted, is_uncertain = await self._to_backlog(chunk, call, redirect)
             except Exception as error:
                 if not taken:
                     raise
@@ -166,7 +166,7 @@ class BacklogRoute:
             pair.backlogged(entity, path, chunk, is_counted=is_counted, is_uncertain=is_uncertain)
 
     async def _to_backlog(
-        self, chunk: Chunk, call: BacklogCall, cause: BaseException | None
+        self, chunk: Chunk, call: BacklogCall, redirect: Redirect
     ) -> tuple[str, bool, bool]:
         """Send to this sender's backlog queue, or to another one.
 
@@ -175,14 +175,14 @@ class BacklogRoute:
         """
         pair = self._pair
         busy_wait = BUSY_BACKOFF
-        is_uncertain = _may_be_taken(cause)
+        is_uncertain = redirect.is_uncertain
         errors: dict[str, Exception] = {}
         last: Exception | None = None
         reopened: Link | None = None
         while True:
             link = self._link(call)
             if link is None:
-                self._unavailable(cause, last)
+                self._unavailable(redirect.cause, last)
             path = link.path
             deadline = call.attempt_deadline(pair.rotation, path, monotonic())
             try:
@@ -193,9 +193,10 @@ class BacklogRoute:
                 continue  # another thread has left this queue: follow it
             except TurnTimeoutError as error:
                 last = last or error  # no evidence against the queue
-                is_uncertain = is_uncertain or error.was_sent
+                is_uncertain = is_uncertain or may_be_stored(error)
                 continue
             except Exception as error:
+                is_uncertain = is_uncertain or may_be_stored(error)
                 verdict = pair.verdict(error)
                 if verdict is Verdict.REFUSED:
                     add_source(error, link.name)
@@ -212,7 +213,6 @@ class BacklogRoute:
                     busy_wait *= 2
                     continue
                 errors[path] = error
-                is_uncertain = is_uncertain or _may_be_taken(error)
                 if last is None or monotonic() < call.deadline:
                     # An attempt that the deadline cut short explains nothing.
                     last = add_source(twin(error), link.name)
@@ -228,7 +228,7 @@ class BacklogRoute:
                     others=pair.reconnecting.waiting,
                 )
                 if monotonic() + wait >= call.deadline:
-                    self._unavailable(cause, last)
+                    self._unavailable(redirect.cause, last)
                 if wait:
                     await pair.reconnecting.wait(wait)
             else:
@@ -260,12 +260,14 @@ class BacklogRoute:
     def _is_in_doubt(self, error: Exception) -> bool:
         if isinstance(error, UnwantedError | ShutDownError) or is_opening_failure(error):
             return False
+        if isinstance(error, TurnTimeoutError):
+            return error.was_sent
         return self._pair.verdict(error) in (Verdict.OUTAGE, Verdict.REOPEN)
 
-    def _unavailable(self, cause: BaseException | None, failure: Exception | None) -> NoReturn:
+    def _unavailable(self, cause: Exception | None, failure: Exception | None) -> NoReturn:
         pair, entity = self._pair, self._entity
         primary = cause or entity.last_error
-        if isinstance(primary, Exception):
+        if primary is not None:
             primary = add_source(twin(primary), pair.primary_name(self._name))
         if failure is None:
             failure = OperationTimeoutError(message="The deadline has passed.")
@@ -276,13 +278,6 @@ class BacklogRoute:
             secondary=describe(failure, ""),
         )
         raise PairUnavailableError(entity.name, primary, failure) from failure
-
-
-def _may_be_taken(error: BaseException | None) -> bool:
-    """Whether a send that failed with `error` may have stored its messages nevertheless."""
-    if not isinstance(error, Exception) or is_opening_failure(error):
-        return False
-    return _outage(error) is not Failure.ERROR
 
 
 def _outage(error: Exception) -> Failure:

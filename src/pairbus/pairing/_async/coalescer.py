@@ -115,7 +115,8 @@ class Coalescer:
                 finally:
                     # Requests without an answer are left only if this task is cancelled: whether
                     # the service has their messages is not known.
-                    self._answer(group, TurnTimeoutError(message="The send was interrupted."))
+                    interrupted = TurnTimeoutError("The send was interrupted.", was_sent=True)
+                    self._answer(group, interrupted)
         finally:
             self._lock.release(own)
 

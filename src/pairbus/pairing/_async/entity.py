@@ -70,7 +70,7 @@ class Entity:
             self.drain.took(path)
         self.emit_pending()
 
-    async def succeeded(self) -> None:
+    def succeeded(self) -> None:
         """The primary took a send."""
         if self.health.phase is not Phase.HEALTHY:
             self.apply(core.SendSucceeded(), by="send")

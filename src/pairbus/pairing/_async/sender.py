@@ -19,7 +19,7 @@ from pairbus.names import backlog_label
 from pairbus.pairing._async.backlog_route import BacklogRoute
 from pairbus.pairing._async.link import Link
 from pairbus.pairing._async.pair import Pair
-from pairbus.pairing._async.primary_route import PrimaryRoute
+from pairbus.pairing._async.primary_route import PrimaryRoute, Redirect
 from pairbus.pairing.core.health import Phase
 from pairbus.pairing.outgoing import (
     BACKLOG_LIMIT,
@@ -168,7 +168,9 @@ class PairedSender(ServiceBusSender):
             outgoing = prepare(message, pair.primary_batches)
             if outgoing is None:
                 return
-            if entity.health.is_failed_over and await self._backlog.take(outgoing, budget, None):
+            if entity.health.is_failed_over and await self._backlog.take(
+                outgoing, budget, Redirect()
+            ):
                 return
             if outgoing.size > pair.suspicious_size:
                 self._check_sizes(outgoing)
@@ -190,7 +192,7 @@ class PairedSender(ServiceBusSender):
             redirect = await self._route.after_failure(error, again, started, deadline, was_open)
             if redirect is not None:
                 outgoing = outgoing or as_outgoing(message)
-                if not await self._backlog.take(outgoing, budget, redirect.cause):
+                if not await self._backlog.take(outgoing, budget, redirect):
                     await self.send_messages(outgoing.what, timeout=timeout)
                 return
         with entity.guard:
@@ -198,7 +200,7 @@ class PairedSender(ServiceBusSender):
             entity.last_success = started
         # Read without the guard on every send; the decision itself is made under it.
         if entity.health.phase is not _HEALTHY:
-            await entity.succeeded()
+            entity.succeeded()
         if pair.ledger is not None and not is_counted:
             pair.accounts.sent(self.entity_name, outgoing or as_outgoing(message))
 
@@ -223,7 +225,7 @@ class PairedSender(ServiceBusSender):
         if outgoing is None:
             return []
         is_taken = self._entity.health.is_failed_over and await self._backlog.take(
-            outgoing, budget, None
+            outgoing, budget, Redirect()
         )
         if not is_taken:
             deadline = monotonic() + budget
@@ -241,10 +243,10 @@ class PairedSender(ServiceBusSender):
             redirect = await self._route.attempt(attempt, deadline)
             if redirect is None:
                 self._entity.sent(outgoing.count)
-                await self._entity.succeeded()
+                self._entity.succeeded()
                 self._pair.accounts.sent(self.entity_name, outgoing, "schedule")
                 return numbers
-            if not await self._backlog.take(outgoing, budget, redirect.cause):
+            if not await self._backlog.take(outgoing, budget, redirect):
                 return await self.schedule_messages(ready, schedule_time_utc, timeout=timeout)
         self._entity.order_lost("messages were scheduled")
         return self._pair.next_scheduled_numbers(outgoing.count)

@@ -126,7 +126,7 @@ class Link:
                 if isinstance(request.answer, Exception):
                     raise request.answer
                 if request.answer is None:
-                    raise self._connection.late()
+                    raise self._connection.late() if request.taken_at else self._no_turn()
                 return True
             if request.wanted is not None and not request.wanted():
                 raise UnwantedError
@@ -137,9 +137,7 @@ class Link:
             is_short = ended - busy_since < self._open_timeout
             if is_short and not isinstance(error, TurnTimeoutError):
                 # It waited for its turn for so long that it was hardly on the wire.
-                no_turn = self._no_turn()
-                no_turn.was_sent = not is_opening_failure(error)
-                raise no_turn from error
+                raise self._no_turn(was_sent=not is_opening_failure(error)) from error
             raise
         return False
 
@@ -266,10 +264,9 @@ class Link:
         if not isinstance(error, Exception):
             self._lock.abandon(turn)
 
-    def _no_turn(self) -> TurnTimeoutError:
-        return TurnTimeoutError(
-            message=f"Other sends to {self.name} took until this one's deadline."
-        )
+    def _no_turn(self, *, was_sent: bool = False) -> TurnTimeoutError:
+        text = f"Other sends to {self.name} took until this one's deadline."
+        return TurnTimeoutError(text, was_sent=was_sent)
 
     def _opened(self, deadline: float) -> ServiceBusSender:
         """The SDK's sender, open, for the caller who has the turn."""

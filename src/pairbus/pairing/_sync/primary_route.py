@@ -13,7 +13,7 @@ from azure.servicebus import ServiceBusSender
 from azure.servicebus.exceptions import OperationTimeoutError
 
 from pairbus.classify import Verdict, is_connection_failure
-from pairbus.exceptions import add_source, add_text, bare
+from pairbus.exceptions import add_source, add_text
 from pairbus.pairing._sync.connection import OpenTimeoutError, is_opening_failure
 from pairbus.pairing._sync.entity import Entity
 from pairbus.pairing._sync.link import Link
@@ -34,9 +34,23 @@ Attempt = Callable[[], None]
 
 @dataclass(frozen=True, slots=True)
 class Redirect:
-    """A call must go to the backlog: `cause` is the primary's error; None if nothing was sent."""
+    """A call must go to the backlog.
 
-    cause: BaseException | None
+    Args:
+        cause: Why the last attempt failed; None if the call did not get its turn.
+        is_uncertain: Whether an attempt may have stored the messages nevertheless.
+    """
+
+    cause: Exception | None = None
+    is_uncertain: bool = False
+
+
+def may_be_stored(error: Exception) -> bool:
+    """Whether a send that failed with `error` may have stored its messages nevertheless."""
+    if isinstance(error, TurnTimeoutError):
+        return error.was_sent
+    is_silent = isinstance(error, OperationTimeoutError | TimeoutError)
+    return (is_silent or is_connection_failure(error)) and not is_opening_failure(error)
 
 
 class PrimaryRoute:
@@ -100,21 +114,22 @@ class PrimaryRoute:
         pair, entity = self._pair, self._entity
         retries = Retries(pair.retries, was_open)
         busy: Exception | None = None  # the last answer of a service that is busy
-        sent: Exception | None = None  # why the last attempt failed that was made
+        is_uncertain = False
         began = started
         while True:
+            is_uncertain = is_uncertain or may_be_stored(error)
             if isinstance(error, UnwantedError):
-                return Redirect(sent)
+                return Redirect(None, is_uncertain)
             if isinstance(error, ShutDownError):
                 self._lifecycle.closed_by_application(primary=True)
             if isinstance(error, TurnTimeoutError):
-                return self._after_turn_timeout(error, started)
+                return self._after_turn_timeout(error, started, is_uncertain)
             verdict = pair.verdict(error)
             if verdict in (Verdict.REFUSED, Verdict.FULL, Verdict.MISSING):
                 raise self._named(error)
             if entity.health.is_failed_over:
                 # Engaged while this send was under way: it is redirected, not failed.
-                return Redirect(error)
+                return Redirect(error, is_uncertain)
             if verdict is Verdict.BUSY:
                 busy = error
             elif busy is not None and self._is_cut_short(error, began, deadline):
@@ -127,9 +142,9 @@ class PrimaryRoute:
             if wait is None or monotonic() + wait >= deadline:
                 break
             if wait > 0 and entity.engaged.wait(wait):
-                return Redirect(error)
+                return Redirect(error, is_uncertain)
             self._lifecycle.check()
-            sent, began = error, monotonic()
+            began = monotonic()
             try:
                 attempt()
             except Exception as failure:  # noqa: BLE001  # decided by the table
@@ -138,7 +153,7 @@ class PrimaryRoute:
                 return None
         if verdict is Verdict.BUSY:
             raise self._named(error)
-        return self._after_outage(error, started)
+        return self._after_outage(error, started, is_uncertain)
 
     def _is_cut_short(self, error: Exception, began: float, deadline: float) -> bool:
         """Whether the deadline ended an attempt too early to show that the primary is silent.
@@ -148,14 +163,14 @@ class PrimaryRoute:
         is_late = isinstance(error, OperationTimeoutError)
         return is_late and min(monotonic(), deadline) - began < self._pair.timing.open_timeout
 
-    def _after_outage(self, error: Exception, started: float) -> Redirect:
+    def _after_outage(self, error: Exception, started: float, is_uncertain: bool) -> Redirect:
         """Report an outage; redirect the call if that fails the entity over, else raise."""
         pair, entity = self._pair, self._entity
         health = entity.failed(error)
         if is_opening_failure(error):
             pair.host_failed(error, started)
         if health.is_failed_over:
-            return Redirect(error)
+            return Redirect(error, is_uncertain)
         self._on_suspicion()
         self._named(error)
         left = health.failing_since + pair.timing.failover_interval - monotonic()
@@ -170,7 +185,9 @@ class PrimaryRoute:
     def _named(self, error: Exception) -> Exception:
         return add_source(error, self.link.name)
 
-    def _after_turn_timeout(self, error: TurnTimeoutError, started: float) -> Redirect:
+    def _after_turn_timeout(
+        self, error: TurnTimeoutError, started: float, is_uncertain: bool
+    ) -> Redirect:
         """Handle a send whose turn did not come before its deadline: no evidence of an outage.
 
         If the send that has the turn began before this one, the wire was silent all the time, and
@@ -179,8 +196,5 @@ class PrimaryRoute:
         entity = self._entity
         is_silent = self.link.busy_since <= started
         if entity.health.is_failed_over or (is_silent and entity.engaged.wait(TURN_GRACE)):
-            if error.was_sent:
-                return Redirect(error)
-            last = entity.last_error
-            return Redirect(None if last is None else bare(last))
+            return Redirect(error if error.was_sent else None, is_uncertain)
         raise error

@@ -20,7 +20,7 @@ from pairbus.names import backlog_label
 from pairbus.pairing._sync.backlog_route import BacklogRoute
 from pairbus.pairing._sync.link import Link
 from pairbus.pairing._sync.pair import Pair
-from pairbus.pairing._sync.primary_route import PrimaryRoute
+from pairbus.pairing._sync.primary_route import PrimaryRoute, Redirect
 from pairbus.pairing.core.health import Phase
 from pairbus.pairing.outgoing import (
     BACKLOG_LIMIT,
@@ -169,7 +169,9 @@ class PairedSender(ServiceBusSender):
             outgoing = prepare(message, pair.primary_batches)
             if outgoing is None:
                 return
-            if entity.health.is_failed_over and self._backlog.take(outgoing, budget, None):
+            if entity.health.is_failed_over and self._backlog.take(
+                outgoing, budget, Redirect()
+            ):
                 return
             if outgoing.size > pair.suspicious_size:
                 self._check_sizes(outgoing)
@@ -191,7 +193,7 @@ class PairedSender(ServiceBusSender):
             redirect = self._route.after_failure(error, again, started, deadline, was_open)
             if redirect is not None:
                 outgoing = outgoing or as_outgoing(message)
-                if not self._backlog.take(outgoing, budget, redirect.cause):
+                if not self._backlog.take(outgoing, budget, redirect):
                     self.send_messages(outgoing.what, timeout=timeout)
                 return
         with entity.guard:
@@ -224,7 +226,7 @@ class PairedSender(ServiceBusSender):
         if outgoing is None:
             return []
         is_taken = self._entity.health.is_failed_over and self._backlog.take(
-            outgoing, budget, None
+            outgoing, budget, Redirect()
         )
         if not is_taken:
             deadline = monotonic() + budget
@@ -245,7 +247,7 @@ class PairedSender(ServiceBusSender):
                 self._entity.succeeded()
                 self._pair.accounts.sent(self.entity_name, outgoing, "schedule")
                 return numbers
-            if not self._backlog.take(outgoing, budget, redirect.cause):
+            if not self._backlog.take(outgoing, budget, redirect):
                 return self.schedule_messages(ready, schedule_time_utc, timeout=timeout)
         self._entity.order_lost("messages were scheduled")
         return self._pair.next_scheduled_numbers(outgoing.count)
