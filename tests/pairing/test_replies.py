@@ -7,16 +7,19 @@ from pairbus.envelope.fence import ANSWER_CONTENT_TYPE
 from pairbus.pairing._async.replies import Replies
 from pairbus.pairing.accounting import Accounts
 
-ANSWER = SimpleNamespace(
-    content_type=ANSWER_CONTENT_TYPE, to="orders", correlation_id="fence", subject="syphon"
-)
+ANSWERS = [
+    SimpleNamespace(
+        content_type=ANSWER_CONTENT_TYPE, to="orders", correlation_id=fence, subject="syphon"
+    )
+    for fence in ("fence 1", "fence 2")
+]
 
 
 class Receiver:
-    """Receives one answer; the peer is silent when it is settled."""
+    """Receives two answers; the peer is silent when they are settled."""
 
     def __init__(self):
-        self._messages = [ANSWER]
+        self._messages = ANSWERS
 
     async def __aenter__(self):
         return self
@@ -33,12 +36,12 @@ class Receiver:
         await asyncio.Event().wait()
 
 
-async def test_answer_that_cannot_be_settled_does_not_end_the_receiving():
+async def test_answers_that_cannot_be_settled_are_heard_and_do_not_end_the_receiving():
     heard, twice = [], asyncio.Event()
 
     def hear(answer):
-        heard.append(answer)
-        if len(heard) == 2:
+        heard.append(answer.fence)
+        if len(heard) == 4:
             twice.set()
 
     replies = Replies(
@@ -56,3 +59,4 @@ async def test_answer_that_cannot_be_settled_does_not_end_the_receiving():
     await asyncio.wait_for(twice.wait(), 15)
     replies.ignore(replies)
     await replies.close()
+    assert heard[:4] == ["fence 1", "fence 2"] * 2

@@ -143,11 +143,10 @@ class Replies:
         seconds = POLL + self._pair.timing.send_timeout
         got: list[Any] = await aabandonable(seconds, receive, what="receiving answers")
         self._pair.accounts.answered(self.path, len(got))
+        for answer in filter(None, map(read_answer, got)):
+            for heard in list(self._waiting.values()):
+                heard(answer)
         for message in got:
-            answer = read_answer(message)
-            if answer is not None:
-                for heard in list(self._waiting.values()):
-                    heard(answer)
             settle = partial(receiver.complete_message, message)
             await aabandonable(seconds, settle, what="settling an answer")
 
