@@ -125,6 +125,76 @@ def test_child_sends_on_links_of_its_own_and_leaves_the_parents_alone(namespaces
     assert sends == {child["id"]: 2, parent["id"]: 2}, "each operation is written once"
 
 
+def test_locks_of_the_parent_do_not_stop_its_children(namespaces, tmp_path):
+    run(
+        namespaces,
+        tmp_path,
+        """
+        client = pairbus.pair_namespace(
+            ServiceBusClient.from_connection_string(primary),
+            options(pairbus, ServiceBusClient.from_connection_string(secondary),
+                    admin_client(secondary)))
+        sender = client.get_queue_sender("orders")
+        sender.send_messages(ServiceBusMessage("p1"))
+        pair = client._lifecycle.pair
+        locked, forked = threading.Event(), threading.Event()
+
+        def hold():
+            with pair.entity("orders").guard, pair._guard, client._lifecycle._guard:
+                locked.set()
+                forked.wait()
+
+        threading.Thread(target=hold, daemon=True).start()
+        locked.wait()
+
+        def ends(work):
+            working = threading.Thread(target=work, daemon=True)
+            working.start()
+            working.join(20)
+            assert not working.is_alive()
+
+        def use():
+            ends(lambda: sender.send_messages(ServiceBusMessage("c1")))
+            ends(client.close)
+
+        assert child(lambda: ends(client.close)) == 0
+        assert child(use) == 0
+        forked.set()
+        sender.send_messages(ServiceBusMessage("p2"))
+        client.close()
+        """,
+    )
+
+    assert bodies(namespaces[0], "orders") == [b"c1", b"p1", b"p2"]
+
+
+def test_child_of_a_child_that_did_not_use_the_client_uses_it(namespaces, tmp_path):
+    run(
+        namespaces,
+        tmp_path,
+        """
+        client = pairbus.pair_namespace(
+            ServiceBusClient.from_connection_string(primary),
+            options(pairbus, ServiceBusClient.from_connection_string(secondary),
+                    admin_client(secondary)))
+        sender = client.get_queue_sender("orders")
+        sender.send_messages(ServiceBusMessage("p1"))
+
+        def work():
+            sender.send_messages(ServiceBusMessage("c1"))
+            client.close()
+
+        def fork_again():
+            assert child(work) == 0
+
+        assert child(fork_again) == 0
+        client.close()
+        """,
+    )
+
+    assert bodies(namespaces[0], "orders") == [b"c1", b"p1"]
+
+
 def test_child_pings_and_comes_home_by_itself(namespaces, tmp_path):
     primary = namespaces[0]
     primary.kill()

@@ -12,6 +12,7 @@ from pairbus import aio, broker
 from pairbus.options import SendAvailabilityPairedNamespaceOptions, SyphonOptions
 from pairbus.pairing import syphon_hook
 from pairbus.pairing._async import pair as pair_module
+from pairbus.pairing._async.lifecycle import Lifecycle
 from pairbus.pairing._async.pair import Pair
 from pairbus.pairing.runtime import AEvent, acheck_cancelled
 
@@ -93,6 +94,39 @@ async def test_close_that_was_cancelled_can_be_repeated(tmp_path):
         await client.close()
 
         assert not list(tmp_path.glob("status/*.json"))
+
+
+class Client:
+    """An SDK client; closing it waits for `go_on`."""
+
+    fully_qualified_namespace = "a.example"
+
+    def __init__(self):
+        self.closing, self.go_on, self.closed = (asyncio.Event() for _ in range(3))
+
+    async def close(self):
+        self.closing.set()
+        await self.go_on.wait()
+        self.closed.set()
+
+
+async def test_cancelled_close_is_reported_and_the_secondary_is_closed():
+    primary, secondary, seen = Client(), Client(), []
+    primary.go_on.set()
+    options = SendAvailabilityPairedNamespaceOptions(secondary=secondary, observers=[seen.append])
+    pair = Pair(primary, secondary, "a", options, "client")
+    client = Lifecycle(primary, pair, secondary, None)
+    closing = asyncio.create_task(client.close())
+    await secondary.closing.wait()
+
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    secondary.go_on.set()
+    await asyncio.wait_for(secondary.closed.wait(), 10)
+    await client.close()
+
+    assert [event.name for event in seen] == ["ClientClosed"]
 
 
 @pytest.mark.sdk

@@ -67,8 +67,15 @@ def restart(forked: Any) -> None:
     lifecycle.close_if_dropped()
 
 
+def close(forked: Any) -> None:
+    """Close a client whose side is `forked`: nothing was started in the child process."""
+    forked.forget(is_final=True)
+    forked.secondary_side.end("closed", "close() was called")
+    registry.leave(forked.primary, forked.secondary)
+
+
 def _release(lifecycle: Lifecycle) -> None:
-    if lifecycle.paired_side.state != "open":
+    if lifecycle.paired_side.state not in ("open", "forked"):
         _fault(lifecycle)
         return
     _forget(lifecycle)

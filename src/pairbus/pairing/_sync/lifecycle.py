@@ -82,6 +82,7 @@ class Lifecycle:
         self._is_watching = False
         self._is_closing = False
         self._is_released = False
+        self._cancel_drop: Callable[[], object] | None = None
 
     def check(self, *, secondary: bool = False) -> None:
         """Raise if the paired client, or its secondary if that is asked for, cannot be used."""
@@ -100,6 +101,8 @@ class Lifecycle:
     def forget(self, *, is_final: bool) -> None:
         """Forget what runs in another process; closing changes nothing there if `is_final`."""
         self.syphon = self.protection = self._status_file = None
+        if self._cancel_drop is not None:
+            self._cancel_drop()
         self._is_watching = False
         self._guard = Guard()
         self._is_released = is_final
@@ -112,7 +115,7 @@ class Lifecycle:
 
     def close_if_dropped(self) -> None:
         """Stop the background tasks once the application holds neither client nor senders."""
-        on_drop(self, _stop, self.pair, self.protection)
+        self._cancel_drop = on_drop(self, _stop, self.pair, self.protection)
 
     def keep_status(self) -> None:
         """Write `status/<client id>.json` in the ledger's directory from now on."""
@@ -159,17 +162,22 @@ class Lifecycle:
 
     def close(self) -> None:
         """Close both clients, the senders and the syphon. Twice is fine."""
+        if self.paired_side.state == "forked":
+            forking.close(self)
         was_open = self.paired_side.end("closed", "close() was called")
-        self._release_all()
-        self.close_secondary()
-        if was_open:
-            self.pair.bus.emit(events.ClientClosed)
+        try:
+            self._release_all()
+            self.close_secondary()
+        finally:  # also if it was cancelled: nobody can use the client any more
+            if was_open:
+                self.pair.bus.emit(events.ClientClosed)
 
     def close_secondary(self) -> None:
         """Close the secondary alone. Twice is fine."""
         if self.secondary_side.end("closed", "close() was called"):
-            close_sdk(self.secondary)
             self.fault_other_soon("secondary")
+            # In a task of its own, which continues if the caller is cancelled.
+            spawn(close_sdk, self.secondary, name="pairbus close").join()
 
     def _release_all(self) -> None:
         with self._guard:
