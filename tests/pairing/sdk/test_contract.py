@@ -79,6 +79,7 @@ def test_a_sender_that_is_closed_while_it_opens_is_no_reason_to_warn(monkeypatch
 
     class Sender:
         _handler = Handler
+        _create_handler = _close_handler = None
 
         def close(self): ...
 
@@ -197,6 +198,29 @@ def test_without_a_private_name_the_async_client_works_too(namespaces, hide, nam
     assert f"no {name} of a" in record.getMessage()
     assert bodies(primary, "orders")[-2:] == [b"a", b"b"]
     assert bodies(secondary, BACKLOG)[-2:] == [b"a", b"b"]
+
+
+@pytest.mark.sdk
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["_config", "_close_handler", "_messages"])
+def test_names_are_probed_for_a_client_with_an_entity_path_too(namespaces, hide, name, caplog):
+    hide(name)
+    primary, secondary = namespaces
+    with caplog.at_level(logging.WARNING, "pairbus.sdk"):
+        client = pair_namespace(
+            ServiceBusClient.from_connection_string(
+                f"{primary.connection_string};EntityPath=orders"
+            ),
+            SendAvailabilityPairedNamespaceOptions(
+                secondary=ServiceBusClient.from_connection_string(secondary.connection_string),
+                primary_namespace="contoso",
+            ),
+        )
+        with client, client.get_queue_sender("orders") as sender:
+            sender.send_messages(ServiceBusMessage("a"))
+
+    [record] = [r for r in caplog.records if r.name == "pairbus.sdk"]
+    assert f"no {name} of a" in record.getMessage()
 
 
 @pytest.mark.parametrize("name", ["", "_message", "_size"])

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from azure.servicebus import ServiceBusMessageBatch
-from azure.servicebus.aio import ServiceBusClient
+from azure.servicebus.aio import ServiceBusClient, ServiceBusSender
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
 from pairbus.exceptions import PairingError
@@ -129,10 +130,9 @@ async def _pair(
 
 
 def _probe_sdk(primary: ServiceBusClient) -> None:
-    try:
+    sender: ServiceBusSender | None = None
+    with suppress(ValueError):  # it has an EntityPath, and senders to that entity only
         sender = primary.get_queue_sender("probe")
-    except ValueError:
-        return  # its connection string has an EntityPath: there are senders to that entity only
     probe_new_sender(primary, sender, ServiceBusMessageBatch())
 
 

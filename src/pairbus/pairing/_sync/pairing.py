@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from azure.servicebus import ServiceBusMessageBatch
-from azure.servicebus import ServiceBusClient
+from azure.servicebus import ServiceBusClient, ServiceBusSender
 from azure.servicebus.management import ServiceBusAdministrationClient
 
 from pairbus.exceptions import PairingError
@@ -130,10 +131,9 @@ def _pair(
 
 
 def _probe_sdk(primary: ServiceBusClient) -> None:
-    try:
+    sender: ServiceBusSender | None = None
+    with suppress(ValueError):  # it has an EntityPath, and senders to that entity only
         sender = primary.get_queue_sender("probe")
-    except ValueError:
-        return  # its connection string has an EntityPath: there are senders to that entity only
     probe_new_sender(primary, sender, ServiceBusMessageBatch())
 
 

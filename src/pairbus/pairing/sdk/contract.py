@@ -6,6 +6,7 @@ guarantee depends on them: if a name is missing, the code that needs it uses a s
 the public API, as `without` says. The names are probed when a client is paired and when
 its first link is open; if any is missing, one warning names them all. The objects behind private
 names are internals, too: the public names of them that pairbus uses are below the private ones.
+(The settings in `_config` have the names of the client's public arguments, such as `retry_total`.)
 """
 
 from __future__ import annotations
@@ -179,7 +180,11 @@ def is_async(sender: Any) -> bool:
 
 
 def probe_new_sender(client: Any, sender: Any, batch: Any) -> None:
-    """Look for the names that exist before a connection does; warn of those that are missing."""
+    """Look for the names that exist before a connection does; warn of those that are missing.
+
+    `sender` is None if the client cannot make one before its entity is known: the names of a sender
+    are then looked for when the first link is open.
+    """
     _warn(
         _missing(client, CONFIG),
         _missing(sender, CONFIG, SSL_CONTEXT),
@@ -203,6 +208,8 @@ def probe_open_sender(sender: Any) -> None:
         if _missing(sender, *wire, SESSION) is SESSION:  # no web socket
             end = WRITER
     _warn(
+        _missing(sender, CREATE_HANDLER),
+        _missing(sender, CLOSE_HANDLER),
         _missing(sender, *wire, end),
         _missing(sender, HANDLER, ready),
         _missing(sender, HANDLER, LINK, STATE),
