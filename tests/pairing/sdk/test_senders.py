@@ -132,8 +132,9 @@ async def test_failed_send_of_the_async_sdk_leaves_its_connection_to_be_closed_l
         handler = HANDLER.of(sender)
         cut(wire_of(sender))
 
+        message = ServiceBusMessage("b")
+
         with pytest.raises(ServiceBusError):
-            message = ServiceBusMessage("b")
             await AWatch().send(sender, message, time.monotonic() + 60, 60.0, keeping_open)
 
         assert CONNECTION.of(handler) is not None
