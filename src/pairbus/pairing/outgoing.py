@@ -19,7 +19,7 @@ from uuid import UUID
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.amqp import AmqpAnnotatedMessage, AmqpMessageBodyType, AmqpMessageProperties
 
-from pairbus.envelope.fields import RESERVED, check_reserved
+from pairbus.envelope.fields import check_reserved
 from pairbus.envelope.sdk import SdkMessage, annotated, is_empty, wrap
 from pairbus.names import BILLING_STEP, billable
 from pairbus.pairing.sdk.batches import is_readable, messages_of, payloads_of
@@ -87,21 +87,6 @@ def with_id(message: SdkMessage) -> SdkMessage:
     if header is not None and is_empty(header):
         named.header = None  # type: ignore[assignment]  # spares the SDK a slow look at each field
     return named
-
-
-def body_size(message: ServiceBusMessage) -> int:
-    """The size of the body, if the message can be sent as it is; otherwise 0."""
-    raw = message.raw_amqp_message
-    properties = raw.properties
-    if properties is None or not properties.message_id or raw.body_type is not _DATA:
-        return 0
-    names = raw.application_properties
-    if names and not RESERVED.isdisjoint(names):
-        return 0
-    size = 0
-    for part in raw.body:
-        size += len(part)
-    return size
 
 
 def as_message(message: Any) -> SdkMessage:

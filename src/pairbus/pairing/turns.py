@@ -212,7 +212,8 @@ class Lock:
     def release(self, turn: Turn) -> None:
         """Release the lock if `turn` has it, or hand it to the first waiter."""
         with self._guard:
-            if not self.has(turn):
+            owner = self._owner
+            if owner is None or owner() is not turn:
                 return
             self._owner = None
             if not self.waiters:

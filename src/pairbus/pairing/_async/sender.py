@@ -26,12 +26,12 @@ from pairbus.pairing.outgoing import (
     Outgoing,
     PairedMessageBatch,
     as_outgoing,
-    body_size,
     prepare,
     rough_size,
     schedulable,
 )
 from pairbus.pairing.runtime import AGuard, aspawn
+from pairbus.pairing.sdk.messages import body_size
 from pairbus.pairing.sdk.senders import SHUT_DOWN
 from pairbus.pairing.sdk.surface import covers
 
@@ -177,7 +177,7 @@ class PairedSender(ServiceBusSender):
         what = message if outgoing is None else outgoing.what
         started = monotonic()
         deadline = started + budget
-        was_open = self._primary.is_open
+        was_open = self._primary.connection.sender is not None
         try:
             is_counted = await self._primary.send(what, deadline=deadline, wanted=self._is_primary)
         except Exception as error:  # noqa: BLE001  # decided by the table

@@ -39,6 +39,9 @@ class Link:
         sharing: How single messages that wait together are coalesced; None if they are not.
         ask_host: Returns why the host cannot be reached, or None. It is asked when a send over the
             open link has had no answer for `open_timeout` seconds.
+
+    Attributes:
+        connection: The SDK sender of the link.
     """
 
     def __init__(
@@ -55,7 +58,7 @@ class Link:
         self.path = path
         self.busy_since = 0.0  # when the last send began that had the turn
         self._open_timeout = open_timeout
-        self._connection = Connection(make, name, open_timeout)
+        self.connection = Connection(make, name, open_timeout)
         self._lock = Lock()
         self._coalescer = Coalescer(self._lock, sharing, name) if sharing is not None else None
         self._ask_host = ask_host
@@ -65,12 +68,12 @@ class Link:
     @property
     def is_open(self) -> bool:
         """Whether the next send finds an open link."""
-        return self._connection.sender is not None
+        return self.connection.sender is not None
 
     @property
     def batch_limit(self) -> int:
         """How many bytes the service takes in one send; 0 until the link was open once."""
-        return self._connection.batch_limit
+        return self.connection.batch_limit
 
     @property
     def waiting(self) -> int:
@@ -107,7 +110,10 @@ class Link:
                     turn = Request(what, single_of(what, size), deadline, wanted)
                     is_counted = self._wait_and_send(turn)
             finally:
-                self._release(turn)
+                if self._lock.waiters:
+                    self._release(turn)
+                else:  # written out, to save a call
+                    self._lock.release(turn)
         except BaseException as error:
             self._release_interrupted(turn, error)
             raise
@@ -126,7 +132,7 @@ class Link:
                 if isinstance(request.answer, Exception):
                     raise request.answer
                 if request.answer is None:
-                    raise self._connection.late() if request.taken_at else self._no_turn()
+                    raise self.connection.late() if request.taken_at else self._no_turn()
                 return True
             if request.wanted is not None and not request.wanted():
                 raise UnwantedError
@@ -144,7 +150,7 @@ class Link:
     def _transmit(self, what: Any, deadline: float) -> None:
         """Send over the link, for the caller who has the turn."""
         self.busy_since = now = monotonic()
-        connection = self._connection
+        connection = self.connection
         ready = connection.ready
         if ready is None or not ready.holds() or connection.end is not None:
             ready = self._prepared(what, deadline)
@@ -181,7 +187,7 @@ class Link:
 
     def _prepared(self, what: Any, deadline: float) -> Readiness | None:
         """Open the link, so that `what` can be sent; None if it was sent already."""
-        connection = self._connection
+        connection = self.connection
         sender = self._opened(deadline)
         ready = connection.ready = senders.readiness(sender, connection.ready)
         if ready is not None and ready.holds():
@@ -200,7 +206,7 @@ class Link:
 
         def open_and_call() -> T:
             sender = self._opened(deadline)
-            return self._connection.bounded(sender, deadline, partial(operation, sender))
+            return self.connection.bounded(sender, deadline, partial(operation, sender))
 
         return self._in_turn(open_and_call, deadline)
 
@@ -225,26 +231,26 @@ class Link:
 
     def close(self) -> None:
         """Close the link for good; a send that is under way fails."""
-        self._connection.end = ValueError(SHUT_DOWN)
-        self._connection.close()
+        self.connection.end = ValueError(SHUT_DOWN)
+        self.connection.close()
 
     def discard(self) -> None:
         """Close the link for good, in the background, when its last user is done.
 
         Callers that wait for a turn get `UnwantedError`, and take another link.
         """
-        self._connection.end = UnwantedError()
+        self.connection.end = UnwantedError()
         spawn(self._retire, name=f"pairbus close {self.name}")
 
     def abandon(self) -> None:
         """Release the connection without closing it: another process uses it."""
-        self._connection.abandon()
+        self.connection.abandon()
 
     def _retire(self) -> None:
         turn = Turn()
         try:
             self._lock.acquire(turn, monotonic() + 60.0)
-            self._connection.close()
+            self.connection.close()
         finally:
             self._release(turn)
 
@@ -270,7 +276,7 @@ class Link:
 
     def _opened(self, deadline: float) -> ServiceBusSender:
         """The SDK's sender, open, for the caller who has the turn."""
-        sender = self._connection.opened(deadline)
+        sender = self.connection.opened(deadline)
         if self._coalescer is not None:
             self._coalescer.batch_limit = self.batch_limit
         return sender

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from azure.servicebus import ServiceBusMessageBatch
+from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus import ServiceBusClient, ServiceBusSender
 from azure.servicebus.management import ServiceBusAdministrationClient
 
@@ -134,7 +134,7 @@ def _probe_sdk(primary: ServiceBusClient) -> None:
     sender: ServiceBusSender | None = None
     with suppress(ValueError):  # it has an EntityPath, and senders to that entity only
         sender = primary.get_queue_sender("probe")
-    probe_new_sender(primary, sender, ServiceBusMessageBatch())
+    probe_new_sender(primary, sender, ServiceBusMessageBatch(), ServiceBusMessage(""))
 
 
 def _ledger(options: SendAvailabilityPairedNamespaceOptions) -> Any:

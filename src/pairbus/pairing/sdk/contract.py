@@ -154,6 +154,12 @@ CLIENT_READY = PrivateName(
 CLIENT_READY_ASYNC = PrivateName(
     "client_ready_async", "handler (async)", CLIENT_READY.purpose, CLIENT_READY.without
 )
+DATA_BODY = PrivateName(
+    "_data_body",
+    "message's raw_amqp_message",
+    "to see how large a body is",
+    "the SDK's generators are asked, which takes a little longer",
+)
 SOCK = PrivateName("sock", "transport", CONNECTION.purpose, CONNECTION.without)
 WRITER = PrivateName("writer", "transport (async)", CONNECTION.purpose, CONNECTION.without)
 SESSION = PrivateName(
@@ -179,7 +185,7 @@ def is_async(sender: Any) -> bool:
     return inspect.iscoroutinefunction(sender.close)
 
 
-def probe_new_sender(client: Any, sender: Any, batch: Any) -> None:
+def probe_new_sender(client: Any, sender: Any, batch: Any, message: Any) -> None:
     """Look for the names that exist before a connection does; warn of those that are missing.
 
     `sender` is None if the client cannot make one before its entity is known: the names of a sender
@@ -196,6 +202,7 @@ def probe_new_sender(client: Any, sender: Any, batch: Any) -> None:
         _missing(batch, MESSAGE, BODY),
         _missing(batch, SIZE),
         _missing(batch, COUNT),
+        _missing(message.raw_amqp_message, DATA_BODY),
     )
 
 
