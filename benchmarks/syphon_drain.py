@@ -292,6 +292,7 @@ def run(
 ) -> Iterator[str]:
     """The figures of `make bench`: the pump beside the syphon, in one run."""
     os.environ.setdefault("PYTHONHASHSEED", "0")
+    os.environ.setdefault("PAIRBUS_BROKER_TIER", "premium")  # does not throttle
     if only in (None, "memory", "durable"):
         yield f"syphon_drain_warm_up {warm_up} messages"
     for kind in ("memory", "durable"):
