@@ -30,17 +30,18 @@ TOKENS = 1000  # in one request
 PEEKS = 100  # at most, in one inspection
 BROKEN = (ConnectionLostError, LinkDetachedError, OperationTimeoutError)
 MISSING = "amqp:not-found"
-#: Refusals of a settlement or renewal that say nothing about the locks.
+#: Refusals of a settlement or renewal that say nothing about the locks, and may pass in seconds.
 TRANSIENT = frozenset(
     (
         "com.microsoft:server-busy",
         "com.microsoft:timeout",
         "com.microsoft:operation-cancelled",
-        "com.microsoft:entity-disabled",
-        "com.microsoft:auth-failed",
-        "amqp:unauthorized-access",
         "amqp:internal-error",
     )
+)
+#: Those that last: they are repeated once.
+LASTING = frozenset(
+    ("com.microsoft:entity-disabled", "com.microsoft:auth-failed", "amqp:unauthorized-access")
 )
 
 
@@ -111,12 +112,12 @@ class BacklogQueues:
                 raise unknown[0][1]
             return True
 
-        is_answered = await self._retry(ask, patience, TRANSIENT)
+        is_answered = await self._retry(ask, patience, TRANSIENT | LASTING)
         if is_answered:
             # One lost lock may have prevented the settlement of the others: settle each alone.
             pending = [[token] for group in refused if len(group) > 1 for token in group]
             refused = [group for group in refused if len(group) == 1]
-            is_answered = not pending or await self._retry(ask, patience, TRANSIENT)
+            is_answered = not pending or await self._retry(ask, patience, TRANSIENT | LASTING)
         if not is_answered:
             log.warning("%s: %d messages were not settled; their locks expire", queue, len(ids))
             return None
@@ -254,9 +255,10 @@ class BacklogQueues:
     ) -> T | None:
         """Perform a request, and retry it on a new connection if the connection broke.
 
-        It is also retried if it is refused with one of the `transient` conditions. Returns None if
-        `patience` seconds were not enough. There are at least two attempts: a connection that was
-        lost without a reset uses up the patience, and a new one may work.
+        It is also retried if it is refused with one of the `transient` conditions, but only once
+        with one of those that last. Returns None if `patience` seconds were not enough. There are
+        at least two attempts: a connection that was lost without a reset uses up the patience, and
+        a new one may work.
         """
         deadline = self._runtime.monotonic() + patience
         delay = 0.1
@@ -266,13 +268,13 @@ class BacklogQueues:
                 return await action()
             except ClientError as exc:
                 is_broken = isinstance(exc, BROKEN)
-                if str(exc.condition) == MISSING or not (
-                    is_broken or str(exc.condition) in transient
-                ):
+                condition = str(exc.condition)
+                if condition == MISSING or not (is_broken or condition in transient):
                     raise
                 if is_broken:
                     await self._connections.drop()
-                if not is_first and self._runtime.monotonic() + delay > deadline:
+                is_late = self._runtime.monotonic() + delay > deadline
+                if not is_first and (is_late or condition in LASTING):
                     log.warning("a request to the secondary failed: %s", exc.condition)
                     return None
                 is_first = False
@@ -283,4 +285,4 @@ class BacklogQueues:
 def _is_unknown(error: ClientError) -> bool:
     """Whether the answer does not say if a lock is lost: the request may be repeated."""
     condition = str(error.condition)
-    return condition in TRANSIENT or (isinstance(error, BROKEN) and condition != MISSING)
+    return condition in TRANSIENT | LASTING or (isinstance(error, BROKEN) and condition != MISSING)
