@@ -2,6 +2,7 @@
 
 import contextlib
 import socket
+import urllib.request
 
 import pytest
 import wsproto
@@ -235,6 +236,9 @@ def test_handshake_is_not_answered_by_a_silent_broker():
     with run() as ns, socket.create_connection(("127.0.0.1", ns.port), timeout=0.1) as sock:
         with ns.faults.silent():
             send_handshake(sock, ns.port, 13)
+            for _ in range(3):  # when these are answered, the broker has read the handshake
+                health = f"http://127.0.0.1:{ns.port}/$control/health"
+                urllib.request.urlopen(health, timeout=60).close()
             with pytest.raises(TimeoutError):
                 sock.recv(1)
         sock.settimeout(60)
