@@ -255,9 +255,6 @@ def test_a_ledger_that_cannot_be_reached_is_told_and_rows_are_bounded(tmp_path, 
     assert writer.dropped_rows == 15
     writer.close()
 
-    writer.begin("app in a forked process")
-    assert (writer.failures, writer.dropped_rows) == (0, 0)
-
 
 class HangingDisk(FullDisk):
     """A filesystem whose writes do not return until they are let go, as NFS without its server."""

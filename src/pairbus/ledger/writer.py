@@ -81,8 +81,6 @@ class LedgerWriter:
         """Begin as a new writer without rows, as in a forked process whose parent writes them."""
         self.client_id = client_id
         self.writer = f"{client_id}.{self._runtime.uuid4().hex[:12]}"
-        self.failures = 0
-        self.dropped_rows = 0
         self._store: Store | None = None
         self._lock = self._runtime.lock()  # guards the rows: held for a moment
         self._io = self._runtime.lock()  # guards the files: held while writing
