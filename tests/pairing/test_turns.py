@@ -192,6 +192,24 @@ def test_a_thread_that_is_handed_the_lock_while_it_looks_has_the_lock():
     assert lock.has(waiter)
 
 
+def test_a_request_that_is_answered_while_its_thread_looks_does_not_get_the_turn():
+    """It would be sent a second time."""
+
+    class AnsweredWhileLooking(Lock):
+        def now(self, turn):
+            if request in self.waiting():
+                [taken] = self.take([request])
+                self.answer(taken, True)
+                self.release(owner)
+            return super().now(turn)
+
+    lock, owner, request = AnsweredWhileLooking(), Turn(), Request("a", None, far(), None)
+    assert lock.now(owner)
+
+    assert not lock.acquire(request, far())
+    assert request.answer is True
+
+
 def test_the_next_waiter_takes_back_a_turn_whose_owner_is_gone():
     lock = Lock()
     assert lock.now(Turn())  # gone as soon as it was taken

@@ -196,8 +196,10 @@ class Lock:
                 # In slices: an owner that is gone wakes nobody.
                 waiter[1].wait(max(0.0, min(left, 0.25)))
                 is_over = waiter[1].is_set()  # read first: it may be handed the lock at any line
-                if self.has(turn) or (not is_over and self.now(turn)):
+                if self.has(turn):
                     return True
+                if not is_over and self.now(turn):
+                    return not waiter[1].is_set()  # set: it was answered in the meantime
                 if left <= 0 or is_over:
                     return False
         finally:
