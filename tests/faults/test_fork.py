@@ -7,11 +7,14 @@ import sys
 import textwrap
 import threading
 import time
+from types import SimpleNamespace
 
 import pyarrow.dataset as ds
 import pytest
 
 from pairbus import broker
+from pairbus.pairing import forking
+from pairbus.pairing._sync.lifecycle import Side
 
 pytestmark = [
     pytest.mark.slow,
@@ -89,7 +92,7 @@ def test_child_sends_on_links_of_its_own_and_leaves_the_parents_alone(namespaces
                     observers=[seen]))
         sender = client.get_queue_sender("orders")
         sender.send_messages(ServiceBusMessage("p1"))
-        link = sender._primary._connection.sender
+        link = sender._primary.connection.sender
 
         def work():
             assert not link._handler._connection._transport.sock.fileno() >= 0
@@ -103,7 +106,7 @@ def test_child_sends_on_links_of_its_own_and_leaves_the_parents_alone(namespaces
 
         assert child(work) == 0
         sender.send_messages(ServiceBusMessage("p2"))
-        assert sender._primary._connection.sender is link, "the parent's link was cut"
+        assert sender._primary.connection.sender is link, "the parent's link was cut"
         status = client.status()
         tell(who="parent", sent=status.entity("orders").counts.sent_primary, id=status.client_id,
              failures=status.entity("orders").counts.failures,
@@ -193,6 +196,14 @@ def test_child_of_a_child_that_did_not_use_the_client_uses_it(namespaces, tmp_pa
     )
 
     assert bodies(namespaces[0], "orders") == [b"c1", b"p1"]
+
+
+def test_close_of_a_client_that_another_thread_has_just_restarted_is_left_to_the_lifecycle():
+    side = Side("paired")  # open again
+
+    assert not forking.close(SimpleNamespace(paired_side=side))
+
+    assert side.state == "open"
 
 
 def test_child_pings_and_comes_home_by_itself(namespaces, tmp_path):
@@ -300,7 +311,7 @@ def test_async_client_says_in_the_child_that_it_stayed_behind(namespaces, tmp_pa
                         ping_primary_interval=1, ledger=ledger))
             sender = client.get_queue_sender("orders")
             await sender.send_messages(ServiceBusMessage("p1"))
-            link = sender._primary._connection.sender
+            link = sender._primary.connection.sender
 
             async def close_all():
                 await sender.close()
@@ -317,7 +328,7 @@ def test_async_client_says_in_the_child_that_it_stayed_behind(namespaces, tmp_pa
             assert child(work) == 0
             status = os.listdir(ledger + "/status")
             await sender.send_messages(ServiceBusMessage("p2"))
-            assert sender._primary._connection.sender is link, "the parent's link was closed"
+            assert sender._primary.connection.sender is link, "the parent's link was closed"
             tell(status=status, id=client.status().client_id)
             await client.close()
             await admin.close()

@@ -71,7 +71,7 @@ def test_socket_timeout_does_not_bound_the_sdks_handshake():
 def test_healthy_send_stays_on_the_callers_own_thread(pair):
     _, sender = pair
     sender.send_messages(ServiceBusMessage("opens"))
-    sdk_sender = sender._primary._connection.sender  # noqa: SLF001 - watches the SDK object below the sender
+    sdk_sender = sender._primary.connection.sender  # noqa: SLF001 - watches the SDK object below the sender
     threads = []
     send = sdk_sender.send_messages
 
@@ -92,8 +92,8 @@ def test_healthy_send_stays_on_the_callers_own_thread(pair):
 def test_send_that_must_renew_its_token_runs_where_it_can_be_left_behind(pair):
     _, sender = pair
     sender.send_messages(ServiceBusMessage("opens"))
-    assert sender._primary._connection.ready.holds()  # noqa: SLF001 - watches the SDK object below the sender
-    ready = sender._primary._connection.ready  # noqa: SLF001 - watches the SDK object below the sender
+    assert sender._primary.connection.ready.holds()  # noqa: SLF001 - watches the SDK object below the sender
+    ready = sender._primary.connection.ready  # noqa: SLF001 - watches the SDK object below the sender
     authenticator = ready.authenticator
     authenticator._expires_on = int(time.time()) + authenticator._refresh_window - 5  # noqa: SLF001 - watches the SDK object below the sender
     ready.expires_on, ready.good_until = authenticator._expires_on, 0.0  # noqa: SLF001 - watches the SDK object below the sender
@@ -110,4 +110,4 @@ def test_send_that_must_renew_its_token_runs_where_it_can_be_left_behind(pair):
     assert threads
     assert threads[0] is not threading.current_thread()
     sender.send_messages(ServiceBusMessage("quick again"))
-    assert sender._primary._connection.ready.holds()  # noqa: SLF001 - watches the SDK object below the sender
+    assert sender._primary.connection.ready.holds()  # noqa: SLF001 - watches the SDK object below the sender

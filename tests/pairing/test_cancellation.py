@@ -110,20 +110,25 @@ class Client:
         self.closed.set()
 
 
-async def test_cancelled_close_is_reported_and_the_secondary_is_closed():
+@pytest.mark.parametrize("cancelled", ["primary", "secondary"])
+async def test_cancelled_close_is_reported_and_the_secondary_is_closed(cancelled):
     primary, secondary, seen = Client(), Client(), []
-    primary.go_on.set()
+    if cancelled == "secondary":
+        primary.go_on.set()
     options = SendAvailabilityPairedNamespaceOptions(secondary=secondary, observers=[seen.append])
     pair = Pair(primary, secondary, "a", options, "client")
     client = Lifecycle(primary, pair, secondary, None)
     closing = asyncio.create_task(client.close())
-    await secondary.closing.wait()
+    await {"primary": primary, "secondary": secondary}[cancelled].closing.wait()
 
     closing.cancel()
+    if cancelled == "primary":
+        secondary.go_on.set()
     with pytest.raises(asyncio.CancelledError):
         await closing
     secondary.go_on.set()
     await asyncio.wait_for(secondary.closed.wait(), 10)
+    primary.go_on.set()
     await client.close()
 
     assert [event.name for event in seen] == ["ClientClosed"]

@@ -61,17 +61,27 @@ def restart(forked: Any) -> None:
             sender.use(pair)
         lifecycle.pair = pair
         side.state = "open"
+    if side.state != "open":
+        return  # another thread has closed it
     if old.unprotected is not None:
         lifecycle.protect()  # only with a link: the parent goes on to create the queues
     lifecycle.keep_status()
     lifecycle.close_if_dropped()
 
 
-def close(forked: Any) -> None:
-    """Close a client whose side is `forked`: nothing was started in the child process."""
+def close(forked: Any) -> bool:
+    """Close a client whose side is `forked`: nothing was started in the child process.
+
+    False if another thread has just used it, so that it must be closed like any other.
+    """
+    with _restarting:
+        if forked.paired_side.state != "forked":
+            return False
+        forked.paired_side.end("closed", "close() was called")
     forked.forget(is_final=True)
     forked.secondary_side.end("closed", "close() was called")
     registry.leave(forked.primary, forked.secondary)
+    return True
 
 
 def _release(lifecycle: Lifecycle) -> None:

@@ -170,7 +170,7 @@ async def test_expired_token_is_replaced_without_the_caller_noticing(world):
         await sender.send_messages(ServiceBusMessage("a"))
         opened = getattr(sender, link)
         opened = opened if link == "_primary" else opened.current
-        ready = opened._connection.ready  # noqa: SLF001 - the SDK object must be reached
+        ready = opened.connection.ready
         ready.authenticator._expires_on = int(time.time()) - 10  # noqa: SLF001 - the SDK reads the expiry from here
         ready.expires_on = ready.good_until = 0.0
         await sender.send_messages(ServiceBusMessage("b"))

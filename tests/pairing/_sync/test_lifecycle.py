@@ -251,7 +251,7 @@ def test_sender_that_the_application_drops_is_closed(world):
     client.force_failover("orders")
     sender.send_messages(ServiceBusMessage("b"))
     links = (sender._primary, sender._backlog.current)  # noqa: SLF001 - the SDK object must be watched
-    closings = [closing(link._connection.sender) for link in links]  # noqa: SLF001 - the SDK object must be watched
+    closings = [closing(link.connection.sender) for link in links]
     del links
 
     del sender
@@ -280,11 +280,11 @@ def test_sender_that_is_closed_is_not_closed_again_when_it_is_dropped(world):
     client = world.pair()
     with client.get_queue_sender("orders") as sender:
         link = sender._primary  # noqa: SLF001 - the SDK object must be watched
-        assert link._connection._cancel_drop is not None  # noqa: SLF001 - a second close has no effect outside
+        assert link.connection._cancel_drop is not None  # noqa: SLF001 - a second close has no effect outside
         sender.send_messages(ServiceBusMessage("a"))
 
-    assert link._connection._cancel_drop is None  # noqa: SLF001 - a second close has no effect outside
-    assert link._connection.sender is None  # noqa: SLF001 - the SDK object must be watched
+    assert link.connection._cancel_drop is None  # noqa: SLF001 - a second close has no effect outside
+    assert link.connection.sender is None
 
 
 def test_client_that_is_dropped_during_an_outage_stops_its_pings(world):

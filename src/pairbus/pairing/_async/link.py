@@ -17,7 +17,7 @@ from azure.servicebus.aio import ServiceBusSender
 from azure.servicebus.exceptions import OperationTimeoutError
 
 from pairbus.pairing._async.coalescer import Coalescer, Sharing, single_of
-from pairbus.pairing._async.connection import Connection, is_opening_failure
+from pairbus.pairing._async.connection import Connection, add_silence, is_unsent
 from pairbus.pairing.runtime import aspawn
 from pairbus.pairing.sdk import senders
 from pairbus.pairing.sdk.deadlines import AWatch
@@ -142,7 +142,7 @@ class Link:
             is_short = ended - busy_since < self._open_timeout
             if is_short and not isinstance(error, TurnTimeoutError):
                 # It waited for its turn for so long that it was hardly on the wire.
-                raise self._no_turn(was_sent=not is_opening_failure(error)) from error
+                raise self._no_turn(was_sent=not is_unsent(error)) from error
             raise
         return False
 
@@ -166,6 +166,7 @@ class Link:
             connection.failed(ready.sender, error, deadline)
             if given_up is not None and isinstance(error, Exception):
                 connection.cut()
+                add_silence(given_up)
                 raise given_up from error
             detached = senders.detach_error(ready, error)
             if detached is not None:

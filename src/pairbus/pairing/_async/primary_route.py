@@ -13,7 +13,7 @@ from azure.servicebus.exceptions import OperationTimeoutError
 
 from pairbus.classify import Verdict, is_connection_failure
 from pairbus.exceptions import add_source, add_text
-from pairbus.pairing._async.connection import OpenTimeoutError, is_opening_failure
+from pairbus.pairing._async.connection import OpenTimeoutError, is_opening_failure, is_unsent
 from pairbus.pairing._async.entity import Entity
 from pairbus.pairing._async.link import Link
 from pairbus.pairing._async.pair import Pair
@@ -49,7 +49,7 @@ def may_be_stored(error: Exception) -> bool:
     if isinstance(error, TurnTimeoutError):
         return error.was_sent
     is_silent = isinstance(error, OperationTimeoutError | TimeoutError)
-    return (is_silent or is_connection_failure(error)) and not is_opening_failure(error)
+    return (is_silent or is_connection_failure(error)) and not is_unsent(error)
 
 
 class PrimaryRoute:

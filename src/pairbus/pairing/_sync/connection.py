@@ -30,6 +30,7 @@ T = TypeVar("T")
 logger = logging.getLogger("pairbus.link")
 
 _OPENING = "while the link was being opened"
+_SILENT = "after the open link had been silent"
 
 
 class OpenTimeoutError(OperationTimeoutError):
@@ -37,8 +38,19 @@ class OpenTimeoutError(OperationTimeoutError):
 
 
 def is_opening_failure(error: BaseException) -> bool:
-    """Whether the link could not be opened, so that nothing was sent."""
+    """Whether a link could not be opened."""
     return _OPENING in getattr(error, "__notes__", ())
+
+
+def is_unsent(error: BaseException) -> bool:
+    """Whether nothing was sent, because the link could not be opened."""
+    return is_opening_failure(error) and _SILENT not in getattr(error, "__notes__", ())
+
+
+def add_silence(error: BaseException) -> None:
+    """Note that `error` of a second connection ended a send over a link that was open."""
+    if _SILENT not in getattr(error, "__notes__", ()):
+        error.add_note(_SILENT)
 
 
 class Connection:

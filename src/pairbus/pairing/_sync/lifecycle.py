@@ -162,13 +162,15 @@ class Lifecycle:
 
     def close(self) -> None:
         """Close both clients, the senders and the syphon. Twice is fine."""
-        if self.paired_side.state == "forked":
-            forking.close(self)
-        was_open = self.paired_side.end("closed", "close() was called")
+        was_forked = self.paired_side.state == "forked" and forking.close(self)
+        was_open = self.paired_side.end("closed", "close() was called") or was_forked
+        # Also if it is cancelled: nobody can use the client any more.
         try:
-            self._release_all()
-            self.close_secondary()
-        finally:  # also if it was cancelled: nobody can use the client any more
+            try:
+                self._release_all()
+            finally:
+                self.close_secondary()
+        finally:
             if was_open:
                 self.pair.bus.emit(events.ClientClosed)
 

@@ -18,7 +18,7 @@ from azure.servicebus import ServiceBusSender
 from azure.servicebus.exceptions import OperationTimeoutError
 
 from pairbus.pairing._sync.coalescer import Coalescer, Sharing, single_of
-from pairbus.pairing._sync.connection import Connection, is_opening_failure
+from pairbus.pairing._sync.connection import Connection, add_silence, is_unsent
 from pairbus.pairing.runtime import spawn
 from pairbus.pairing.sdk import senders
 from pairbus.pairing.sdk.deadlines import Watch
@@ -143,7 +143,7 @@ class Link:
             is_short = ended - busy_since < self._open_timeout
             if is_short and not isinstance(error, TurnTimeoutError):
                 # It waited for its turn for so long that it was hardly on the wire.
-                raise self._no_turn(was_sent=not is_opening_failure(error)) from error
+                raise self._no_turn(was_sent=not is_unsent(error)) from error
             raise
         return False
 
@@ -167,6 +167,7 @@ class Link:
             connection.failed(ready.sender, error, deadline)
             if given_up is not None and isinstance(error, Exception):
                 connection.cut()
+                add_silence(given_up)
                 raise given_up from error
             detached = senders.detach_error(ready, error)
             if detached is not None:

@@ -87,8 +87,8 @@ def disable_retries(sender: Any) -> KeepingOpen | None:
     The SDK opens links inside a send, on each retry, and its SASL and TLS handshakes read with no
     timeout (`socket_timeout=` does not reach them). pairbus retries itself, and opens links where
     they can be abandoned. Within the context, `sender` raises a failure without closing its
-    connection first. None: it retries, and must close a failed connection before; or it always
-    closes it.
+    connection first. None if the SDK's internals changed: then it retries by itself, or closes a
+    failed connection before it raises.
     """
     try:
         CONFIG.of(sender).retry_total = 0
