@@ -11,6 +11,7 @@ from azure.servicebus.aio import ServiceBusClient
 from pairbus import aio, broker
 from pairbus.options import SendAvailabilityPairedNamespaceOptions, SyphonOptions
 from pairbus.pairing import syphon_hook
+from pairbus.pairing._async import lifecycle as lifecycle_module
 from pairbus.pairing._async import pair as pair_module
 from pairbus.pairing._async.lifecycle import Lifecycle
 from pairbus.pairing._async.pair import Pair
@@ -132,6 +133,27 @@ async def test_cancelled_close_is_reported_and_the_secondary_is_closed(cancelled
     await client.close()
 
     assert [event.name for event in seen] == ["ClientClosed"]
+
+
+async def test_the_time_to_close_the_other_client_starts_when_the_secondary_is_closed(monkeypatch):
+    monkeypatch.setattr(lifecycle_module, "FAULT_AFTER", 0)
+    primary, secondary = Client(), Client()
+    primary.go_on.set()
+    options = SendAvailabilityPairedNamespaceOptions(secondary=secondary)
+    pair = Pair(primary, secondary, "a", options, "client")
+    client = Lifecycle(primary, pair, secondary, None)
+    client.syphon = SimpleNamespace(stop=lambda: None)
+
+    closing = asyncio.create_task(client.close_secondary())
+    await secondary.closing.wait()
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+    assert client.paired_side.state == "open"
+    secondary.go_on.set()
+    await closing
+    await asyncio.wait_for(primary.closed.wait(), 10)
+    assert client.paired_side.state == "faulted"
 
 
 @pytest.mark.sdk

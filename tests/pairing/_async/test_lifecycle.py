@@ -1,6 +1,7 @@
 """Closed and faulted: states of ours, since the SDK's clients have none."""
 
 import gc
+from functools import partial
 from time import monotonic
 
 import pytest
@@ -14,7 +15,7 @@ from pairbus.options import SyphonOptions
 from pairbus.pairing import syphon_hook
 from pairbus.pairing._async import lifecycle as shell
 from pairbus.pairing.core import health
-from pairbus.pairing.runtime import AEvent, asleep
+from pairbus.pairing.runtime import AEvent, asleep, aspawn
 
 pytestmark = [pytest.mark.sdk, pytest.mark.slow]
 
@@ -155,13 +156,23 @@ async def test_secondary_is_faulted_where_the_primary_is_down(world, syphon_of, 
 
 
 async def test_closing_both_in_time_faults_none_and_stops_the_syphon(world, syphon_of, monkeypatch):
-    monkeypatch.setattr(shell, "FAULT_AFTER", 0.3)
+    watches = []
+
+    def hold_watch(function, *args, name):
+        if name == "pairbus fault watch":
+            watches.append(partial(function, *args))
+            return None
+        return aspawn(function, *args, name=name)
+
+    monkeypatch.setattr(shell, aspawn.__name__, hold_watch)
+    monkeypatch.setattr(shell, "FAULT_AFTER", 0)
     syphon = Syphon()
     client = await world.pair(**syphon_of(syphon))
 
     await client.secondary.close()
     await client.close()
-    await world.close()
+    [watch] = watches
+    await watch()  # the time is over
 
     assert syphon.stopped
     assert world.seen.of(events.ClientFaulted) == []

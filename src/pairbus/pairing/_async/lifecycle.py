@@ -176,9 +176,12 @@ class Lifecycle:
     async def close_secondary(self) -> None:
         """Close the secondary alone. Twice is fine."""
         if self.secondary_side.end("closed", "close() was called"):
-            self.fault_other_soon("secondary")
             # In a task of its own, which continues if the caller is cancelled.
-            await aspawn(close_sdk, self.secondary, name="pairbus close").join()
+            await aspawn(self._close_secondary, name="pairbus close").join()
+
+    async def _close_secondary(self) -> None:
+        await close_sdk(self.secondary)
+        self.fault_other_soon("secondary")  # from now on, as the caller could not go on before
 
     async def _release_all(self) -> None:
         with self._guard:
