@@ -7,10 +7,15 @@ import pytest
 from pairbus import broker
 from pairbus.broker.entities.model import AccessRight, AuthorizationRule
 from pairbus.client import BulkConnection
-from pairbus.client.errors import AuthenticationError, LinkDetachedError, OperationTimeoutError
+from pairbus.client.errors import (
+    AuthenticationError,
+    LinkDetachedError,
+    OperationTimeoutError,
+    RequestFailedError,
+)
 from pairbus.client.settlement import Mode
 from pairbus.runtime import ThreadRuntime
-from pairbus.syphon._sync.backlog import BacklogQueues
+from pairbus.syphon._sync.backlog import LASTING, BacklogQueues
 from pairbus.syphon._sync.connections import ConnectionPool, NamespaceConnections, check_access
 from pairbus.syphon._sync.receiving import QueueReceiver
 from pairbus.syphon.target import Target
@@ -180,6 +185,25 @@ def test_a_settlement_is_repeated_if_its_link_was_detached_before_the_answer(sec
     runtime, target = ThreadRuntime(), Target(secondary.connection_string)
     backlog = BacklogQueues(runtime, DetachedOnce(ConnectionPool(runtime), target, "test"))
     assert backlog.abandon("full", [locked(secondary)]) == 1
+
+
+@pytest.mark.parametrize("condition", sorted(LASTING))
+def test_a_refusal_that_lasts_is_repeated_once_however_patient_the_syphon_is(secondary, condition):
+    asked = []
+
+    class Refused(NamespaceConnections):
+        def management(self, queue):
+            found = super().management(queue)
+            asked.append(queue)
+            found.settle_each = lambda groups, *how: [
+                RequestFailedError(condition, "refused", 401) for _ in groups
+            ]
+            return found
+
+    runtime, target = ThreadRuntime(), Target(secondary.connection_string)
+    connections = Refused(ConnectionPool(runtime), target, "test")
+    assert BacklogQueues(runtime, connections, patience=600).abandon("full", [bytes(16)]) is None
+    assert asked == ["full", "full"]
 
 
 def test_a_settlement_that_was_answered_asks_for_nothing_more(secondary):
