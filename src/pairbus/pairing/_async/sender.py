@@ -163,8 +163,8 @@ class PairedSender(ServiceBusSender):
         budget = pair.timing.send_timeout if timeout is None else self._budget(timeout)
         # The path of a plain message to a healthy primary is written out, to save calls.
         outgoing: Outgoing | None = None
-        size = body_size(message) if message.__class__ is ServiceBusMessage else 0
-        if not 0 < size <= pair.suspicious_size or entity.health.phase is not _HEALTHY:
+        is_plain = entity.health.phase is _HEALTHY and message.__class__ is ServiceBusMessage
+        if not is_plain or not 0 < body_size(message) <= pair.suspicious_size:
             outgoing = prepare(message, pair.primary_batches)
             if outgoing is None:
                 return
@@ -181,15 +181,7 @@ class PairedSender(ServiceBusSender):
         try:
             is_counted = await self._primary.send(what, deadline=deadline, wanted=self._is_primary)
         except Exception as error:  # noqa: BLE001  # decided by the table
-            is_counted = False
-
-            async def again() -> None:
-                nonlocal is_counted
-                is_counted = await self._primary.send(
-                    what, deadline=deadline, wanted=self._is_primary
-                )
-
-            redirect = await self._route.after_failure(error, again, started, deadline, was_open)
+            redirect, is_counted = await self._retry(error, what, started, deadline, was_open)
             if redirect is not None:
                 outgoing = outgoing or as_outgoing(message)
                 if not await self._backlog.take(outgoing, budget, redirect):
@@ -324,6 +316,19 @@ class PairedSender(ServiceBusSender):
         if timeout <= 0:
             raise ValueError("The timeout must be greater than 0.")
         return min(timeout, self._pair.timing.send_timeout)
+
+    async def _retry(
+        self, error: Exception, what: Any, started: float, deadline: float, was_open: bool
+    ) -> tuple[Redirect | None, bool]:
+        """As `PrimaryRoute.after_failure`, and whether the ledger has the call that succeeded."""
+        is_counted = False
+
+        async def again() -> None:
+            nonlocal is_counted
+            is_counted = await self._primary.send(what, deadline=deadline, wanted=self._is_primary)
+
+        redirect = await self._route.after_failure(error, again, started, deadline, was_open)
+        return redirect, is_counted
 
     def _is_primary(self) -> bool:
         return not self._entity.health.is_failed_over

@@ -11,7 +11,7 @@ from typing import Any
 
 from azure.servicebus import ServiceBusMessageBatch
 
-from pairbus.pairing.sdk.contract import BODY, COUNT, MESSAGE, MESSAGES, SIZE
+from pairbus.pairing.sdk.contract import BODY, MESSAGE, MESSAGES
 
 
 def messages_of(batch: ServiceBusMessageBatch) -> list[Any] | None:
@@ -34,7 +34,7 @@ def payloads_of(batch: ServiceBusMessageBatch) -> list[bytes] | None:
 def is_readable(batch: ServiceBusMessageBatch, arguments: Mapping[str, Any]) -> bool:
     """Whether a batch can be redirected by its encoded messages."""
     try:
-        SIZE.of(batch), COUNT.of(batch), MESSAGES.of(batch)
+        MESSAGES.of(batch)
     except AttributeError:
         return False
     return bool(arguments) and payloads_of(batch) is not None
@@ -50,18 +50,32 @@ def batch_of(
     """
     if not arguments:
         return None
-    batch = ServiceBusMessageBatch(max_size_in_bytes, **arguments)
+    batch = _EncodedBatch(payloads, max_size_in_bytes, arguments)
     try:
-        size = SIZE.of(batch) + sum(map(cost, payloads))
-        COUNT.of(batch)
         # If the SDK builds the batch again nevertheless, it must fail, not send an empty batch.
         MESSAGES.of(batch).extend([_Encoded()] * len(payloads))
         BODY.of(MESSAGE.of(batch)).extend(payloads)
     except (AttributeError, TypeError):
         return None
-    setattr(batch, SIZE.name, size)
-    setattr(batch, COUNT.name, len(payloads))
     return batch
+
+
+class _EncodedBatch(ServiceBusMessageBatch):
+    """A batch whose messages were not added one by one: it counts them itself."""
+
+    def __init__(
+        self, payloads: Sequence[bytes], max_size_in_bytes: int, arguments: Mapping[str, Any]
+    ) -> None:
+        super().__init__(max_size_in_bytes, **arguments)
+        self._encoded = payloads
+
+    def __len__(self) -> int:
+        return len(self._encoded)
+
+    @property
+    def size_in_bytes(self) -> int:
+        """The size of the batch, in bytes."""
+        return super().size_in_bytes + sum(map(cost, self._encoded))
 
 
 class _Encoded:

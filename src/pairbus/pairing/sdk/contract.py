@@ -135,8 +135,18 @@ MESSAGE = PrivateName(
     "to redirect a batch as it was encoded, even if its objects have changed since",
     "a batch is redirected by its objects, which are encoded once more",
 )
-SIZE = PrivateName("_size", "batch", MESSAGE.purpose, MESSAGE.without)
-COUNT = PrivateName("_count", "batch", MESSAGE.purpose, MESSAGE.without)
+RAW_MESSAGE = PrivateName(
+    "_raw_amqp_message",
+    "message",
+    "to see, on every send, whether a message can be sent as it is, without the SDK's properties",
+    "these are asked, which takes a little longer",
+)
+PROPERTIES = PrivateName(
+    "_properties", "message's raw_amqp_message", RAW_MESSAGE.purpose, RAW_MESSAGE.without
+)
+DATA_BODY = PrivateName(
+    "_data_body", "message's raw_amqp_message", RAW_MESSAGE.purpose, RAW_MESSAGE.without
+)
 
 # Names of the objects behind private names.
 SSL_CONTEXT = PrivateName(
@@ -153,12 +163,6 @@ CLIENT_READY = PrivateName(
 )
 CLIENT_READY_ASYNC = PrivateName(
     "client_ready_async", "handler (async)", CLIENT_READY.purpose, CLIENT_READY.without
-)
-DATA_BODY = PrivateName(
-    "_data_body",
-    "message's raw_amqp_message",
-    "to see how large a body is",
-    "the SDK's generators are asked, which takes a little longer",
 )
 SOCK = PrivateName("sock", "transport", CONNECTION.purpose, CONNECTION.without)
 WRITER = PrivateName("writer", "transport (async)", CONNECTION.purpose, CONNECTION.without)
@@ -200,8 +204,8 @@ def probe_new_sender(client: Any, sender: Any, batch: Any, message: Any) -> None
         _missing(sender, HANDLER),
         _missing(batch, MESSAGES),
         _missing(batch, MESSAGE, BODY),
-        _missing(batch, SIZE),
-        _missing(batch, COUNT),
+        _missing(message, RAW_MESSAGE),
+        _missing(message.raw_amqp_message, PROPERTIES),
         _missing(message.raw_amqp_message, DATA_BODY),
     )
 
