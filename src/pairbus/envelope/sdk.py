@@ -63,11 +63,17 @@ def wrap(message: SdkMessage, path: str, *, now: int) -> AmqpAnnotatedMessage:
         check_reserved(names)
     header, properties, annotations = source.header, source.properties, source.annotations
     key, scheduled = _scheduled(annotations) if annotations else (None, None)
+    group_id = expires_at = created_at = None
+    if properties is not None:
+        group_id = properties.group_id
+        expires_at = properties.absolute_expiry_time
+        created_at = properties.creation_time
+    ttl = header.time_to_live if header is not None else None
     fields = Fields(
-        group_id=_text(properties.group_id) if properties is not None else None,
-        ttl=_integer(header.time_to_live) if header is not None else None,
-        absolute_expiry_time=properties.absolute_expiry_time if properties is not None else None,
-        creation_time=properties.creation_time if properties is not None else None,
+        group_id=None if group_id is None else _text(group_id),
+        ttl=None if ttl is None else _integer(ttl),
+        absolute_expiry_time=expires_at,
+        creation_time=created_at,
         scheduled_enqueue_time=scheduled,
     )
     waiting, aliases = wrap_fields(fields, path, now=now)

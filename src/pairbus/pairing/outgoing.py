@@ -23,6 +23,7 @@ from pairbus.envelope.fields import check_reserved
 from pairbus.envelope.sdk import SdkMessage, annotated, is_empty, wrap
 from pairbus.names import BILLING_STEP, billable
 from pairbus.pairing.sdk.batches import is_readable, messages_of, payloads_of
+from pairbus.pairing.sdk.messages import body_parts
 
 __all__ = ["BACKLOG_LIMIT", "Outgoing", "PairedMessageBatch", "prepare"]
 
@@ -32,7 +33,6 @@ _X_OPT_SCHEDULED: Final = b"x-opt-scheduled-enqueue-time"  # a key as the SDK wr
 _FIXED: Final = 96  # approximate size of the sections around the body
 
 _NO_ID: Final[tuple[Any, ...]] = (None, "")
-_DATA: Final = AmqpMessageBodyType.DATA  # a member of the SDK's enum is found slowly
 _MESSAGES: Final = (ServiceBusMessage, AmqpAnnotatedMessage)  # isinstance: faster than a union
 _SINGLE: Final = (*_MESSAGES, Mapping)
 
@@ -108,8 +108,9 @@ def _is_list(message: Any) -> bool:
 def rough_size(message: SdkMessage) -> int:
     """About how many bytes `message` has when encoded; exact for the body if it is data."""
     raw = annotated(message)
-    if raw.body_type is _DATA:
-        size = _FIXED + sum(map(len, raw.body))
+    data = body_parts(raw)
+    if data is not None:
+        size = _FIXED + sum(map(len, data))
     elif raw.body_type is AmqpMessageBodyType.VALUE:
         size = _FIXED + _rough(raw.body)
     else:
@@ -213,21 +214,22 @@ def prepare(message: Any, arguments: Mapping[str, Any] | None = None) -> Outgoin
         ReservedPropertyError: if a message uses a name that the envelope needs.
         TypeError: if something is no message.
     """
-    if isinstance(message, ServiceBusMessageBatch):
-        if len(message) == 0:
-            return None
-        if isinstance(message, PairedMessageBatch):
-            return Outgoing(message, message.originals, message.items, message.size_in_bytes)
-        return _foreign_batch(message, arguments)
-    if _is_list(message):
-        originals = [as_message(item) for item in message]
-        if not originals:
-            return None
-        ready = [with_id(item) for item in originals]
-        return Outgoing(ready, originals, ready, sum(map(rough_size, originals)))
-    single = as_message(message)
-    item = with_id(single)
-    return Outgoing(item, (single,), (item,), rough_size(single))
+    if not isinstance(message, _MESSAGES):
+        if isinstance(message, ServiceBusMessageBatch):
+            if len(message) == 0:
+                return None
+            if isinstance(message, PairedMessageBatch):
+                return Outgoing(message, message.originals, message.items, message.size_in_bytes)
+            return _foreign_batch(message, arguments)
+        if _is_list(message):
+            originals = [as_message(item) for item in message]
+            if not originals:
+                return None
+            ready = [with_id(item) for item in originals]
+            return Outgoing(ready, originals, ready, sum(map(rough_size, originals)))
+        message = as_message(message)
+    item = with_id(message)
+    return Outgoing(item, (message,), (item,), rough_size(message))
 
 
 def _foreign_batch(batch: ServiceBusMessageBatch, arguments: Mapping[str, Any] | None) -> Outgoing:

@@ -85,9 +85,10 @@ class Lifecycle:
 
     def check(self, *, secondary: bool = False) -> None:
         """Raise if the paired client, or its secondary if that is asked for, cannot be used."""
-        if self.paired_side.state == "forked":
-            forking.restart(self)
-        self.paired_side.check()
+        if self.paired_side.state != "open":
+            if self.paired_side.state == "forked":
+                forking.restart(self)
+            self.paired_side.check()
         if secondary:
             self.secondary_side.check()
 

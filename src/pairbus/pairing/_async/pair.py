@@ -110,7 +110,8 @@ class Pair:
             self.timing.open_timeout,
             lambda error: self.verdict(error) is Verdict.OUTAGE,
         )
-        self._rotation = Rotation(
+        # The backlog queues, in rotation and out of it; it is replaced under the guard.
+        self.rotation = Rotation(
             tuple(backlog_paths(primary_namespace, options.backlog_queue_count))
         )
         self._guard = AGuard()
@@ -190,21 +191,16 @@ class Pair:
     def use_queues(self, queues: tuple[str, ...], message_limit: int) -> None:
         """Use these backlog queues, which accept messages of up to `message_limit` bytes."""
         with self._guard:
-            self._rotation = Rotation(queues)
+            self.rotation = Rotation(queues)
         self.limit_messages(message_limit)
-
-    @property
-    def rotation(self) -> Rotation:
-        """The backlog queues, in rotation and out of it, at this moment."""
-        return self._rotation
 
     async def remove_queue(self, path: str, error: Exception) -> None:
         """Remove a failing backlog queue from the rotation, for every sender."""
         reason = describe(error, "")
         cooldown = self.timing.backlog_cooldown
         with self._guard:
-            before = self._rotation
-            self._rotation = before.remove(path, reason, now=monotonic(), cooldown=cooldown)
+            before = self.rotation
+            self.rotation = before.remove(path, reason, now=monotonic(), cooldown=cooldown)
             if path not in before.available:
                 return  # another sender was faster
             start = self._probes is None and not self._is_closed
@@ -220,8 +216,8 @@ class Pair:
     def restore_queue(self, path: str) -> None:
         """Put a backlog queue that works back into the rotation."""
         with self._guard:
-            before = self._rotation
-            self._rotation = before.restore(path)
+            before = self.rotation
+            self.rotation = before.restore(path)
         if path not in before.available:
             self.bus.emit(events.BacklogQueueRestored, path)
 
@@ -229,13 +225,13 @@ class Pair:
         """Probe queues that are out of the rotation, until all are back."""
         while True:
             with self._guard:
-                due = self._rotation.next_due()
+                due = self.rotation.next_due()
                 if due is None:
                     self._probes = None
                     return
             if await stopped.wait(due - monotonic()):
                 return
-            for path in self._rotation.due(monotonic()):
+            for path in self.rotation.due(monotonic()):
                 with self.attempts.one():
                     if not stopped.is_set():
                         await self._probe(path, stopped)
@@ -261,7 +257,7 @@ class Pair:
             self.restore_queue(path)
             return
         with self._guard:
-            self._rotation = self._rotation.probe_failed(
+            self.rotation = self.rotation.probe_failed(
                 path,
                 describe(error, ""),
                 now=monotonic(),
@@ -282,7 +278,8 @@ class Pair:
         """Record messages that a backlog queue took; `is_counted` if the ledger has the call."""
         count = len(chunk.originals)
         entity.backlogged(count, path)
-        self.accounts.backlogged(path, chunk, is_counted=is_counted)
+        if self.ledger is not None:
+            self.accounts.backlogged(path, chunk, is_counted=is_counted)
         if not self.bus.wants(events.MessageBacklogged):
             return
         self.bus.emit(
@@ -314,7 +311,7 @@ class Pair:
 
     def status(self, state: str, reason: str | None) -> PairStatus:
         """The state at this moment."""
-        rotation = self._rotation
+        rotation = self.rotation
         out = dict(rotation.removed)
         return PairStatus(
             client_id=self.client_id,

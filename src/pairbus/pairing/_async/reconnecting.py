@@ -31,7 +31,6 @@ class Reconnecting:
 
     def connected(self) -> None:
         """A call has connected: wake those that wait."""
-        if self.waiting:
-            with self._guard:
-                connected, self._connected = self._connected, AEvent()
-            connected.set()
+        with self._guard:
+            connected, self._connected = self._connected, AEvent()
+        connected.set()

@@ -162,8 +162,9 @@ class BacklogRoute:
                 left = [item for later in chunks[position:] for item in later.originals]
                 raise PartlySentError(self._name, taken, left, error) from error
             taken += chunk.originals
-            self._check_order(path)
-            self._used = path
+            if path != self._used:
+                self._check_order(path)
+                self._used = path
             pair.backlogged(entity, path, chunk, is_counted=is_counted, is_uncertain=is_uncertain)
 
     def _to_backlog(
@@ -187,7 +188,11 @@ class BacklogRoute:
             path = link.path
             deadline = call.attempt_deadline(pair.rotation, path, monotonic())
             try:
-                is_counted = self._send(link, chunk, deadline)
+                try:
+                    is_counted = link.send(chunk.what, deadline=deadline, size=chunk.size)
+                except BaseException as error:
+                    self._note_doubt(path, error)
+                    raise
             except ShutDownError:
                 self._lifecycle.closed_by_application(primary=False)
             except UnwantedError:
@@ -233,25 +238,22 @@ class BacklogRoute:
                 if wait:
                     pair.reconnecting.wait(wait)
             else:
-                pair.reconnecting.connected()
-                for bad in call.bad_queues(path, monotonic()):
-                    pair.remove_queue(bad, errors[bad])
+                if pair.reconnecting.waiting:
+                    pair.reconnecting.connected()
+                if errors:
+                    for bad in call.bad_queues(path, monotonic()):
+                        pair.remove_queue(bad, errors[bad])
                 if path not in pair.rotation.available:
                     pair.restore_queue(path)
-                if link.batch_limit:
-                    pair.batch_limit = link.batch_limit
+                pair.batch_limit = link.batch_limit or pair.batch_limit
                 return path, is_counted, is_uncertain
 
-    def _send(self, link: Link, chunk: Chunk, deadline: float) -> bool:
-        """As `Link.send`; if it is not known whether the queue took it, the drain waits for it."""
-        try:
-            return link.send(chunk.what, deadline=deadline, size=chunk.size)
-        except BaseException as error:
-            if not isinstance(error, Exception) or self._is_in_doubt(error):
-                self._check_order(link.path)  # a copy there may overtake the messages before it
-                with self._entity.guard:
-                    self._entity.drain.took(link.path)
-            raise
+    def _note_doubt(self, path: str, error: BaseException) -> None:
+        """If it is not known whether the queue took the messages, the drain waits for them."""
+        if not isinstance(error, Exception) or self._is_in_doubt(error):
+            self._check_order(path)  # a copy there may overtake the messages before it
+            with self._entity.guard:
+                self._entity.drain.took(path)
 
     def _check_order(self, path: str) -> None:
         """Report that the order is lost if the sender's last message is in another queue."""

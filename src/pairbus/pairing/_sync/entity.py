@@ -69,7 +69,8 @@ class Entity:
             self.counts.sent_backlog += messages
             self.backlog_queue = path
             self.drain.took(path)
-        self.emit_pending()
+        if self._pending:
+            self.emit_pending()
 
     def succeeded(self) -> None:
         """The primary took a send."""

@@ -50,26 +50,27 @@ class BacklogCall:
         """The queue for the next attempt; None if the call must give up."""
         if now >= self.deadline:
             return None
-        path = self._untried(rotation, current, draw)
+        path = rotation.pick(draw, current=current, avoid=self.failed) or self._removed(rotation)
         if path is None and any(f is not Failure.UNUSABLE for f in self.failed.values()):
             self.failed.clear()
             self._fallback = None
-            path = self._untried(rotation, current, draw)
+            path = rotation.pick(draw, current=current) or self._removed(rotation)
         self._attempted_at = now
         return path
 
-    def _untried(self, rotation: Rotation, current: str | None, draw: float) -> str | None:
-        path = rotation.pick(draw, current=current, avoid=self.failed)
-        if path is not None:
-            return path
+    def _removed(self, rotation: Rotation) -> str | None:
+        """The one queue out of the rotation that a round may try; None if it has failed."""
         if self._fallback is None:
             self._fallback = rotation.failed_longest_ago(avoid=self.failed)
         return self._fallback if self._fallback not in self.failed else None
 
     def attempt_deadline(self, rotation: Rotation, path: str, now: float) -> float:
         """When to stop waiting for `path`: half-way, if another queue could be tried then."""
-        if now < self._half and rotation.pick(0.0, avoid={*self.failed, path}) is not None:
-            return min(max(self._half, now + SHORTEST_ATTEMPT), self.deadline)
+        half = self._half
+        if now < half:
+            for other in rotation.available:
+                if other != path and other not in self.failed:
+                    return min(max(half, now + SHORTEST_ATTEMPT), self.deadline)
         return self.deadline
 
     def note_failure(

@@ -8,7 +8,7 @@ probe, or when it accepts a message, because it is also tried when no other queu
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 __all__ = ["Removed", "Rotation"]
 
@@ -25,18 +25,20 @@ class Removed:
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """The backlog queues of a paired client: those in rotation, and those that are out."""
+    """The backlog queues of a paired client: those in rotation, and those that are out.
+
+    Attributes:
+        available: The paths in rotation, in order; computed once, because every send reads it.
+    """
 
     paths: tuple[str, ...]
     removed: tuple[tuple[str, Removed], ...] = ()
+    available: tuple[str, ...] = field(init=False, repr=False, compare=False)
 
-    @property
-    def available(self) -> tuple[str, ...]:
-        """The paths in rotation, in order."""
-        if not self.removed:
-            return self.paths
+    def __post_init__(self) -> None:
         out = {path for path, _ in self.removed}
-        return tuple(path for path in self.paths if path not in out)
+        available = tuple(path for path in self.paths if path not in out)
+        object.__setattr__(self, "available", available)
 
     def pick(
         self, draw: float, *, current: str | None = None, avoid: Collection[str] = ()
