@@ -1,6 +1,7 @@
 """The monitor reads real namespaces and a real ledger."""
 
 import datetime as dt
+import http.server
 import socketserver
 import threading
 import urllib.request
@@ -133,6 +134,23 @@ def test_emulator_that_answers_in_amqp_only_is_not_an_embedded_broker():
             self.request.sendall(b"AMQP\x03\x01\x00\x00")
 
     with socketserver.TCPServer(("127.0.0.1", 0), Amqp) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        host = f"127.0.0.1:{server.server_address[1]}"
+        endpoint = Endpoint(f"Endpoint=sb://{host};UseDevelopmentEmulator=true")
+        assert broker_health("primary", endpoint, None) is None
+        server.shutdown()
+
+
+def test_server_that_answers_something_else_is_not_an_embedded_broker():
+    class Other(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"[]")
+
+        def log_message(self, *_): ...
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Other) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         host = f"127.0.0.1:{server.server_address[1]}"
         endpoint = Endpoint(f"Endpoint=sb://{host};UseDevelopmentEmulator=true")

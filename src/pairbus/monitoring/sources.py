@@ -120,8 +120,11 @@ def broker_health(role: str, endpoint: Endpoint, namespace: str | None) -> Broke
     is_up, detail = False, ""
     try:
         with _DIRECT.open(f"http://{endpoint.host}/$control/health", timeout=2.0) as answer:
-            namespace = json.loads(answer.read(65536)).get("namespace", namespace)
-            is_up = answer.status == 200
+            health = json.loads(answer.read(65536))
+        if not isinstance(health, dict):
+            return None  # another server
+        namespace = health.get("namespace", namespace)
+        is_up = True
     except urllib.error.HTTPError as exc:
         is_up = exc.code == 401  # only on a loopback address it answers without a token
         detail = "" if is_up else one_line(exc)
