@@ -143,7 +143,8 @@ def test_locks_of_the_parent_do_not_stop_its_children(namespaces, tmp_path):
         locked, forked = threading.Event(), threading.Event()
 
         def hold():
-            with pair.entity("orders").guard, pair._guard, client._lifecycle._guard:
+            with (pair.entity("orders").guard, pair._guard, client._lifecycle._guard,
+                  sender._guard, sender._backlog._guard):
                 locked.set()
                 forked.wait()
 
@@ -160,6 +161,7 @@ def test_locks_of_the_parent_do_not_stop_its_children(namespaces, tmp_path):
             ends(lambda: sender.send_messages(ServiceBusMessage("c1")))
             ends(client.close)
 
+        assert child(lambda: ends(sender.close)) == 0
         assert child(lambda: ends(client.close)) == 0
         assert child(use) == 0
         forked.set()
@@ -258,7 +260,7 @@ def test_child_of_an_unprotected_client_becomes_protected_by_itself(namespaces, 
             time.sleep(0.05)
         secondary.start()
 
-    waiting = threading.Thread(target=come_back)
+    waiting = threading.Thread(target=come_back, daemon=True)
     waiting.start()
     [told] = run(
         namespaces,
@@ -289,7 +291,7 @@ def test_child_of_an_unprotected_client_becomes_protected_by_itself(namespaces, 
         client.close()
         """,
     )
-    waiting.join()
+    waiting.join(60)
 
     assert told["before"]
     assert bodies(namespaces[0], "orders") == [b"c1"]

@@ -6,7 +6,7 @@ and starts again at its first use, with its own links, timers, pings, ledger row
 An async client belongs to the parent's event loop and cannot be used in the child.
 
 Everything that a fork needs is decided here. The modules with threads or locks have a `reset`, and
-the classes have methods that are of use without a fork too: a link releases its connection, an
+the classes have methods that are of use without a fork too: a sender releases its connections, an
 entity continues from a state.
 """
 
@@ -105,8 +105,7 @@ def _forget(lifecycle: Any, *, is_final: bool = False) -> None:
     if lifecycle.pair.ledger is not None:
         lifecycle.pair.ledger.begin(new_client_id())
     for sender in list(lifecycle.senders):
-        for link in sender.links():
-            link.abandon()
+        sender.abandon()
 
 
 def _after_fork() -> None:

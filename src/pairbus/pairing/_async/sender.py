@@ -17,7 +17,6 @@ from pairbus.classify import Verdict
 from pairbus.exceptions import NotCancellableError
 from pairbus.names import backlog_label
 from pairbus.pairing._async.backlog_route import BacklogRoute
-from pairbus.pairing._async.link import Link
 from pairbus.pairing._async.pair import Pair
 from pairbus.pairing._async.primary_route import PrimaryRoute, Redirect
 from pairbus.pairing.core.health import Phase
@@ -77,10 +76,11 @@ class PairedSender(ServiceBusSender):
         self._primary = self._route.link
         self._guard = AGuard()
 
-    def links(self) -> list[Link]:
-        """The links in use: to the primary, and to a backlog queue if there is one."""
-        backlog = self._backlog.current
-        return [self._primary] if backlog is None else [self._primary, backlog]
+    def abandon(self) -> None:
+        """Release the connections without closing them: another process uses them."""
+        self._guard = AGuard()  # a thread of that process may have it
+        self._primary.abandon()
+        self._backlog.abandon()
 
     def __repr__(self) -> str:
         backlog = self._backlog.current

@@ -77,6 +77,12 @@ class BacklogRoute:
             link, self.current = self.current, None
             return link
 
+    def abandon(self) -> None:
+        """Release the connection without closing it: another process uses it."""
+        self._guard = Guard()  # a thread of that process may have it
+        if self.current is not None:
+            self.current.abandon()
+
     def warm_up(self) -> None:
         """Open the link while the primary is suspected: it takes several round trips."""
         if self.current is None or not self.current.is_open:

@@ -78,10 +78,11 @@ class PairedSender(ServiceBusSender):
         self._primary = self._route.link
         self._guard = Guard()
 
-    def links(self) -> list[Link]:
-        """The links in use: to the primary, and to a backlog queue if there is one."""
-        backlog = self._backlog.current
-        return [self._primary] if backlog is None else [self._primary, backlog]
+    def abandon(self) -> None:
+        """Release the connections without closing them: another process uses them."""
+        self._guard = Guard()  # a thread of that process may have it
+        self._primary.abandon()
+        self._backlog.abandon()
 
     def __repr__(self) -> str:
         backlog = self._backlog.current
