@@ -18,7 +18,6 @@ from pairbus.classify import Verdict
 from pairbus.exceptions import NotCancellableError
 from pairbus.names import backlog_label
 from pairbus.pairing._sync.backlog_route import BacklogRoute
-from pairbus.pairing._sync.link import Link
 from pairbus.pairing._sync.pair import Pair
 from pairbus.pairing._sync.primary_route import PrimaryRoute, Redirect
 from pairbus.pairing.core.health import Phase
