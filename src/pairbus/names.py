@@ -75,7 +75,7 @@ def split_host(text: str) -> tuple[str, int | None]:
     if authority.startswith("["):
         host, _, rest = authority[1:].partition("]")
         if rest and not rest.startswith(":"):
-            raise ValueError("an IPv6 address in brackets is followed by ':' and a port, if any")
+            raise ValueError("after an IPv6 address in brackets, only ':' and a port are allowed")
         port = rest[1:]
     elif authority.count(":") > 1:
         host, port = authority, ""

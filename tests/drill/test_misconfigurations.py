@@ -189,6 +189,4 @@ def test_same_problem_of_many_entities_is_one_finding(world):
             )
         )
     found = world.findings()
-    assert found == {
-        "time to live": "warning: a has a default time to live of 1m 00s (and 2 others alike)"
-    }
+    assert found == {"time to live": "warning: a has a default time to live of 1m 00s (and 2 more)"}

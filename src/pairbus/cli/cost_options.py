@@ -53,7 +53,9 @@ class Moment(click.ParamType):  # type: ignore[type-arg]
         try:
             moment = dt.datetime.fromisoformat(value)
         except ValueError:
-            self.fail(f"{value!r} is no date or time: 2026-03-01 or 2026-03-01T12:00", param, ctx)
+            self.fail(
+                f"{value!r} is not a date or time: 2026-03-01 or 2026-03-01T12:00", param, ctx
+            )
         return moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
 
 

@@ -43,9 +43,17 @@ def resume(pair: Pair, checkpoint: str | None, state: str | None) -> None:
 @pair_options
 @checkpoint_option
 @click.option(
-    "--max-messages-per-second", type=click.FloatRange(0), metavar="N", help="0: no limit."
+    "--max-messages-per-second",
+    type=click.FloatRange(0),
+    metavar="N",
+    help="Maximum rate; 0: no limit.",
 )
-@click.option("--max-bytes-per-second", type=click.FloatRange(0), metavar="N", help="0: no limit.")
+@click.option(
+    "--max-bytes-per-second",
+    type=click.FloatRange(0),
+    metavar="N",
+    help="Maximum rate; 0: no limit.",
+)
 def limit(pair: Pair, checkpoint: str | None, state: str | None, **limits: float | None) -> None:
     """Limit the rate of a running syphon, to protect a primary that has just recovered.
 

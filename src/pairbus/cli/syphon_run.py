@@ -121,8 +121,8 @@ def command(
     """Forward the backlog to its destinations, until stopped or until a given limit is reached.
 
     With --to, messages go to entities of the same name in another namespace, which may be the
-    secondary. A message that has a receipt in the ledger is not sent again. `pairbus ledger
-    in-doubt` lists messages that the former target may have received, too.
+    secondary. A message that has a receipt in the ledger is not sent again. Messages that the
+    former target may have received, too, are listed by `pairbus ledger in-doubt`.
 
     Give connection strings in PAIRBUS_PRIMARY and PAIRBUS_SECONDARY, because other users can see a
     command line. After Ctrl-C or SIGTERM the syphon delivers and settles the messages in flight,

@@ -75,7 +75,7 @@ def _destination(path: str, found: Properties, expected: Expected) -> Iterator[F
             "time to live",
             f"{path} has a default time to live of {time_of(life)}",
             f"messages that are in it when an outage of {outage} begins expire unread",
-            "make default_message_time_to_live longer than the outage to expect",
+            "make default_message_time_to_live longer than the longest expected outage",
         )
     if found.status not in ("Active", "active"):
         yield warning(

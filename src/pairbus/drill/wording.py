@@ -20,7 +20,7 @@ def refused_key(side: Side, problem: Problem) -> Finding:
             f"{side.role} credentials",
             f"{side.role}: the shared access signature expired at {when}",
             f"every use of the {side.role} is refused",
-            "issue a new signature, or use a key or a token credential, which renew themselves",
+            "issue a new signature, or use a key or a token credential, which needs no manual renewal",
         )
     return critical(
         f"{side.role} credentials",
@@ -54,7 +54,7 @@ def merge(findings: Sequence[Finding]) -> Iterator[Finding]:
         groups.setdefault((finding.check, finding.why, finding.remedy), []).append(finding)
     for group in groups.values():
         first = group[0]
-        more = f" (and {len(group) - 1} others alike)" if len(group) > 1 else ""
+        more = f" (and {len(group) - 1} more)" if len(group) > 1 else ""
         yield Finding(first.check, first.level, first.what + more, first.why, first.remedy)
 
 

@@ -255,7 +255,7 @@ def check_duplicate_windows(
 
     Args:
         pair: the pair.
-        outage: the outage to expect, in seconds.
+        outage: the longest expected outage, in seconds.
         failed_over: an entity is failed over, so that no answer of the primary is no finding.
         read: returns the duplicate-detection window of each entity that detects duplicates.
     """

@@ -73,7 +73,7 @@ def _one_of(*values: str) -> Callable[[str], str]:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option: its name in camelCase, how it is parsed, and what the reference says of it."""
+    """One option: its name in camelCase, how it is parsed, and its text in the reference."""
 
     name: str
     type: str

@@ -1,4 +1,4 @@
-"""A Spark session that starts anywhere, and is quiet about it."""
+"""A Spark session that needs no configuration, and prints only errors."""
 
 from __future__ import annotations
 

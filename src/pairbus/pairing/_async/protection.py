@@ -1,9 +1,10 @@
 """Provides the backlog queues and checks that messages could be sent to them, in the background.
 
-An application must be able to start while its secondary is down. So pairing waits a second at most;
-until the backlog queues are found and a link to one of them was open, the pair is *unprotected*: it
-sends to the primary, and its status, an event and a warning give the reason. The attempts go on
-with back-off until they succeed. A link proves the right to send, and costs no message.
+An application must be able to start while its secondary is down. So pairing waits at most a second.
+Until the backlog queues are found and a link to one of them has been opened, the pair is
+*unprotected*: it sends to the primary, and its status, an event and a warning give the reason. The
+attempts continue, with back-off, until they succeed. A link proves the right to send without a
+message.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 # generated from src/pairbus/pairing/_async/connection.py by tools/gen_unasync.py; edit that one
 """The SDK sender below a link: opened, bounded, dropped after a failure, and closed.
 
-The SDK's senders may wait without limit, and are in an unknown state after a failure. So opening a
-sender, and any other call that may never return, runs where it can be abandoned; and a sender that
-failed is closed in the background, and replaced by a new one. If the application drops the link,
+The SDK's senders may wait without limit, and are in an unknown state after a failure. So calls that
+may never return, such as opening a sender, run where they can be abandoned, and a sender that
+failed is closed in the background and replaced by a new one. If the application drops the link,
 the sender is closed: otherwise it would keep its connection open.
 """
 

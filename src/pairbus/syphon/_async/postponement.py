@@ -1,4 +1,4 @@
-"""Rows that cannot be sent now: held, deferred, or returned, so that none of them overtakes."""
+"""Rows that cannot be sent now: held, deferred or returned, so that no newer row overtakes them."""
 
 from collections.abc import Sequence
 

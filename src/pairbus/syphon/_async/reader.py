@@ -5,8 +5,8 @@ before their rows go downstream. A retry of the same epoch returns the recorded 
 first, before it receives. If an earlier attempt may have received more than it recorded, the retry
 leaves the queue to the coordinator.
 
-A queue that cannot be read counts as quiet where a doorbell notices when it is back. A read without
-one must not take it for an empty queue: it fails.
+With a doorbell, a queue that cannot be read counts as quiet: the doorbell notices when it is back.
+A read without a doorbell fails, because it must not take such a queue for an empty one.
 """
 
 import logging

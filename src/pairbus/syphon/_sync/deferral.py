@@ -2,9 +2,9 @@
 """Defer messages that wait too long, find deferred messages again, and say which to receive.
 
 The sequence numbers are recorded before messages are deferred, by the coordinator for messages that
-it holds, and by tasks in their reports. If the state was lost, they are found by browsing: before a
-queue is read, up to the first page of messages that were never handed out, and the rest when it has
-been read to its end. The position where browsing continues is recorded, too.
+it holds, and by tasks in their reports. If the state was lost, they are found by browsing. Before a
+queue is read, it is browsed up to the first page of messages that were never handed out; when it
+has been read to its end, the rest is browsed. The position of this search is recorded, too.
 
 The guard and `files` are the coordinator's. `files` protects the recorded numbers, which are read
 and written without the guard.

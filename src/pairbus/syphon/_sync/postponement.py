@@ -1,5 +1,5 @@
 # generated from src/pairbus/syphon/_async/postponement.py by tools/gen_unasync.py; edit that one
-"""Rows that cannot be sent now: held, deferred, or returned, so that none of them overtakes."""
+"""Rows that cannot be sent now: held, deferred or returned, so that no newer row overtakes them."""
 
 from collections.abc import Sequence
 
