@@ -83,7 +83,7 @@ def test_an_estimate_needs_no_spark():
         (["cost", "estimate", "--prices", "/none.toml"], "/none.toml: No such file"),
         (["cost", "report", "{tmp}"], "not a ledger"),
         (["cost", "report", "{tmp}", "--from", "2026-03-02", "--to", "2026-03-01"], "not before"),
-        (["cost", "report", "{tmp}", "--from", "yesterday"], "is no date"),
+        (["cost", "report", "{tmp}", "--from", "yesterday"], "is not a time"),
         (["cost", "report", "{tmp}", "--subscriptions", "events"], "TOPIC=NUMBER"),
         (["cost", "report", "{tmp}", "--html", "{tmp}/none/a.html"], "/none does not exist"),
         (["reconcile", "{tmp}"], "not a ledger"),

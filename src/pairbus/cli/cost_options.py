@@ -53,9 +53,7 @@ class Moment(click.ParamType):  # type: ignore[type-arg]
         try:
             moment = dt.datetime.fromisoformat(value)
         except ValueError:
-            self.fail(
-                f"{value!r} is not a date or time: 2026-03-01 or 2026-03-01T12:00", param, ctx
-            )
+            self.fail(f"{value!r} is not a time: 2026-03-01 or 2026-03-01T12:00", param, ctx)
         return moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)
 
 

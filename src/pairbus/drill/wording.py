@@ -20,7 +20,7 @@ def refused_key(side: Side, problem: Problem) -> Finding:
             f"{side.role} credentials",
             f"{side.role}: the shared access signature expired at {when}",
             f"every use of the {side.role} is refused",
-            "issue a new signature, or use a key or a token credential, which needs no manual renewal",
+            "issue a new signature, or use a key or a token credential: neither expires by itself",
         )
     return critical(
         f"{side.role} credentials",
