@@ -1,5 +1,5 @@
 # pairbus: `make` lists the targets. Everything happens in .venv in this folder; nothing is installed elsewhere,
-# but for a browser for the tests of the live page, where the machine lets us (see tools/browser.sh, tools/promtool.sh).
+# except a browser for the tests of the live page, if the machine allows it (see tools/browser.sh, tools/promtool.sh).
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
@@ -40,7 +40,7 @@ $(SDK_STAMP): $(UV) requirements/sdk-7.14.3.txt pyproject.toml
 	@touch $@
 
 .PHONY: lock
-lock: $(UV) ## compile the pinned requirement files anew from pyproject.toml
+lock: $(UV) ## compile the pinned requirement files from pyproject.toml
 	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
 	  --all-extras --group test --group lint --group docs pyproject.toml -o requirements/dev.txt
 	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header \
@@ -50,7 +50,7 @@ lock: $(UV) ## compile the pinned requirement files anew from pyproject.toml
 	echo uv | $(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header - -o requirements/uv.txt
 
 .PHONY: gen
-gen: $(STAMP) ## write what is generated: the sync twin, diagrams, the reference's tables
+gen: $(STAMP) ## write the generated files: the sync code, diagrams, tables of the reference
 	$(BIN)/python tools/gen.py
 
 .PHONY: fmt
@@ -66,32 +66,32 @@ lint: $(STAMP) ## check format, lint, import contracts and that generated files 
 	$(BIN)/python tools/gen.py --check
 
 .PHONY: type
-type: $(STAMP) ## check types, strictly; with pyright what an application of ours looks like to it
+type: $(STAMP) ## check types: mypy --strict, and pyright on an application that uses pairbus
 	$(BIN)/mypy
 	if command -v node >/dev/null; then $(BIN)/pyright; else echo "pyright needs node: left out"; fi
 
 .PHONY: test
-test: $(STAMP) $(SDK_STAMP) ## run the tests, with all their own set-up
+test: $(STAMP) $(SDK_STAMP) ## run the tests; installs everything that they need
 	@tools/browser.sh
 	@tools/promtool.sh
 	$(BIN)/python tools/run_tests.py $(JOBS)
 
 .PHONY: test-all
-test-all: $(STAMP) $(SDK_STAMP) ## run the long tests too: crashes, clusters, whole walks through the documentation
+test-all: $(STAMP) $(SDK_STAMP) ## also run the long tests: crashes, clusters, all commands of the documentation
 	@tools/browser.sh
 	@tools/promtool.sh
 	$(BIN)/python tools/run_tests.py --all $(JOBS)
 
 .PHONY: test-fast
-test-fast: $(STAMP) ## run the tests that need no JVM and no browser
+test-fast: $(STAMP) ## run the tests that need no Java and no browser
 	$(BIN)/pytest -n $(JOBS) --dist loadfile -m 'not spark and not browser and not crash and not slow and not long'
 
 .PHONY: coverage
-coverage: $(STAMP) ## measure the branch coverage of the pure packages by their own tests: at least 95 % each
+coverage: $(STAMP) ## measure the branch coverage of the pure packages by their own tests: at least 95 % of each
 	$(BIN)/python tools/coverage.py
 
 .PHONY: bench
-bench: $(STAMP) ## measure: one line `name value unit` per figure
+bench: $(STAMP) ## run the benchmarks: one line `name value unit` per figure
 	$(BIN)/python -m benchmarks
 
 .PHONY: simulate
@@ -99,11 +99,11 @@ simulate: $(STAMP) ## run seeded outages of a simulated pair: make simulate ARGS
 	$(BIN)/python -m simulation $(ARGS)
 
 .PHONY: soak
-soak: $(STAMP) ## strike real processes with faults, and account for every message: make soak ARGS="--faults 20"
+soak: $(STAMP) ## run real processes under faults, and account for every message: make soak ARGS="--faults 20"
 	$(BIN)/python -m soak $(ARGS)
 
 .PHONY: demo
-demo: $(STAMP) ## see an outage, nothing lost, and what it cost
+demo: $(STAMP) ## run an outage: no message is lost, and you see what it cost
 	$(BIN)/pairbus demo $(ARGS)
 
 .PHONY: docs
@@ -111,8 +111,8 @@ docs: $(STAMP) ## build the documentation site into docs/_build/html
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 
 .PHONY: check
-check: lint type docs test coverage ## everything a contributor runs before a change is offered
+check: lint type docs test coverage ## run all checks: do it before you submit a change
 
 .PHONY: clean
-clean: ## remove what was built
+clean: ## remove all built files
 	rm -rf .venv .venv-sdk-7.14.3 docs/_build build dist .mypy_cache .ruff_cache

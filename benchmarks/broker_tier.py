@@ -1,7 +1,7 @@
-"""A Standard namespace under more load than its credits allow: what it serves, and what is there.
+"""A Standard namespace under more load than its credits allow: sends confirmed, and messages kept.
 
-One client sends messages one by one, 1,500 a second, for a minute. What was acknowledged must be in
-the queue, and what was refused must not be. Unlike the others, this benchmark keeps the limits of
+One client sends messages one by one, 1,500 a second, for a minute. Acknowledged messages must be in
+the queue, and refused ones must not. Unlike the others, this benchmark keeps the limits of
 the tier.
 """
 

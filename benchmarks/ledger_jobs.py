@@ -4,7 +4,8 @@
     LEDGER_ROWS=2000000 python -m benchmarks ledger_jobs
 
 Both engines read the same files in the same run and must agree on every figure. The two take turns
-on a warm session; Spark's start is told apart. Growth is shown by a run over a tenth of the rows.
+on a warm session; Spark's start is measured separately. A run over a tenth of the rows shows
+growth.
 """
 
 import os
@@ -35,7 +36,7 @@ def generate(place, rows):
     """Write both tables, as a compaction leaves them.
 
     Operations are those of many clients, a day each: in every minute a row for each entity and
-    stage. Messages went through the backlog and came home, but for a few.
+    stage. All messages except a few were backlogged and then forwarded.
     """
     store = Store(str(place))
     store.ensure_ledger()
@@ -93,7 +94,7 @@ def _operations(store, first, count):
 
 
 def _messages(store, half, first, count):
-    """Rows below `half` are backlogged; those above forward them, but for a few that are lost."""
+    """Rows below `half` are backlogged; those above forward them, except a few that are lost."""
     numbers = pa.array(range(first, first + count))
     forwarded = pc.greater_equal(numbers, half)
     # forwarded in another order, as from many queues that are drained side by side

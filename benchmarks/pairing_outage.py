@@ -42,7 +42,7 @@ def world() -> Iterator[tuple[broker.RunningNamespace, broker.RunningNamespace]]
 
 
 def options_for(secondary, kind=ServiceBusClient, **changes):
-    """Options at their defaults, but for the interval and what changes."""
+    """The default options, except the interval and `changes`."""
     return SendAvailabilityPairedNamespaceOptions(
         secondary=kind.from_connection_string(secondary.connection_string),
         secondary_admin=changes.pop("admin", None) or admin_client(secondary.connection_string),
@@ -106,7 +106,7 @@ async def aio_first_send() -> AsyncIterator[str]:
 
 
 class FarSecondary:
-    """A secondary in another process, which can be told to refuse connections.
+    """A secondary in another process, which refuses connections on request.
 
     Args:
         connection_string: Its connection string.

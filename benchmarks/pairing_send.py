@@ -124,7 +124,7 @@ class Turns:
         self.cpu: dict[str, list[float]] = {name: [] for name in names}
 
     def __iter__(self) -> Iterator[str]:
-        """Whose turn it is; what is done until the next is measured."""
+        """Yield whose turn it is; the time until the next turn is measured."""
         gc.collect()
         gc.disable()
         warm_up = self.rounds // 20

@@ -10,7 +10,7 @@ __all__ = ["Watch"]
 class Watch:
     """Looks at this process, its children and the brokers twice a second.
 
-    Kinds: `primary` and `secondary` (the brokers), `jvm`, `python` (driver, keeper, workers).
+    Kinds: `primary` and `secondary` (the brokers), `jvm`, `python` (driver, coordinator, workers).
     """
 
     def __init__(self, brokers: dict[str, psutil.Process]) -> None:

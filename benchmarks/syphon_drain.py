@@ -1,12 +1,12 @@
 """Drain a backlog of 1 KB messages, by the syphon and by a pump written with the SDK.
 
 Both brokers are processes of their own on this machine, in memory and durable. CPU is counted by
-kind of process: the brokers, Spark's Java, and Python (driver, keeper, workers). Java compiles what
-it runs while it runs it, so a drain of `--warm-up` messages goes before the one that is measured;
-the clock starts when the syphon is told to go on, and stops when the last message is settled.
+kind of process: the brokers, Spark's Java, and Python (driver, coordinator, workers). Java compiles
+code while it runs, so a drain of `--warm-up` messages goes before the one that is measured;
+the clock starts when the syphon is resumed, and stops when the last message is settled.
 
 Idle, a syphon holds one long poll per backlog queue: counted at the broker with a poll of two
-seconds, and told for polls of the usual fifteen minutes. Then single messages wake it: the time
+seconds, and converted to polls of the usual fifteen minutes. Then single messages wake it: the time
 from just before one is sent to the backlog until the primary has it, the median and the longest.
 
     python -m benchmarks.syphon_drain [--messages 200000] [--queues 10] [--cap 20000]

@@ -9,7 +9,7 @@ fraction of a second.
 
     loop.py      the event loop
     network.py   connections in memory, with faults
-    files.py     files in memory, which lose what was not synced
+    files.py     files in memory, which lose data that was not synced
     runtime.py   `AsyncRuntime` on these
     world.py     replaces the process's clocks and random numbers for the time of a run
     broker.py    the embedded broker behind an address of the simulated network

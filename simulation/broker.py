@@ -131,7 +131,7 @@ class SimulatedBroker(Broker):
             await asyncio.wait_for(self._arrival.wait(), seconds)
 
     async def crash(self) -> None:
-        """Die at once; what the store had not synced may be gone."""
+        """Die immediately; data that the store had not synced may be gone."""
         if self._store is not None:
             self._store.crash()
         await self.stop(abrupt=True)

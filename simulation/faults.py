@@ -164,7 +164,7 @@ async def flapping(side: Side, seconds: float, chance: random.Random) -> None:
 
 
 async def kill(side: Side, seconds: float, chance: random.Random) -> bool:
-    """The broker dies, mostly while it stores a message; its store loses what was not synced."""
+    """The broker dies, mostly while it stores a message; its store loses unsynced data."""
     if chance.random() < 0.7:
         await side.broker.wait_for_message(5.0)
         for _ in range(chance.randint(0, 10)):

@@ -1,7 +1,7 @@
-"""Files in memory that behave as after a power failure: what was not synced may be gone.
+"""Files in memory that behave as after a power failure: data that was not synced may be gone.
 
 A file has the content that readers see and the content that is known to be on the disk. `crash`
-takes away what was not synced, or a part of it, as the seed decides.
+takes away the unsynced data, or a part of it, as the seed decides.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class SimulatedFiles:
     # -- faults
 
     def crash(self) -> None:
-        """Lose power: each file keeps what was synced, and perhaps more."""
+        """Lose power: each file keeps its synced data, and perhaps more."""
         self._locked.clear()
         for path in sorted(self._files):
             file = self._files[path]

@@ -1,4 +1,4 @@
-"""What applications asked for, what arrived, and whether the two agree.
+"""The messages that applications sent and those that arrived, and whether the two agree.
 
 The words are Jepsen's. A send was *ok*, *failed* before anything was sent, or its outcome is
 *unknown*. A message is *lost* if its send was ok and it arrived nowhere; *unexpected* if nobody
@@ -103,7 +103,7 @@ def judge(
     detected: Iterable[str] = (),
     settled_at: Mapping[str, float] | None = None,
 ) -> Verdict:
-    """Compare the history with what arrived.
+    """Compare the history with the messages that arrived.
 
     Args:
         history: the sends.

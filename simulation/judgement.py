@@ -1,4 +1,4 @@
-"""Whether a simulated pair kept its promises: the history of calls against what arrived."""
+"""Whether a simulated pair kept its promises: calls against messages that arrived."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._ready.extend(self._frozen.pop(process, ()))
 
     def end(self) -> None:
-        """The run is over: let what is left of killed processes end, too."""
+        """The run is over: also let the remaining tasks of killed processes end."""
         self._is_ending = True
         for process in list(self._frozen):
             self.thaw(process)
@@ -124,7 +124,7 @@ class SimulatedLoop(asyncio.BaseEventLoop):
         self._parked.clear()
 
     def _sort_in(self) -> None:
-        """Move what is ready into the queues of the objects that it belongs to."""
+        """Move ready callbacks into the queues of the objects that they belong to."""
         while self._scheduled:
             timer = self._scheduled[0]
             if timer.cancelled():

@@ -141,7 +141,7 @@ class Network:
         ]
 
     def end(self) -> None:
-        """The run is over: nobody needs to close what is still open."""
+        """The run is over: nobody needs to close the open connections."""
         for _, server in self._connections:
             server.closing = server.peer.closing = True
 
@@ -164,7 +164,7 @@ class Network:
         return self._each(host, port, lambda server: server.reset())
 
     def cut(self, host: str, port: int) -> int:
-        """Deliver a part of what is on its way, then reset: a frame may be incomplete."""
+        """Deliver a part of the data on its way, then reset: a frame may be incomplete."""
         return self._each(host, port, lambda server: server.cut())
 
     def drop(self, host: str, port: int) -> int:
@@ -207,7 +207,7 @@ class Transport(asyncio.Transport):
         self.is_begun = False
         self.is_half_open = False
         self.context = contextvars.copy_context()
-        """What the protocol of this side runs in: it tells whose callbacks these are."""
+        """The context of this side's protocol: it shows whose callbacks these are."""
         self._last_due = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -224,12 +224,12 @@ class Transport(asyncio.Transport):
     # -- asyncio.Transport
 
     def get_protocol(self) -> asyncio.BaseProtocol:
-        """The protocol that gets what arrives."""
+        """The protocol that gets the data."""
         protocol: asyncio.BaseProtocol = self._protocol
         return protocol
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Give what arrives to another protocol."""
+        """Give the data to another protocol."""
         self._protocol = protocol
 
     def is_closing(self) -> bool:
@@ -284,14 +284,14 @@ class Transport(asyncio.Transport):
         self.deliver()
 
     def close(self) -> None:
-        """End the stream after what was written."""
+        """End the stream after the written data."""
         if not self.closing:
             self.closing = True
             self._loop.call_soon(self._end, None, context=self.context)
             self.deliver()
 
     def abort(self) -> None:
-        """Reset: the peer sees an error, and what was written may be lost."""
+        """Reset: the peer sees an error, and written data may be lost."""
         if not self.has_ended:
             self.closing = True
             self.on_the_way.clear()
@@ -393,6 +393,6 @@ class Transport(asyncio.Transport):
         self.reset()
 
     def vanish(self) -> None:
-        """This side is gone, and the other one is not told."""
+        """This side is gone, and the other one does not notice."""
         self.is_half_open = self.peer.is_half_open = True
         self.fail(ConnectionResetError(104, "Connection reset by peer"))

@@ -2,8 +2,8 @@
 
 Two brokers, two or more applications with paired clients of `pairbus.aio`, one or two syphons, and
 faults that the seed draws. At the end everything is healed: sends must go to the primary again, the
-backlog must become empty, and each message that an application was told to be sent must be in a
-queue of the primary.
+backlog must become empty, and each message whose send succeeded must be in a queue of the
+primary.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ class PairRun:
             )
 
     def _credits(self) -> int | None:
-        """In some runs the primary throttles whoever sends more than a few messages a second."""
+        """In some runs the primary allows only a few messages a second."""
         chance = random.Random(f"credits of the primary {self._loop.seed}")
         return chance.randint(10, 40) if chance.random() < 0.25 else None
 
@@ -265,7 +265,7 @@ class PairRun:
         self._note("the backlog is empty")
 
     async def _collect(self) -> list[str]:
-        """Receive what arrived, as an application does."""
+        """Receive the messages that arrived, as an application does."""
         last = max((call.due or 0.0 for call in self._history.calls.values()), default=0.0)
         await asyncio.sleep(max(0.0, last - self._loop.wall_time()) + 1.0)  # all are due then
         self._sides["primary"].broker.throttle.is_on = False

@@ -84,7 +84,7 @@ def table(found: dict[str, tuple[int, str] | None], known: str = "") -> str:
     """The table for the documentation.
 
     Args:
-        found: what was found now, by bug.
+        found: the findings of this run, by bug.
         known: the table so far, for the bugs that were not run now.
     """
     cells = {line.split("`")[1]: line.split("|")[3:5] for line in known.splitlines() if "`" in line}

@@ -1,4 +1,4 @@
-"""Simulated processes: everything that runs in one of them stops at once when it is killed.
+"""Simulated processes: when one is killed, everything in it stops immediately.
 
 A callback belongs to the process in whose context it was scheduled. After `kill` the loop runs none
 of its callbacks: no `finally`, no last words, as with `kill -9`. What it has written to the network

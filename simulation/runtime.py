@@ -23,7 +23,7 @@ class SimulatedRuntime(AsyncioRuntime):
 
     Args:
         loop: the run.
-        name: tells processes apart; each has random numbers of its own.
+        name: identifies the process; each has random numbers of its own.
         files: its files; of its own if left out.
     """
 
@@ -65,7 +65,7 @@ class SimulatedRuntime(AsyncioRuntime):
 class CheckedCondition:
     """A condition that notices code which is only correct because there are no threads.
 
-    With threads, whoever holds a condition keeps others out until it waits or releases it. Here an
+    A thread that holds a condition keeps others out until it waits or releases it. Here an
     await lets others in; if one of them enters, the code behaves differently with threads.
     """
 
@@ -128,7 +128,7 @@ class SimulatedWorker:
         return function(*args)
 
     def close(self) -> None:
-        """Run what was submitted."""
+        """Run the submitted functions."""
         self._is_closed = True
         self._run_all()
 

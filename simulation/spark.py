@@ -122,7 +122,7 @@ class MicroBatchDriver:
             process.spare()
 
     async def stop(self) -> None:
-        """End it for good."""
+        """End it permanently."""
         self._is_stopped = True
         for process in self._processes:
             process.kill()

@@ -1,7 +1,7 @@
-"""The broker's store on real SQLite files, which lose at a crash what was not synced.
+"""The broker's store on real SQLite files, which lose unsynced data at a crash.
 
 SQLite syncs its write-ahead log when a transaction is committed. A crash therefore keeps the log as
-it was at that moment, and any part of what was written behind it.
+it was at that moment, and any part of the data that was written after it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class SimulatedStore(Store):
         return database, database.with_name(DATABASE + "-wal")
 
     def crash(self) -> None:
-        """The machine loses power now; what `close` leaves is what was synced, and perhaps more."""
+        """The machine loses power now; `close` leaves the synced data, and perhaps more."""
         database, log = self._paths
         self._at_crash = database.read_bytes(), log.read_bytes()
 

@@ -1,4 +1,4 @@
-"""What the ledger of a soak says, by the rules of reconcile, against what arrived."""
+"""The ledger of a soak, by the rules of reconcile, against the messages that arrived."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def read_messages(ledger: Path) -> list[dict[str, Any]]:
 def contradictions(
     rows: Sequence[Mapping[str, Any]], arrived: Mapping[str, Sequence[str]]
 ) -> list[str]:
-    """Return where the ledger contradicts what arrived, by entity."""
+    """Return where the ledger contradicts the messages that arrived, by entity."""
     counts = Counter((entity, name) for entity, names in arrived.items() for name in names)
     lost, excess = [], []
     for key, tally in sorted(tallies(rows).items()):
@@ -57,7 +57,7 @@ def out_of_order(
     Args:
         history: the sends.
         rows: the ledger's messages.
-        arrived: what is in the primary, by entity and in order.
+        arrived: the messages in the primary, by entity and in order.
         jumps: when the secondary's clock was wrong: locks end early then, and no order is promised.
         detecting: entities that detect duplicates.
     """

@@ -37,7 +37,7 @@ class Result:
 
     Attributes:
         struck: The faults, with those that had no effect.
-        verdict: The history against what arrived.
+        verdict: The history against the messages that arrived.
         detected: Duplicates in the queue that detects them; there must be none.
         others: Everything else that must not be, in words.
         messages: Calls of all applications.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes sure that the browser tests have a Chromium: installs Debian's where it can, else says loudly what is left out.
+# Makes sure that the browser tests have a Chromium: installs Debian's if possible, else prints which tests are left out.
 set -u
 for name in chromium chromium-browser google-chrome; do
   command -v "$name" >/dev/null 2>&1 && exit 0

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes sure that the tests of the alert rules have promtool: takes it out of Debian's package, which is not installed
-# (that would start a Prometheus on this machine), else says loudly what is left out.
+# (that would start a Prometheus on this machine), else prints which tests are left out.
 set -u
 folder="$(dirname "$0")/../.venv/promtool"
 command -v promtool >/dev/null 2>&1 && exit 0

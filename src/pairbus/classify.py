@@ -1,8 +1,8 @@
 """Classifies failures: one table from the SDK's errors to a verdict, with a reason per row.
 
 An *outage* is a timeout (ours included), a connection or communication failure, or an internal
-error of the service. Everything else is an answer: the namespace is there and says no, so that a
-backlog queue would only hide it. The rows are tried from the top; the first that fits decides. An
+error of the service. Everything else is an answer of a namespace that works; to store the message
+in a backlog queue would only hide it. The first row that fits decides. An
 application can put its own rule in front of the table with the option `classify`.
 
 The SDK's class alone is not sufficient. A bare `ServiceBusError` is classified by its AMQP

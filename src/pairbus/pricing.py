@@ -6,8 +6,8 @@ Money is `Decimal` and is never rounded before it is shown.
 
 Three rules of the service are not certain: whether a poll that ends empty is charged, whether a
 ping that the primary did not accept is, and whether a batch counts by message or by its whole size.
-`Rules` holds them as switches. The defaults are the expensive interpretation, and a report can
-show the cheaper end beside it.
+`Rules` holds them as switches. The defaults are the expensive interpretation; a report can also
+show the cost with the cheaper one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The status of a paired client: `client.status()`, also written to a file for other processes.
 
-Where a ledger directory is configured, each paired client keeps `status/<client id>.json` in it:
-replaced whole at each transition and every five seconds, removed at close.
+If a ledger directory is configured, each paired client keeps `status/<client id>.json` in it. The
+file is replaced as a whole at each transition and every five seconds, and removed at close.
 """
 
 from __future__ import annotations

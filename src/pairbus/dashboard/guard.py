@@ -7,7 +7,7 @@ scripts cannot read and other sites cannot send, and redirects to the same addre
 token, so that it stays out of the browser's history and of referrers.
 
 `AccessControl` wraps the whole application: no route can be reached around it, and the token in a
-query is checked there and nowhere else. Two attacks are refused besides: a page of another site
+query is checked there and nowhere else. Two more attacks are prevented: a page of another site
 that posts here (an action needs the page's CSRF token in a header and an `Origin` that is ours),
 and a foreign name that resolves to this address (DNS rebinding: `Host` must be one of ours).
 """

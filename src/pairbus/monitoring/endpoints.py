@@ -71,7 +71,7 @@ class Endpoint:
 
     @property
     def access_host(self) -> str | None:
-        """The host that options need beside `access`; None with a connection string."""
+        """The host that options need in addition to `access`; None with a connection string."""
         return None if self.is_connection_string else self.host
 
     @property

@@ -36,7 +36,7 @@ class Workload:
         batch: messages in a batch that is sent.
         ping_interval: seconds between the pings of one entity and client.
         poll: seconds that a syphon's idle long poll lasts.
-        syphons: syphons that run beside each other.
+        syphons: concurrent syphons.
     """
 
     clients: int = 10
@@ -231,7 +231,7 @@ def _assumptions(workload: Workload, prices: PriceList, rules: Rules) -> tuple[s
         "the application's own receives and settlements on the primary are derived, not measured",
         f"copies of each message that are received: {workload.subscriptions}",
         f"{tier.name} tier, prices of {prices.date} in {prices.currency}",
-        f"the subscription uses {rules.month_operations:,} operations in the month beside these",
+        f"the subscription uses {rules.month_operations:,} other operations in the month",
         "uncertain: whether a poll that ends empty is charged (low: it is not)",
         "uncertain: whether a ping that the primary does not accept is charged (low: it is not)",
         "uncertain: whether a batch counts by message or by its whole size (low: by its size)",

@@ -2,8 +2,8 @@
 
 For each message the ledger has some numbers of rows: b backlogged, f forwarded, d dead-lettered, e
 of those expired, c completed unsent by a transform; the backlog queues hold w that wait and wd that
-are dead-lettered. n = b messages are expected, or 1 where the sender recorded none (it died with
-rows unwritten: *unrecorded*, which is no loss). Of the n, first f are taken as delivered, then d as
+are dead-lettered. n messages are expected: b, or 1 if the sender died before it recorded any
+(*unrecorded*, which is no loss). Of the n, first f are taken as delivered, then d as
 dead-lettered, e as expired, c as completed, w as waiting; the rest is lost. f above n are copies:
 delivered more than once.
 

@@ -1,7 +1,8 @@
 """Account for every message that went through the backlog.
 
-Backlogged against forwarded, dead-lettered and still waiting. A message is known by its destination
-and id. `tally` counts its rows; `pairbus.reports.fates` says what became of it.
+Messages that were backlogged are compared with those that were forwarded, were dead-lettered or
+still wait. A message is identified by its destination and id. `tally` counts its rows;
+`pairbus.reports.fates` derives its outcome.
 
 Rows are matched by 128 bits of hash instead of strings, which Spark groups several times faster;
 names are looked up afterwards, for the rows of the report alone. `pairbus.reports.prefilter`

@@ -15,8 +15,8 @@ credits free for live traffic.
 Reading (the secondary) and sending (the primary) have a rate each, and no more is read than can be
 sent. The rate of sending is shared among the tasks of a micro-batch; each adapts its share while
 it sends, and the planner adds the shares up again. Sends are spread evenly within the second: a
-namespace serves an operation that finds any credit as a whole, and a large one at the end of a
-second leaves nothing for others.
+namespace executes an operation completely if any credit is left, so that a large operation uses up
+the credits of others.
 
 Nothing here acts; time is an argument.
 """

@@ -1,4 +1,4 @@
-"""A change of target: the backlog goes to another namespace because the primary is lost for good.
+"""A change of target: the backlog goes to another namespace when the primary is permanently lost.
 
 The former target may have received messages whose receipts are missing: they were sent, and the
 syphon stopped before it wrote the receipt. So two sequence numbers are recorded for each backlog

@@ -1,7 +1,7 @@
 """The internals of azure-servicebus that pairbus uses: all of them, each with a fallback.
 
 The public API of the SDK cannot bound how long a link takes to open, cut a connection whose peer is
-silent, or show whether a send must first renew its token. For these pairbus reads private names. No
+silent, or show whether a send must first renew its token. For this pairbus reads private names. No
 guarantee depends on them: if a name is missing, the code that needs it uses a slower way through
 the public API, as `without` says. The names are probed when a client is paired and when
 its first link is open; if any is missing, one warning names them all. The objects behind private
