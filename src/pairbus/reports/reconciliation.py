@@ -54,7 +54,7 @@ def balance(
     Args:
         spark: the session.
         locations: ledgers, which may overlap.
-        waiting: messages peeked from the backlog queues (`reconcile.WAITING_SCHEMA`); without
+        waiting: messages peeked from the backlog queues (`reconcile_job.WAITING_SCHEMA`); without
             it, messages that still wait there count as lost.
         limit: messages that are named for each finding.
 
