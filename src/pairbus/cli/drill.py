@@ -69,7 +69,7 @@ VERDICTS = {
     "--syphon",
     type=click.Choice(["auto", "spark", "here", "running"]),
     default="auto",
-    help="Drain with a running syphon, or start one: on Spark, or in this process.",
+    help="Wait for a running syphon, or start one: on Spark, or here, in this process.",
 )
 @setting("--drain-timeout", default=120.0, metavar="SECONDS", help="Maximum duration of the drain.")
 @setting("--tier", default="standard", help="Tier of both namespaces.")

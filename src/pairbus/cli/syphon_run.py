@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @click.option("--queues", "count", type=click.IntRange(1), help="Number of backlog queues.")
 @click.option("--until-empty", is_flag=True, help="End when the backlog is empty.")
 @click.option("--max-messages", type=click.IntRange(1), metavar="N", help="End after N messages.")
-@click.option("--snapshot", is_flag=True, help="End when all messages present at start are done.")
+@click.option("--snapshot", is_flag=True, help="Forward only messages present at the start.")
 @click.option("--max-duration", type=float, metavar="SECONDS", help="End after this time.")
 @click.option("--max-messages-per-second", type=float, metavar="N", help="Maximum rate.")
 @click.option("--max-bytes-per-second", type=float, metavar="N", help="Maximum rate.")
