@@ -14,7 +14,7 @@ def main() -> None:
             secondary_admin=backup.admin_client(),
             primary_namespace="contoso",  # a broker on 127.0.0.1 has no name of its own
             backlog_queue_count=2,
-            failover_interval=0,  # the call that fails is redirected itself
+            failover_interval=0,  # the failing call itself is redirected
             observers=[log.append, lambda event: print(f"  {event.name}: {event.entity}")],
         )
         client = ServiceBusClient.from_connection_string(primary.connection_string)
