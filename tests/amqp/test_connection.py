@@ -58,7 +58,8 @@ def test_handshake_completes_whatever_the_packet_size(chunk):
 
 def test_delivery_is_sent_received_and_settled():
     client, server, sender, _, _, _ = pair()
-    number = client.transfer(sender, b"payload", b"tag", context="mine", message_format=7)
+    client.transfer(sender, b"payload", b"tag", context="mine", message_format=7)
+    (number,) = client.sessions[0].unsettled
     _, theirs = pump(client, server)
     (delivery,) = theirs
     assert (delivery.payload, delivery.tag, delivery.message_format) == (b"payload", b"tag", 7)
@@ -582,7 +583,36 @@ def test_transfers_that_wait_for_the_window_are_dropped_with_their_link():
     client.receive_data(b"")
     server.receive_data(frame(0, Flow(0, 100, 0, 100).encode()))
     assert server.data_to_send() == b""
-    assert out.session.pending == []
+    assert not out.session.pending
+
+
+@pytest.mark.parametrize("size", [10, 3000])  # in one frame, and the last one cut off
+def test_deliveries_that_a_detach_drops_leave_no_gap_in_the_numbers(size):
+    client, server, _, receiver, _, out = pair(max_frame_size=512)
+    other = client.attach_receiver(client.sessions[0], "other", source=Source("q"))
+    pump(client, server)
+    kept = next(link for link in out.session.links.values() if link.name == "other")
+    server.attach_reply(kept)
+    client.receive_data(server.data_to_send())
+    client.flow(receiver, 5)
+    client.flow(other, 5)
+    pump(client, server)
+    out.session.remote_incoming_window = 1
+    server.transfer(out, bytes(size), b"1")
+    server.transfer(out, b"dropped", b"2")
+    server.transfer(kept, b"kept", b"3", context="kept")
+    server.transfer(kept, b"settled", b"4", settled=True)
+    server.transfer(kept, b"last", b"5", context="last")
+    server.detach(out)
+    server.receive_data(frame(0, Flow(0, 100, 0, 100).encode()))
+    events = client.receive_data(server.data_to_send())
+    sent = [event for event in events if isinstance(event, Delivery) and event.link is other]
+    assert [(one.delivery_id, one.payload) for one in sent] == [
+        (1, b"kept"), (2, b"settled"), (3, b"last"),
+    ]  # fmt: skip
+    client.settle(other, 1, 3, state=ACCEPTED)
+    (disposed,) = (e for e in server.receive_data(client.data_to_send()) if isinstance(e, Disposed))
+    assert [one.context for one in disposed.deliveries] == ["kept", "last"]
 
 
 def test_detach_of_a_link_that_is_not_answered_yet_answers_it_first():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from pairbus.amqp.composite import Composite
@@ -36,48 +36,40 @@ class OutgoingTransfers:
         message_format: int = 0,
         context: Any = None,
         state: Composite | None = None,
-    ) -> int:
-        """Send a message on a link that has credit; return the number of the delivery.
+    ) -> None:
+        """Send a message on a link that has credit, as soon as the session's window allows it.
 
         An unsettled delivery is remembered, with `context`, until it is settled. A payload that is
-        too large for one of the peer's frames is sent in several.
+        too large for one of the peer's frames is sent in several. A delivery gets its number when
+        its first frame is sent: one that is dropped before leaves no gap in the numbers.
 
         Raises:
             AmqpError: the link has no credit (`amqp:link:transfer-limit-exceeded`).
         """
         if link.credit <= 0:
             raise AmqpError(TRANSFER_LIMIT_EXCEEDED, f"no credit on link {link.name}")
-        session = link.session
-        delivery_id = session.next_delivery_id
-        session.next_delivery_id = (delivery_id + 1) & SERIAL_MASK
         link.credit -= 1
         link.delivery_count = (link.delivery_count + 1) & SERIAL_MASK
-        if not settled:
-            session.unsettled[delivery_id] = Outgoing(delivery_id, link, tag, context)
+        session = link.session
         room = self.max_frame_size - _TRANSFER_OVERHEAD - len(tag)
         if state is not None:
             room -= len(encode_state(state))
-        if len(payload) <= room:
-            frame = link.writer.frame(
-                delivery_id, tag, message_format, settled, payload, False, state
+        if session.remote_incoming_window > 0 and len(payload) <= room:
+            # `_frames` and `Session.take_sendable`, inlined: this runs for every single message.
+            delivery_id = session.next_delivery_id
+            session.next_delivery_id = (delivery_id + 1) & SERIAL_MASK
+            if not settled:
+                session.unsettled[delivery_id] = Outgoing(delivery_id, link, tag, context)
+            session.remote_incoming_window -= 1
+            session.next_outgoing_id = (session.next_outgoing_id + 1) & SERIAL_MASK
+            self._output.write(
+                link.writer.frame(delivery_id, tag, message_format, settled, payload, False, state)
             )
-            if session.remote_incoming_window > 0:
-                # `Session.count_outgoing`, inlined: this runs for every single message.
-                session.remote_incoming_window -= 1
-                session.next_outgoing_id = (session.next_outgoing_id + 1) & SERIAL_MASK
-                self._output.write(frame)
-            else:
-                session.pending.append((link, frame))
-            return delivery_id
-        writer = link.writer
-        pending = session.pending
-        frame = writer.frame(delivery_id, tag, message_format, settled, payload[:room], True, state)
-        pending.append((link, frame))
-        for start in range(room, len(payload), room):
-            more = start + room < len(payload)
-            pending.append((link, writer.next_frame(payload[start : start + room], more, settled)))
+            return
+        session.pending.append(
+            (link, _frames(link, payload, room, tag, settled, message_format, context, state))
+        )
         self._output.write_all(session.take_sendable())
-        return delivery_id
 
     def transfer_many(self, link: Link, messages: Sequence[tuple[bytes, bytes, bytes]]) -> int:
         """Send messages on a link that has credit for them, unsettled; return their total size.
@@ -112,3 +104,24 @@ class OutgoingTransfers:
             frames += (head(number, tag, len(front) + len(rest)), front, rest)
         self._output.write_all(frames)
         return size
+
+
+def _frames(
+    link: Link,
+    payload: bytes,
+    room: int,
+    tag: bytes,
+    settled: bool,
+    message_format: int,
+    context: Any,
+    state: Composite | None,
+) -> Iterator[bytes]:
+    """Yield the frames of a delivery, each when it is sent; the first one takes the number."""
+    session, writer, size = link.session, link.writer, len(payload)
+    number = session.next_delivery_id
+    session.next_delivery_id = (number + 1) & SERIAL_MASK
+    if not settled:
+        session.unsettled[number] = Outgoing(number, link, tag, context)
+    yield writer.frame(number, tag, message_format, settled, payload[:room], size > room, state)
+    for start in range(room, size, room):
+        yield writer.next_frame(payload[start : start + room], start + room < size, settled)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pairbus.amqp.errors import UNATTACHED_HANDLE, ProtocolError
@@ -64,8 +65,10 @@ class Session:
         self.next_outgoing_id = 0
         self.next_delivery_id = 0
         self.remote_incoming_window = 0
-        self.pending: list[tuple[Link, bytes]] = []
-        """Transfer frames that wait for the peer's window, and their links."""
+        self.pending: deque[tuple[Link, Iterator[bytes]]] = deque()
+        """Deliveries that wait for the peer's window: their links, and the frames still to send.
+
+        Empty whenever the window has room."""
         self.links: dict[int, Link] = {}
         """By our handle."""
         self.by_handle: dict[int, Link] = {}
@@ -94,17 +97,19 @@ class Session:
 
     def take_sendable(self) -> list[bytes]:
         """Take the pending transfer frames that the peer's window has room for."""
-        pending = self.pending
-        if not pending or self.remote_incoming_window <= 0:
-            return []
-        sendable = [frame for _, frame in pending[: self.remote_incoming_window]]
-        del pending[: len(sendable)]
+        sendable: list[bytes] = []
+        while self.pending and self.remote_incoming_window > len(sendable):
+            frame = next(self.pending[0][1], None)
+            if frame is None:
+                self.pending.popleft()
+            else:
+                sendable.append(frame)
         self.count_outgoing(len(sendable))
         return sendable
 
     def drop_pending(self, link: Link) -> None:
-        """Drop the transfer frames of a link that is detached."""
-        self.pending = [entry for entry in self.pending if entry[0] is not link]
+        """Drop the deliveries of a link that is detached."""
+        self.pending = deque(waiting for waiting in self.pending if waiting[0] is not link)
 
     def flow(self, link: Link | None = None) -> Flow:
         """Return the flow that reports the windows, and the credit of `link` if given."""
