@@ -15,9 +15,12 @@ from dataclasses import dataclass, field, fields
 from types import TracebackType
 from typing import Any
 
+from pairbus.broker.entities.errors import BrokerError
+
 #: The kinds of fault. The first three concern whole connections, the others single operations.
 KINDS = ("refuse", "reset", "silent", "hang", "delay", "reject", "throttle", "detach", "close")
 CONNECTION_KINDS = frozenset({"refuse", "reset", "silent"})
+REFUSALS = frozenset({"reject", "throttle"})
 #: The kinds of operation that a fault can apply to.
 POINTS = ("send", "settle", "management", "attach", "token")
 SERVER_BUSY = "com.microsoft:server-busy"
@@ -94,6 +97,15 @@ class Fault:
         if self.owner is not None:
             self.owner.clear(self.id)
 
+    @property
+    def answer_delay(self) -> float:
+        """The seconds that the answer to an operation is held back."""
+        return self.delay if self.kind == "delay" else 0.0
+
+    def error(self) -> BrokerError:
+        """Return the error that the fault is answered with."""
+        return BrokerError(self.description, condition=self.condition, http_status=self.status)
+
     def as_dict(self) -> dict[str, Any]:
         """Return the fault as the control API shows it."""
         names = ("id", *sorted(SETTABLE), "seen", "hits")
@@ -110,6 +122,9 @@ def _check_types(kind: Any, expected: str, **values: object) -> None:
     for name, value in values.items():
         if not isinstance(value, kind):
             raise ValueError(f"{name} of a fault must be {expected}, got {value!r}")
+
+
+NO_FAULT = Fault("delay")  # delays an answer by no time
 
 
 def _direct(action: Callable[[], Any]) -> Any:
@@ -218,10 +233,10 @@ class Faults:
         kinds = {fault.kind for fault in self._faults.values()}
         return next((kind for kind in ("refuse", "reset", "silent") if kind in kinds), None)
 
-    def match(self, point: str, entity: str) -> Fault | None:
-        """Count an operation at `point` and return the fault that applies to it, if any."""
+    def match(self, point: str, entity: str) -> Fault:
+        """Count an operation at `point`; return the fault that applies to it, or `NO_FAULT`."""
         if not self._faults:
-            return None
+            return NO_FAULT
         path = entity.lower()
         for fault in list(self._faults.values()):
             if fault.kind in CONNECTION_KINDS or fault.on != point:
@@ -235,7 +250,7 @@ class Faults:
                 continue
             fault.hits += 1
             return fault
-        return None
+        return NO_FAULT
 
     def next_end(self) -> float | None:
         """Return the seconds until the next fault ends by itself; None if none does."""

@@ -97,14 +97,14 @@ class CbsNode:
         """Verify a token; answer 202, or the reason for the refusal."""
         answer = Answer(request, status_name="status-code", description_name="status-description")
         name = str(request.properties.get("name", ""))
-        fault = self._faults.match("token", name) if self._faults.any else None
-        if fault is not None and fault.kind == "hang":
+        fault = self._faults.match("token", name)
+        if fault.kind == "hang":
             return
         try:
             if request.operation != "put-token":
                 raise BrokerError("only put-token is known here", http_status=400)
-            if fault is not None and fault.kind != "delay":
-                raise BrokerError(fault.description, http_status=fault.status)
+            if fault.kind != "delay":
+                raise fault.error()
             token = request.body
             token = token.decode(errors="replace") if isinstance(token, bytes) else str(token)
             self._connection.tokens.put(name, token)
@@ -112,4 +112,4 @@ class CbsNode:
             encoded = answer.ok(202, "Accepted")
         except BrokerError as error:
             encoded = answer.failed(error.http_status, error)
-        reply(encoded, fault.delay if fault is not None and fault.kind == "delay" else 0.0)
+        reply(encoded, fault.answer_delay)

@@ -23,6 +23,7 @@ from pairbus.broker.entities.errors import (
 from pairbus.broker.entities.locks import LOCK_LOST
 from pairbus.broker.entities.messages import Delivery, Outcome
 from pairbus.broker.entities.model import AccessRight
+from pairbus.broker.faults.faults import REFUSALS
 from pairbus.broker.server.incoming import read_message
 from pairbus.broker.server.link_end import LinkEnd
 from pairbus.broker.server.outgoing import render_delivery
@@ -64,15 +65,12 @@ class ManagementNode:
     def handle(self, request: Request, reply: Reply) -> None:
         """Execute one request, and answer when its changes are durable."""
         answer = Answer(request)
-        faults = self.end.faults
-        fault = faults.match("management", self.entity) if faults.any else None
-        delay = fault.delay if fault is not None and fault.kind == "delay" else 0.0
+        fault = self.end.faults.match("management", self.entity)
+        delay = fault.answer_delay
         try:
-            if fault is not None and fault.kind in {"reject", "throttle"}:
-                raise BrokerError(
-                    fault.description, condition=fault.condition, http_status=fault.status
-                )
-            if fault is not None and fault.kind == "hang" and not fault.take:
+            if fault.kind in REFUSALS:
+                raise fault.error()
+            if fault.kind == "hang" and not fault.take:
                 return
             status, body = self._execute(request)
         except BrokerError as error:
@@ -90,7 +88,7 @@ class ManagementNode:
             bad = ArgumentError(f"The request '{request.operation}' cannot be read.")
             reply(answer.failed(bad.http_status, bad), delay)
             return
-        if fault is not None and fault.kind == "hang":
+        if fault.kind == "hang":
             return
 
         def done(error: Exception | None) -> None:

@@ -22,7 +22,7 @@ from pairbus.broker.entities.errors import (
     StoreError,
 )
 from pairbus.broker.entities.model import AccessRight
-from pairbus.broker.faults.faults import Fault
+from pairbus.broker.faults.faults import REFUSALS, Fault
 from pairbus.broker.server.incoming import BATCH_FORMAT, read_batch, read_message
 from pairbus.broker.server.link_end import (
     CREDIT,
@@ -91,18 +91,18 @@ class SendingLink(LinkHandler):
     @guarded
     def _all_committed(self, deliveries: Sequence[Delivery], error: Exception | None) -> None:
         for delivery in deliveries:
-            self._committed(delivery, None, error)
+            self._committed(delivery, 0.0, error)
 
     def _on_delivery(self, delivery: Delivery) -> None:
         """Pass a message, or a batch of them, to the namespace."""
         end = self.end
         if end.link.credit < LOW_CREDIT:
             end.top_up_credit()
-        faults = end.faults
-        fault = faults.match("send", end.path) if faults.any else None
-        if fault is not None and not self._apply_fault(fault, delivery):
+        fault = end.faults.match("send", end.path)
+        if fault.kind != "delay" and not self._apply_fault(fault, delivery):
             end.use()
             return
+        delay = fault.answer_delay
         throttle = end.throttle
         try:
             if throttle.is_on:
@@ -126,49 +126,40 @@ class SendingLink(LinkHandler):
                 throttle.charge(self._entity.send_credits * len(messages))
         except BrokerError as error:
             end.use()
-            self._answer(delivery, rejected(error), fault)
+            self._answer(delivery, rejected(error), delay)
             return
         except AmqpError as error:
             end.use()
             bad = ArgumentError(f"The message cannot be read: {error.description}.")
             bad.condition = error.condition
-            self._answer(delivery, rejected(bad), fault)
+            self._answer(delivery, rejected(bad), delay)
             return
-        if fault is not None and fault.kind == "hang":
-            return
-        if not delivery.settled:
-            end.committer.after_commit(partial(self._committed, delivery, fault))
+        if fault.kind != "hang" and not delivery.settled:
+            end.committer.after_commit(partial(self._committed, delivery, delay))
 
     @guarded
-    def _committed(self, delivery: Delivery, fault: Fault | None, error: Exception | None) -> None:
-        if error is None and fault is None and not delivery.settled:
-            self.end.settle(delivery.delivery_id, ACCEPTED)
-            return
+    def _committed(self, delivery: Delivery, delay: float, error: Exception | None) -> None:
         outcome: Composite = ACCEPTED
         if error is not None:
             outcome = rejected(
                 error if isinstance(error, BrokerError) else StoreError("The store has failed.")
             )
-        self._answer(delivery, outcome, fault)
+        self._answer(delivery, outcome, delay)
 
-    def _answer(self, delivery: Delivery, outcome: Composite, fault: Fault | None = None) -> None:
-        if fault is not None and fault.kind == "delay":
-            asyncio.get_running_loop().call_later(fault.delay, self._answer, delivery, outcome)
-            return
-        if not delivery.settled:
+    def _answer(self, delivery: Delivery, outcome: Composite, delay: float = 0.0) -> None:
+        if delay:
+            asyncio.get_running_loop().call_later(delay, self._answer, delivery, outcome)
+        elif not delivery.settled:
             self.end.settle(delivery.delivery_id, outcome)
 
     def _apply_fault(self, fault: Fault, delivery: Delivery) -> bool:
         """Apply a fault; return whether the message is accepted nevertheless."""
-        error = BrokerError(fault.description, condition=fault.condition)
-        if fault.kind in {"reject", "throttle"}:
-            self._answer(delivery, rejected(error))
-        elif fault.kind == "detach":
-            self.end.detach(error)
-        elif fault.kind == "close":
-            self.end.connection.close(fault.condition, fault.description)
-        elif fault.kind == "hang":
+        if fault.kind == "hang":
             return fault.take
+        if fault.kind in REFUSALS:
+            self._answer(delivery, rejected(fault.error()))
+        elif fault.kind == "detach":
+            self.end.detach(fault.error())
         else:
-            return True
+            self.end.connection.close(fault.condition, fault.description)
         return False

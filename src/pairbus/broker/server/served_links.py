@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pairbus.amqp.link import EndState, Link, Session
 from pairbus.amqp.performatives import Attach, Error, Source, Target
 from pairbus.broker.entities.errors import BrokerError
+from pairbus.broker.faults.faults import NO_FAULT
 from pairbus.broker.server.idle import IdleWatch
 from pairbus.broker.server.link_targets import CBS, handler_for, path_of
 from pairbus.broker.server.receiving_link import ReceivingLink
@@ -39,17 +40,18 @@ class ServedLinks:
     def on_attach(self, link: Link, attach: Attach) -> None:
         """Serve a link that the client wants to attach, or refuse it."""
         terminus = attach.source if link.is_sender else attach.target
-        fault = None
-        if self._connection.broker.faults.any and isinstance(terminus, Source | Target):
+        fault = NO_FAULT
+        if isinstance(terminus, Source | Target):
             path = path_of(terminus.address)
             if path.lower() != CBS:  # faults of $cbs apply to its tokens instead
                 fault = self._connection.broker.faults.match("attach", path)
-        if fault is None:
-            self._attach(link, attach)
-        elif fault.kind == "delay":
+        if fault.kind != "delay":
+            if fault.kind != "hang":
+                self.detach(link, fault.error())
+        elif fault.delay:
             asyncio.get_running_loop().call_later(fault.delay, self._attach, link, attach)
-        elif fault.kind != "hang":
-            self.detach(link, Error(fault.condition, fault.description))
+        else:
+            self._attach(link, attach)
 
     def _attach(self, link: Link, attach: Attach) -> None:
         if link.state is not EndState.REMOTE or self._connection.transport is None:
