@@ -31,9 +31,10 @@ from pairbus.amqp.events import (
 from pairbus.amqp.link import Link
 from pairbus.amqp.performatives import Error
 from pairbus.amqp.sasl import SaslInit, read_plain
-from pairbus.broker.entities.errors import UnauthorizedError
+from pairbus.broker.entities.errors import MessageLockLostError, UnauthorizedError
+from pairbus.broker.entities.locks import LOCK_LOST
 from pairbus.broker.server.cbs import Tokens
-from pairbus.broker.server.receiving_link import lock_lost
+from pairbus.broker.server.link_end import rejected
 from pairbus.broker.server.served_links import ServedLinks
 from pairbus.broker.server.sockets import abort_with_reset
 
@@ -343,7 +344,8 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
 
     def _on_disposed(self, event: Disposed) -> None:
         for low, high in event.unknown:  # settled on another link, and removed here
-            self.engine.settle_unknown(event.session, low, high, lock_lost())
+            lost = rejected(MessageLockLostError(LOCK_LOST))
+            self.engine.settle_unknown(event.session, low, high, lost)
         if not event.by_receiver or not event.deliveries:
             return
         first = event.deliveries[0].link

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from pairbus.amqp.composite import Composite
 from pairbus.amqp.errors import INTERNAL_ERROR
@@ -114,7 +114,11 @@ def rejected(error: BrokerError) -> Rejected:
     return Rejected(Error(error.condition, error.description))
 
 
-H = TypeVar("H", bound=LinkHandler)
+class _HasEnd(Protocol):
+    end: LinkEnd
+
+
+H = TypeVar("H", bound=_HasEnd)
 P = ParamSpec("P")
 
 

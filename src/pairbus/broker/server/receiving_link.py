@@ -1,10 +1,7 @@
-"""A client's receiver: credit, deliveries, sessions and settlement.
+"""A client's receiver: credit, deliveries and sessions.
 
 The namespace delivers up to the client's credit. A client that grants credit and does not read its
 socket is paused, so that its messages wait in the store and not in memory.
-
-A settlement is answered when it is durable, with the same outcome; a dead-letter with `rejected`
-and no error, because the SDK takes an error there as a failed settlement.
 """
 
 from __future__ import annotations
@@ -12,47 +9,28 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-from collections.abc import Mapping
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pairbus.amqp.composite import Composite
 from pairbus.amqp.link import Outgoing
-from pairbus.amqp.performatives import (
-    ACCEPTED,
-    RELEASED,
-    SND_SETTLED,
-    Accepted,
-    Modified,
-    Received,
-    Rejected,
-    Released,
-)
+from pairbus.amqp.performatives import SND_SETTLED
 from pairbus.broker.entities.credits import MESSAGE
-from pairbus.broker.entities.errors import (
-    BrokerError,
-    MessageLockLostError,
-    NotImplementedByBrokerError,
-    OperationTimeoutError,
-    ServerBusyError,
-    StoreError,
-)
-from pairbus.broker.entities.locks import LOCK_LOST
-from pairbus.broker.entities.messages import NEVER, Delivery, Outcome
+from pairbus.broker.entities.errors import BrokerError, OperationTimeoutError, ServerBusyError
+from pairbus.broker.entities.messages import NEVER, Delivery
 from pairbus.broker.entities.model import AccessRight
-from pairbus.broker.server.link_end import LinkEnd, LinkHandler, guarded, rejected
+from pairbus.broker.server.link_end import LinkEnd, LinkHandler, guarded
 from pairbus.broker.server.outgoing import render_delivery, render_locked
 from pairbus.broker.server.session_request import (
     requested_session,
     session_answer,
     session_timeout,
 )
+from pairbus.broker.server.settlement import Settlement
 
 if TYPE_CHECKING:
     from pairbus.broker.entities.receiver import Receiver
     from pairbus.broker.entities.sessions import PendingSession
 
-DEAD_LETTER = "com.microsoft:dead-letter"
 SWEEP_FROM = 10_000  # open deliveries of a session
 
 
@@ -65,6 +43,7 @@ class ReceivingLink(LinkHandler):
         end.used_at = end.namespace.now()
         self.link = end.link
         self._engine = end.engine
+        self._settlement = Settlement(end)
         self.is_destructive = end.link.snd_settle_mode == SND_SETTLED
         self.receiver: Receiver | None = None
         self._pending: PendingSession | None = None
@@ -75,13 +54,13 @@ class ReceivingLink(LinkHandler):
         self.next_due = NEVER  # when a grant that waits for credits is retried
         self._unwritten = 0
         self._sweep_at = SWEEP_FROM
-        self._wants_session, self._session_id = requested_session(end.link)
-        if not self._wants_session or self._session_id is not None:
+        wants_session, session_id = requested_session(end.link)
+        if not wants_session or session_id is not None:
             self.receiver = end.namespace.receivers.open(
                 end.path,
                 self,
                 receive_and_delete=self.is_destructive,
-                session_id=self._session_id,
+                session_id=session_id,
             )
 
     # -- attaching -------------------------------------------------------------------------------
@@ -168,8 +147,10 @@ class ReceivingLink(LinkHandler):
                     self._wait_for_credits()
                 return
             self.next_due = NEVER
-        if self.receiver is not None:
-            self.receiver.grant(self.link.credit, drain=self.link.drain)
+        self._grant(self.receiver)
+
+    def _grant(self, receiver: Receiver) -> None:
+        receiver.grant(self.link.credit, drain=self.link.drain)
 
     def _wait_for_credits(self) -> None:
         if self.next_due == NEVER:
@@ -184,7 +165,7 @@ class ReceivingLink(LinkHandler):
         if not self.end.throttle.would_serve(1):
             self._wait_for_credits()
         elif not self._is_paused:
-            self.receiver.grant(self.link.credit, drain=self.link.drain)
+            self._grant(self.receiver)
 
     @guarded
     def deliver(self, deliveries: list[Delivery]) -> None:
@@ -249,129 +230,11 @@ class ReceivingLink(LinkHandler):
         self._is_paused = False
         self._unwritten = 0
         if self.receiver is not None and (self.link.credit or self.link.drain):
-            self.receiver.grant(self.link.credit, drain=self.link.drain)
-
-    # -- settling --------------------------------------------------------------------------------
+            self._grant(self.receiver)
 
     def on_disposition(
         self, deliveries: list[Outgoing], state: Composite | None, settled: bool
     ) -> None:
-        """Settle messages with the client's outcome, and answer once that is durable."""
-        end = self.end
-        faults = end.faults
-        if faults.any or type(state) is not Accepted:
-            end.use()
-        if isinstance(state, Received) or (state is None and not settled):
-            return
-        fault = faults.match("settle", end.path) if faults.any else None
-        if fault is not None and fault.kind in {"reject", "throttle"}:
-            error = BrokerError(fault.description, condition=fault.condition)
-            self._answer([d.id for d in deliveries], rejected(error), settled)
-            return
-        if fault is not None and fault.kind == "hang" and not fault.take:
-            return
-        settled_numbers: list[int] = []
-        echo: Composite = ACCEPTED
-        if isinstance(state, Accepted) and self.receiver is not None:
-            settled_numbers = self._complete(self.receiver, deliveries, settled)
-            end.used_at = end.namespace.latest
-            deliveries = []
-        for delivery in deliveries:
-            try:
-                echo = self._settle(delivery.tag, state)
-                settled_numbers.append(delivery.id)
-            except BrokerError as error:
-                self._answer([delivery.id], rejected(error), settled)
-        if not settled_numbers or settled or (fault is not None and fault.kind == "hang"):
-            return
-        delay = fault.delay if fault is not None and fault.kind == "delay" else 0.0
-        end.committer.after_commit(partial(self._committed, settled_numbers, echo, delay))
-
-    def _complete(self, receiver: Receiver, deliveries: list[Outgoing], settled: bool) -> list[int]:
-        """Complete deliveries; answer those whose lock is lost, and return the other numbers."""
-        if len(deliveries) == 1:
-            (one,) = deliveries
-            if receiver.complete(one.tag):
-                return [one.id]
-            self._answer([one.id], rejected(receiver.lock_lost()), settled)
-            return []
-        tokens = receiver.settle_many([one.tag for one in deliveries], Outcome.COMPLETE)
-        if not tokens:
-            return [one.id for one in deliveries]
-        lost = set(tokens)
-        for one in deliveries:
-            if one.tag in lost:
-                self._answer([one.id], rejected(receiver.lock_lost()), settled)
-        return [one.id for one in deliveries if one.tag not in lost]
-
-    def _settle(self, token: bytes, state: Composite | None) -> Composite:
-        """Settle one message; return the outcome to echo."""
-        settle = self._holder().settle
-        if state is None or isinstance(state, Accepted):
-            settle(token, Outcome.COMPLETE)
-            return ACCEPTED
-        if isinstance(state, Released):
-            settle(token, Outcome.RELEASE)
-            return RELEASED
-        if isinstance(state, Modified):
-            changes = _properties(state.message_annotations)
-            if state.undeliverable_here:
-                settle(token, Outcome.DEFER, properties=changes)
-            else:
-                settle(token, Outcome.ABANDON, properties=changes)
-            return state
-        if isinstance(state, Rejected):
-            info = dict((state.error.info if state.error is not None else None) or {})
-            reason = info.pop("DeadLetterReason", None)
-            description = info.pop("DeadLetterErrorDescription", None)
-            if state.error is not None and state.error.condition != DEAD_LETTER:
-                reason = reason or state.error.condition
-                description = description or state.error.description
-            settle(
-                token,
-                Outcome.DEAD_LETTER,
-                reason=None if reason is None else str(reason),
-                description=None if description is None else str(description),
-                properties=_properties(info),
-            )
-            return Rejected()
-        self.end.broker.unsupported("transactions")
-        raise NotImplementedByBrokerError("Transactions are not supported.")
-
-    def _holder(self) -> Receiver:
-        if self.receiver is None:
-            raise OperationTimeoutError("The link is not attached yet.")
-        return self.receiver
-
-    @guarded
-    def _committed(
-        self, numbers: list[int], echo: Composite, delay: float, error: Exception | None
-    ) -> None:
-        if error is not None:
-            echo = rejected(StoreError("The broker could not store the outcome."))
-        if delay:
-            asyncio.get_running_loop().call_later(delay, self._answer, numbers, echo, False)
-        else:
-            self._answer(numbers, echo, False)
-
-    def _answer(self, numbers: list[int], echo: Composite, settled: bool) -> None:
-        if settled:
-            return
-        first = numbers[0]
-        if len(numbers) == 1:
-            self.end.settle(first, echo)
-        elif numbers[-1] - first == len(numbers) - 1:
-            # The client gave one outcome for a range: it gets one answer for the range.
-            self.end.settle(first, echo, last=numbers[-1])
-        else:
-            for number in numbers:
-                self.end.settle(number, echo)
-
-
-def lock_lost() -> Rejected:
-    """Return the outcome for a message that is not locked any more."""
-    return rejected(MessageLockLostError(LOCK_LOST))
-
-
-def _properties(changes: Mapping[Any, Any] | None) -> dict[str, object] | None:
-    return {str(key): value for key, value in changes.items()} if changes else None
+        """Settle messages that were delivered on this link."""
+        if self.receiver is not None:
+            self._settlement.settle(self.receiver, deliveries, state, settled)
