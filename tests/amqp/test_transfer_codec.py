@@ -148,10 +148,10 @@ def test_unknown_states_are_kept_as_they_are():
 @pytest.mark.parametrize(
     ("raw", "message"),
     [
-        ("c00705" + "5200" + "43" + "a000" + "43" + "a1", "settled"),
-        ("c00806" + "5200" + "43" + "a000" + "4342" + "a1", "more"),
-        ("c00907" + "5200" + "43" + "a000" + "434242" + "43", "rcv-settle-mode"),
-        ("c00b09" + "5200" + "43" + "a000" + "4342424040" + "43", "resume"),
+        ("c00705" + "5200" + "43" + "a000" + "43" + "a100", "settled has"),
+        ("c00806" + "5200" + "43" + "a000" + "4342" + "a100", "more has"),
+        ("c00907" + "5200" + "43" + "a000" + "434242" + "43", "rcv_settle_mode has"),
+        ("c00b09" + "5200" + "43" + "a000" + "4342424040" + "43", "resume has"),
         ("c00806" + "5200" + "43" + "a000" + "434242" + "40", "disagree"),  # a field too many
         ("c00707" + "5200" + "43" + "a000" + "434242", "disagree"),  # a field too few
         ("c00908" + "5200" + "43" + "a000" + "434242" + "40", "disagree"),
@@ -159,7 +159,7 @@ def test_unknown_states_are_kept_as_they_are():
 )
 def test_malformed_transfers_are_refused_as_by_the_general_decoder(raw, message):
     body = bytes.fromhex("005314" + raw)
-    body = body[:4] + bytes((len(body) - 5,)) + body[5:]
+    body = body[:4] + bytes((len(body) - 5,)) + body[5:] + b"payload"
     with pytest.raises(ProtocolError, match=message):
         read_transfer(body, 3)
     with pytest.raises(ProtocolError):

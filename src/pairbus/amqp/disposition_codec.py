@@ -10,12 +10,10 @@ import struct
 from typing import Any
 
 from pairbus.amqp.composite import Composite
-from pairbus.amqp.frames import FRAME_HEADER
-from pairbus.amqp.performatives import ACCEPTED, RELEASED
+from pairbus.amqp.frames import frame
+from pairbus.amqp.performatives import ACCEPTED, RELEASED, Disposition
 
 _u32 = struct.Struct(">I").unpack_from
-_pack_u32 = struct.Struct(">I").pack
-_pack_frame_header = FRAME_HEADER.pack
 _pack_usual = struct.Struct(">IBBH4sHcBIBIc4sB").pack
 
 _STATES: dict[bytes, Composite] = {
@@ -24,6 +22,15 @@ _STATES: dict[bytes, Composite] = {
     b"\x00\x53\x26\x45": RELEASED,
     b"\x00\x53\x26\xc0\x01\x00": RELEASED,
 }
+# The encodings of the last fields: how many fields there are then, `settled` and the state.
+_USUAL_TAILS = {
+    flag + state + batchable: (5 + len(batchable), settled, _STATES[state])
+    for flag, settled in (
+        (b"\x41", True), (b"\x42", False), (b"\x56\x01", True), (b"\x56\x00", False),
+    )
+    for state in _STATES
+    for batchable in (b"", b"\x40", b"\x41", b"\x42")
+}  # fmt: skip
 _STATE_BYTES = {id(ACCEPTED): b"\x00\x53\x24\x45", id(RELEASED): b"\x00\x53\x26\x45"}
 
 DispositionFields = tuple[bool, int, int, bool, Any]
@@ -36,7 +43,7 @@ def read_disposition(buf: bytes, pos: int) -> DispositionFields | None:
         return None
     end = pos + 2 + buf[pos + 1]
     left = buf[pos + 2]
-    if end != len(buf) or not 4 < left < 7:
+    if end != len(buf) or left < 5:
         return None
     pos += 3
     # azure-servicebus writes booleans in their long form, and leaves `last` out.
@@ -76,23 +83,10 @@ def read_disposition(buf: bytes, pos: int) -> DispositionFields | None:
         pos += 1
     else:
         return None
-    code = buf[pos]
-    if code == 0x56 and buf[pos + 1] < 2:
-        pos += 1
-        settled = buf[pos] == 1
-    elif code == 0x41 or code == 0x42:
-        settled = code == 0x41
-    else:
+    tail = _USUAL_TAILS.get(buf[pos:end])
+    if tail is None or tail[0] != left:
         return None
-    rest = buf[pos + 1 : end]
-    if left == 6:
-        if rest[-1:] not in (b"\x40", b"\x42", b"\x41"):
-            return None
-        rest = rest[:-1]
-    state = _STATES.get(rest)
-    if state is None:
-        return None
-    return role, first, last, settled, state
+    return role, first, last, tail[1], tail[2]
 
 
 def encode_state(state: Composite | None) -> bytes:
@@ -115,20 +109,4 @@ def disposition_frame(
             31, 2, 0, channel, b"\x00\x53\x15\xc0", 0x1206, _SETTLED[role],
             0x70, first, 0x70, last, _SETTLED[settled], usual, 0x42,
         )  # fmt: skip
-    raw = encode_state(state)
-    if len(raw) > 200:
-        body = (
-            _SETTLED[role] + b"\x70" + _pack_u32(first) + b"\x70" + _pack_u32(last)
-            + _SETTLED[settled] + raw + b"\x42"
-        )  # fmt: skip
-        size = len(body)
-        return (
-            _pack_frame_header(size + 20, 2, 0, channel)
-            + b"\x00\x53\x15\xd0" + _pack_u32(size + 4) + b"\x00\x00\x00\x06" + body
-        )  # fmt: skip
-    size = len(raw)
-    return b"".join((
-        _pack_frame_header(size + 27, 2, 0, channel),
-        b"\x00\x53\x15\xc0", bytes((size + 14, 6)), _SETTLED[role],
-        b"\x70", _pack_u32(first), b"\x70", _pack_u32(last), _SETTLED[settled], raw, b"\x42",
-    ))  # fmt: skip
+    return frame(channel, Disposition(role, first, last, settled, state).encode())

@@ -7,13 +7,12 @@ a `Transfer` object. The results agree with the general codec, which tests compa
 from __future__ import annotations
 
 import struct
+from itertools import product
 from typing import Any
 
 from pairbus.amqp.composite import Composite, decode_composite
-from pairbus.amqp.decoder import DECODERS
 from pairbus.amqp.disposition_codec import encode_state
 from pairbus.amqp.encoder import encode_binary, encode_uint
-from pairbus.amqp.errors import INVALID_FIELD, ProtocolError, decode_error
 from pairbus.amqp.frames import FRAME_HEADER
 
 _u32 = struct.Struct(">I").unpack_from
@@ -27,180 +26,102 @@ TransferFields = tuple[
 aborted, and the position of the payload."""
 
 
-def _wrong_type(name: str) -> ProtocolError:
-    return ProtocolError(INVALID_FIELD, f"transfer.{name} has a wrong type")
-
-
-def _rare_flag(code: int, buf: bytes, pos: int, name: str) -> tuple[bool | None, int]:
-    """Read a boolean or null in one of its rarer encodings."""
-    if code == 0x40:
-        return None, pos
-    if code == 0x56 and buf[pos] < 2:
-        return buf[pos] == 1, pos + 1
-    raise _wrong_type(name)
-
-
-def _uint(code: int, buf: bytes, pos: int, name: str) -> tuple[int | None, int]:
-    """Read a uint or null in any of its encodings."""
-    if code == 0x43:
-        return 0, pos
-    if code == 0x40:
-        return None, pos
-    if code == 0x70:
-        return int(_u32(buf, pos)[0]), pos + 4
-    if code == 0x52:
-        return buf[pos], pos + 1
-    raise _wrong_type(name)
-
-
 def read_transfer(buf: bytes, pos: int) -> TransferFields:
-    """Read the transfer whose list starts at `pos`, after its descriptor.
+    """Read the transfer whose list starts at `pos`, after a descriptor in its short form.
 
     Raises:
         ProtocolError, IndexError, struct.error: the bytes are not a transfer.
     """
-    code = buf[pos]
-    if code == 0xC0:
-        end = pos + 2 + buf[pos + 1]
-        left = buf[pos + 2]
-        pos += 3
-    elif code == 0xD0:
-        end = pos + 5 + _u32(buf, pos + 1)[0]
-        left = _u32(buf, pos + 5)[0]
-        pos += 9
-    else:
-        raise decode_error("a transfer that is not a list")
-    if end > len(buf):
-        raise decode_error("a transfer longer than its frame")
-    if not 0 < left < 12:
-        raise decode_error(f"a transfer with {left} fields")
+    list_at = pos
+    if buf[pos] != 0xC0:
+        return _read_unusual(buf, list_at)
+    end = pos + 2 + buf[pos + 1]
+    left = buf[pos + 2]
+    if end > len(buf) or left < 6:
+        return _read_unusual(buf, list_at)
+    pos += 3
     delivery_id: int | None = None
     tag: bytes | None = None
     message_format: int | None = None
-    settled: bool | None = None
-    more: bool | None = False
-    mode: int | None = None
-    state: Any = None
-    aborted: bool | None = False
 
     code = buf[pos]
     if code == 0x52:
         handle = buf[pos + 1]
         pos += 2
+    elif code == 0x43:
+        handle = 0
+        pos += 1
     else:
-        wide, pos = _uint(code, buf, pos + 1, "handle")
-        if wide is None:
-            raise ProtocolError(INVALID_FIELD, "transfer.handle is missing")
-        handle = wide
-    if left > 1:
-        code = buf[pos]
-        if code == 0x70:
-            delivery_id = _u32(buf, pos + 1)[0]
-            pos += 5
-        else:
-            delivery_id, pos = _uint(code, buf, pos + 1, "delivery-id")
-    if left > 2:
-        code = buf[pos]
-        if code == 0xA0:
-            start = pos + 2
-            pos = start + buf[pos + 1]
-            tag = buf[start:pos]
-        elif code == 0x40:
-            pos += 1
-        else:
-            tag, pos = DECODERS[code](buf, pos + 1, 0)
-            if type(tag) is not bytes:
-                raise _wrong_type("delivery-tag")
-    if left > 3:
-        code = buf[pos]
-        if code == 0x43:
-            message_format = 0
-            pos += 1
-        else:
-            message_format, pos = _uint(code, buf, pos + 1, "message-format")
-    if left > 4:
-        code = buf[pos]
+        return _read_unusual(buf, list_at)
+    code = buf[pos]
+    if code == 0x70:
+        delivery_id = _u32(buf, pos + 1)[0]
+        pos += 5
+    elif code == 0x52:
+        delivery_id = buf[pos + 1]
+        pos += 2
+    elif code == 0x43:
+        delivery_id = 0
         pos += 1
-        if code == 0x42:
-            settled = False
-        elif code == 0x41:
-            settled = True
-        elif code == 0x56 and buf[pos] == 0:  # as azure-servicebus writes it
-            settled = False
-            pos += 1
-        else:
-            settled, pos = _rare_flag(code, buf, pos, "settled")
-    if left > 5:
-        code = buf[pos]
+    elif code == 0x40:
         pos += 1
-        if code == 0x41:
-            more = True
-        elif code == 0x56 and buf[pos] == 0:
-            pos += 1
-        elif code != 0x42:
-            more, pos = _rare_flag(code, buf, pos, "more")
-    if pos < end:
-        # Nearly always all remaining fields are null or false: one comparison skips them.
-        rest = buf[pos:end]
-        if rest not in _PLAIN_RESTS or left < 6:
-            if left > 6:
-                code = buf[pos]
-                if code == 0x40:
-                    pos += 1
-                elif code == 0x50:
-                    mode = buf[pos + 1]
-                    pos += 2
-                else:
-                    raise _wrong_type("rcv-settle-mode")
-            if left > 7:
-                if buf[pos] == 0x40:
-                    pos += 1
-                else:
-                    state, pos = decode_composite(buf, pos)
-            if left > 8:
-                _, pos = _flag(buf, pos, "resume")
-            if left > 9:
-                aborted, pos = _flag(buf, pos, "aborted")
-            if left > 10:
-                _, pos = _flag(buf, pos, "batchable")
-            if pos != end:
-                raise decode_error("size and content of a transfer disagree")
-        elif len(rest) != left - 6:
-            raise decode_error("size and content of a transfer disagree")
-    elif pos != end or left > 6:
-        raise decode_error("size and content of a transfer disagree")
+    else:
+        return _read_unusual(buf, list_at)
+    code = buf[pos]
+    if code == 0xA0:
+        start = pos + 2
+        pos = start + buf[pos + 1]
+        tag = buf[start:pos]
+    elif code == 0x40:
+        pos += 1
+    else:
+        return _read_unusual(buf, list_at)
+    code = buf[pos]
+    if code == 0x43:
+        message_format = 0
+        pos += 1
+    elif code == 0x70:
+        message_format = _u32(buf, pos + 1)[0]
+        pos += 5
+    elif code == 0x40:
+        pos += 1
+    else:
+        return _read_unusual(buf, list_at)
+    tail = _USUAL_TAILS.get(buf[pos:end])
+    if tail is None or tail[0] != left:
+        return _read_unusual(buf, list_at)
+    return handle, delivery_id, tag, message_format, tail[1], tail[2], None, None, False, end
+
+
+def _read_unusual(buf: bytes, pos: int) -> TransferFields:
+    """Read a transfer with the general decoder."""
+    transfer, end = decode_composite(buf, pos - 3)
     return (
-        handle, delivery_id, tag, message_format, settled, bool(more), mode, state, bool(aborted),
-        end,
+        transfer.handle, transfer.delivery_id, transfer.delivery_tag, transfer.message_format,
+        transfer.settled, bool(transfer.more), transfer.rcv_settle_mode, transfer.state,
+        bool(transfer.aborted), end,
     )  # fmt: skip
 
 
-def _flag(buf: bytes, pos: int, name: str) -> tuple[bool | None, int]:
-    code = buf[pos]
-    pos += 1
-    if code == 0x41:
-        return True, pos
-    if code == 0x42:
-        return False, pos
-    return _rare_flag(code, buf, pos, name)
+def _usual_tails() -> dict[bytes, tuple[int, bool | None, bool]]:
+    """Return the encodings of the fields from `settled` on, if mode, state and flags are not set.
 
-
-def _plain_rests() -> frozenset[bytes]:
-    """Return the encodings of the fields after `more` in a transfer that uses none of them.
-
-    These are a null mode, a null state, and flags that are null or false.
+    The value is the number of the transfer's fields, `settled` and `more`.
     """
-    rests = {b"\x40", b"\x40\x40"}
-    flags = [b""]
-    for _ in range(3):
-        flags = [flag + more for flag in flags for more in (b"\x40", b"\x42")]
-        rests |= {b"\x40\x40" + flag for flag in flags}
+    # azure-servicebus writes booleans in their long form.
+    flags = {b"\x40": None, b"\x41": True, b"\x42": False, b"\x56\x00": False, b"\x56\x01": True}
+    unset = (b"\x40", b"\x42")
+    rests = [b"\x40\x40" + b"".join(some) for n in range(4) for some in product(unset, repeat=n)]
     # `batchable` is only a hint, so true is as good as false.
-    rests |= {rest[:-1] + b"\x41" for rest in rests if len(rest) == 5}
-    return frozenset(rests)
+    rests += [rest[:-1] + b"\x41" for rest in rests if len(rest) == 5]
+    return {
+        one + two + rest: (6 + len(rest), settled, bool(more))
+        for (one, settled), (two, more) in product(flags.items(), repeat=2)
+        for rest in (b"", b"\x40", *rests)
+    }
 
 
-_PLAIN_RESTS = _plain_rests()
+_USUAL_TAILS = _usual_tails()
 
 
 class TransferWriter:
