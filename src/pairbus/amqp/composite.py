@@ -1,9 +1,8 @@
 """Composite types: described lists with named, typed fields (part 1, section 1.4).
 
-A composite is a dataclass whose fields stand in the order of the specification; `CODE` is its
-descriptor and `WIRE` names the AMQP type of each field, with `!` if the field is mandatory and `*`
-if it may be one value or an array of values. All fields are always written, trailing nulls
-included: azure-servicebus 7.14.3 reads them without checking their number.
+A composite is a dataclass whose fields stand in the order of the specification. All fields are
+always written, trailing nulls included: azure-servicebus 7.14.3 reads them without checking their
+number.
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ class Composite:
 
     CODE: ClassVar[int]
     NAME: ClassVar[str]
-    WIRE: ClassVar[str]
+    PLAN: ClassVar[_Plan]
 
     def encode(self) -> bytes:
         """Return the described list, with every field."""
-        plan = _plan(type(self))
+        plan = self.PLAN
         parts = []
         for name, encoder in plan.encoders:
             value = getattr(self, name)
@@ -53,7 +52,7 @@ class Composite:
         """Return the composite of a decoded list; missing and null fields get their defaults."""
         if not isinstance(values, list):
             raise decode_error(f"{cls.NAME} is not a list")
-        plan = _plan(cls)
+        plan = cls.PLAN
         checks = plan.checks
         if len(values) > len(checks):
             raise decode_error(f"{cls.NAME} has {len(values)} fields")
@@ -78,10 +77,10 @@ class _Plan:
 
     __slots__ = ("checks", "defaults", "encoders", "mandatory", "names", "prefix")
 
-    def __init__(self, kind: type[Composite]) -> None:
-        wires = kind.WIRE.split()
+    def __init__(self, kind: type[Composite], code: int, wire: str) -> None:
+        wires = wire.split()
         self.names = [field.name for field in fields(kind)]
-        self.prefix = b"\x00" + encode_ulong(kind.CODE)
+        self.prefix = b"\x00" + encode_ulong(code)
         self.encoders = [
             (name, _ENCODE[wire.rstrip("!")]) for name, wire in zip(self.names, wires, strict=True)
         ]
@@ -90,16 +89,8 @@ class _Plan:
         self.defaults = [None if f.default is MISSING else f.default for f in fields(kind)]
 
 
-_plans: dict[type[Composite], _Plan] = {}
 _by_code: dict[int, type[Composite]] = {}
 _by_name: dict[str, type[Composite]] = {}
-
-
-def _plan(kind: type[Composite]) -> _Plan:
-    plan = _plans.get(kind)
-    if plan is None:
-        plan = _plans[kind] = _Plan(kind)
-    return plan
 
 
 _C = TypeVar("_C", bound=Composite)
@@ -107,11 +98,18 @@ _C = TypeVar("_C", bound=Composite)
 
 @dataclass_transform(field_specifiers=(field,))
 def composite(code: int, name: str, wire: str = "") -> Callable[[type[_C]], type[_C]]:
-    """Make a dataclass of a class, and make it known to `compose` by its code and its symbol."""
+    """Make a composite of a class, and make it known to `compose` by its code and its symbol.
+
+    Args:
+        code: The numeric descriptor.
+        name: The symbolic descriptor.
+        wire: The AMQP type of each field, with `!` if the field is mandatory and `*` if it may be
+            one value or an array of values.
+    """
 
     def make(kind: type[_C]) -> type[_C]:
         made = dataclass(slots=True)(kind)
-        made.CODE, made.NAME, made.WIRE = code, name, wire
+        made.CODE, made.NAME, made.PLAN = code, name, _Plan(made, code, wire)
         _by_code[code] = _by_name[name] = made
         return made
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
-from pairbus.amqp.composite import Composite
+from pairbus.amqp.composite import Composite, composite
 from pairbus.amqp.decoder import MALFORMED, decode, skip, skip_plain
 from pairbus.amqp.errors import decode_error
 
@@ -28,13 +27,10 @@ SECTION_NAMES = {
 _u32 = struct.Struct(">I").unpack_from
 
 
-@dataclass(slots=True)
+@composite(HEADER, "amqp:header:list", "boolean ubyte uint boolean uint")
 class Header(Composite):
     """Part 3, section 3.2.1."""
 
-    CODE: ClassVar[int] = HEADER
-    NAME: ClassVar[str] = "amqp:header:list"
-    WIRE: ClassVar[str] = "boolean ubyte uint boolean uint"
     durable: bool | None = None
     priority: int | None = None
     ttl: int | None = None
@@ -42,15 +38,14 @@ class Header(Composite):
     delivery_count: int | None = None
 
 
-@dataclass(slots=True)
+@composite(
+    PROPERTIES,
+    "amqp:properties:list",
+    "id binary any string any id symbol symbol timestamp timestamp string uint string",
+)
 class Properties(Composite):
     """Part 3, section 3.2.4."""
 
-    CODE: ClassVar[int] = PROPERTIES
-    NAME: ClassVar[str] = "amqp:properties:list"
-    WIRE: ClassVar[str] = (
-        "id binary any string any id symbol symbol timestamp timestamp string uint string"
-    )
     message_id: Any = None
     user_id: bytes | None = None
     to: Any = None
