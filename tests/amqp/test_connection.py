@@ -265,7 +265,7 @@ def test_sasl_plain_is_decided_by_the_server():
 
 
 def test_client_refuses_a_server_without_its_mechanism():
-    client = Connection(Role.CLIENT, sasl=sasl.EXTERNAL)
+    client = Connection(Role.CLIENT, sasl=sasl.Mechanism("EXTERNAL", b""))
     server = Connection(Role.SERVER)
     with pytest.raises(ProtocolError, match="EXTERNAL"):
         pump(client, server)

@@ -21,7 +21,8 @@ azure-servicebus counts deliveries where the specification counts frames.
 A connection consists of parts with one job each:
 
     InputBuffer         joins received chunks to frames
-    Handshake           protocol headers and SASL
+    ClientHandshake,
+    ServerHandshake     protocol headers and SASL
     SessionTable        begin and end
     LinkTable           attach, flow and detach
     IncomingTransfers   transfer frames to deliveries, with Reassembly for those in many frames
@@ -57,7 +58,7 @@ from pairbus.amqp.frames import (
     MIN_MAX_FRAME_SIZE,
     SASL_FRAME,
 )
-from pairbus.amqp.handshake import ClientHandshake, Handshake, Phase, Role, ServerHandshake
+from pairbus.amqp.handshake import ClientHandshake, Phase, Role, ServerHandshake
 from pairbus.amqp.idle import IdleTimer
 from pairbus.amqp.incoming_transfers import IncomingTransfers
 from pairbus.amqp.input import InputBuffer
@@ -147,7 +148,7 @@ class Connection:
         self._input = InputBuffer()
         self._output = output = OutputBuffer()
         self._idle = IdleTimer(idle_time_out)
-        self._handshake: Handshake = (
+        self._handshake: ClientHandshake | ServerHandshake = (
             ClientHandshake(output, hostname=hostname, mechanism=sasl)
             if role is Role.CLIENT
             else ServerHandshake(output, mechanisms=sasl_mechanisms, require_sasl=require_sasl)
@@ -329,6 +330,8 @@ class Connection:
         Bytes that arrived together with the client's choice are processed by the next call of
         `receive_data`, which may be called with no bytes.
         """
+        if not isinstance(self._handshake, ServerHandshake):
+            raise ValueError("only a server decides the outcome of SASL")
         self.phase = self._handshake.sasl_outcome(code)
 
     def _on_first_frame(self, body: bytes, events: list[Event]) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterable
-from typing import Protocol
 
 from pairbus.amqp.composite import Composite, decode_composite
 from pairbus.amqp.errors import FRAMING_ERROR, NOT_ALLOWED, UNAUTHORIZED_ACCESS, ProtocolError
@@ -42,19 +41,6 @@ class Phase(enum.Enum):
     OPEN = "open"  # the peer's open
     FRAMES = "frames"  # all other AMQP frames
     CLOSED = "closed"  # nothing: the peer closed, or broke the protocol
-
-
-class Handshake(Protocol):
-    """The interface that both roles have."""
-
-    def on_header(self, header: bytes) -> Phase:
-        """Take the peer's protocol header of 8 bytes."""
-
-    def on_sasl_frame(self, body: bytes, events: list[Event]) -> Phase:
-        """Take the body of a SASL frame."""
-
-    def sasl_outcome(self, code: int) -> Phase:
-        """Server: answer `SaslInitReceived`."""
 
 
 class ClientHandshake:
@@ -103,10 +89,6 @@ class ClientHandshake:
             events.append(SaslDone(mechanism.name))
             return Phase.AMQP_HEADER
         raise ProtocolError(NOT_ALLOWED, "unexpected frame in the SASL exchange")
-
-    def sasl_outcome(self, code: int) -> Phase:
-        """Refuse: the server decides."""
-        raise ValueError("only a server decides the outcome of SASL")
 
 
 class ServerHandshake:

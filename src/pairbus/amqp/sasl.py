@@ -1,7 +1,7 @@
 """SASL (part 5, section 5.3): the performatives, and the mechanisms of a client.
 
-No mechanism with challenges is supported: `SaslChallenge` and `SaslResponse` are only decoded, to
-be refused.
+No mechanism with challenges is supported, so a challenge or a response is refused as a frame that
+is not known.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pairbus.amqp.composite import Composite, composite
 from pairbus.amqp.errors import decode_error
 
-OK, AUTH, SYS, SYS_PERM, SYS_TEMP = range(5)
+OK, AUTH = 0, 1
 """Outcome codes (part 5, section 5.3.3.6)."""
 
 
@@ -24,7 +24,6 @@ class Mechanism:
 
 
 ANONYMOUS = Mechanism("ANONYMOUS", b"")
-EXTERNAL = Mechanism("EXTERNAL", b"")
 
 
 def read_plain(response: bytes | None) -> tuple[str, str, str]:
@@ -54,20 +53,6 @@ class SaslInit(Composite):
     mechanism: str
     initial_response: bytes | None = field(default=None, repr=False)  # may hold a password
     hostname: str | None = None
-
-
-@composite(0x42, "amqp:sasl-challenge:list", "binary!")
-class SaslChallenge(Composite):
-    """Part 5, section 5.3.3.3."""
-
-    challenge: bytes = field(repr=False)
-
-
-@composite(0x43, "amqp:sasl-response:list", "binary!")
-class SaslResponse(Composite):
-    """Part 5, section 5.3.3.4."""
-
-    response: bytes = field(repr=False)
 
 
 @composite(0x44, "amqp:sasl-outcome:list", "ubyte! binary")
