@@ -55,39 +55,26 @@ class Attached:
     attach: Attach
 
 
+@dataclass(slots=True, eq=False)
 class Delivery:
     """A whole message arrived on a receiving link."""
 
-    __slots__ = ("delivery_id", "link", "message_format", "oversize", "payload", "rcv_settle_mode",
-                 "settled", "state", "tag")  # fmt: skip
-
-    def __init__(
-        self,
-        link: Link,
-        delivery_id: int,
-        tag: bytes,
-        message_format: int,
-        payload: bytes,
-        settled: bool,
-        rcv_settle_mode: int | None = None,
-        state: Any = None,
-        oversize: bool = False,
-    ) -> None:
-        self.link = link
-        self.delivery_id = delivery_id
-        self.tag = tag
-        self.message_format = message_format
-        self.payload = payload
-        self.settled = settled
-        self.rcv_settle_mode = rcv_settle_mode
-        self.state = state
-        self.oversize = oversize
-        """The message was larger than the link accepts: its payload was dropped on arrival."""
+    link: Link
+    delivery_id: int
+    tag: bytes
+    message_format: int
+    payload: bytes
+    settled: bool
+    rcv_settle_mode: int | None = None
+    state: Any = None
+    oversize: bool = False
+    """The message was larger than the link accepts: its payload was dropped on arrival."""
 
     def __repr__(self) -> str:
         return f"<Delivery {self.delivery_id} of {len(self.payload)} bytes on {self.link.name!r}>"
 
 
+@dataclass(slots=True, eq=False)
 class Disposed:
     """The peer reported the state of deliveries `first` to `last`.
 
@@ -97,36 +84,14 @@ class Disposed:
     settle although they are not open any more.
     """
 
-    __slots__ = (
-        "by_receiver",
-        "deliveries",
-        "first",
-        "last",
-        "session",
-        "settled",
-        "state",
-        "unknown",
-    )
-
-    def __init__(
-        self,
-        session: Session,
-        by_receiver: bool,
-        first: int,
-        last: int,
-        settled: bool,
-        state: Any,
-        deliveries: list[Outgoing],
-        unknown: list[tuple[int, int]],
-    ) -> None:
-        self.session = session
-        self.by_receiver = by_receiver
-        self.first = first
-        self.last = last
-        self.settled = settled
-        self.state = state
-        self.deliveries = deliveries
-        self.unknown = unknown
+    session: Session
+    by_receiver: bool
+    first: int
+    last: int
+    settled: bool
+    state: Any
+    deliveries: list[Outgoing]
+    unknown: list[tuple[int, int]]
 
     def __repr__(self) -> str:
         return f"<Disposed {self.first}-{self.last} settled={self.settled} {self.state!r}>"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 from pairbus.amqp.performatives import RCV_FIRST, SND_MIXED, Attach, Flow
@@ -14,58 +15,53 @@ __all__ = ["EndState", "Link", "Outgoing", "PartialDelivery", "Session"]
 _ACTIVE = EndState.ACTIVE  # looking up a member of an enum is slow in Python 3.11
 
 
+@dataclass(slots=True, eq=False)
 class Outgoing:
     """A delivery that we sent and that is not settled yet."""
 
-    __slots__ = ("context", "id", "link", "tag")
-
-    def __init__(self, delivery_id: int, link: Link, tag: bytes, context: Any) -> None:
-        self.id = delivery_id
-        self.link = link
-        self.tag = tag
-        self.context = context
+    id: int
+    link: Link
+    tag: bytes
+    context: Any
 
     def __repr__(self) -> str:
         return f"<Outgoing {self.id} on {self.link.name!r}>"
 
 
+@dataclass(slots=True, eq=False)
 class Link:
     """One link, from our end: `is_sender` says whether we send.
 
     Users read it and may attach an object to `context`.
     """
 
-    __slots__ = (
-        "attach", "context", "credit", "delivery_count", "drain", "handle", "is_sender",
-        "max_message_size", "name", "partial", "rcv_settle_mode", "remote_handle",
-        "remote_max_message_size", "session", "snd_settle_mode", "source", "state", "target",
-        "writer",
-    )  # fmt: skip
+    session: Session
+    name: str
+    handle: int
+    _: KW_ONLY
+    is_sender: bool
+    state: EndState
+    source: Any = None
+    target: Any = None
+    snd_settle_mode: int = SND_MIXED
+    rcv_settle_mode: int = RCV_FIRST
+    max_message_size: int = 0
+    """The largest message that we accept; 0: the limit of the connection."""
+    context: Any = None
+    remote_handle: int | None = None
+    attach: Attach | None = None
+    """The peer's attach."""
+    remote_max_message_size: int = 0
+    """The largest message that the peer accepts; 0: it sets no limit."""
+    delivery_count: int = 0
+    credit: int = 0
+    """Sender: the number of messages it may send. Receiver: the number it still expects."""
+    drain: bool = False
+    partial: PartialDelivery | None = None
+    writer: TransferWriter = field(init=False)
 
-    def __init__(self, session: Session, name: str, handle: int, *, is_sender: bool) -> None:
-        self.session = session
-        self.name = name
-        self.handle = handle
-        self.is_sender = is_sender
-        self.remote_handle: int | None = None
-        self.state = EndState.NEW
-        self.attach: Attach | None = None
-        """The peer's attach."""
-        self.source: Any = None
-        self.target: Any = None
-        self.snd_settle_mode = SND_MIXED
-        self.rcv_settle_mode = RCV_FIRST
-        self.max_message_size = 0
-        """The largest message that we accept; 0: the limit of the connection."""
-        self.remote_max_message_size = 0
-        """The largest message that the peer accepts; 0: it sets no limit."""
-        self.delivery_count = 0
-        self.credit = 0
-        """Sender: the number of messages it may send. Receiver: the number it still expects."""
-        self.drain = False
-        self.partial: PartialDelivery | None = None
-        self.writer = TransferWriter(session.channel, handle)
-        self.context: Any = None
+    def __post_init__(self) -> None:
+        self.writer = TransferWriter(self.session.channel, self.handle)
 
     @property
     def is_active(self) -> bool:
@@ -95,26 +91,15 @@ class Link:
         return f"<Link {kind} {self.name!r} {self.state.value} credit={self.credit}>"
 
 
+@dataclass(slots=True, eq=False, repr=False)  # the data is that of a message
 class PartialDelivery:
     """A delivery of which more frames are expected."""
 
-    __slots__ = ("data", "delivery_id", "message_format", "mode", "settled", "size", "state",
-                 "tag")  # fmt: skip
-
-    def __init__(
-        self,
-        delivery_id: int,
-        tag: bytes,
-        message_format: int,
-        settled: bool,
-        mode: int | None,
-        state: Any,
-    ) -> None:
-        self.delivery_id = delivery_id
-        self.tag = tag
-        self.message_format = message_format
-        self.settled = settled
-        self.mode = mode
-        self.state = state
-        self.data = bytearray()
-        self.size = 0
+    delivery_id: int
+    tag: bytes
+    message_format: int
+    settled: bool
+    mode: int | None
+    state: Any
+    data: bytearray = field(default_factory=bytearray)
+    size: int = 0

@@ -104,12 +104,19 @@ class LinkTable:
         limit = session.begin.handle_max if session.begin is not None else session.handle_max
         if handle > limit:
             raise AmqpError(RESOURCE_LIMIT_EXCEEDED, "all handles are in use")
-        link = Link(session, name, handle, is_sender=is_sender)
-        link.state = EndState.LOCAL
-        link.source, link.target = source, target
-        link.snd_settle_mode, link.rcv_settle_mode = snd_settle_mode, rcv_settle_mode
-        link.max_message_size = max_message_size or 0
-        link.context = context
+        link = Link(
+            session,
+            name,
+            handle,
+            is_sender=is_sender,
+            state=EndState.LOCAL,
+            source=source,
+            target=target,
+            snd_settle_mode=snd_settle_mode,
+            rcv_settle_mode=rcv_settle_mode,
+            max_message_size=max_message_size or 0,
+            context=context,
+        )
         session.links[handle] = link
         self._send_attach(link, properties)
         return link
@@ -281,11 +288,16 @@ def _add_link(session: Session, attach: Attach) -> Link:
     if len(session.links) > session.handle_max:
         raise ProtocolError(RESOURCE_LIMIT_EXCEEDED, "too many links")
     handle = attach.handle if attach.handle not in session.links else free_number(session.links)
-    link = Link(session, attach.name, handle, is_sender=attach.role == ROLE_RECEIVER)
-    link.state = EndState.REMOTE
-    link.snd_settle_mode = attach.snd_settle_mode
-    link.rcv_settle_mode = attach.rcv_settle_mode
-    link.source = attach.source
-    link.target = attach.target
+    link = Link(
+        session,
+        attach.name,
+        handle,
+        is_sender=attach.role == ROLE_RECEIVER,
+        state=EndState.REMOTE,
+        source=attach.source,
+        target=attach.target,
+        snd_settle_mode=attach.snd_settle_mode,
+        rcv_settle_mode=attach.rcv_settle_mode,
+    )
     session.links[handle] = link
     return link

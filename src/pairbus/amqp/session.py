@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 from collections import deque
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pairbus.amqp.errors import UNATTACHED_HANDLE, ProtocolError
@@ -34,7 +35,6 @@ def free_number(taken: Mapping[int, Any]) -> int:
 class EndState(enum.Enum):
     """How far one end of a session or link has come."""
 
-    NEW = "new"  # nothing sent and nothing received
     LOCAL = "local"  # our begin or attach is sent, the peer's has not arrived
     REMOTE = "remote"  # the peer's begin or attach has arrived, ours is not sent
     ACTIVE = "active"  # both
@@ -42,41 +42,37 @@ class EndState(enum.Enum):
     CLOSED = "closed"
 
 
+@dataclass(slots=True, eq=False)
 class Session:
     """One session, from our end. Users read it and may attach an object to `context`."""
 
-    __slots__ = (
-        "begin", "by_handle", "channel", "context", "handle_max", "highest_remote_handle",
-        "incoming_left", "incoming_window", "links", "next_delivery_id", "next_incoming_id",
-        "next_outgoing_id", "pending", "remote_channel", "remote_incoming_window", "state",
-        "unsettled",
-    )  # fmt: skip
+    channel: int
+    incoming_window: int
+    handle_max: int
+    state: EndState
+    remote_channel: int | None = None
+    begin: Begin | None = None
+    """The peer's begin."""
+    incoming_left: int = field(init=False)
+    next_incoming_id: int = 0
+    next_outgoing_id: int = 0
+    next_delivery_id: int = 0
+    remote_incoming_window: int = 0
+    pending: deque[tuple[Link, Iterator[bytes]]] = field(default_factory=deque)
+    """Deliveries that wait for the peer's window: their links, and the frames still to send.
 
-    def __init__(self, channel: int, incoming_window: int, handle_max: int) -> None:
-        self.channel = channel
-        self.remote_channel: int | None = None
-        self.state = EndState.NEW
-        self.begin: Begin | None = None
-        """The peer's begin."""
-        self.handle_max = handle_max
-        self.incoming_window = incoming_window
-        self.incoming_left = incoming_window
-        self.next_incoming_id = 0
-        self.next_outgoing_id = 0
-        self.next_delivery_id = 0
-        self.remote_incoming_window = 0
-        self.pending: deque[tuple[Link, Iterator[bytes]]] = deque()
-        """Deliveries that wait for the peer's window: their links, and the frames still to send.
+    Empty whenever the window has room."""
+    links: dict[int, Link] = field(default_factory=dict)
+    """By our handle."""
+    by_handle: dict[int, Link] = field(default_factory=dict)
+    """By the peer's handle."""
+    highest_remote_handle: int = -1
+    unsettled: dict[int, Outgoing] = field(default_factory=dict)
+    """Deliveries that we sent and that are not settled, by their number."""
+    context: Any = None
 
-        Empty whenever the window has room."""
-        self.links: dict[int, Link] = {}
-        """By our handle."""
-        self.by_handle: dict[int, Link] = {}
-        """By the peer's handle."""
-        self.highest_remote_handle = -1
-        self.unsettled: dict[int, Outgoing] = {}
-        """Deliveries that we sent and that are not settled, by their number."""
-        self.context: Any = None
+    def __post_init__(self) -> None:
+        self.incoming_left = self.incoming_window
 
     def count_incoming(self, frames: int) -> bool:
         """Count transfer frames that arrived; return whether the peer needs a new window.

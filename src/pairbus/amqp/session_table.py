@@ -125,8 +125,7 @@ class SessionTable:
         return self._channel_max if self.remote_open is None else self.remote_open.channel_max
 
     def _add(self, channel: int, state: EndState) -> Session:
-        session = Session(channel, self._incoming_window, self._handle_max)
-        session.state = state
+        session = Session(channel, self._incoming_window, self._handle_max, state)
         self.by_channel[channel] = session
         return session
 
