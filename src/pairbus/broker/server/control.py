@@ -14,12 +14,16 @@ other address it requires a token with the Manage claim, as the administration A
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import Any
+import time
+from typing import TYPE_CHECKING, Any
 
+from pairbus.broker.auth.jwt import verify_token
 from pairbus.broker.entities.errors import UnauthorizedError
-from pairbus.broker.faults.faults import Faults
+from pairbus.broker.entities.model import AccessRight
 from pairbus.broker.server.http import Request, Response
+
+if TYPE_CHECKING:
+    from pairbus.broker.server.server import Broker
 
 PREFIX = "/$control"
 
@@ -28,30 +32,13 @@ class ControlApi:
     """Answers requests below `/$control`.
 
     Args:
-        faults: The faults of the namespace.
-        health: Returns the content of `health`.
-        operations: Returns the content of `operations`.
-        limits: Returns the content of `limits`.
-        is_safe_to_refuse: Whether a fault that closes the port can be cleared on another port.
-        authorize: Raises UnauthorizedError for a request that is not allowed.
+        broker: The broker; requests arrive only while it runs or starts.
     """
 
-    def __init__(
-        self,
-        faults: Faults,
-        *,
-        health: Callable[[], dict[str, Any]],
-        operations: Callable[[], dict[str, Any]],
-        limits: Callable[[], dict[str, Any]],
-        is_safe_to_refuse: Callable[[], bool],
-        authorize: Callable[[Request], None],
-    ) -> None:
-        self._faults = faults
-        self._health = health
-        self._operations = operations
-        self._limits = limits
-        self._is_safe_to_refuse = is_safe_to_refuse
-        self._authorize = authorize
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._faults = broker.faults
+        self._settings = broker.settings
 
     def handle(self, request: Request) -> Response:
         """Answer one request."""
@@ -67,11 +54,11 @@ class ControlApi:
             case "GET", "health":
                 return _json(200, self._health())
             case "GET", "operations":
-                return _json(200, self._operations())
+                return _json(200, self._broker.operations())
             case "GET", "limits":
                 return _json(200, self._limits())
             case "GET", "metrics":
-                text = metrics(self._operations(), self._limits())
+                text = metrics(self._broker.operations(), self._limits())
                 return Response(200, text.encode(), {"Content-Type": "text/plain; version=0.0.4"})
             case "GET", "faults":
                 return _json(200, [fault.as_dict() for fault in self._faults.active])
@@ -94,7 +81,8 @@ class ControlApi:
         if not isinstance(wanted, dict) or not isinstance(wanted.get("kind"), str):
             return _json(400, {"error": 'a fault is a JSON object with a "kind"'})
         kind = wanted.pop("kind")
-        if kind == "refuse" and wanted.get("lasts") is None and not self._is_safe_to_refuse():
+        has_other_port = self._broker.control_address is not None
+        if kind == "refuse" and wanted.get("lasts") is None and not has_other_port:
             text = 'set "lasts", in seconds: this fault closes the port and could not be cleared'
             return _json(400, {"error": text})
         try:
@@ -102,6 +90,39 @@ class ControlApi:
         except (TypeError, ValueError) as exc:
             return _json(400, {"error": str(exc)})
         return _json(201, fault.as_dict())
+
+    def _authorize(self, request: Request) -> None:
+        """Require the Manage claim, except on loopback addresses."""
+        if self._settings.is_loopback:
+            return
+        token = request.headers.get("authorization", "")
+        claims = verify_token(token, "", self._broker.key_ring, self._broker.now())
+        claims.require(AccessRight.MANAGE, "")
+
+    def _health(self) -> dict[str, Any]:
+        return {
+            "status": "ok",
+            "namespace": self._settings.namespace,
+            "port": self._broker.listener.address[1],
+            "connections": len(self._broker.connections),
+            "uptime_seconds": round(time.time() - self._broker.started_at, 3),
+            "faults": len(self._faults.active),
+        }
+
+    def _limits(self) -> dict[str, Any]:
+        """The tier, the limits in force and how often they were applied."""
+        refused: dict[str, dict[str, int]] = {}
+        for (entity, operation), count in self._broker.throttle.refused.items():
+            refused.setdefault(entity, {})[operation] = count
+        return {
+            "tier": self._settings.effective_tier.value,
+            "credits_per_second": self._settings.credits_per_second,
+            "idle_link_timeout": self._settings.idle_link_timeout,
+            "idle_connection_timeout": self._settings.idle_connection_timeout,
+            "throttled": refused,
+            "idle_links_detached": self._broker.idle_links,
+            "idle_connections_closed": self._broker.idle_connections,
+        }
 
 
 def metrics(operations: dict[str, Any], limits: dict[str, Any]) -> str:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pairbus.broker.admin.api import AdminApi
-from pairbus.broker.auth.jwt import verify_token
 from pairbus.broker.entities.credits import MANAGEMENT
-from pairbus.broker.entities.model import AccessRight
 from pairbus.broker.server import websocket
 from pairbus.broker.server.connection import AmqpConnection
 from pairbus.broker.server.control import PREFIX, ControlApi
@@ -32,14 +29,7 @@ class HttpRoutes:
         self._faults = broker.faults
         self._settings = broker.settings
         self._faults_changed = asyncio.Event()
-        self._control = ControlApi(
-            broker.faults,
-            health=self._health,
-            operations=broker.operations,
-            limits=self._limits,
-            is_safe_to_refuse=lambda: broker.control_address is not None,
-            authorize=self._authorize_control,
-        )
+        self._control = ControlApi(broker)
 
     async def handle(self, request: Request) -> Response:
         """Answer a request on the namespace's port, unless a fault prevents it."""
@@ -84,14 +74,6 @@ class HttpRoutes:
         self._faults_changed.set()
         self._faults_changed = asyncio.Event()
 
-    def _authorize_control(self, request: Request) -> None:
-        """Require the Manage claim, except on loopback addresses."""
-        if self._settings.is_loopback:
-            return
-        token = request.headers.get("authorization", "")
-        claims = verify_token(token, "", self._broker.key_ring, self._broker.now())
-        claims.require(AccessRight.MANAGE, "")
-
     def _admin(self) -> AdminApi:
         broker = self._broker
         admin = broker.namespace.admin
@@ -100,28 +82,3 @@ class HttpRoutes:
     def _charge_admin(self, path: str) -> None:
         self._broker.throttle.check(path, "admin")
         self._broker.throttle.charge(MANAGEMENT)
-
-    def _health(self) -> dict[str, Any]:
-        return {
-            "status": "ok",
-            "namespace": self._settings.namespace,
-            "port": self._broker.listener.address[1],
-            "connections": len(self._broker.connections),
-            "uptime_seconds": round(time.time() - self._broker.started_at, 3),
-            "faults": len(self._faults.active),
-        }
-
-    def _limits(self) -> dict[str, Any]:
-        """The tier, the limits in force and how often they were applied."""
-        refused: dict[str, dict[str, int]] = {}
-        for (entity, operation), count in self._broker.throttle.refused.items():
-            refused.setdefault(entity, {})[operation] = count
-        return {
-            "tier": self._settings.effective_tier.value,
-            "credits_per_second": self._settings.credits_per_second,
-            "idle_link_timeout": self._settings.idle_link_timeout,
-            "idle_connection_timeout": self._settings.idle_connection_timeout,
-            "throttled": refused,
-            "idle_links_detached": self._broker.idle_links,
-            "idle_connections_closed": self._broker.idle_connections,
-        }
