@@ -10,7 +10,7 @@ from pairbus.broker.entities.errors import BrokerError, UnauthorizedError
 from pairbus.broker.entities.model import AccessRight
 from pairbus.broker.server.link_end import LinkEnd
 from pairbus.broker.server.request_link import Reply
-from pairbus.broker.server.requests import Answer, Request
+from pairbus.broker.server.requests import Request
 
 MAX_TOKENS = 1000
 
@@ -84,6 +84,7 @@ class CbsNode:
     """Handles `put-token` requests. The token type is ignored: the SDK always sends `jwt`."""
 
     max_request = 64 * 1024
+    status_names = ("status-code", "status-description")
 
     def __init__(self, end: LinkEnd) -> None:
         self._connection = end.connection
@@ -95,9 +96,9 @@ class CbsNode:
 
     def handle(self, request: Request, reply: Reply) -> None:
         """Verify a token; answer 202, or the reason for the refusal."""
-        answer = Answer(request, status_name="status-code", description_name="status-description")
         name = str(request.properties.get("name", ""))
         fault = self._faults.match("token", name)
+        reply.delay = fault.answer_delay
         if fault.kind == "hang":
             return
         try:
@@ -109,7 +110,6 @@ class CbsNode:
             token = token.decode(errors="replace") if isinstance(token, bytes) else str(token)
             self._connection.tokens.put(name, token)
             self._connection.authorized()
-            encoded = answer.ok(202, "Accepted")
+            reply.ok(202, "Accepted")
         except BrokerError as error:
-            encoded = answer.failed(error.http_status, error)
-        reply(encoded, fault.answer_delay)
+            reply.failed(error)

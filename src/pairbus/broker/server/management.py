@@ -28,7 +28,7 @@ from pairbus.broker.server.incoming import read_message
 from pairbus.broker.server.link_end import LinkEnd
 from pairbus.broker.server.outgoing import render_delivery
 from pairbus.broker.server.request_link import Reply
-from pairbus.broker.server.requests import Answer, Request
+from pairbus.broker.server.requests import Request
 from pairbus.broker.server.rule_requests import add_rule, enumerate_rules, remove_rule
 
 _log = logging.getLogger("pairbus.broker.amqp")
@@ -43,6 +43,8 @@ Result = tuple[int, Any]
 
 class ManagementNode:
     """Executes the requests for one entity. Each needs the claim of its operation."""
+
+    status_names = ("statusCode", "statusDescription")
 
     def __init__(self, end: LinkEnd, entity: str) -> None:
         self.end = end
@@ -64,9 +66,8 @@ class ManagementNode:
 
     def handle(self, request: Request, reply: Reply) -> None:
         """Execute one request, and answer when its changes are durable."""
-        answer = Answer(request)
         fault = self.end.faults.match("management", self.entity)
-        delay = fault.answer_delay
+        reply.delay = fault.answer_delay
         try:
             if fault.kind in REFUSALS:
                 raise fault.error()
@@ -74,7 +75,7 @@ class ManagementNode:
                 return
             status, body = self._execute(request)
         except BrokerError as error:
-            reply(answer.failed(error.http_status, error), delay)
+            reply.failed(error)
             return
         except (
             AmqpError,
@@ -85,19 +86,16 @@ class ManagementNode:
             ValueError,
         ) as error:
             _log.debug("a request cannot be read: %r", error)
-            bad = ArgumentError(f"The request '{request.operation}' cannot be read.")
-            reply(answer.failed(bad.http_status, bad), delay)
+            reply.failed(ArgumentError(f"The request '{request.operation}' cannot be read."))
             return
         if fault.kind == "hang":
             return
 
         def done(error: Exception | None) -> None:
             if error is not None:
-                failure = StoreError("The broker could not store the request.")
-                reply(answer.failed(500, failure), delay)
+                reply.failed(StoreError("The broker could not store the request."))
             else:
-                text = "OK" if status == 200 else "No content"
-                reply(answer.ok(status, text, body), delay)
+                reply.ok(status, "OK" if status == 200 else "No content", body)
 
         self.end.committer.after_commit(done)
 

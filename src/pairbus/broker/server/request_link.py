@@ -14,16 +14,49 @@ from pairbus.amqp.events import Delivery
 from pairbus.amqp.performatives import ACCEPTED
 from pairbus.broker.entities.errors import ArgumentError, BrokerError, MessageSizeExceededError
 from pairbus.broker.server.link_end import CREDIT, LinkEnd, LinkHandler, rejected
-from pairbus.broker.server.requests import Request, read_request
+from pairbus.broker.server.requests import Request, encode_answer, read_request
 
 MAX_PENDING_REPLIES = 1000
 
 
-class Reply(Protocol):
-    """Sends the answer to a request."""
+class Reply:
+    """The answer to one request.
 
-    def __call__(self, encoded: bytes, delay: float = 0.0) -> None:
-        """Send the encoded answer, after *delay* seconds."""
+    Attributes:
+        delay: The seconds that it is held back.
+    """
+
+    def __init__(self, end: LinkEnd, request: Request, names: tuple[str, str]) -> None:
+        self._end = end
+        self._request = request
+        self._names = names
+        self.delay = 0.0
+
+    def ok(self, status: int, description: str, body: Any = None) -> None:
+        """Answer a request that succeeded."""
+        self._send(encode_answer(self._request, self._names, status, description, body=body))
+
+    def failed(self, error: BrokerError) -> None:
+        """Answer a request that failed, with the reason."""
+        status, condition = error.http_status, error.condition
+        self._send(
+            encode_answer(
+                self._request, self._names, status, error.description, condition=condition
+            )
+        )
+
+    def _send(self, encoded: bytes) -> None:
+        if self.delay:
+            asyncio.get_running_loop().call_later(self.delay, self._send_now, encoded)
+        else:
+            self._send_now(encoded)
+
+    def _send_now(self, encoded: bytes) -> None:
+        end = self._end
+        reply_to = self._request.reply_to
+        link = end.connection.links.reply_link(end.link.session, end.path, reply_to)
+        if link is not None:
+            link.send(encoded)
 
 
 class Node(Protocol):
@@ -31,6 +64,8 @@ class Node(Protocol):
 
     max_request: int
     """The largest request, in bytes."""
+    status_names: tuple[str, str]
+    """The properties of an answer with the status and its description."""
 
     def is_authorized(self) -> bool:
         """Whether the client may still use this node."""
@@ -67,25 +102,11 @@ class RequestLink(LinkHandler):
                 self._settle(delivery, rejected(error))
             else:
                 self._settle(delivery, ACCEPTED)
-                self._node.handle(request, self._reply_to(request))
+                self._node.handle(request, Reply(end, request, self._node.status_names))
 
     def _settle(self, delivery: Delivery, outcome: Composite) -> None:
         if not delivery.settled:
             self.end.settle(delivery.delivery_id, outcome)
-
-    def _reply_to(self, request: Request) -> Reply:
-        end = self.end
-
-        def reply(encoded: bytes, delay: float = 0.0) -> None:
-            if delay:
-                asyncio.get_running_loop().call_later(delay, reply, encoded)
-                return
-            session = end.link.session
-            link = end.connection.links.reply_link(session, end.path, request.reply_to)
-            if link is not None:
-                link.send(encoded)
-
-        return reply
 
 
 def _read(delivery: Delivery) -> Request:
@@ -112,7 +133,8 @@ class ReplyLink(LinkHandler):
 
     def answers_to(self, reply_to: Any) -> bool:
         """Whether the client attached this link with the address that a request names."""
-        return bool(getattr(self.end.link.target, "address", None) == reply_to)
+        address = getattr(self.end.link.target, "address", None)
+        return bool(address is not None and address == reply_to)
 
     def attach(self) -> None:
         """Answer the client's attach."""

@@ -8,7 +8,6 @@ from typing import Any
 
 from pairbus.amqp.message import Message, Properties
 from pairbus.amqp.types import Int, Symbol
-from pairbus.broker.entities.errors import BrokerError
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,39 +39,30 @@ def read_request(payload: bytes) -> Request:
     )
 
 
-class Answer:
-    """Builds the answer to a request.
+def encode_answer(
+    request: Request,
+    names: tuple[str, str],
+    status: int,
+    description: str,
+    *,
+    condition: str | None = None,
+    body: Any = None,
+) -> bytes:
+    """Return the answer to a request.
 
     Args:
         request: The request.
-        status_name: The property with the status: `$cbs` and `$management` differ.
-        description_name: The property with its description.
+        names: The properties with the status and its description: `$cbs` and `$management` differ.
+        status: The status.
+        description: Its description.
+        condition: The reason for a failure.
+        body: The result of a request that succeeded.
     """
-
-    def __init__(
-        self,
-        request: Request,
-        *,
-        status_name: str = "statusCode",
-        description_name: str = "statusDescription",
-    ) -> None:
-        self._request = request
-        self._status_name = status_name
-        self._description_name = description_name
-
-    def ok(self, status: int = 200, description: str = "OK", body: Any = None) -> bytes:
-        """Return the answer to a request that succeeded."""
-        return self._build(status, description, {}, body)
-
-    def failed(self, status: int, error: BrokerError) -> bytes:
-        """Return the answer to a request that failed, with the reason."""
-        condition = {"errorCondition": Symbol(error.condition)}
-        return self._build(status, error.description, condition, None)
-
-    def _build(self, status: int, description: str, more: dict[str, Any], body: Any) -> bytes:
-        given = {self._status_name: Int(status), self._description_name: description, **more}
-        return Message.build(
-            properties=Properties(correlation_id=self._request.message_id),
-            application_properties=given,
-            value=body,
-        ).encode()
+    given: dict[str, Any] = {names[0]: Int(status), names[1]: description}
+    if condition is not None:
+        given["errorCondition"] = Symbol(condition)
+    return Message.build(
+        properties=Properties(correlation_id=request.message_id),
+        application_properties=given,
+        value=body,
+    ).encode()
