@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pairbus.amqp import sasl
@@ -28,7 +29,7 @@ from pairbus.amqp.events import (
     Opened,
     SaslInitReceived,
 )
-from pairbus.amqp.link import Link
+from pairbus.amqp.link import Link, Outgoing
 from pairbus.amqp.performatives import Error
 from pairbus.amqp.sasl import SaslInit, read_plain
 from pairbus.broker.entities.errors import MessageLockLostError, UnauthorizedError
@@ -348,18 +349,14 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
             self.engine.settle_unknown(event.session, low, high, lost)
         if not event.by_receiver or not event.deliveries:
             return
-        first = event.deliveries[0].link
+        groups: Iterable[tuple[Link, list[Outgoing]]]
         if len(event.deliveries) == 1:
-            if first.context is not None:
-                first.context.on_disposition(event.deliveries, event.state, event.settled)
-            return
-        if all(one.link is first for one in event.deliveries):
-            groups = [(first, event.deliveries)]
+            groups = [(event.deliveries[0].link, event.deliveries)]
         else:
-            by_link: dict[int, tuple[Link, list[Any]]] = {}
+            by_link = defaultdict(list)
             for delivery in event.deliveries:
-                by_link.setdefault(id(delivery.link), (delivery.link, []))[1].append(delivery)
-            groups = list(by_link.values())
+                by_link[delivery.link].append(delivery)
+            groups = by_link.items()
         for link, deliveries in groups:
             if link.context is not None:
                 link.context.on_disposition(deliveries, event.state, event.settled)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from pairbus.amqp.link import EndState, Link, Session
@@ -77,32 +78,20 @@ class ServedLinks:
         Most clients attach it on the session of the request. Some use another session, and name
         the link in the `reply-to` of the request.
         """
-        found = None
-        for link in session.links.values():
-            handler = link.context
-            if isinstance(handler, ReplyLink) and handler.path == path:
-                if reply_to is not None and handler.answers_to(reply_to):
-                    return handler
-                found = handler
-        if found is not None or reply_to is None:
-            return found
-        return next(
-            (
-                link.context
-                for link in self._links
-                if isinstance(link.context, ReplyLink)
-                and link.context.path == path
-                and link.context.answers_to(reply_to)
-            ),
-            None,
-        )
+        here = [handler for handler in _reply_links(session.links.values()) if handler.path == path]
+        for handler in here:
+            if handler.answers_to(reply_to):
+                return handler
+        if here:
+            return here[-1]
+        for handler in _reply_links(self._links):
+            if handler.path == path and handler.answers_to(reply_to):
+                return handler
+        return None
 
     def receiver_named(self, name: str) -> ReceivingLink | None:
         """Return the client's receiving link of this name."""
-        for handler in self.receivers():
-            if handler.link.name == name:
-                return handler
-        return None
+        return next((found for found in self.receivers() if found.link.name == name), None)
 
     def receivers(self) -> list[ReceivingLink]:
         """The client's receivers."""
@@ -137,3 +126,7 @@ class ServedLinks:
         if handler is not None:
             self.idle.remove(handler.end, self._connection.namespace.now())
             handler.close()
+
+
+def _reply_links(links: Iterable[Link]) -> Iterator[ReplyLink]:
+    return (link.context for link in links if isinstance(link.context, ReplyLink))
