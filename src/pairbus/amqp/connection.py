@@ -186,7 +186,7 @@ class Connection:
         self.forget = dispositions.forget
 
         self._handlers: dict[type, Callable[[int, Any, list[Event]], None]] = {
-            Open: self._on_second_open,
+            Open: self._on_open,
             Begin: sessions.on_begin,
             Attach: links.on_attach,
             Flow: links.on_flow,
@@ -278,20 +278,21 @@ class Connection:
             elif kind != AMQP_FRAME:
                 raise ProtocolError(FRAMING_ERROR, f"unexpected frame type {kind}")
             elif body:
-                if phase is _OPEN:
-                    self._on_first_frame(body, events)
-                elif body[:3] == _TRANSFER:
+                if body[:3] == _TRANSFER and phase is not _OPEN:
                     incoming.on_transfer(channel, body, events)
                 else:
                     self._on_frame(channel, body, events)
 
     def _on_frame(self, channel: int, body: bytes, events: list[Event]) -> None:
-        if body[:3] == _DISPOSITION:
+        is_first = self.phase is _OPEN
+        if body[:3] == _DISPOSITION and not is_first:
             fields = read_disposition(body, 3)
             if fields is not None:  # one of the usual encodings
                 self._dispositions.apply(channel, *fields, events)
                 return
         performative, end = decode_composite(body)
+        if is_first and not isinstance(performative, Open | Close):
+            raise ProtocolError(ILLEGAL_STATE, "the first frame is not an open")
         if isinstance(performative, Transfer):  # its descriptor has one of the longer forms
             after_descriptor = body[skip_plain(body, 1, body[1]) :]
             self._incoming.on_transfer(channel, _TRANSFER + after_descriptor, events)
@@ -334,23 +335,14 @@ class Connection:
             raise ValueError("only a server decides the outcome of SASL")
         self.phase = self._handshake.sasl_outcome(code)
 
-    def _on_first_frame(self, body: bytes, events: list[Event]) -> None:
-        performative, end = decode_composite(body)
-        if not isinstance(performative, Open | Close):
-            raise ProtocolError(ILLEGAL_STATE, "the first frame is not an open")
-        if end != len(body):
-            raise ProtocolError(FRAMING_ERROR, "bytes after a performative")
-        if isinstance(performative, Close):
-            self._on_close(0, performative, events)
-            return
+    def _on_open(self, channel: int, performative: Open, events: list[Event]) -> None:
+        if self.phase is not _OPEN:
+            raise ProtocolError(ILLEGAL_STATE, "a second open")
         self.remote_open = self._sessions.remote_open = performative
         self._outgoing.max_frame_size = max(performative.max_frame_size, MIN_MAX_FRAME_SIZE)
         self._idle.request_heartbeats(performative.idle_time_out)
         self.phase = Phase.FRAMES
         events.append(Opened(performative))
-
-    def _on_second_open(self, channel: int, performative: Open, events: list[Event]) -> None:
-        raise ProtocolError(ILLEGAL_STATE, "a second open")
 
     def _on_close(self, channel: int, close: Close, events: list[Event]) -> None:
         self._send_last_close(None)

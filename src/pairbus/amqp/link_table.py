@@ -16,10 +16,8 @@ from pairbus.amqp.events import Attached, Detached, Event, Flowed
 from pairbus.amqp.link import EndState, Link, Session
 from pairbus.amqp.output import OutputBuffer
 from pairbus.amqp.performatives import (
-    RCV_FIRST,
     ROLE_RECEIVER,
     ROLE_SENDER,
-    SND_MIXED,
     Attach,
     Detach,
     Error,
@@ -35,7 +33,7 @@ class AttachOptions(TypedDict, total=False):
 
     snd_settle_mode: int
     rcv_settle_mode: int
-    max_message_size: int | None
+    max_message_size: int
     properties: Mapping[str, Any] | None
     context: Any
 
@@ -94,11 +92,8 @@ class LinkTable:
         source: Any,
         target: Any,
         *,
-        snd_settle_mode: int = SND_MIXED,
-        rcv_settle_mode: int = RCV_FIRST,
-        max_message_size: int | None = None,
         properties: Mapping[str, Any] | None = None,
-        context: Any = None,
+        **options: Any,
     ) -> Link:
         handle = free_number(session.links)
         limit = session.begin.handle_max if session.begin is not None else session.handle_max
@@ -112,10 +107,7 @@ class LinkTable:
             state=EndState.LOCAL,
             source=source,
             target=target,
-            snd_settle_mode=snd_settle_mode,
-            rcv_settle_mode=rcv_settle_mode,
-            max_message_size=max_message_size or 0,
-            context=context,
+            **options,
         )
         session.links[handle] = link
         self._send_attach(link, properties)

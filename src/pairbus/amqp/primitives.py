@@ -117,25 +117,9 @@ def _vbin8(buf: bytes, pos: int, depth: int) -> tuple[Any, int]:
     return buf[start:end], end
 
 
-def _vbin32(buf: bytes, pos: int, depth: int) -> tuple[Any, int]:
-    start = pos + 4
-    end = start + _u32(buf, pos)[0]
-    if end > len(buf):
-        raise decode_error("binary longer than its buffer")
-    return buf[start:end], end
-
-
 def _str8(buf: bytes, pos: int, depth: int) -> tuple[Any, int]:
     start = pos + 1
     end = start + buf[pos]
-    if end > len(buf):
-        raise decode_error("string longer than its buffer")
-    return buf[start:end].decode(), end
-
-
-def _str32(buf: bytes, pos: int, depth: int) -> tuple[Any, int]:
-    start = pos + 4
-    end = start + _u32(buf, pos)[0]
     if end > len(buf):
         raise decode_error("string longer than its buffer")
     return buf[start:end].decode(), end
@@ -149,12 +133,17 @@ def _sym8(buf: bytes, pos: int, depth: int) -> tuple[Any, int]:
     return _str_new(Symbol, buf[start:end], "ascii"), end
 
 
-def _sym32(buf: bytes, pos: int, depth: int) -> tuple[Any, int]:
-    start = pos + 4
-    end = start + _u32(buf, pos)[0]
-    if end > len(buf):
-        raise decode_error("symbol longer than its buffer")
-    return _str_new(Symbol, buf[start:end], "ascii"), end
+def _long(convert: Callable[[bytes], Any]) -> Decoder:
+    """The decoder of text or bytes with a size of four bytes."""
+
+    def decode(buf: bytes, pos: int, depth: int) -> tuple[Any, int]:
+        start = pos + 4
+        end = start + _u32(buf, pos)[0]
+        if end > len(buf):
+            raise decode_error("the value is longer than its buffer")
+        return convert(buf[start:end]), end
+
+    return decode
 
 
 PRIMITIVES: dict[int, Decoder] = {
@@ -166,6 +155,7 @@ PRIMITIVES: dict[int, Decoder] = {
     0x72: _float, 0x73: _char, 0x74: _decimal(Decimal32), 0x80: _integer(ULong, ">Q"),
     0x81: _plain(">q"), 0x82: _plain(">d"), 0x83: _integer(Timestamp, ">q"),
     0x84: _decimal(Decimal64), 0x94: _decimal(Decimal128), 0x98: _uuid, 0xA0: _vbin8,
-    0xA1: _str8, 0xA3: _sym8, 0xB0: _vbin32, 0xB1: _str32, 0xB3: _sym32,
+    0xA1: _str8, 0xA3: _sym8, 0xB0: _long(bytes),
+    0xB1: _long(bytes.decode), 0xB3: _long(lambda raw: _str_new(Symbol, raw, "ascii")),
 }  # fmt: skip
 """By format code."""

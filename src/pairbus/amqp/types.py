@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 
@@ -161,22 +162,12 @@ class Decimal128(_Decimal):
     WIDTH = 16
 
 
+@dataclass(slots=True, unsafe_hash=True)
 class Described:
     """A value with a descriptor, which defines the meaning of the value."""
 
-    __slots__ = ("descriptor", "value")
-
-    def __init__(self, descriptor: Any, value: Any) -> None:
-        self.descriptor = descriptor
-        self.value = value
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Described):
-            return NotImplemented
-        return bool(self.descriptor == other.descriptor and self.value == other.value)
-
-    def __hash__(self) -> int:
-        return hash((self.descriptor, self.value))
+    descriptor: Any
+    value: Any
 
     def __repr__(self) -> str:
         return f"Described({self.descriptor!r}, {self.value!r})"
