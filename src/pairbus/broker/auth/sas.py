@@ -48,11 +48,11 @@ class KeyRing:
     )
     entity_paths: Callable[[], Iterable[str]] = field(default=lambda: (), repr=False)
 
-    def find(self, key_name: str, scope: str) -> Iterable[tuple[AuthorizationRule, str]]:
-        """The rules of that name which may sign for *scope*, each with the path it belongs to."""
+    def find(self, key_name: str, scope: str) -> Iterable[AuthorizationRule]:
+        """The rules of that name which may sign for *scope*."""
         for rule in self.namespace_rules:
             if rule.key_name == key_name:
-                yield rule, ""
+                yield rule
         segments = scope.split("/") if scope else []
         for end in range(1, len(segments) + 1):
             path = "/".join(segments[:end])
@@ -60,7 +60,7 @@ class KeyRing:
                 return
             for rule in self.entity_rules(path):
                 if rule.key_name == key_name:
-                    yield rule, path
+                    yield rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,16 @@ def verify_signature(token: str, audience: str, keys: KeyRing, now: float) -> Cl
     if wanted_host and not host and _host_of(first) == wanted_host:
         # The JavaScript client signs the host without a scheme when it forwards.
         host, scope = wanted_host, rest
-    signer = _signer(unquote_plus(fields["skn"]), scope, encoded, expiry, given, keys)
+    key_name = unquote_plus(fields["skn"])
+    candidates = list(keys.find(key_name, scope))
+    if not candidates and unquote_plus(key_name) != key_name:
+        # azure-servicebus escapes the key name twice.
+        candidates = list(keys.find(unquote_plus(key_name), scope))
+    # An unknown name costs one signature as well, so that timing does not reveal names.
+    unknown = AuthorizationRule("", (), "unknown")
+    signer = find_signer(candidates or [unknown], given, lambda key: _sign(key, encoded, expiry))
+    if signer is unknown:
+        signer = None
     if signer is None:
         raise UnauthorizedError(INVALID)
     if now >= expires_at:
@@ -173,19 +182,15 @@ def verify_signature(token: str, audience: str, keys: KeyRing, now: float) -> Cl
     )
 
 
-def _signer(
-    key_name: str, scope: str, encoded: str, expiry: str, given: bytes, keys: KeyRing
+def find_signer(
+    rules: Iterable[AuthorizationRule], signature: bytes, sign: Callable[[str], bytes]
 ) -> AuthorizationRule | None:
+    """Return the first rule with a key that makes this signature; the others are tried as well."""
     found = None
-    candidates = list(keys.find(key_name, scope))
-    if not candidates and unquote_plus(key_name) != key_name:
-        # azure-servicebus escapes the key name twice.
-        candidates = list(keys.find(unquote_plus(key_name), scope))
-    # An unknown name costs one signature as well, so that timing does not reveal names.
-    for rule, _ in candidates or [(AuthorizationRule("", (), "unknown"), "")]:
+    for rule in rules:
         for key in (rule.primary_key, rule.secondary_key):
-            matches = hmac.compare_digest(_sign(key, encoded, expiry), given)
-            if matches and key and candidates and found is None:
+            matches = hmac.compare_digest(sign(key), signature)
+            if matches and key and found is None:
                 found = rule
     return found
 
