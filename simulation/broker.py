@@ -35,8 +35,6 @@ class SimulatedListener(Listener):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._is_open = False
-        self._transports = OrderedSet()  # type: ignore[assignment]
-        self._silent = OrderedSet()  # type: ignore[assignment]
 
     @property
     def _network(self) -> Network:

@@ -215,10 +215,6 @@ class HttpProtocol(asyncio.Protocol):
         self._transport.close()
 
     def _write(self, response: Response, *, is_head: bool = False) -> None:
-        try:
-            phrase = HTTPStatus(response.status).phrase
-        except ValueError:
-            phrase = "Unknown"
         headers = list(response.headers.items())
         body = b"" if response.status == 204 else response.body
         if response.status != 204:
@@ -227,7 +223,7 @@ class HttpProtocol(asyncio.Protocol):
             h11.Response(
                 status_code=response.status,
                 headers=[(n.encode("latin-1"), v.encode("latin-1")) for n, v in headers],
-                reason=phrase,
+                reason=HTTPStatus(response.status).phrase,
             )
         )
         if body and not is_head:

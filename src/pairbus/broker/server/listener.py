@@ -59,9 +59,7 @@ class Listener:
         self._sniffing: dict[socket.socket, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._admitting: set[socket.socket] = set()  # without a transport yet: a TLS handshake
-        self._transports: set[asyncio.Transport] = set()
-        self._silent: set[asyncio.Transport] = set()
-        self._speaks_http: set[asyncio.Transport] = set()
+        self._transports: dict[asyncio.Transport, str] = {}  # each with what it speaks
         self.address: tuple[str, int] = ("", 0)
 
     @property
@@ -102,13 +100,15 @@ class Listener:
             self._forget(sock)
             linger_zero(sock)
             sock.close()
-        for transport in self._transports - (self._speaks_http if but_http else set()):
-            abort_with_reset(transport)
+        for transport, spoken in list(self._transports.items()):
+            if not (but_http and spoken == "http"):
+                abort_with_reset(transport)
 
     def drop_silent(self) -> None:
         """Reset the connections that were accepted and never answered."""
-        for transport in list(self._silent):
-            abort_with_reset(transport)
+        for transport, spoken in list(self._transports.items()):
+            if spoken == "nothing":
+                abort_with_reset(transport)
 
     async def close(self) -> None:
         """Refuse connections, as `shut` does, and end those that are open."""
@@ -136,18 +136,17 @@ class Listener:
         """Register the transport of a connection that was accepted."""
         if sock is not None:
             self._admitting.discard(sock)
-        self._transports.add(transport)
+        self._transports[transport] = "unknown"
 
     def upgraded(self, transport: asyncio.Transport) -> None:
         """Take note that a connection does not use HTTP any more."""
-        self._speaks_http.discard(transport)
+        if transport in self._transports:
+            self._transports[transport] = "amqp"
 
     def lost(self, transport: asyncio.Transport | None) -> None:
         """Forget a connection that is closed."""
         if transport is not None:
-            self._transports.discard(transport)
-            self._silent.discard(transport)
-            self._speaks_http.discard(transport)
+            self._transports.pop(transport, None)
 
     # -- accepting -------------------------------------------------------------------------------
 
@@ -203,10 +202,7 @@ class Listener:
         except OSError:
             first = b""
         self._forget(sock)
-        if not first:
-            sock.close()
-            return
-        if first == b"\x16" and self._tls is None:
+        if not first or (first == b"\x16" and self._tls is None):
             sock.close()
             return
         task = asyncio.get_running_loop().create_task(self._admit(sock, tls=first == b"\x16"))
@@ -246,16 +242,13 @@ class Listener:
         fault = self._faults.connection_fault()
         is_http = first[:1].isalpha() and not b"AMQP".startswith(first[:4])
         if fault is not None and not is_http:  # the control API must stay reachable
-            if fault == "silent":
-                self._silent.add(transport)
-                return SilentProtocol(self)
-            abort_with_reset(transport)
+            self._transports[transport] = "nothing"
+            if fault != "silent":
+                abort_with_reset(transport)
             return SilentProtocol(self)
-        lost = partial(self.lost, transport)
-        if is_http:
-            self._speaks_http.add(transport)
-            return self._http(lost)
-        return self._amqp(lost)
+        self._transports[transport] = "http" if is_http else "amqp"
+        make = self._http if is_http else self._amqp
+        return make(partial(self.lost, transport))
 
 
 class _ProtocolChooser(asyncio.Protocol):
