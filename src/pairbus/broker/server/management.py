@@ -11,7 +11,7 @@ from typing import Any
 from pairbus.amqp.errors import AmqpError
 from pairbus.amqp.types import Array, Int, Timestamp, Uuids
 from pairbus.broker.auth.sas import missing_claim
-from pairbus.broker.entities.credits import MANAGEMENT, MESSAGE
+from pairbus.broker.entities.credits import MESSAGE
 from pairbus.broker.entities.errors import (
     ArgumentError,
     BrokerError,
@@ -107,8 +107,10 @@ class ManagementNode:
             raise NotImplementedByBrokerError(
                 f"The operation '{request.operation}' is not supported."
             )
-        right, operation = known
+        right, throttled_as, operation = known
         self.end.tokens.require(right, self.end.path)
+        if throttled_as is not None:
+            self.end.throttle.check(self.entity, throttled_as)
         body = request.body if isinstance(request.body, dict) else {}
         return operation(self, request, body)
 
@@ -116,7 +118,6 @@ class ManagementNode:
 
     def peek(self, request: Request, body: dict[Any, Any]) -> Result:
         """Return messages without changing them."""
-        self.end.throttle.check(self.entity, "peek")
         found = self.namespace.peek(
             self.entity,
             int(body["from-sequence-number"]),
@@ -135,7 +136,6 @@ class ManagementNode:
 
     def schedule(self, request: Request, body: dict[Any, Any]) -> Result:
         """Schedule messages."""
-        self.end.throttle.check(self.entity, "schedule")
         messages = [read_message(item["message"]) for item in body["messages"]]
         numbers = self.namespace.schedule(self.entity, messages)
         cost = self.namespace.catalog.entity(self.entity).send_credits
@@ -150,7 +150,6 @@ class ManagementNode:
 
     def receive_deferred(self, request: Request, body: dict[Any, Any]) -> Result:
         """Lock, or receive and delete, deferred messages by number."""
-        self.end.throttle.check(self.entity, "deferred")
         found = self.namespace.receivers.take_deferred(
             self.entity,
             [int(number) for number in body["sequence-numbers"]],
@@ -185,7 +184,6 @@ class ManagementNode:
 
     def delete_messages(self, request: Request, body: dict[Any, Any]) -> Result:
         """Delete messages without receiving them."""
-        self.end.throttle.check(self.entity, "receive")
         deleted = self.namespace.delete_messages(
             self.entity,
             _count(body, _MAX_DELETE),
@@ -245,47 +243,25 @@ class ManagementNode:
             )
         return session_id
 
-    def _manage(self) -> None:
-        """Charge an operation on the entity itself."""
-        self.end.throttle.check(self.entity, "admin")
-        self.end.throttle.charge(MANAGEMENT)
-
-    def enumerate_rules(self, request: Request, body: dict[Any, Any]) -> Result:
-        """List the rules of a subscription."""
-        self._manage()
-        skip, top = int(body.get("skip", 0)), int(body.get("top", 100))
-        rules = enumerate_rules(self.namespace, self.entity, skip, top)
-        return (200, {"rules": rules}) if rules else (204, None)
-
-    def add_rule(self, request: Request, body: dict[Any, Any]) -> Result:
-        """Add a rule to a subscription."""
-        self._manage()
-        add_rule(self.namespace, self.entity, body)
-        return 200, {}
-
-    def remove_rule(self, request: Request, body: dict[Any, Any]) -> Result:
-        """Remove a rule of a subscription."""
-        self._manage()
-        remove_rule(self.namespace, self.entity, body)
-        return 200, {}
-
 
 Operation = Callable[[ManagementNode, Request, dict[Any, Any]], Result]
-_OPERATIONS: dict[str, tuple[AccessRight, Operation]] = {
-    "peek-message": (AccessRight.LISTEN, ManagementNode.peek),
-    "schedule-message": (AccessRight.SEND, ManagementNode.schedule),
-    "cancel-scheduled-message": (AccessRight.SEND, ManagementNode.cancel),
-    "receive-by-sequence-number": (AccessRight.LISTEN, ManagementNode.receive_deferred),
-    "update-disposition": (AccessRight.LISTEN, ManagementNode.update_disposition),
-    "batch-delete-messages": (AccessRight.LISTEN, ManagementNode.delete_messages),
-    "renew-lock": (AccessRight.LISTEN, ManagementNode.renew_lock),
-    "renew-session-lock": (AccessRight.LISTEN, ManagementNode.renew_session),
-    "get-session-state": (AccessRight.LISTEN, ManagementNode.get_session_state),
-    "set-session-state": (AccessRight.LISTEN, ManagementNode.set_session_state),
-    "get-message-sessions": (AccessRight.LISTEN, ManagementNode.list_sessions),
-    "enumerate-rules": (AccessRight.LISTEN, ManagementNode.enumerate_rules),
-    "add-rule": (AccessRight.LISTEN, ManagementNode.add_rule),
-    "remove-rule": (AccessRight.LISTEN, ManagementNode.remove_rule),
+_LISTEN, _SEND = AccessRight.LISTEN, AccessRight.SEND
+#: By name: the right that an operation needs, the name under which it is throttled, and its code.
+_OPERATIONS: dict[str, tuple[AccessRight, str | None, Operation]] = {
+    "peek-message": (_LISTEN, "peek", ManagementNode.peek),
+    "schedule-message": (_SEND, "schedule", ManagementNode.schedule),
+    "cancel-scheduled-message": (_SEND, None, ManagementNode.cancel),
+    "receive-by-sequence-number": (_LISTEN, "deferred", ManagementNode.receive_deferred),
+    "update-disposition": (_LISTEN, None, ManagementNode.update_disposition),
+    "batch-delete-messages": (_LISTEN, "receive", ManagementNode.delete_messages),
+    "renew-lock": (_LISTEN, None, ManagementNode.renew_lock),
+    "renew-session-lock": (_LISTEN, None, ManagementNode.renew_session),
+    "get-session-state": (_LISTEN, None, ManagementNode.get_session_state),
+    "set-session-state": (_LISTEN, None, ManagementNode.set_session_state),
+    "get-message-sessions": (_LISTEN, None, ManagementNode.list_sessions),
+    "enumerate-rules": (_LISTEN, "admin", enumerate_rules),
+    "add-rule": (_LISTEN, "admin", add_rule),
+    "remove-rule": (_LISTEN, "admin", remove_rule),
 }
 _OUTCOMES = {
     "completed": Outcome.COMPLETE,

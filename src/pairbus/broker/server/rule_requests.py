@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from pairbus.amqp.types import Described, Int, Symbol, Timestamp, ULong
+from pairbus.broker.entities.credits import MANAGEMENT
 from pairbus.broker.entities.errors import ArgumentError
 from pairbus.broker.entities.model import (
     CorrelationFilter,
@@ -21,7 +22,8 @@ from pairbus.broker.entities.model_rules import CORRELATION_FIELDS
 from pairbus.broker.filters.compiled import check_rule
 
 if TYPE_CHECKING:
-    from pairbus.broker.namespace.namespace import Namespace
+    from pairbus.broker.server.management import ManagementNode
+    from pairbus.broker.server.requests import Request
 
 
 #: Descriptors of rules, filters and actions in the service's AMQP protocol.
@@ -35,9 +37,10 @@ _CORRELATION_FILTER = ULong(0x13_7000_0009)
 _COMPATIBILITY = 20
 
 
-def add_rule(namespace: Namespace, entity: str, body: dict[Any, Any]) -> None:
-    """Execute `add-rule`."""
-    topic, subscription = _subscription(entity)
+def add_rule(node: ManagementNode, request: Request, body: dict[Any, Any]) -> tuple[int, Any]:
+    """Add a rule to a subscription."""
+    node.end.throttle.charge(MANAGEMENT)
+    topic, subscription = _subscription(node.entity)
     described = body["rule-description"]
     action = described.get("sql-rule-action") or {}
     expression = action.get("expression")
@@ -46,19 +49,26 @@ def add_rule(namespace: Namespace, entity: str, body: dict[Any, Any]) -> None:
         _filter(described),
         SqlAction(str(expression)) if expression else None,
     )
-    namespace.admin.create_rule(topic, subscription, check_rule(rule))
+    node.namespace.admin.create_rule(topic, subscription, check_rule(rule))
+    return 200, {}
 
 
-def remove_rule(namespace: Namespace, entity: str, body: dict[Any, Any]) -> None:
-    """Execute `remove-rule`."""
-    topic, subscription = _subscription(entity)
-    namespace.admin.delete_rule(topic, subscription, str(body["rule-name"]))
+def remove_rule(node: ManagementNode, request: Request, body: dict[Any, Any]) -> tuple[int, Any]:
+    """Remove a rule of a subscription."""
+    node.end.throttle.charge(MANAGEMENT)
+    node.namespace.admin.delete_rule(*_subscription(node.entity), str(body["rule-name"]))
+    return 200, {}
 
 
-def enumerate_rules(namespace: Namespace, entity: str, skip: int, top: int) -> list[Any]:
-    """Execute `enumerate-rules`; return the rules as described lists of the protocol."""
-    found = namespace.admin.list_rules(*_subscription(entity))[skip : skip + top]
-    return [{"rule-description": _description(rule)} for rule in found]
+def enumerate_rules(
+    node: ManagementNode, request: Request, body: dict[Any, Any]
+) -> tuple[int, Any]:
+    """List the rules of a subscription, as described lists of the protocol."""
+    node.end.throttle.charge(MANAGEMENT)
+    skip, top = int(body.get("skip", 0)), int(body.get("top", 100))
+    found = node.namespace.admin.list_rules(*_subscription(node.entity))[skip : skip + top]
+    rules = [{"rule-description": _description(rule)} for rule in found]
+    return (200, {"rules": rules}) if rules else (204, None)
 
 
 def _description(rule: RuleDescription) -> Described:
