@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pairbus.broker.faults.faults import Faults
@@ -139,12 +138,7 @@ class RunningNamespace:
             self.close()
             raise
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     # -- addresses -------------------------------------------------------------------------------
@@ -254,10 +248,7 @@ class RunningNamespace:
     @property
     def operations(self) -> dict[str, dict[str, dict[str, int]]]:
         """Operations as the service would bill them, by entity and kind, with their counts."""
-        counted: dict[str, dict[str, dict[str, int]]] = self._call(
-            lambda: self._running().operations()
-        )
-        return counted
+        return self._call(lambda: self._running().operations())
 
     @property
     def connections(self) -> int:
@@ -266,8 +257,7 @@ class RunningNamespace:
 
     def do(self, action: Callable[[Namespace], T]) -> T:
         """Run `action` with the namespace on the broker's thread; return when it is durable."""
-        result: T = self._await(self._running().do(action))
-        return result
+        return self._await(self._running().do(action))
 
     # -- start and stop --------------------------------------------------------------------------
 
@@ -343,7 +333,7 @@ class RunningNamespace:
         self._loop.close()
         self._loop = self._thread = None
 
-    def _await(self, work: Coroutine[Any, Any, Any]) -> Any:
+    def _await(self, work: Coroutine[Any, Any, T]) -> T:
         if self._loop is None:
             work.close()
             raise RuntimeError(f"the namespace {self.name} is not running")
@@ -356,5 +346,4 @@ class RunningNamespace:
         async def on_loop() -> T:
             return action()
 
-        result: T = self._await(on_loop())
-        return result
+        return self._await(on_loop())

@@ -12,7 +12,6 @@ import itertools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from types import TracebackType
 from typing import Any
 
 from pairbus.broker.entities.errors import BrokerError
@@ -84,12 +83,7 @@ class Fault:
     def __enter__(self) -> Fault:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.clear()
 
     def clear(self) -> None:
