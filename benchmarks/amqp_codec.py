@@ -12,15 +12,15 @@ from pairbus.amqp.message import (
     Header,
     Message,
     Properties,
-    header_head,
     join_batch,
-    render,
     split_batch,
 )
 from pairbus.amqp.performatives import ACCEPTED, Source, Target
 from pairbus.amqp.summary import summarize
 from pairbus.amqp.transfer_codec import TransferWriter, read_transfer
-from pairbus.amqp.types import Symbol, Timestamp
+from pairbus.amqp.types import Symbol
+from pairbus.broker.entities.messages import LOCKED, Delivery, StoredMessage
+from pairbus.broker.server.outgoing import render_delivery
 from pairbus.client.received import broker_facts
 
 
@@ -90,21 +90,17 @@ def run():
     yield f"amqp_parse_and_read_sections {cpu(read_all, 5000):.2f} us"
     yield f"amqp_encode_transfer {_encode(writer, payload):.2f} us"
 
-    message = Message.parse(payload)
-    head = header_head(message.header)
-    annotations = {**message.message_annotations, "x-opt-sequence-number": 5,
-                   "x-opt-enqueued-time": Timestamp(1_700_000_000_000)}  # fmt: skip
-    encoded = [encode(Symbol(key)) + encode(value) for key, value in annotations.items()]
-    entries, count = b"".join(encoded), len(encoded)
-    token = uuid.uuid4().bytes
-
-    def deliver():
-        render(head, 0, entries, count, message.bare, lock_token=token, locked_until=1_700_000_000)
-
-    yield f"amqp_render_delivery {cpu(deliver, 20000):.2f} us"
-    delivered = render(
-        head, 0, entries, count, message.bare, lock_token=token, locked_until=1_700_000_000_000
-    )
+    message = StoredMessage()
+    for name, value in {
+        "annotations": encode({Symbol("x-opt-partition-key"): "k"}), "dead_letter_source": None,
+        "bare": Message.parse(payload).bare, "delivery_count": 0, "durable": True, "priority": 4,
+        "enqueued_sequence_number": 5, "enqueued_time": 1_700_000_000_000, "state": LOCKED,
+        "sequence_number": 5, "ttl": 1_209_600_000,
+    }.items():  # fmt: skip
+        setattr(message, name, value)
+    delivery = Delivery(uuid.uuid4().bytes_le, 1_700_000_000_000, message)
+    yield f"amqp_render_delivery {cpu(lambda: render_delivery(delivery), 20000):.2f} us"
+    delivered = render_delivery(delivery)
     yield f"amqp_read_broker_facts {cpu(lambda: broker_facts(delivered), 10000):.2f} us"
     batch = join_batch([payload] * 900)
     yield f"amqp_batch_split {cpu(lambda: split_batch(batch), 50, 900):.2f} us"

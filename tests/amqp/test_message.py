@@ -1,7 +1,5 @@
 """Messages: sections, edits, batches, rendering."""
 
-import uuid
-
 import pytest
 
 from pairbus.amqp.codec import decode, encode
@@ -10,10 +8,8 @@ from pairbus.amqp.message import (
     Header,
     Message,
     Properties,
-    header_head,
     join_batch,
     raw_entries,
-    render,
     split_batch,
 )
 from pairbus.amqp.types import Int, Symbol, Timestamp, UInt, ULong
@@ -129,29 +125,6 @@ def test_batch_that_is_cut_short_is_refused(cut):
         split_batch(join_batch([b"hello"])[:-cut])
 
 
-def entries_of(annotations):
-    encoded = [encode(Symbol(key)) + encode(value) for key, value in annotations.items()]
-    return b"".join(encoded), len(encoded)
-
-
-def test_rendered_message_reads_as_the_broker_meant_it():
-    token = uuid.uuid4()
-    entries, count = entries_of({"x-opt-sequence-number": 5, "mine": "kept"})
-    payload = render(
-        header_head(Header(durable=True, priority=3, ttl=77)), 2, entries, count, sample().bare,
-        lock_token=token.bytes, locked_until=1234,
-    )  # fmt: skip
-    message = Message.parse(payload)
-    assert message.header == Header(True, 3, 77, None, 2)
-    assert message.delivery_annotations == {"x-opt-lock-token": token}
-    assert message.message_annotations == {
-        "x-opt-sequence-number": 5, "mine": "kept", "x-opt-locked-until": Timestamp(1234)
-    }  # fmt: skip
-    assert all(type(k) is Symbol for k in message.message_annotations)
-    assert message.bare == sample().bare
-    assert Message.parse(render(header_head(None), 0, b"", 0, b"")).header.delivery_count == 0
-
-
 def test_raw_entries_hold_the_bytes_of_each_pair():
     section = sample().raw_section(0x74)
     entries = raw_entries(section)
@@ -202,13 +175,6 @@ def test_batch_of_anything_but_data_is_refused(payload):
     with pytest.raises(ProtocolError) as caught:
         split_batch(payload)
     assert caught.value.condition == "amqp:decode-error"
-
-
-def test_many_annotations_are_rendered_in_a_wide_map():
-    annotations = {f"x-opt-{n}": n for n in range(200)}
-    entries, count = entries_of(annotations)
-    message = Message.parse(render(header_head(None), 0, entries, count, sample().bare))
-    assert message.message_annotations == annotations
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ from pairbus.amqp.message import (
     Message,
     Properties,
     join_batch,
-    render,
     split_batch,
 )
 from pairbus.amqp.session import Session
@@ -34,7 +33,6 @@ __all__ = [
     "decode",
     "encode",
     "join_batch",
-    "render",
     "skip",
     "split_batch",
 ]

@@ -15,7 +15,6 @@ from pairbus.amqp.composite import Composite
 from pairbus.amqp.decoder import decode
 from pairbus.amqp.encoder import encode, encode_binary, encode_compound
 from pairbus.amqp.errors import decode_error
-from pairbus.amqp.rendering import header_head, render
 from pairbus.amqp.sections import (
     APPLICATION_PROPERTIES,
     DATA,
@@ -36,8 +35,7 @@ from pairbus.amqp.types import Symbol
 __all__ = [
     "APPLICATION_PROPERTIES", "BATCH_FORMAT", "BATCH_OVERHEAD", "DATA", "DELIVERY_ANNOTATIONS",
     "FOOTER", "HEADER", "MESSAGE_ANNOTATIONS", "PROPERTIES", "SEQUENCE", "VALUE", "Header",
-    "Message", "Properties", "header_head", "join_batch", "raw_entries",
-    "render", "section_at", "split_batch",
+    "Message", "Properties", "join_batch", "raw_entries", "section_at", "split_batch",
 ]  # fmt: skip
 
 

@@ -8,30 +8,33 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from functools import lru_cache
 
-from pairbus.amqp.encoder import encode
-from pairbus.amqp.message import Header, header_head, render
-from pairbus.amqp.rendering import LOCK_TOKEN_SECTION, LOCKED_UNTIL
+from pairbus.amqp.encoder import encode, encode_compound
 from pairbus.amqp.sections import APPLICATION_PROPERTIES, section_at
 from pairbus.amqp.types import Symbol
 from pairbus.broker.entities.messages import LOCKED, Delivery
 
+_pack_u32 = struct.Struct(">I").pack
+_pack_i64 = struct.Struct(">q").pack
 _pack_i32 = struct.Struct(">i").pack
 _unpack_guid = struct.Struct("<IHH8s").unpack
 _pack_guid = struct.Struct(">IHH8s").pack
+_LOCK_TOKEN_SECTION = b"\x00\x53\x71\xc1\x24\x02" + encode(Symbol("x-opt-lock-token")) + b"\x98"
+_LOCKED_UNTIL = encode(Symbol("x-opt-locked-until")) + b"\x83"
 _SEQUENCE_NUMBER = encode(Symbol("x-opt-sequence-number")) + b"\x81"
 _ENQUEUED_TIME = encode(Symbol("x-opt-enqueued-time")) + b"\x83"
 _ENQUEUED_SEQUENCE = encode(Symbol("x-opt-enqueue-sequence-number")) + b"\x81"
 _pack_facts = struct.Struct(
     f">{len(_SEQUENCE_NUMBER)}sq{len(_ENQUEUED_TIME)}sq{len(_ENQUEUED_SEQUENCE)}sq"
 ).pack
-_MAP_SIZE = sum(map(len, (_SEQUENCE_NUMBER, _ENQUEUED_TIME, _ENQUEUED_SEQUENCE, LOCKED_UNTIL))) + 33
+_MAP_SIZE = (
+    sum(map(len, (_SEQUENCE_NUMBER, _ENQUEUED_TIME, _ENQUEUED_SEQUENCE, _LOCKED_UNTIL))) + 33
+)
 _MAP_HEAD = b"\x00\x53\x72\xc1" + bytes((_MAP_SIZE, 8)) + _SEQUENCE_NUMBER
 _STATE = encode(Symbol("x-opt-message-state")) + b"\x71"
 _SOURCE = encode(Symbol("x-opt-deadletter-source"))
 _MAX_TTL = 0xFFFFFFFF
-_heads: dict[tuple[bool, int, int | None], bytes] = {}
-_fronts: dict[bytes, tuple[bytes, Callable[..., bytes]]] = {}
 
 
 def render_locked(delivery: Delivery) -> tuple[bytes, bytes]:
@@ -49,19 +52,12 @@ def render_locked(delivery: Delivery) -> tuple[bytes, bytes]:
         or not token
     ):
         return render_delivery(delivery), b""
-    key = (message.durable, message.priority, message.ttl)
-    head = _heads.get(key)
-    if head is None:
-        head = _head(*key)
-    known = _fronts.get(head)
-    if known is None:
-        known = _front(head)
-    start, pack = known
+    start, pack = _front(message.durable, message.priority, message.ttl)
     return (
         pack(
             start,
             message.delivery_count,
-            LOCK_TOKEN_SECTION,
+            _LOCK_TOKEN_SECTION,
             # The wire has the token as a UUID; the tag is the same in little-endian form.
             *_unpack_guid(token),
             _MAP_HEAD,
@@ -70,23 +66,21 @@ def render_locked(delivery: Delivery) -> tuple[bytes, bytes]:
             message.enqueued_time,
             _ENQUEUED_SEQUENCE,
             message.enqueued_sequence_number,
-            LOCKED_UNTIL,
+            _LOCKED_UNTIL,
             locked_until,
         ),
         bare,
     )
 
 
-def _front(head: bytes) -> tuple[bytes, Callable[..., bytes]]:
-    start = head + b"\x70"
+@lru_cache(1000)
+def _front(durable: bool, priority: int, ttl: int | None) -> tuple[bytes, Callable[..., bytes]]:
+    start = _head(durable, priority, ttl)
     form = (
-        f">{len(start)}sI{len(LOCK_TOKEN_SECTION)}sIHH8s{len(_MAP_HEAD)}sq{len(_ENQUEUED_TIME)}sq"
-        f"{len(_ENQUEUED_SEQUENCE)}sq{len(LOCKED_UNTIL)}sq"
+        f">{len(start)}sI{len(_LOCK_TOKEN_SECTION)}sIHH8s{len(_MAP_HEAD)}sq{len(_ENQUEUED_TIME)}sq"
+        f"{len(_ENQUEUED_SEQUENCE)}sq{len(_LOCKED_UNTIL)}sq"
     )
-    if len(_fronts) >= 1000:
-        _fronts.clear()
-    _fronts[head] = found = (start, struct.Struct(form).pack)
-    return found
+    return start, struct.Struct(form).pack
 
 
 def render_delivery(
@@ -124,20 +118,19 @@ def render_delivery(
             parts.append(_STATE)
             parts.append(_pack_i32(state))
             count += 1
-    key = (message.durable, message.priority, message.ttl)
-    head = _heads.get(key)
-    if head is None:
-        head = _head(*key)
+    if token:
+        parts += (_LOCKED_UNTIL, _pack_i64(locked_until))
+        count += 1
     assert message.bare is not None  # the entity loads the bytes before a delivery
-    return render(
-        head,
-        message.delivery_count,
-        b"".join(parts),
-        count,
-        message.bare if with_body else without_body(message.bare),
-        # The wire has the token as a UUID; the tag is the same in little-endian form.
-        lock_token=_pack_guid(*_unpack_guid(token)) if token else None,
-        locked_until=locked_until if token else None,
+    return b"".join(
+        (
+            _head(message.durable, message.priority, message.ttl),
+            _pack_u32(message.delivery_count),
+            # The wire has the token as a UUID; the tag is the same in little-endian form.
+            _LOCK_TOKEN_SECTION + _pack_guid(*_unpack_guid(token)) if token else b"",
+            b"\x00\x53\x72" + encode_compound(0xC1, 0xD1, 2 * count, b"".join(parts)),
+            message.bare if with_body else without_body(message.bare),
+        )
     )
 
 
@@ -152,17 +145,13 @@ def without_body(bare: bytes) -> bytes:
     return bare[:end]
 
 
+@lru_cache(1000)
 def _head(durable: bool, priority: int, ttl: int | None) -> bytes:
-    head = header_head(
-        Header(
-            durable=durable,
-            priority=priority,
-            ttl=None if ttl is None else min(ttl, _MAX_TTL),
-        )
-    )
-    if len(_heads) < 1000:
-        _heads[durable, priority, ttl] = head
-    return head
+    """Return the header up to the value of its last field, the delivery count."""
+    fields = (b"\x41" if durable else b"\x42") + bytes((0x50, priority))
+    fields += b"\x40" if ttl is None else b"\x70" + _pack_u32(min(ttl, _MAX_TTL))
+    fields += b"\x40\x70"
+    return b"\x00\x53\x70\xc0" + bytes((len(fields) + 5, 5)) + fields
 
 
 def _map_entries(encoded_map: bytes) -> tuple[bytes, int]:
