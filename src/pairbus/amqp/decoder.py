@@ -91,6 +91,7 @@ def _map32(buf: bytes, pos: int, depth: int) -> tuple[Any, int]:
 def _array(buf: bytes, pos: int, end: int, count: int, depth: int) -> Array:
     if end > len(buf):
         raise decode_error("array longer than its buffer")
+    raw = buf[pos:end]
     depth += 1
     descriptors: list[Any] = []
     while buf[pos] == 0:
@@ -126,7 +127,7 @@ def _array(buf: bytes, pos: int, end: int, count: int, depth: int) -> Array:
         raise decode_error("size and content of an array disagree")
     for descriptor in reversed(descriptors):
         items = tuple(Described(descriptor, item) for item in items)
-    return Array(items, code, tuple(descriptors))
+    return Array(items, raw=raw)
 
 
 _EMPTY: dict[tuple[int, int], tuple[Any, ...]] = {}

@@ -137,42 +137,23 @@ _ARRAY_CODES: dict[type, int] = {
 
 
 def _array(value: Array) -> bytes:
-    if type(value) is Uuids:
-        return encode_compound(0xE0, 0xF0, len(value), b"\x98" + value.raw)
+    if value.raw is not None:
+        return encode_compound(0xE0, 0xF0, len(value), value.raw)
     items: Sequence[Any] = value.items
-    descriptors = value.descriptors
-    if value.code is None:
-        while items and isinstance(items[0], Described):
-            descriptors = (*descriptors, items[0].descriptor)
-            items = [item.value for item in items]
+    constructor = b""
+    while items and isinstance(items[0], Described):
+        constructor += b"\x00" + encode(items[0].descriptor)
+        items = [item.value for item in items]
+    code = value.code
+    if code is None:
         code = _ARRAY_CODES[_known(type(items[0]), _ARRAY_CODES)] if items else 0x40
-    else:
-        code = value.code
-        for _ in descriptors:
-            items = [item.value for item in items]
     element = ELEMENTS[code]
-    constructor = b"".join([b"\x00" + encode(d) for d in descriptors]) + _BYTES[code]
-    body = constructor + b"".join([element(item) for item in items])
+    body = constructor + _BYTES[code] + b"".join([element(item) for item in items])
     return encode_compound(0xE0, 0xF0, len(items), body)
-
-
-def _sized8(raw: bytes) -> bytes:
-    return _BYTES[len(raw)] + raw
 
 
 def _sized32(raw: bytes) -> bytes:
     return _u32(len(raw)) + raw
-
-
-def _inside8(code32: int) -> Encoder:
-    """Return an encoder for a compound element with one-byte size and count."""
-
-    def element(value: Any) -> bytes:
-        raw = _wide(code32, value)
-        count, body = int.from_bytes(raw[4:8], "big"), raw[8:]
-        return bytes((len(body) + 1, count)) + body
-
-    return element
 
 
 def _wide(code32: int, value: Any) -> bytes:
@@ -194,23 +175,14 @@ def _element(layout: str) -> Encoder:
     return struct.Struct(">" + layout).pack
 
 
-def _nothing(value: Any) -> bytes:
-    return b""
-
-
 ELEMENTS: dict[int, Encoder] = {
-    0x40: _nothing, 0x41: _nothing, 0x42: _nothing, 0x43: _nothing, 0x44: _nothing,
-    0x45: _nothing, 0x50: _element("B"), 0x51: _element("b"), 0x52: _element("B"),
-    0x53: _element("B"), 0x54: _element("b"), 0x55: _element("b"), 0x56: _element("?"),
+    0x40: lambda value: b"", 0x50: _element("B"), 0x51: _element("b"), 0x56: _element("?"),
     0x60: _element("H"), 0x61: _element("h"), 0x70: _element("I"), 0x71: _element("i"),
     0x72: _element("f"), 0x73: lambda c: _u32(ord(c)), 0x74: bytes, 0x80: _element("Q"),
     0x81: _element("q"), 0x82: _element("d"), 0x83: _element("q"), 0x84: bytes, 0x94: bytes,
-    0x98: lambda u: u if type(u) is bytes else u.bytes, 0xA0: _sized8,
-    0xA1: lambda s: _sized8(s.encode()),
-    0xA3: lambda s: _sized8(s.encode("ascii")), 0xB0: _sized32,
-    0xB1: lambda s: _sized32(s.encode()), 0xB3: lambda s: _sized32(s.encode("ascii")),
-    0xC0: _inside8(0xD0), 0xC1: _inside8(0xD1), 0xD0: lambda v: _wide(0xD0, v),
-    0xD1: lambda v: _wide(0xD1, v), 0xE0: _inside8(0xF0), 0xF0: lambda v: _wide(0xF0, v),
+    0x98: lambda u: u.bytes, 0xB0: _sized32, 0xB1: lambda s: _sized32(s.encode()),
+    0xB3: lambda s: _sized32(s.encode("ascii")), 0xD0: lambda v: _wide(0xD0, v),
+    0xD1: lambda v: _wide(0xD1, v), 0xF0: lambda v: _wide(0xF0, v),
 }  # fmt: skip
 """How an element of an array is written, by the array's format code."""
 

@@ -177,17 +177,18 @@ class Array:
     """Values of one and the same AMQP type.
 
     `code` is the format code that all elements share on the wire; left out, it follows from the
-    first element. `descriptors` are those of a described element type, outermost first.
+    first element. `raw` are the encoded element type and elements of an array that was decoded, so
+    that it is encoded as it was.
     """
 
-    __slots__ = ("code", "descriptors", "items")
+    __slots__ = ("code", "items", "raw")
 
     def __init__(
-        self, items: Iterable[Any] = (), code: int | None = None, descriptors: tuple[Any, ...] = ()
+        self, items: Iterable[Any] = (), code: int | None = None, *, raw: bytes | None = None
     ) -> None:
         self.items = items if isinstance(items, tuple) else tuple(items)
         self.code = code
-        self.descriptors = descriptors
+        self.raw = raw
 
     def __len__(self) -> int:
         return len(self.items)
@@ -213,13 +214,12 @@ class Array:
 class Uuids(Array):
     """An array of uuid kept as bytes, because a request may settle a thousand of them."""
 
-    __slots__ = ("raw",)
+    __slots__ = ()
 
-    def __init__(self, raw: bytes) -> None:
+    def __init__(self, elements: bytes) -> None:
         """Set up from the concatenated elements, 16 bytes each in network byte order."""
-        self.raw = raw
-        self.code = 0x98
-        self.descriptors = ()
+        self.code = None
+        self.raw: bytes = b"\x98" + elements
 
     @classmethod
     def from_little_endian(cls, tokens: Iterable[bytes]) -> Uuids:
@@ -228,14 +228,14 @@ class Uuids(Array):
 
     def little_endian(self) -> list[bytes]:
         """Return each element in the byte order of `UUID.bytes_le`."""
-        raw = _swapped(self.raw)
+        raw = _swapped(self.raw[1:])
         return [raw[i : i + 16] for i in range(0, len(raw), 16)]
 
     @property
     def items(self) -> tuple[Any, ...]:  # type: ignore[override]
         """The elements, created on each access."""
         raw = self.raw
-        return tuple([uuid.UUID(bytes=raw[i : i + 16]) for i in range(0, len(raw), 16)])
+        return tuple([uuid.UUID(bytes=raw[i : i + 16]) for i in range(1, len(raw), 16)])
 
     def __len__(self) -> int:
         return len(self.raw) // 16
