@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from pairbus.broker.server.sockets import Port, abort_with_reset
@@ -130,7 +131,7 @@ class FaultProxy:
         except OSError:
             return  # the client has disconnected
         connection.setblocking(False)
-        joining = self.loop.connect_accepted_socket(lambda: _ClientSide(self), connection)
+        joining = self.loop.connect_accepted_socket(lambda: _Pipe(self), connection)
         task = self.loop.create_task(joining)
         self._joining.add(task)
         task.add_done_callback(self._joining.discard)
@@ -169,17 +170,65 @@ class FaultProxy:
                 pipe.abort()
 
 
-class _Pipe:
+class _Side(asyncio.Protocol):
+    """One of the two connections; the proxy knows its transport until it is closed."""
+
+    def __init__(self, proxy: FaultProxy) -> None:
+        self.proxy = proxy
+        self.transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        self.proxy.transports.add(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.proxy.transports.discard(self.transport)
+
+
+class _Pipe(_Side):
     """A connection of a client, ours to the target, and the bytes queued in each direction."""
 
-    def __init__(self, proxy: FaultProxy, client: asyncio.Transport) -> None:
-        self.proxy = proxy
-        self.client: asyncio.Transport | None = client
+    def __init__(self, proxy: FaultProxy) -> None:
+        super().__init__(proxy)
+        self.client: asyncio.Transport | None = None
         self.target: asyncio.Transport | None = None
         self.to_target = bytearray()
         self.to_client = bytearray()
         self.is_cut = False
-        proxy.pipes.add(self)
+        self.dialing: asyncio.Task[None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        if self.proxy.mode == "reset":
+            abort_with_reset(self.transport)
+            return
+        self.client = self.transport
+        self.proxy.pipes.add(self)
+        self.dialing = self.proxy.loop.create_task(self._dial())
+
+    async def _dial(self) -> None:
+        try:
+            transport, _ = await self.proxy.loop.create_connection(
+                lambda: _TargetSide(self), *self.proxy.target
+            )
+        except OSError:
+            self.abort()
+            return
+        if self.client is None:
+            transport.abort()
+            return
+        self.target = transport
+        self.pump()
+
+    def data_received(self, data: bytes) -> None:
+        self.to_target += data
+        self.pump()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self.client = None
+        self.lost()
 
     def pump(self) -> None:
         mode = self.proxy.mode
@@ -208,77 +257,18 @@ class _Pipe:
             self.client.write(to_client)
 
     def abort(self) -> None:
-        self.proxy.pipes.discard(self)
-        for transport in (self.client, self.target):
-            if transport is not None:
-                abort_with_reset(transport)
-        self.client = self.target = None
+        self._forget(abort_with_reset)
 
     def lost(self) -> None:
         """One side has closed: close the other after the bytes that are queued for it."""
+        self._forget(lambda transport: transport.close())
+
+    def _forget(self, end: Callable[[asyncio.Transport], None]) -> None:
         self.proxy.pipes.discard(self)
         for transport in (self.client, self.target):
             if transport is not None:
-                transport.close()
+                end(transport)
         self.client = self.target = None
-
-
-class _Side(asyncio.Protocol):
-    """One of the two connections; the proxy knows its transport until it is closed."""
-
-    def __init__(self, proxy: FaultProxy) -> None:
-        self.proxy = proxy
-        self.transport: asyncio.Transport | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-        self.proxy.transports.add(transport)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        assert self.transport is not None
-        self.proxy.transports.discard(self.transport)
-
-
-class _ClientSide(_Side):
-    def __init__(self, proxy: FaultProxy) -> None:
-        super().__init__(proxy)
-        self.pipe: _Pipe | None = None
-        self.dialing: asyncio.Task[None] | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        assert self.transport is not None
-        if self.proxy.mode == "reset":
-            abort_with_reset(self.transport)
-            return
-        self.pipe = _Pipe(self.proxy, self.transport)
-        self.dialing = self.proxy.loop.create_task(self._dial(self.pipe))
-
-    async def _dial(self, pipe: _Pipe) -> None:
-        try:
-            transport, _ = await self.proxy.loop.create_connection(
-                lambda: _TargetSide(pipe), *self.proxy.target
-            )
-        except OSError:
-            pipe.abort()
-            return
-        if pipe.client is None:
-            transport.abort()
-            return
-        pipe.target = transport
-        pipe.pump()
-
-    def data_received(self, data: bytes) -> None:
-        if self.pipe is not None:
-            self.pipe.to_target += data
-            self.pipe.pump()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        super().connection_lost(exc)
-        if self.pipe is not None:
-            self.pipe.client = None
-            self.pipe.lost()
 
 
 class _TargetSide(_Side):

@@ -1,7 +1,7 @@
 """AMQP over WebSocket: `/$servicebus/websocket` with the subprotocol AMQPWSB10.
 
-wsproto does the handshake and the framing (RFC 6455). This module wraps transport and protocol of a
-connection, so that the AMQP protocol above it sees a stream of bytes.
+wsproto does the handshake and the framing (RFC 6455). This module stands between transport and
+protocol of a connection, so that the AMQP protocol above it sees a stream of bytes.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def accept(
     transport.write(websocket.send(AcceptConnection(subprotocol=SUBPROTOCOL)))
     for _ in websocket.events():
         pass  # the request, which is answered above
-    wrapper = _WebSocketProtocol(websocket, protocol, max_message)
+    wrapper = _WebSocket(websocket, protocol, max_message)
     transport.set_protocol(wrapper)
     wrapper.connection_made(transport)
     if rest:
@@ -76,24 +76,31 @@ def accept(
     return None
 
 
-class WebSocketTransport(asyncio.Transport):
-    """The transport of the protocol above: each write is one binary message."""
+class _WebSocket(asyncio.Transport, asyncio.Protocol):
+    """The protocol of the connection below, and the transport of the protocol above.
 
-    def __init__(self, websocket: WSConnection, below: asyncio.Transport) -> None:
+    Each write is one binary message; the payload of binary messages is passed up as it arrives.
+    """
+
+    def __init__(self, websocket: WSConnection, above: asyncio.Protocol, max_message: int) -> None:
         super().__init__()
         self._websocket = websocket
-        self._below = below
+        self._above = above
+        self._below: asyncio.Transport
+        self._max_message = max_message + 64
+        self._message_size = 0
+        self._is_paused = False
+
+    # -- the transport of the protocol above -----------------------------------------------------
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Send bytes as one message."""
         if not self._below.is_closing():
             self._below.write(self._websocket.send(BytesMessage(data=bytes(data))))
 
     def close(self) -> None:
-        """Send a close frame and close."""
-        self.close_with(_NORMAL)
+        self._close_with(_NORMAL)
 
-    def close_with(self, code: int) -> None:
+    def _close_with(self, code: int) -> None:
         """Send a close frame with a status code, and close."""
         if not self._below.is_closing():
             if self._websocket.state in (ConnectionState.OPEN, ConnectionState.REMOTE_CLOSING):
@@ -101,54 +108,34 @@ class WebSocketTransport(asyncio.Transport):
             self._below.close()
 
     def abort(self) -> None:
-        """Close immediately, without a close frame."""
         self._below.abort()
 
     def is_closing(self) -> bool:
-        """Whether it is closed or about to be."""
         return self._below.is_closing()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Return the information of the connection below."""
         return self._below.get_extra_info(name, default)
 
     def get_write_buffer_size(self) -> int:
-        """Return the number of bytes that wait to be sent."""
         return self._below.get_write_buffer_size()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Set when the protocol above is paused."""
         self._below.set_write_buffer_limits(high, low)
 
     def pause_reading(self) -> None:
-        """Stop reading."""
         self._below.pause_reading()
 
     def resume_reading(self) -> None:
-        """Read again."""
         self._below.resume_reading()
 
-
-class _WebSocketProtocol(asyncio.Protocol):
-    """Passes the payload of binary messages to the protocol above, as it arrives."""
-
-    def __init__(self, websocket: WSConnection, above: asyncio.Protocol, max_message: int) -> None:
-        self._websocket = websocket
-        self._above = above
-        self._max_message = max_message + 64
-        self._message_size = 0
-        self._is_paused = False
-        self._transport: asyncio.Transport | None = None
-        self._outer: WebSocketTransport | None = None
+    # -- the protocol of the connection below ----------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-        self._outer = WebSocketTransport(self._websocket, transport)
-        self._above.connection_made(self._outer)
+        self._below = transport
+        self._above.connection_made(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = self._outer = None
         self._above.connection_lost(exc)
 
     def pause_writing(self) -> None:
@@ -162,24 +149,23 @@ class _WebSocketProtocol(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._websocket.receive_data(data)
         for event in self._websocket.events():
-            transport, outer = self._transport, self._outer
-            if transport is None or outer is None or transport.is_closing():
+            if self._below.is_closing():
                 return
             if isinstance(event, BytesMessage):
-                self._on_bytes(event, outer)
+                self._on_bytes(event)
             elif isinstance(event, Ping):
                 # A client that does not read gets no answers to its pings: they would accumulate.
                 if not self._is_paused:
-                    transport.write(self._websocket.send(event.response()))
+                    self._below.write(self._websocket.send(event.response()))
             elif isinstance(event, CloseConnection):  # from the client, or after an invalid frame
-                outer.close_with(event.code)
+                self._close_with(event.code)
             elif isinstance(event, TextMessage):
-                outer.close_with(_UNSUPPORTED_DATA)
+                self._close_with(_UNSUPPORTED_DATA)
 
-    def _on_bytes(self, event: BytesMessage, outer: WebSocketTransport) -> None:
+    def _on_bytes(self, event: BytesMessage) -> None:
         self._message_size += len(event.data)
         if self._message_size > self._max_message:
-            outer.close_with(_TOO_BIG)
+            self._close_with(_TOO_BIG)
             return
         if event.message_finished:
             self._message_size = 0
