@@ -97,6 +97,8 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
         self._auth_timer: asyncio.TimerHandle | None = None
         self._is_flushing = False
         self._in_read = False
+        self._unwritten = 0  # bytes of messages that the engine holds
+        self._most_unwritten = limits.write_buffer // 4
         self._unauthorized_bytes = 0
         self._share = READ_SIZE  # bytes that are served in one turn of the loop
         self._unserved = b""
@@ -223,6 +225,7 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
     def flush(self) -> None:
         """Write the engine's output now."""
         self._is_flushing = False
+        self._unwritten = 0
         if self.transport is None or self.is_silent:
             self.engine.data_to_send()
             return
@@ -241,16 +244,18 @@ class AmqpConnection(asyncio.BufferedProtocol, asyncio.Protocol):
             _log.warning("a client is disconnected: it does not read the answers to its requests")
             self.transport.abort()
 
-    def flush_soon(self) -> None:
-        """Write the engine's output at the end of this turn of the loop."""
-        if not self._in_read and not self._is_flushing:
+    def flush_soon(self, size: int = 0) -> None:
+        """Write the engine's output at the end of this turn of the loop.
+
+        It is written now if the messages of this turn exceed the client's share of memory; `size`
+        is that of the newest.
+        """
+        self._unwritten += size
+        if self._unwritten > self._most_unwritten:
+            self.flush()
+        elif not self._in_read and not self._is_flushing:
             self._is_flushing = True
             self._loop.call_soon(self.flush)
-
-    def flush_if_full(self, size: int) -> None:
-        """Write now if the unwritten bytes would exceed the client's share of memory."""
-        if size > self.broker.settings.limits.write_buffer // 4:
-            self.flush()
 
     def authorized(self) -> None:
         """A token was accepted: set the next deadline to the expiry of a token."""

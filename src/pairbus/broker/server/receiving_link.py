@@ -52,7 +52,6 @@ class ReceivingLink(LinkHandler):
         self._tag_prefix = os.urandom(8)
         self._is_paused = False
         self.next_due = NEVER  # when a grant that waits for credits is retried
-        self._unwritten = 0
         self._sweep_at = SWEEP_FROM
         wants_session, session_id = requested_session(end.link)
         if not wants_session or session_id is not None:
@@ -180,21 +179,18 @@ class ReceivingLink(LinkHandler):
             link.credit = len(deliveries)
         if len(link.session.unsettled) > self._sweep_at:
             self._sweep()
+        size = 0
         if self.is_destructive:
             for delivery in deliveries:
                 payload = render_delivery(delivery)
-                self._unwritten += len(payload)
+                size += len(payload)
                 tag = self._tag_prefix + next(self._tags).to_bytes(8, "big")
                 self._engine.transfer(link, payload, tag, settled=True)
         else:
-            self._unwritten += self._engine.transfer_many(
+            size = self._engine.transfer_many(
                 link, [(one.lock_token, *render_locked(one)) for one in deliveries]
             )
-        if self._unwritten > self.end.broker.settings.limits.write_buffer // 4:
-            self._unwritten = 0
-            self.end.connection.flush()
-        else:
-            self.end.connection.flush_soon()
+        self.end.connection.flush_soon(size)
 
     def _sweep(self) -> None:
         """Drop deliveries that were settled by their tokens, on any connection."""
@@ -228,7 +224,6 @@ class ReceivingLink(LinkHandler):
     def resume(self) -> None:
         """Deliver again."""
         self._is_paused = False
-        self._unwritten = 0
         if self.receiver is not None and (self.link.credit or self.link.drain):
             self._grant(self.receiver)
 

@@ -153,8 +153,7 @@ class ReplyLink(LinkHandler):
             self._waiting.append(payload)
             return
         end.engine.transfer(end.link, payload, next(self._tags).to_bytes(4, "big"), settled=True)
-        end.connection.flush_soon()
-        end.connection.flush_if_full(len(payload))
+        end.connection.flush_soon(len(payload))
 
     def on_flow(self) -> None:
         """Send the answers that waited for credit."""
