@@ -14,14 +14,11 @@ from typing import Any, ClassVar, Self, TypeVar, dataclass_transform
 
 from pairbus.amqp.decoder import decode
 from pairbus.amqp.encoder import (
+    ENCODERS,
     encode,
-    encode_binary,
-    encode_bool,
     encode_compound,
     encode_map,
-    encode_string,
     encode_symbol,
-    encode_uint,
     encode_ulong,
 )
 from pairbus.amqp.errors import INVALID_FIELD, ProtocolError, decode_error
@@ -79,13 +76,14 @@ class _Plan:
 
     def __init__(self, kind: type[Composite], code: int, wire: str) -> None:
         wires = wire.split()
+        types = [_TYPES[one.rstrip("!")] for one in wires]
         self.names = [field.name for field in fields(kind)]
         self.prefix = b"\x00" + encode_ulong(code)
         self.encoders = [
-            (name, _ENCODE[wire.rstrip("!")]) for name, wire in zip(self.names, wires, strict=True)
+            (name, encoder) for name, (encoder, _) in zip(self.names, types, strict=True)
         ]
-        self.checks = [_CHECK[wire.rstrip("!")] for wire in wires]
-        self.mandatory = [index for index, wire in enumerate(wires) if wire.endswith("!")]
+        self.checks = [check for _, check in types]
+        self.mandatory = [index for index, one in enumerate(wires) if one.endswith("!")]
         self.defaults = [None if f.default is MISSING else f.default for f in fields(kind)]
 
 
@@ -152,27 +150,6 @@ def _encode_fields(value: dict[Any, Any]) -> bytes:
     )
 
 
-def _encode_ubyte(value: int) -> bytes:
-    return bytes((0x50, value))
-
-
-def _encode_ushort(value: int) -> bytes:
-    return b"\x60" + value.to_bytes(2, "big")
-
-
-def _encode_timestamp(value: int) -> bytes:
-    return encode(Timestamp(value))
-
-
-_ENCODE: dict[str, Callable[[Any], bytes]] = {
-    "any": _encode_any, "boolean": encode_bool, "ubyte": _encode_ubyte, "ushort": _encode_ushort,
-    "uint": encode_uint, "ulong": encode_ulong, "timestamp": _encode_timestamp,
-    "binary": encode_binary, "string": encode_string, "symbol": encode_symbol,
-    "error": _encode_any, "source": _encode_any, "target": _encode_any,
-    "symbol*": _encode_symbols, "map": encode_map, "fields": _encode_fields, "id": encode,
-}  # fmt: skip
-
-
 def _exactly(*kinds: type) -> Callable[[Any], Any]:
     def check(value: Any) -> Any:
         if type(value) not in kinds:
@@ -210,13 +187,20 @@ def _composite(*names: str) -> Callable[[Any], Any]:
     return check
 
 
-_CHECK: dict[str, Callable[[Any], Any]] = {
-    "any": compose, "error": _composite("amqp:error:list"),
-    "source": _composite("amqp:source:list"),
-    "target": _composite("amqp:target:list", "amqp:coordinator:list"),
-    "boolean": _exactly(bool), "ubyte": _number(UByte),
-    "ushort": _number(UShort), "uint": _number(UInt), "ulong": _number(ULong),
-    "timestamp": _exactly(Timestamp), "binary": _exactly(bytes), "string": _exactly(str),
-    "symbol": _exactly(Symbol), "symbol*": _symbols, "map": _exactly(dict),
-    "fields": _exactly(dict), "id": _exactly(ULong, uuid.UUID, bytes, str),
+_NUMBERS = {"ubyte": UByte, "ushort": UShort, "uint": UInt, "ulong": ULong}
+_EXACT = {
+    "boolean": bool, "timestamp": Timestamp, "binary": bytes, "string": str, "symbol": Symbol,
+    "map": dict,
 }  # fmt: skip
+_TYPES: dict[str, tuple[Callable[[Any], bytes], Callable[[Any], Any]]] = {
+    **{name: (ENCODERS[kind], _number(kind)) for name, kind in _NUMBERS.items()},
+    **{name: (ENCODERS[kind], _exactly(kind)) for name, kind in _EXACT.items()},
+    "any": (_encode_any, compose),
+    "error": (_encode_any, _composite("amqp:error:list")),
+    "source": (_encode_any, _composite("amqp:source:list")),
+    "target": (_encode_any, _composite("amqp:target:list", "amqp:coordinator:list")),
+    "symbol*": (_encode_symbols, _symbols),
+    "fields": (_encode_fields, _exactly(dict)),
+    "id": (encode, _exactly(ULong, uuid.UUID, bytes, str)),
+}
+"""How a field is encoded and checked, by its AMQP type."""
