@@ -79,6 +79,7 @@ from pairbus.amqp.performatives import (
 )
 from pairbus.amqp.reassembly import Reassembly
 from pairbus.amqp.sasl import ANONYMOUS, Mechanism
+from pairbus.amqp.session import Session
 from pairbus.amqp.session_table import SessionTable
 
 __all__ = ["Connection", "Phase", "Role"]
@@ -161,10 +162,10 @@ class Connection:
             handle_max=handle_max,
             incoming_window=incoming_window,
         )
-        links = LinkTable(sessions, output, reassembly)
-        self._incoming = IncomingTransfers(sessions, output, reassembly, max_message_size)
+        links = LinkTable(output, reassembly)
+        self._incoming = IncomingTransfers(output, reassembly, max_message_size)
         self._outgoing = outgoing = OutgoingTransfers(output)
-        self._dispositions = dispositions = Dispositions(sessions, output)
+        self._dispositions = dispositions = Dispositions(output)
 
         # The operations of the parts are operations of the connection. They are bound here, once,
         # rather than wrapped in methods: a wrapper with the same keywords would cost a transfer
@@ -188,12 +189,14 @@ class Connection:
         self._handlers: dict[type, Callable[[int, Any, list[Event]], None]] = {
             Open: self._on_open,
             Begin: sessions.on_begin,
+            Close: self._on_close,
+        }
+        self._session_handlers: dict[type, Callable[[Session, Any, list[Event]], None]] = {
             Attach: links.on_attach,
             Flow: links.on_flow,
             Disposition: dispositions.on_disposition,
             Detach: links.on_detach,
             End: sessions.on_end,
-            Close: self._on_close,
         }
 
     # -- bytes ---------------------------------------------------------------------------------
@@ -243,6 +246,7 @@ class Connection:
         pos = 0
         total = len(data)
         incoming = self._incoming
+        by_channel = self._sessions.by_remote_channel
         if self.phase is Phase.SASL_DECISION:
             return 0, 0
         while True:
@@ -279,30 +283,38 @@ class Connection:
                 raise ProtocolError(FRAMING_ERROR, f"unexpected frame type {kind}")
             elif body:
                 if body[:3] == _TRANSFER and phase is not _OPEN:
-                    incoming.on_transfer(channel, body, events)
+                    session = by_channel.get(channel)
+                    if session is not None:
+                        incoming.on_transfer(session, body, events)
                 else:
                     self._on_frame(channel, body, events)
 
     def _on_frame(self, channel: int, body: bytes, events: list[Event]) -> None:
         is_first = self.phase is _OPEN
+        session = self._sessions.by_remote_channel.get(channel)
         if body[:3] == _DISPOSITION and not is_first:
             fields = read_disposition(body, 3)
             if fields is not None:  # one of the usual encodings
-                self._dispositions.apply(channel, *fields, events)
+                if session is not None:
+                    self._dispositions.apply(session, *fields, events)
                 return
         performative, end = decode_composite(body)
         if is_first and not isinstance(performative, Open | Close):
             raise ProtocolError(ILLEGAL_STATE, "the first frame is not an open")
         if isinstance(performative, Transfer):  # its descriptor has one of the longer forms
             after_descriptor = body[skip_plain(body, 1, body[1]) :]
-            self._incoming.on_transfer(channel, _TRANSFER + after_descriptor, events)
+            if session is not None:
+                self._incoming.on_transfer(session, _TRANSFER + after_descriptor, events)
             return
         if end != len(body):
             raise ProtocolError(FRAMING_ERROR, "bytes after a performative")
-        handler = self._handlers.get(type(performative))
-        if handler is None:
+        if (of_session := self._session_handlers.get(type(performative))) is not None:
+            if session is not None:
+                of_session(session, performative, events)
+        elif (handler := self._handlers.get(type(performative))) is not None:
+            handler(channel, performative, events)
+        else:
             raise ProtocolError(NOT_ALLOWED, "a frame without a performative")
-        handler(channel, performative, events)
 
     # -- open and close ------------------------------------------------------------------------
 

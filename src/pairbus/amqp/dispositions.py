@@ -12,16 +12,14 @@ from pairbus.amqp.link import Link, Outgoing, Session
 from pairbus.amqp.output import OutputBuffer
 from pairbus.amqp.performatives import ROLE_RECEIVER, ROLE_SENDER, Disposition
 from pairbus.amqp.session import SERIAL_MASK, serial_diff
-from pairbus.amqp.session_table import SessionTable
 
 
 class Dispositions:
     """Reports the state of deliveries to the peer, and takes its reports."""
 
-    __slots__ = ("_output", "_sessions")
+    __slots__ = ("_output",)
 
-    def __init__(self, sessions: SessionTable, output: OutputBuffer) -> None:
-        self._sessions = sessions.by_remote_channel
+    def __init__(self, output: OutputBuffer) -> None:
         self._output = output
 
     def settle(
@@ -62,17 +60,19 @@ class Dispositions:
         for number in delivery_ids:
             session.unsettled.pop(number, None)
 
-    def on_disposition(self, channel: int, disposition: Disposition, events: list[Event]) -> None:
+    def on_disposition(
+        self, session: Session, disposition: Disposition, events: list[Event]
+    ) -> None:
         """Take a disposition that the general decoder has read."""
         first = disposition.first
         last = first if disposition.last is None else disposition.last
         self.apply(
-            channel, disposition.role, first, last, disposition.settled, disposition.state, events
+            session, disposition.role, first, last, disposition.settled, disposition.state, events
         )
 
     def apply(
         self,
-        channel: int,
+        session: Session,
         role: bool,
         first: int,
         last: int,
@@ -81,9 +81,6 @@ class Dispositions:
         events: list[Event],
     ) -> None:
         """Take the fields of a disposition."""
-        session = self._sessions.get(channel)
-        if session is None:
-            return
         deliveries: list[Outgoing] = []
         unknown: list[tuple[int, int]] = []
         if role is ROLE_RECEIVER:

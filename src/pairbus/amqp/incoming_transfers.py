@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from pairbus.amqp.errors import ILLEGAL_STATE, NOT_ALLOWED, ProtocolError
 from pairbus.amqp.events import Delivery, Event
-from pairbus.amqp.link import EndState, Link, PartialDelivery
+from pairbus.amqp.link import EndState, Link, PartialDelivery, Session
 from pairbus.amqp.output import OutputBuffer
 from pairbus.amqp.performatives import SND_SETTLED
 from pairbus.amqp.reassembly import Reassembly
 from pairbus.amqp.session import SERIAL_MASK
-from pairbus.amqp.session_table import SessionTable
 from pairbus.amqp.transfer_codec import read_transfer
 from pairbus.amqp.transfer_runs import TransferTemplate
 
@@ -24,17 +23,10 @@ _MAX_USELESS_TEMPLATES = 100
 class IncomingTransfers:
     """Turns transfer frames into `Delivery` events, and keeps session windows open."""
 
-    __slots__ = ("_last_link", "_output", "_reassembly", "_sessions", "_useless_templates",
+    __slots__ = ("_last_link", "_output", "_reassembly", "_useless_templates",
                  "max_message_size", "template")  # fmt: skip
 
-    def __init__(
-        self,
-        sessions: SessionTable,
-        output: OutputBuffer,
-        reassembly: Reassembly,
-        max_message_size: int,
-    ) -> None:
-        self._sessions = sessions.by_remote_channel
+    def __init__(self, output: OutputBuffer, reassembly: Reassembly, max_message_size: int) -> None:
         self._output = output
         self._reassembly = reassembly
         self.max_message_size = max_message_size
@@ -43,11 +35,8 @@ class IncomingTransfers:
         self._last_link: Link | None = None
         self._useless_templates = 0
 
-    def on_transfer(self, channel: int, body: bytes, events: list[Event]) -> None:
+    def on_transfer(self, session: Session, body: bytes, events: list[Event]) -> None:
         """Take a transfer, whose descriptor has the short form."""
-        session = self._sessions.get(channel)
-        if session is None:
-            return
         (handle, delivery_id, tag, message_format, settled, more, mode, state, aborted,
          start) = read_transfer(body, 3)  # fmt: skip
         if session.count_incoming(1):
@@ -88,7 +77,7 @@ class IncomingTransfers:
                     and state is None
                     and mode is None
                 ):
-                    self._learn(link, channel, body, tag, settled, start)
+                    self._learn(link, body, tag, settled, start)
                 return
             partial = link.partial = PartialDelivery(
                 delivery_id, tag, message_format or 0, settled, mode, state
@@ -133,12 +122,10 @@ class IncomingTransfers:
             link.credit = max(0, link.credit - count)
         return pos
 
-    def _learn(
-        self, link: Link, channel: int, body: bytes, tag: bytes, settled: bool, start: int
-    ) -> None:
+    def _learn(self, link: Link, body: bytes, tag: bytes, settled: bool, start: int) -> None:
         """Make a template: this link sends one message after the other."""
         self._useless_templates += 1
         try:
-            self.template = TransferTemplate(link, channel, body, tag, settled, start)
+            self.template = TransferTemplate(link, body, tag, settled, start)
         except (ValueError, IndexError):
             self.template = None

@@ -25,7 +25,6 @@ from pairbus.amqp.performatives import (
 )
 from pairbus.amqp.reassembly import Reassembly
 from pairbus.amqp.session import SERIAL_MASK, free_number
-from pairbus.amqp.session_table import SessionTable
 
 
 class AttachOptions(TypedDict, total=False):
@@ -41,12 +40,9 @@ class AttachOptions(TypedDict, total=False):
 class LinkTable:
     """Attaches and detaches links, and grants and takes their credit."""
 
-    __slots__ = ("_output", "_reassembly", "_sessions")
+    __slots__ = ("_output", "_reassembly")
 
-    def __init__(
-        self, sessions: SessionTable, output: OutputBuffer, reassembly: Reassembly
-    ) -> None:
-        self._sessions = sessions.by_remote_channel
+    def __init__(self, output: OutputBuffer, reassembly: Reassembly) -> None:
         self._output = output
         self._reassembly = reassembly
 
@@ -191,15 +187,12 @@ class LinkTable:
         self._output.send(link.session.channel, link.session.flow(link))
         link.drain = False
 
-    def on_flow(self, channel: int, flow: Flow, events: list[Event]) -> None:
+    def on_flow(self, session: Session, flow: Flow, events: list[Event]) -> None:
         """Take the peer's windows and credit, and send the transfers that waited for them.
 
         The window is taken as it stands, without subtracting the frames that are on their way:
         azure-servicebus counts deliveries where the specification counts frames.
         """
-        session = self._sessions.get(channel)
-        if session is None:
-            return
         session.remote_incoming_window = flow.incoming_window
         self._output.write_all(session.take_sendable())
         link = None
@@ -215,10 +208,9 @@ class LinkTable:
 
     # -- the peer's attach and detach ------------------------------------------------------------
 
-    def on_attach(self, channel: int, attach: Attach, events: list[Event]) -> None:
+    def on_attach(self, session: Session, attach: Attach, events: list[Event]) -> None:
         """Take the peer's attach: a new link, or the answer to ours."""
-        session = self._sessions.get(channel)
-        if session is None or session.state is EndState.CLOSING:
+        if session.state is EndState.CLOSING:
             return
         handle = attach.handle
         if handle > session.handle_max:
@@ -235,11 +227,8 @@ class LinkTable:
         session.highest_remote_handle = max(session.highest_remote_handle, handle)
         events.append(Attached(link, attach))
 
-    def on_detach(self, channel: int, detach: Detach, events: list[Event]) -> None:
+    def on_detach(self, session: Session, detach: Detach, events: list[Event]) -> None:
         """Take the peer's detach, and answer it if it is not itself an answer."""
-        session = self._sessions.get(channel)
-        if session is None:
-            return
         link = session.by_handle.pop(detach.handle, None)
         if link is None:
             session.check_was_attached(detach.handle)

@@ -102,11 +102,10 @@ class SessionTable:
         self.by_remote_channel[channel] = session
         events.append(Begun(session, begin))
 
-    def on_end(self, channel: int, end: End, events: list[Event]) -> None:
+    def on_end(self, session: Session, end: End, events: list[Event]) -> None:
         """Take the peer's end, and answer it if it is not itself an answer."""
-        session = self.by_remote_channel.pop(channel, None)
-        if session is None:
-            return
+        if session.remote_channel is not None:
+            del self.by_remote_channel[session.remote_channel]
         if session.state is EndState.REMOTE:
             self.begin(session)
         if session.state is not EndState.CLOSING:

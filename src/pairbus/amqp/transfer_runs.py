@@ -24,9 +24,7 @@ class TransferTemplate:
 
     __slots__ = ("_after", "_before", "_between", "_settled", "_size", "_unpack", "link")
 
-    def __init__(
-        self, link: Link, channel: int, body: bytes, tag: bytes, settled: bool, start: int
-    ) -> None:
+    def __init__(self, link: Link, body: bytes, tag: bytes, settled: bool, start: int) -> None:
         """Make a template from a transfer: the frame's body, and where its payload starts.
 
         Raises:
@@ -39,7 +37,7 @@ class TransferTemplate:
         self.link = link
         self._settled = settled
         self._size = 8 + start
-        self._before = FRAME_HEADER.pack(0, 2, 0, channel)[4:] + body[: at + 1]
+        self._before = FRAME_HEADER.pack(0, 2, 0, link.session.remote_channel)[4:] + body[: at + 1]
         self._between = body[at + 5 : at + 7]
         self._after = body[at + 7 + width : start]
         self._unpack = struct.Struct(
