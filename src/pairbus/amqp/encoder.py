@@ -128,14 +128,6 @@ def _described(value: Described) -> bytes:
     return b"\x00" + encode(value.descriptor) + encode(value.value)
 
 
-_ARRAY_CODES: dict[type, int] = {
-    type(None): 0x40, bool: 0x56, UByte: 0x50, Byte: 0x51, UShort: 0x60, Short: 0x61, UInt: 0x70,
-    Int: 0x71, Float: 0x72, Char: 0x73, Decimal32: 0x74, ULong: 0x80, int: 0x81, Long: 0x81,
-    float: 0x82, Timestamp: 0x83, Decimal64: 0x84, Decimal128: 0x94, uuid.UUID: 0x98, bytes: 0xB0,
-    str: 0xB1, Symbol: 0xB3, list: 0xD0, tuple: 0xD0, dict: 0xD1, Pairs: 0xD1, Array: 0xF0,
-}  # fmt: skip
-
-
 def _array(value: Array) -> bytes:
     if value.raw is not None:
         return encode_compound(0xE0, 0xF0, len(value), value.raw)
@@ -145,9 +137,9 @@ def _array(value: Array) -> bytes:
         constructor += b"\x00" + encode(items[0].descriptor)
         items = [item.value for item in items]
     code = value.code
-    if code is None:
-        code = _ARRAY_CODES[_known(type(items[0]), _ARRAY_CODES)] if items else 0x40
-    element = ELEMENTS[code]
+    element: Encoder = _nothing
+    if items:
+        code, element = _ELEMENTS[_known(type(items[0]), _ELEMENTS)]
     body = constructor + _BYTES[code] + b"".join([element(item) for item in items])
     return encode_compound(0xE0, 0xF0, len(items), body)
 
@@ -156,35 +148,41 @@ def _sized32(raw: bytes) -> bytes:
     return _u32(len(raw)) + raw
 
 
-def _wide(code32: int, value: Any) -> bytes:
-    """Encode a compound element with four-byte size and count, without its format code."""
-    if code32 == 0xF0:
-        raw = _array(value)
-    elif code32 == 0xD1:
-        raw = _pairs(value.items() if isinstance(value, dict) else value)
-    else:
-        raw = _list(value)
-    if raw == b"\x45":
-        return b"\x00\x00\x00\x04\x00\x00\x00\x00"
-    if raw[0] == code32:
-        return raw[1:]
-    return _u32(len(raw) + 1) + _u32(raw[2]) + raw[3:]  # from one-byte size and count
-
-
 def _element(layout: str) -> Encoder:
     return struct.Struct(">" + layout).pack
 
 
-ELEMENTS: dict[int, Encoder] = {
-    0x40: lambda value: b"", 0x50: _element("B"), 0x51: _element("b"), 0x56: _element("?"),
-    0x60: _element("H"), 0x61: _element("h"), 0x70: _element("I"), 0x71: _element("i"),
-    0x72: _element("f"), 0x73: lambda c: _u32(ord(c)), 0x74: bytes, 0x80: _element("Q"),
-    0x81: _element("q"), 0x82: _element("d"), 0x83: _element("q"), 0x84: bytes, 0x94: bytes,
-    0x98: lambda u: u.bytes, 0xB0: _sized32, 0xB1: lambda s: _sized32(s.encode()),
-    0xB3: lambda s: _sized32(s.encode("ascii")), 0xD0: lambda v: _wide(0xD0, v),
-    0xD1: lambda v: _wide(0xD1, v), 0xF0: lambda v: _wide(0xF0, v),
+def _compound(code32: int) -> Encoder:
+    """Return an encoder for a compound element with four-byte size and count."""
+
+    def element(value: Any) -> bytes:
+        raw = encode(value)
+        if raw == b"\x45":
+            return b"\x00\x00\x00\x04\x00\x00\x00\x00"
+        if raw[0] == code32:
+            return raw[1:]
+        return _u32(len(raw) + 1) + _u32(raw[2]) + raw[3:]  # from one-byte size and count
+
+    return element
+
+
+def _nothing(value: Any) -> bytes:
+    return b""
+
+
+_ELEMENTS: dict[type, tuple[int, Encoder]] = {
+    type(None): (0x40, _nothing), bool: (0x56, _element("?")), UByte: (0x50, _element("B")),
+    Byte: (0x51, _element("b")), UShort: (0x60, _element("H")), Short: (0x61, _element("h")),
+    UInt: (0x70, _element("I")), Int: (0x71, _element("i")), Float: (0x72, _element("f")),
+    Char: (0x73, lambda c: _u32(ord(c))), Decimal32: (0x74, bytes), ULong: (0x80, _element("Q")),
+    int: (0x81, _element("q")), float: (0x82, _element("d")), Timestamp: (0x83, _element("q")),
+    Decimal64: (0x84, bytes), Decimal128: (0x94, bytes), uuid.UUID: (0x98, lambda u: u.bytes),
+    bytes: (0xB0, _sized32), str: (0xB1, lambda s: _sized32(s.encode())),
+    Symbol: (0xB3, lambda s: _sized32(s.encode("ascii"))), list: (0xD0, _compound(0xD0)),
+    tuple: (0xD0, _compound(0xD0)), dict: (0xD1, _compound(0xD1)), Pairs: (0xD1, _compound(0xD1)),
+    Array: (0xF0, _compound(0xF0)),
 }  # fmt: skip
-"""How an element of an array is written, by the array's format code."""
+"""The format code of an array by the type of its elements, and how an element is written."""
 
 ENCODERS: dict[type, Encoder] = {
     type(None): lambda value: b"\x40", bool: encode_bool, UByte: lambda v: b"\x50" + _BYTES[v],

@@ -176,15 +176,15 @@ class Described:
 class Array:
     """Values of one and the same AMQP type.
 
-    `code` is the format code that all elements share on the wire; left out, it follows from the
-    first element. `raw` are the encoded element type and elements of an array that was decoded, so
-    that it is encoded as it was.
+    The type of the elements on the wire follows from the first one; `code` is the format code of an
+    array that has none. `raw` are the encoded type and elements of an array that was decoded: it is
+    encoded as it was.
     """
 
     __slots__ = ("code", "items", "raw")
 
     def __init__(
-        self, items: Iterable[Any] = (), code: int | None = None, *, raw: bytes | None = None
+        self, items: Iterable[Any] = (), code: int = 0x40, *, raw: bytes | None = None
     ) -> None:
         self.items = items if isinstance(items, tuple) else tuple(items)
         self.code = code
@@ -218,7 +218,7 @@ class Uuids(Array):
 
     def __init__(self, elements: bytes) -> None:
         """Set up from the concatenated elements, 16 bytes each in network byte order."""
-        self.code = None
+        self.code = 0x98
         self.raw: bytes = b"\x98" + elements
 
     @classmethod
