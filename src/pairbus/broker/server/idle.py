@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from pairbus.amqp.performatives import Error
+from pairbus.amqp.errors import DETACH_FORCED
+from pairbus.broker.entities.errors import BrokerError
 from pairbus.broker.entities.messages import NEVER
 from pairbus.broker.server.link_end import LinkEnd
 
@@ -95,11 +96,11 @@ class IdleWatch:
         _log.info("a link of '%s' was idle and is detached", end.path)
         self._connection.links.detach(
             end.link,
-            Error(
-                "amqp:link:detach-forced",
+            BrokerError(
                 f"The link '{end.link.name}' is force detached. Code: {role}(link{end.link.handle})"
                 f". Details: AmqpMessage{kind}.IdleTimerExpired: Idle timeout: "
                 f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}.",
+                condition=DETACH_FORCED,
             ),
         )
 

@@ -19,6 +19,7 @@ from pairbus.amqp.link import EndState, Link, Outgoing
 from pairbus.amqp.performatives import Error, Rejected
 from pairbus.broker.entities.errors import BrokerError
 from pairbus.broker.entities.messages import NEVER
+from pairbus.broker.entities.model import AccessRight
 
 if TYPE_CHECKING:
     from pairbus.broker.server.connection import AmqpConnection
@@ -85,6 +86,8 @@ class LinkHandler:
     """Serves one link of a client. Events that a handler does not need are ignored."""
 
     end: LinkEnd
+    right: AccessRight | None = None
+    """The right that a client needs for the link."""
 
     def attach(self) -> None:
         """Answer the client's attach."""
@@ -92,7 +95,7 @@ class LinkHandler:
 
     def is_authorized(self) -> bool:
         """Whether the client's tokens still allow this link."""
-        return True
+        return self.right is None or self.end.tokens.allows(self.right, self.end.path)
 
     def on_deliveries(self, deliveries: Sequence[Delivery]) -> None:
         """Take messages from the client that arrived together."""

@@ -37,8 +37,10 @@ SWEEP_FROM = 10_000  # open deliveries of a session
 class ReceivingLink(LinkHandler):
     """A client's receiver of a queue, a subscription, a dead-letter queue, or a session."""
 
+    right = AccessRight.LISTEN
+
     def __init__(self, end: LinkEnd) -> None:
-        end.tokens.require(AccessRight.LISTEN, end.path)
+        end.tokens.require(self.right, end.path)
         self.end = end
         end.used_at = end.namespace.now()
         self.link = end.link
@@ -107,10 +109,6 @@ class ReceivingLink(LinkHandler):
             self.end.detach(
                 OperationTimeoutError("No session became available in time: all are held or empty.")
             )
-
-    def is_authorized(self) -> bool:
-        """Whether the client may still receive."""
-        return self.end.tokens.allows(AccessRight.LISTEN, self.end.path)
 
     def close(self) -> None:
         """Release the session; locks of messages stay until they expire."""

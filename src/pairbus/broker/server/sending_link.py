@@ -38,8 +38,10 @@ from pairbus.names import PING_CONTENT_TYPE
 class SendingLink(LinkHandler):
     """Accepts the messages of one client's sender."""
 
+    right = AccessRight.SEND
+
     def __init__(self, end: LinkEnd) -> None:
-        end.tokens.require(AccessRight.SEND, end.path)
+        end.tokens.require(self.right, end.path)
         entity = end.namespace.catalog.entity(end.path)
         if not entity.settings.can_send:
             raise EntityDisabledError(f"The entity '{end.path}' is disabled for sending.")
@@ -53,10 +55,6 @@ class SendingLink(LinkHandler):
         """Answer the attach with the entity's size limit, and grant credit."""
         self.end.accept(max_message_size=self._size)
         self.end.engine.flow(self.end.link, CREDIT)
-
-    def is_authorized(self) -> bool:
-        """Whether the client may still send."""
-        return self.end.tokens.allows(AccessRight.SEND, self.end.path)
 
     def on_deliveries(self, deliveries: Sequence[Delivery]) -> None:
         """Pass messages that arrived together to the namespace in one call, if all are plain."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pairbus.amqp.link import EndState, Link, Session
 from pairbus.amqp.performatives import Attach, Error, Source, Target
-from pairbus.broker.entities.errors import BrokerError
+from pairbus.broker.entities.errors import BrokerError, UnauthorizedError
 from pairbus.broker.faults.faults import NO_FAULT
 from pairbus.broker.server.idle import IdleWatch
 from pairbus.broker.server.link_targets import CBS, handler_for, path_of
@@ -98,20 +98,17 @@ class ServedLinks:
         handlers = (link.context for link in self._links)
         return [handler for handler in handlers if isinstance(handler, ReceivingLink)]
 
-    def detach(self, link: Link, error: BrokerError | Error) -> None:
+    def detach(self, link: Link, error: BrokerError) -> None:
         """Detach a link with an error, and forget its handler."""
-        if isinstance(error, BrokerError):
-            error = Error(error.condition, error.description)
         self.forget(link)
-        self._connection.engine.detach(link, error)
+        self._connection.engine.detach(link, Error(error.condition, error.description))
         self._connection.flush_soon()
 
     def detach_unauthorized(self) -> None:
         """Detach the links that the client's tokens do not allow any more."""
         for link in list(self._links):
             if link.context is not None and not link.context.is_authorized():
-                expired = Error("amqp:unauthorized-access", "ExpiredToken: The token is expired.")
-                self.detach(link, expired)
+                self.detach(link, UnauthorizedError("ExpiredToken: The token is expired."))
 
     def close(self, session: Session | None = None) -> None:
         """Close the links of a session, or all of them."""
