@@ -11,10 +11,12 @@ from typing import Any, Protocol
 from pairbus.amqp.composite import Composite
 from pairbus.amqp.errors import AmqpError
 from pairbus.amqp.events import Delivery
+from pairbus.amqp.message import Message, Properties
 from pairbus.amqp.performatives import ACCEPTED
+from pairbus.amqp.types import Int, Symbol
 from pairbus.broker.entities.errors import ArgumentError, BrokerError, MessageSizeExceededError
 from pairbus.broker.server.link_end import CREDIT, LinkEnd, LinkHandler, rejected
-from pairbus.broker.server.requests import Request, encode_answer, read_request
+from pairbus.broker.server.requests import Request, read_request
 
 MAX_PENDING_REPLIES = 1000
 
@@ -34,18 +36,24 @@ class Reply:
 
     def ok(self, status: int, description: str, body: Any = None) -> None:
         """Answer a request that succeeded."""
-        self._send(encode_answer(self._request, self._names, status, description, body=body))
+        self._send(status, description, {}, body)
 
     def failed(self, error: BrokerError) -> None:
         """Answer a request that failed, with the reason."""
-        status, condition = error.http_status, error.condition
-        self._send(
-            encode_answer(
-                self._request, self._names, status, error.description, condition=condition
-            )
-        )
+        condition = {"errorCondition": Symbol(error.condition)}
+        self._send(error.http_status, error.description, condition, None)
 
-    def _send(self, encoded: bytes) -> None:
+    def _send(self, status: int, description: str, more: dict[str, Any], body: Any) -> None:
+        status_name, description_name = self._names
+        encoded = Message.build(
+            properties=Properties(correlation_id=self._request.message_id),
+            application_properties={
+                status_name: Int(status),
+                description_name: description,
+                **more,
+            },
+            value=body,
+        ).encode()
         if self.delay:
             asyncio.get_running_loop().call_later(self.delay, self._send_now, encoded)
         else:

@@ -1,4 +1,4 @@
-"""Requests and answers of the nodes `$cbs` and `$management`, as AMQP messages."""
+"""Requests to the nodes `$cbs` and `$management`, as AMQP messages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pairbus.amqp.message import Message, Properties
-from pairbus.amqp.types import Int, Symbol
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,32 +36,3 @@ def read_request(payload: bytes) -> Request:
         message_id=properties.message_id,
         reply_to=properties.reply_to,
     )
-
-
-def encode_answer(
-    request: Request,
-    names: tuple[str, str],
-    status: int,
-    description: str,
-    *,
-    condition: str | None = None,
-    body: Any = None,
-) -> bytes:
-    """Return the answer to a request.
-
-    Args:
-        request: The request.
-        names: The properties with the status and its description: `$cbs` and `$management` differ.
-        status: The status.
-        description: Its description.
-        condition: The reason for a failure.
-        body: The result of a request that succeeded.
-    """
-    given: dict[str, Any] = {names[0]: Int(status), names[1]: description}
-    if condition is not None:
-        given["errorCondition"] = Symbol(condition)
-    return Message.build(
-        properties=Properties(correlation_id=request.message_id),
-        application_properties=given,
-        value=body,
-    ).encode()
