@@ -241,5 +241,3 @@ class Coordinator(Composite):
 
 ACCEPTED = Accepted()
 RELEASED = Released()
-
-Outcome = Accepted | Rejected | Released | Modified | Received

@@ -5,14 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from pairbus.amqp.errors import NOT_IMPLEMENTED
 from pairbus.amqp.link import Link
 from pairbus.amqp.performatives import Attach, Source, Target
-from pairbus.broker.entities.errors import (
-    NotAllowedError,
-    NotImplementedByBrokerError,
-    QuotaExceededError,
-)
+from pairbus.broker.entities.errors import NotAllowedError, QuotaExceededError
 from pairbus.broker.server.cbs import CbsNode
 from pairbus.broker.server.link_end import LinkEnd, LinkHandler
 from pairbus.broker.server.management import ManagementNode
@@ -34,10 +29,7 @@ def handler_for(connection: AmqpConnection, link: Link, attach: Attach) -> LinkH
     if not isinstance(terminus, Source | Target):
         if terminus is None:
             raise NotAllowedError("The link names no address.")
-        connection.broker.unsupported("transactions")
-        raise NotImplementedByBrokerError(
-            "Transactions are not supported.", condition=NOT_IMPLEMENTED
-        )
+        raise connection.broker.unsupported("transactions", "Transactions are not supported.")
     if sum(len(s.links) for s in connection.engine.sessions.values()) > limits.links:
         raise QuotaExceededError(f"A connection may have {limits.links} links.")
     path = path_of(terminus.address)

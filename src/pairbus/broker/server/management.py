@@ -16,7 +16,6 @@ from pairbus.broker.entities.errors import (
     ArgumentError,
     BrokerError,
     MessageLockLostError,
-    NotImplementedByBrokerError,
     SessionLockLostError,
     StoreError,
 )
@@ -103,9 +102,9 @@ class ManagementNode:
         name = request.operation.removeprefix(_PREFIX)
         known = _OPERATIONS.get(name)
         if known is None:
-            self.end.broker.unsupported(f"the management operation {request.operation[:80]!r}")
-            raise NotImplementedByBrokerError(
-                f"The operation '{request.operation}' is not supported."
+            raise self.end.broker.unsupported(
+                f"the management operation {request.operation[:80]!r}",
+                f"The operation '{request.operation}' is not supported.",
             )
         right, throttled_as, operation = known
         self.end.tokens.require(right, self.end.path)

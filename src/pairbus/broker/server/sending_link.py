@@ -110,10 +110,7 @@ class SendingLink(LinkHandler):
                     f"The message is larger than the limit of {self._size} bytes."
                 )
             if delivery.state is not None:
-                end.broker.unsupported("transactions")
-                raise BrokerError(
-                    "Transactions are not supported.", condition="amqp:not-implemented"
-                )
+                raise end.broker.unsupported("transactions", "Transactions are not supported.")
             if delivery.message_format == BATCH_FORMAT:
                 messages = read_batch(delivery.payload)
             else:

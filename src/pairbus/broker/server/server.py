@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from pairbus.broker.auth.sas import ALL_RIGHTS, KeyRing
 from pairbus.broker.config import load
 from pairbus.broker.entities.credits import CreditBalance
-from pairbus.broker.entities.errors import BrokerError, StoreError
+from pairbus.broker.entities.errors import BrokerError, NotImplementedByBrokerError, StoreError
 from pairbus.broker.entities.model import AuthorizationRule
 from pairbus.broker.faults.faults import Faults
 from pairbus.broker.namespace.declare import declare
@@ -106,11 +106,12 @@ class Broker:
         """Return the real time, for the expiry of tokens, even if `settings.clock` is set."""
         return time.time()
 
-    def unsupported(self, feature: str) -> None:
-        """Log once that a client requested a feature that this broker does not support."""
+    def unsupported(self, feature: str, description: str) -> NotImplementedByBrokerError:
+        """Return the error for a feature that is not supported; log the first request for it."""
         if feature not in self._logged_features and len(self._logged_features) < 100:
             self._logged_features.add(feature)
             _log.warning("a client requested %s, which is not supported", feature)
+        return NotImplementedByBrokerError(description)
 
     async def do(self, action: Callable[[Namespace], T]) -> T:
         """Run `action` with the namespace and wait until its changes are durable."""

@@ -23,7 +23,7 @@ from pairbus.amqp.performatives import (
     Rejected,
     Released,
 )
-from pairbus.broker.entities.errors import BrokerError, NotImplementedByBrokerError, StoreError
+from pairbus.broker.entities.errors import BrokerError, StoreError
 from pairbus.broker.entities.messages import Outcome
 from pairbus.broker.entities.receiver import Receiver
 from pairbus.broker.faults.faults import REFUSALS
@@ -113,8 +113,7 @@ class Settlement:
                 properties=_properties(info),
             )
             return Rejected()
-        self.end.broker.unsupported("transactions")
-        raise NotImplementedByBrokerError("Transactions are not supported.")
+        raise self.end.broker.unsupported("transactions", "Transactions are not supported.")
 
     @guarded
     def _committed(
