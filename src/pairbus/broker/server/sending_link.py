@@ -83,13 +83,8 @@ class SendingLink(LinkHandler):
         namespace.operations.add(self._entity.path, "send", len(deliveries) - 1, 0, 0, 0)
         throttle.charge(cost * len(deliveries))
         self.end.top_up_credit()
-        self.end.committer.after_commit(partial(self._all_committed, deliveries))
+        self.end.committer.after_commit(partial(self._committed, deliveries, 0.0))
         return True
-
-    @guarded
-    def _all_committed(self, deliveries: Sequence[Delivery], error: Exception | None) -> None:
-        for delivery in deliveries:
-            self._committed(delivery, 0.0, error)
 
     def _on_delivery(self, delivery: Delivery) -> None:
         """Pass a message, or a batch of them, to the namespace."""
@@ -130,16 +125,19 @@ class SendingLink(LinkHandler):
             self._answer(delivery, rejected(bad), delay)
             return
         if fault.kind != "hang" and not delivery.settled:
-            end.committer.after_commit(partial(self._committed, delivery, delay))
+            end.committer.after_commit(partial(self._committed, (delivery,), delay))
 
     @guarded
-    def _committed(self, delivery: Delivery, delay: float, error: Exception | None) -> None:
+    def _committed(
+        self, deliveries: Sequence[Delivery], delay: float, error: Exception | None
+    ) -> None:
         outcome: Composite = ACCEPTED
         if error is not None:
             outcome = rejected(
                 error if isinstance(error, BrokerError) else StoreError("The store has failed.")
             )
-        self._answer(delivery, outcome, delay)
+        for delivery in deliveries:
+            self._answer(delivery, outcome, delay)
 
     def _answer(self, delivery: Delivery, outcome: Composite, delay: float = 0.0) -> None:
         if delay:
