@@ -20,9 +20,13 @@ messages = st.lists(
 )
 
 
-@given(messages, st.integers(1, 300))
-def test_runs_are_read_the_same_wherever_the_stream_is_cut(sent, chunk):
+FIRST = st.sampled_from([0, 250, 1000, 2**32 - 3])  # runs are read from number 256 on
+
+
+@given(messages, st.integers(1, 300), FIRST)
+def test_runs_are_read_the_same_wherever_the_stream_is_cut(sent, chunk, first):
     client, server, _, receiver, _, link = pair()
+    link.session.next_delivery_id = first
     client.flow(receiver, 100)
     server.receive_data(client.data_to_send())
     for tag, payload, settled in sent:
@@ -32,12 +36,17 @@ def test_runs_are_read_the_same_wherever_the_stream_is_cut(sent, chunk):
     events = [event for piece in pieces for event in client.receive_data(piece)]
     assert [
         (e.delivery_id, e.tag, e.payload, e.settled, e.message_format, e.oversize) for e in events
-    ] == [(n, tag, payload, settled, 0, False) for n, (tag, payload, settled) in enumerate(sent)]
+    ] == [
+        ((first + n) % 2**32, tag, payload, settled, 0, False)
+        for n, (tag, payload, settled) in enumerate(sent)
+    ]
     assert (receiver.credit, receiver.delivery_count) == (100 - len(sent), len(sent))
 
 
-def test_transfer_that_differs_ends_a_run_and_is_read_too():
+@pytest.mark.parametrize("first", [0, 1000])
+def test_transfer_that_differs_ends_a_run_and_is_read_too(first):
     client, server, _, receiver, _, link = pair()
+    link.session.next_delivery_id = first
     client.flow(receiver, 100)
     server.receive_data(client.data_to_send())
     for number in range(20):
@@ -50,8 +59,10 @@ def test_transfer_that_differs_ends_a_run_and_is_read_too():
     assert [e.message_format for e in events] == [0] * 13 + [7] + [0] * 6
 
 
-def test_message_that_is_too_large_is_found_within_a_run():
+@pytest.mark.parametrize("first", [0, 1000])
+def test_message_that_is_too_large_is_found_within_a_run(first):
     client, server, _, receiver, _, link = pair()
+    link.session.next_delivery_id = first
     receiver.max_message_size = 10
     client.flow(receiver, 100)
     server.receive_data(client.data_to_send())
