@@ -38,8 +38,7 @@ def generate(place, rows):
     Operations are those of many clients, a day each: in every minute a row for each entity and
     stage. All messages except a few were backlogged and then forwarded.
     """
-    store = Store(str(place))
-    store.ensure_ledger()
+    store = Store.create(str(place))
     for first in range(0, rows, FILE_ROWS):
         _operations(store, first, min(FILE_ROWS, rows - first))
         _messages(store, rows // 2, first, min(FILE_ROWS, rows - first))
@@ -90,7 +89,7 @@ def _operations(store, first, count):
         },
     )
     name = f"operations/compact-{first:012d}.parquet"
-    store.write_whole(name, files.encode(table, files.ranges_of(table)))
+    store.write_whole(name, files.encode(table))
 
 
 def _messages(store, half, first, count):
@@ -122,7 +121,7 @@ def _messages(store, half, first, count):
             "size": _same(1000, count),
         },
     )
-    store.write_whole(f"messages/{writer}.parquet", files.encode(table, {writer: [(0, count - 1)]}))
+    store.write_whole(f"messages/{writer}.parquet", files.encode(table))
 
 
 # ------------------------------------------------------------------ the same questions to both

@@ -89,8 +89,7 @@ def test_receipts_and_compaction_in_an_object_store(object_store):
 
 def test_an_object_appears_whole_or_not_at_all(object_store, monkeypatch):
     place = object_store.location("ledger")
-    store = Store(place)
-    store.ensure_ledger()
+    store = Store.create(place)
     seen = []
 
     class Watched:

@@ -45,7 +45,7 @@ def test_a_file_is_read_once_even_if_it_holds_no_receipt(tmp_path, monkeypatch):
         read.append(name)
         return pq.read_table(store.path(name), columns=columns)
 
-    monkeypatch.setattr("pairbus.ledger.receipt_index._read_columns", read_columns)
+    monkeypatch.setattr("pairbus.ledger.files.read_rows", read_columns)
     index = ReceiptIndex(Store(str(tmp_path)))
     for _ in range(3):
         assert index.find([key(1), key(2)]) == {key(1)}

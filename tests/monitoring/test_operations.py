@@ -5,7 +5,7 @@ import datetime as dt
 import pytest
 
 from pairbus.ledger.compact import compact
-from pairbus.ledger.files import encode, ranges_of, to_table
+from pairbus.ledger.files import encode, to_table
 from pairbus.ledger.store import Store
 from pairbus.monitoring.operations import Operations, OperationsSource
 
@@ -28,7 +28,7 @@ def write(ledger, sequence, sent, at=NOW):
     }  # fmt: skip
     table = to_table("operations", {name: [value] for name, value in row.items()})
     file = ledger / "operations" / f"{sequence}.parquet"
-    file.write_bytes(encode(table, ranges_of(table)))
+    file.write_bytes(encode(table))
 
 
 def messages(rows):

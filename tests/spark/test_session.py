@@ -22,8 +22,7 @@ def test_a_collector_that_the_environment_names_stays(monkeypatch):
 
 def test_the_size_of_a_ledger_is_that_of_its_complete_files(tmp_path):
     for location in (str(tmp_path), f"file://{tmp_path}"):
-        store = Store(location)
-        store.ensure_ledger()
+        store = Store.create(location)
         store.write_whole("messages/a.parquet", b"12345")
         (tmp_path / "messages" / ".b.tmp").write_bytes(b"67")
         assert store.size("messages") == 5

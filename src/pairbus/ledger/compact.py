@@ -132,7 +132,7 @@ def _rewrite(store: Store, table: str, group: list[FileFacts]) -> int | None:
     rows = rows.sort_by([("writer", "ascending"), ("sequence", "ascending")])
     kept = _drop_repeats(rows)
     name = f"{table}/compact-{store.new_name()}-{kept.num_rows}.parquet"
-    store.write_whole(name, files.encode(kept, files.ranges_of(kept)))
+    store.write_whole(name, files.encode(kept))
     _remove(store, table, read)
     return int(rows.num_rows - kept.num_rows)
 

@@ -8,8 +8,10 @@ reading a row (see `pairbus.ledger.plan`).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pairbus.ledger.schema import TABLES, arrow_schema
 
@@ -18,7 +20,12 @@ if TYPE_CHECKING:
 
     from pairbus.ledger.store import Store
 
+T = TypeVar("T")
+
 RANGES = b"pairbus.ranges"
+
+LISTINGS = 20
+"""The most often that a folder is listed while compactions remove files from it."""
 
 Ranges = dict[str, list[tuple[int, int]]]
 """Per writer, the closed ranges of sequence numbers, ascending and not adjacent."""
@@ -48,12 +55,12 @@ def to_table(table: str, columns: Mapping[str, Sequence[Any]]) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def encode(rows: pa.Table, ranges: Ranges) -> pa.Buffer:
+def encode(rows: pa.Table) -> pa.Buffer:
     """Return the whole Parquet file of these rows."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    note = {RANGES: json.dumps({w: [list(r) for r in spans] for w, spans in ranges.items()})}
+    note = {RANGES: json.dumps(ranges_of(rows))}
     sink = pa.BufferOutputStream()
     pq.write_table(rows.replace_schema_metadata(note), sink, compression="zstd")
     return sink.getvalue()
@@ -80,37 +87,71 @@ def merge(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 def ranges_of(rows: pa.Table) -> Ranges:
     """Return which rows of which writer a table holds."""
-    import pyarrow as pa
     import pyarrow.compute as pc
 
     if not rows.num_rows:
         return {}
-    ordered = rows.select(["writer", "sequence"]).sort_by(
-        [("writer", "ascending"), ("sequence", "ascending")]
-    )
-    writers = ordered["writer"].combine_chunks()
-    numbers = ordered["sequence"].combine_chunks()
-    # a range begins where the writer changes or a number is missing
+    writers, numbers = (rows[name].combine_chunks() for name in ("writer", "sequence"))
+    # a range begins where the writer changes or the next number is another one
     breaks = pc.or_(
         pc.not_equal(writers[1:], writers[:-1]),
-        pc.greater(pc.subtract(numbers[1:], numbers[:-1]), 1),
+        pc.not_equal(pc.subtract(numbers[1:], numbers[:-1]), 1),
     )
     starts = [0, *(index + 1 for index in pc.indices_nonzero(breaks).to_pylist())]
     ends = [*(index - 1 for index in starts[1:]), len(numbers) - 1]
     found: Ranges = {}
-    for writer, first, last in zip(
-        writers.take(pa.array(starts)).to_pylist(),
-        numbers.take(pa.array(starts)).to_pylist(),
-        numbers.take(pa.array(ends)).to_pylist(),
-        strict=True,
-    ):
-        found.setdefault(writer, []).append((first, last))
-    return found
+    for start, end in zip(starts, ends, strict=True):
+        span = (numbers[start].as_py(), numbers[end].as_py())
+        found.setdefault(writers[start].as_py(), []).append(span)
+    return {writer: merge(spans) for writer, spans in found.items()}
 
 
-def read_rows(store: Store, name: str) -> pa.Table:
-    """Read one file whole."""
+def write_rows(store: Store, table: str, columns: Mapping[str, Sequence[Any]]) -> None:
+    """Write rows of one writer, in the order of their numbers, as a new file."""
+    rows = to_table(table, columns)
+    writer, first = columns["writer"][0], columns["sequence"][0]
+    name = f"{table}/{safe_name(writer)}-{first:012d}-{rows.num_rows}.parquet"
+    store.write_whole(name, encode(rows))
+
+
+def safe_name(text: str) -> str:
+    """Return `text` as part of a file name."""
+    return re.sub(r"[^A-Za-z0-9.\-]+", "_", text).lstrip("._")[:120] or "x"
+
+
+def read_rows(store: Store, name: str, columns: Sequence[str] | None = None) -> pa.Table:
+    """Read the rows of one file, with these columns or with all."""
     import pyarrow.parquet as pq
 
     with store.filesystem.open_input_file(store.path(name)) as stream:
-        return pq.read_table(stream)
+        return pq.read_table(stream, columns=columns)
+
+
+def read_each(
+    store: Store, table: str, read: Callable[[str], T], known: Mapping[str, T] | None = None
+) -> dict[str, T]:
+    """Read all files of a table as of one moment; return the results by name.
+
+    A file that disappeared after the folder was listed was compacted. Its rows are in a file that
+    the list may lack, so the folder is listed again.
+
+    Args:
+        store: the ledger.
+        table: the table.
+        read: reads the file of a name.
+        known: former results; these files are not read again.
+    """
+    found = dict(known or {})
+    for attempt in range(1, LISTINGS + 1):
+        names = store.list(table, ".parquet")
+        found = {name: found[name] for name in names if name in found}
+        new = [name for name in names if name not in found]
+        try:
+            with ThreadPoolExecutor(max_workers=16) as pool:
+                for name, result in zip(new, pool.map(read, new), strict=True):
+                    found[name] = result
+            break
+        except FileNotFoundError:
+            if attempt == LISTINGS:
+                raise
+    return {name: found[name] for name in names}

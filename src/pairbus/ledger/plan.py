@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pairbus.ledger import files
@@ -19,9 +19,6 @@ from pairbus.ledger.files import Ranges
 from pairbus.ledger.store import Store
 
 TIME_COLUMN = {"operations": "minute", "messages": "at"}
-
-LISTINGS = 20
-"""The most often that a folder is listed while compactions remove files from it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +31,6 @@ class FileFacts:
     earliest: dt.datetime | None
     latest: dt.datetime | None
     location: str = ""
-
-
-_GONE = FileFacts("", 0, None, None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,40 +73,13 @@ class Plan:
 
 def plan(stores: Store | Sequence[Store], table: str) -> Plan:
     """Read every footer of a table, in one ledger or in several that may overlap."""
-    all_stores = [stores] if isinstance(stores, Store) else list(stores)
     facts: list[FileFacts] = []
     unreadable: list[str] = []
-    for store in all_stores:
-        names, found = _read_footers(store, table)
-        facts.extend(f for f in found if f is not None)
-        unreadable.extend(store.path(n) for n, f in zip(names, found, strict=True) if f is None)
+    for store in [stores] if isinstance(stores, Store) else stores:
+        found = files.read_each(store, table, partial(_read_footer, store, table))
+        facts += [f for f in found.values() if f is not None]
+        unreadable += [store.path(name) for name, f in found.items() if f is None]
     return arrange(table, facts, unreadable)
-
-
-def _read_footers(store: Store, table: str) -> tuple[list[str], list[FileFacts | None]]:
-    """Read the footers of all files of a table, as of one moment.
-
-    A file that disappeared after the folder was listed was compacted. Its rows are in a file that
-    the list may lack, so the folder is listed again.
-    """
-    known: dict[str, FileFacts | None] = {}
-    for _ in range(LISTINGS):
-        names = store.list(table, ".parquet")
-        new = [name for name in names if name not in known]
-        with ThreadPoolExecutor(max_workers=16) as pool:
-            footers = list(pool.map(lambda name: _read_footer_or_gone(store, table, name), new))
-        known.update((n, f) for n, f in zip(new, footers, strict=True) if f is not _GONE)
-        if not any(f is _GONE for f in footers):
-            break
-    names = [name for name in names if name in known]
-    return names, [known[name] for name in names]
-
-
-def _read_footer_or_gone(store: Store, table: str, name: str) -> FileFacts | None:
-    try:
-        return _read_footer(store, table, name)
-    except FileNotFoundError:
-        return _GONE
 
 
 def arrange(table: str, facts: Iterable[FileFacts], unreadable: Iterable[str] = ()) -> Plan:

@@ -6,10 +6,11 @@ the change: a message with a receipt is not sent again, to any namespace.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from pairbus.ledger.plan import LISTINGS
+from pairbus.ledger import files
 from pairbus.ledger.store import Store
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class ReceiptIndex:
         wanted = set(keys)
         if not wanted:
             return set()
-        self._tables = _read_files(self._store, self._read, self._tables)
+        self._tables = files.read_each(self._store, "messages", self._read, self._tables)
         numbers = pa.array(sorted({key[1] for key in wanted}), pa.int64())
         found: set[Key] = set()
         for table in self._tables.values():
@@ -62,7 +63,7 @@ class ReceiptIndex:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        table = _read_columns(self._store, name, [*_KEY, "event"])
+        table = files.read_rows(self._store, name, [*_KEY, "event"])
         table = table.filter(pc.is_in(table["event"], value_set=pa.array(_DONE)))
         times = table["enqueued_at"].cast(pa.timestamp("us", "UTC")).cast(pa.int64())
         table = table.select(_KEY[:3]).append_column("enqueued_at", times)
@@ -86,37 +87,9 @@ def list_in_doubt(location: str) -> list[dict[str, Any]]:
     store.require_ledger()
     columns = ["at", "message_id", "destination", "backlog_queue", "sequence_number", "reason"]
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for table in _read_files(store, lambda name: _read_columns(store, name, columns)).values():
+    read = partial(files.read_rows, store, columns=columns)
+    for table in files.read_each(store, "messages", read).values():
         some = table.filter(pc.fill_null(pc.ends_with(table["reason"], MAY_HAVE), False))
         for row in some.to_pylist():
             found[tuple(row[c] for c in columns)] = row
     return sorted(found.values(), key=lambda row: (row["backlog_queue"], row["sequence_number"]))
-
-
-def _read_files(
-    store: Store, read: Callable[[str], pa.Table], known: Mapping[str, pa.Table] | None = None
-) -> dict[str, pa.Table]:
-    """Read the files of messages; those in `known` are not read again.
-
-    If a file disappears, it was compacted and its rows are in a new file: list the folder again.
-    """
-    tables = dict(known or {})
-    for attempt in range(1, LISTINGS + 1):
-        names = store.list("messages", ".parquet")
-        tables = {name: tables[name] for name in names if name in tables}
-        try:
-            for name in names:
-                if name not in tables:
-                    tables[name] = read(name)
-            break
-        except FileNotFoundError:
-            if attempt == LISTINGS:
-                raise
-    return tables
-
-
-def _read_columns(store: Store, name: str, columns: list[str]) -> pa.Table:
-    import pyarrow.parquet as pq
-
-    with store.filesystem.open_input_file(store.path(name)) as stream:
-        return pq.read_table(stream, columns=columns)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from pairbus.ledger import files
 from pairbus.ledger.store import LedgerError, Store, first_line
-from pairbus.ledger.writer import safe_name
 from pairbus.runtime import ThreadRuntime
 
 if TYPE_CHECKING:
@@ -68,11 +67,9 @@ class ReceiptWriter:
             columns = _columns(rows, count, self._client_id, now)
             columns["writer"] = [writer] * count
             columns["sequence"] = range(first, first + count)
-            data = files.encode(
-                files.to_table("messages", columns), {writer: [(first, first + count - 1)]}
-            )
-            name = f"messages/{safe_name(writer)}-{first:012d}-{count}.parquet"
-            self._opened().write_whole(name, data)
+            if self._store is None:
+                self._store = Store.create(self._location, runtime=self._runtime)
+            files.write_rows(self._store, "messages", columns)
         except BaseException:
             # The file may or may not exist, so these numbers are used up. A new writer name avoids
             # a gap that a reader would take for missing rows.
@@ -85,22 +82,13 @@ class ReceiptWriter:
     def probe(self) -> str | None:
         """Return None if a receipt could be written now, else the reason in one line."""
         try:
-            store = Store(self._location, runtime=self._runtime)
-            store.ensure_ledger()
+            store = Store.create(self._location, runtime=self._runtime)
             name = f"status/probe-{self._runtime.uuid4().hex[:12]}.tmp"
             store.write_whole(name, self._runtime.random.randbytes(PROBE_BYTES))
             store.delete(name)
         except (LedgerError, OSError) as exc:
             return first_line(exc)
         return None
-
-    def _opened(self) -> Store:
-        store = self._store
-        if store is None:
-            store = Store(self._location, runtime=self._runtime)
-            store.ensure_ledger()
-            self._store = store
-        return store
 
 
 _writers: dict[tuple[int, str, str], ReceiptWriter] = {}  # by process id
@@ -125,16 +113,11 @@ def probe(location: str) -> str | None:
 
 
 def _columns(rows: Any, count: int, client_id: str, now: int) -> dict[str, Sequence[Any]]:
-    names = [n for n in files.column_names("messages") if n not in ("writer", "sequence")]
     if hasattr(rows, "num_rows"):
-        columns = {n: rows.column(n) for n in names if n in rows.schema.names}
-    else:
-        columns = {n: [row.get(n) for row in rows] for n in names}
-        if all(at is None for at in columns["at"]):
-            del columns["at"]
-    if "at" not in columns:
-        columns["at"] = [now] * count
-    if "client_id" not in columns or not hasattr(rows, "num_rows"):
-        given = columns.get("client_id") or [None] * count
-        columns["client_id"] = [one or client_id for one in given]
-    return columns
+        given = {name: rows.column(name) for name in rows.schema.names}
+        return {"at": [now] * count, "client_id": [client_id] * count, **given}
+    filled = [
+        {"at": now, "client_id": client_id, **{n: v for n, v in row.items() if v is not None}}
+        for row in rows
+    ]
+    return {n: [row.get(n) for row in filled] for n in files.column_names("messages")}

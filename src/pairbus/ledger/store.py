@@ -9,6 +9,7 @@ and its directory are synced by then.
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +17,6 @@ from pairbus.ledger.schema import VERSION
 from pairbus.runtime import ThreadRuntime
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     import pyarrow as pa
     import pyarrow.fs as pafs
 
@@ -64,6 +63,19 @@ class Store:
         self._fs, self._root = _resolve(self.location, filesystem)
         self._runtime = runtime or ThreadRuntime()
         self._files = self._runtime.files if self._fs.type_name == "local" else None
+
+    @classmethod
+    def create(cls, location: str, **settings: Any) -> Store:
+        """Return the store of a ledger to write to: marked as one, if it is new.
+
+        Raises:
+            LedgerError: it is a ledger of another version.
+        """
+        store = cls(location, **settings)
+        if store.read_marker() is None:
+            text = json.dumps({"format": "pairbus ledger", "version": VERSION}) + "\n"
+            store.write_whole(MARKER, text.encode())
+        return store
 
     def __repr__(self) -> str:
         return f"<Store {self.shown}>"
@@ -116,55 +128,48 @@ class Store:
 
     def list(self, folder: str, suffix: str = "") -> list[str]:
         """Return the names (with their folder) of the complete files in a folder, sorted."""
-        names: Sequence[str]
         if self._files is not None:
-            names = self._files.list(self.path(folder))
+            names = list(self._files.list(self.path(folder)))
         else:
-            names = [info.base_name for info in self._infos(folder)]
-        return sorted(
-            f"{folder}/{name}"
-            for name in names
-            if not name.startswith(("_", ".")) and name.endswith(suffix)
-        )
+            names = [name for name, _, _ in self._infos(folder)]
+        return sorted(f"{folder}/{n}" for n in names if _is_whole(n) and n.endswith(suffix))
 
     def size(self, folder: str) -> int:
         """Return the total size of the complete files in a folder, in bytes."""
-        if self._files is None:
-            whole = [i for i in self._infos(folder) if not i.base_name.startswith(("_", "."))]
-            return sum(info.size or 0 for info in whole)
-        infos = [self._files.info(self.path(name)) for name in self.list(folder)]
-        return sum(info.size for info in infos if info is not None)
+        return sum(size for name, size, _ in self._infos(folder) if _is_whole(name))
 
     def leftovers(self, folder: str, *, age: float) -> tuple[str, ...]:
         """Return the temporary files in a folder that are older than `age` seconds.
 
         A killed process left them: no write takes that long.
         """
-        modified: dict[str, float] = {}
-        if self._files is not None:
-            for name in self._files.list(self.path(folder)):
-                if info := self._files.info(f"{self.path(folder)}/{name}"):
-                    modified[name] = info.modified
-        else:
-            modified = {i.base_name: i.mtime.timestamp() for i in self._infos(folder) if i.mtime}
         oldest = self._runtime.time() - age
         return tuple(
             f"{folder}/{name}"
-            for name, moment in sorted(modified.items())
-            if name.startswith(("_", ".")) and name.endswith(".tmp") and moment < oldest
+            for name, _, changed in sorted(self._infos(folder))
+            if not _is_whole(name) and name.endswith(".tmp") and changed < oldest
         )
 
-    def _infos(self, folder: str) -> Sequence[pafs.FileInfo]:
+    def _infos(self, folder: str) -> list[tuple[str, int, float]]:
+        """Return the name, the size and the time of the last change of each file in a folder."""
+        path = self.path(folder)
+        if self._files is not None:
+            found = [(name, self._files.info(f"{path}/{name}")) for name in self._files.list(path)]
+            return [(name, info.size, info.modified) for name, info in found if info is not None]
         import pyarrow.fs as pafs
 
-        selector = pafs.FileSelector(self.path(folder), recursive=False, allow_not_found=True)
+        selector = pafs.FileSelector(path, recursive=False, allow_not_found=True)
         try:
             infos = self._fs.get_file_info(selector)
         except FileNotFoundError:
             # pyarrow failed to open the folder, and then found that it exists: the folder was made
             # in between.
             infos = self._fs.get_file_info(selector)
-        return [info for info in infos if info.type == pafs.FileType.File]
+        return [
+            (info.base_name, info.size or 0, info.mtime.timestamp() if info.mtime else math.inf)
+            for info in infos
+            if info.type == pafs.FileType.File
+        ]
 
     def delete(self, name: str) -> None:
         """Delete a file; nothing happens if it does not exist."""
@@ -175,12 +180,6 @@ class Store:
             self._fs.delete_file(self.path(name))
         except FileNotFoundError:
             pass
-
-    def ensure_ledger(self) -> None:
-        """Mark the location as a ledger of our version; raise LedgerError if it has another one."""
-        if self.read_marker() is None:
-            text = json.dumps({"format": "pairbus ledger", "version": VERSION}) + "\n"
-            self.write_whole(MARKER, text.encode())
 
     def read_marker(self) -> dict[str, Any] | None:
         """Return the content of `ledger.json`, None if it does not exist.
@@ -231,6 +230,11 @@ class Store:
             self._fs.delete_file(self.path(name))
         except OSError:
             pass  # readers skip temporary files by their name
+
+
+def _is_whole(name: str) -> bool:
+    """Return whether a file was written completely, by its name."""
+    return not name.startswith(("_", "."))
 
 
 def _resolve(location: str, filesystem: pafs.FileSystem | None) -> tuple[pafs.FileSystem, str]:

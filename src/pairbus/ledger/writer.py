@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import atexit
 import logging
-import re
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
@@ -277,15 +276,17 @@ class LedgerWriter:
                 pending.clear()
         for table, rows in self._writing.items():
             if rows:
-                write_rows(self._opened(), table, rows)
+                names = files.column_names(table)
+                columns = {name: [row.get(name) for row in rows] for name in names}
+                files.write_rows(self._opened(), table, columns)
                 with self._lock:
                     rows.clear()
 
     def _opened(self) -> Store:
         if self._store is None:
-            store = Store(self.location, filesystem=self._filesystem, runtime=self._runtime)
-            store.ensure_ledger()
-            self._store = store
+            self._store = Store.create(
+                self.location, filesystem=self._filesystem, runtime=self._runtime
+            )
         return self._store
 
     def _failed(self, exc: BaseException) -> None:
@@ -299,26 +300,6 @@ class LedgerWriter:
         if self._error is None:
             logger.warning("ledger %s is not written: %s", shown(self.location), text)
         self._error = text
-
-
-def write_rows(store: Store, table: str, rows: list[dict[str, Any]]) -> str:
-    """Write numbered rows as one file and return its name."""
-    spans: dict[str, list[tuple[int, int]]] = {}
-    for row in rows:
-        spans.setdefault(row["writer"], []).append((row["sequence"], row["sequence"]))
-    ranges = {writer: files.merge(found) for writer, found in spans.items()}
-    names = files.column_names(table)
-    columns = {name: [row.get(name) for row in rows] for name in names}
-    data = files.encode(files.to_table(table, columns), ranges)
-    first = rows[0]
-    name = f"{table}/{safe_name(first['writer'])}-{first['sequence']:012d}-{len(rows)}.parquet"
-    store.write_whole(name, data)
-    return name
-
-
-def safe_name(text: str) -> str:
-    """Return `text` as part of a file name."""
-    return re.sub(r"[^A-Za-z0-9.\-]+", "_", text).lstrip("._")[:120] or "x"
 
 
 def _run(flush: weakref.WeakMethod[Callable[[], bool]], wake: Event, interval: float) -> None:

@@ -229,7 +229,7 @@ def test_the_timeline_shows_the_turn_to_the_backlog_and_home(spark, ledger):
 
 
 def test_an_empty_ledger_costs_nothing(spark, ledger):
-    Store(ledger.place).ensure_ledger()
+    Store.create(ledger.place)
     report = cost_report(spark, ledger.place, load_prices())
     assert report.total.operations == 0
     assert report.timeline == ()

@@ -210,9 +210,7 @@ def test_ledgers_that_overlap_or_repeat_count_nothing_twice(spark, tmp_path):
     # a file that overlaps others in part, as no part of pairbus writes it
     rows = [files.read_rows(Store(str(tmp_path / "a")), f"messages/{p.name}") for p in some[:2]]
     merged = pa.concat_tables([rows[0].slice(0, 5), rows[1].slice(0, 5)])
-    Store(str(tmp_path / "b")).write_whole(
-        "messages/partial.parquet", files.encode(merged, files.ranges_of(merged))
-    )
+    Store(str(tmp_path / "b")).write_whole("messages/partial.parquet", files.encode(merged))
     books = balance(spark, [str(tmp_path / "a"), str(tmp_path / "b")])
     assert books.balanced
     assert books.totals["once"] == 30
@@ -352,8 +350,7 @@ def compiled(spark):
 @pytest.mark.long
 def test_one_lost_in_a_million_is_found_and_named(spark, tmp_path):
     count, gone = 1_000_000, 765_432
-    store = Store(str(tmp_path))
-    store.ensure_ledger()
+    store = Store.create(str(tmp_path))
     ids = pa.array([f"order-{n}" for n in range(count)])
     for event in ("backlogged", "forwarded"):
         names = ids if event == "backlogged" else pa.concat_arrays([ids[:gone], ids[gone + 1 :]])
@@ -371,9 +368,7 @@ def test_one_lost_in_a_million_is_found_and_named(spark, tmp_path):
                 "backlog_queue": pa.array([QUEUE]).take(pa.array([0] * rows)),
             },
         )
-        store.write_whole(
-            f"messages/{event}.parquet", files.encode(table, {event: [(0, rows - 1)]})
-        )
+        store.write_whole(f"messages/{event}.parquet", files.encode(table))
     books = balance(spark, str(tmp_path), frame(spark, []))
     assert not books.balanced
     assert books.totals["lost"] == 1
