@@ -187,10 +187,8 @@ def priced(rows: DataFrame, prices: PriceList, rules: Rules) -> DataFrame:
 
 def with_prices(rows: DataFrame, hours: DataFrame, prices: PriceList, rules: Rules) -> DataFrame:
     """Add money to every row, by the prices of the hours that `hour_prices` gave."""
-    crossing = F.col("stage").isin(*TRANSFER_STAGES) & F.lit(not rules.one_region)
-    moved = F.when(crossing, F.col("bytes")).otherwise(F.lit(0)).cast("bigint")
     return (
-        rows.withColumns({"hour": span_start("minute"), "transfer_bytes": moved})
+        rows.withColumns({"hour": span_start("minute"), "transfer_bytes": _moved(rules)})
         .join(F.broadcast(hours), "hour", "left")
         .withColumns(
             {
@@ -291,10 +289,7 @@ def live(operations: DataFrame, prices: PriceList, rules: Rules) -> DataFrame:
     """
     tier = prices.tier(rules.tier)
     each = _fit(tier.cost(MILLION, after=rules.month_operations) / MILLION)
-    crossing = F.col("stage").isin(*TRANSFER_STAGES) & F.lit(not rules.one_region)
-    rows = billed(operations, rules).withColumn(
-        "crossed", F.when(crossing, F.col("bytes")).otherwise(F.lit(0))
-    )
+    rows = billed(operations, rules).withColumn("crossed", _moved(rules))
     sums = rows.groupBy(F.window("minute", "1 hour").alias("span"), "entity", "stage").agg(
         F.sum("messages").alias("messages"),
         F.sum("operations_billed").alias("operations"),
@@ -305,6 +300,12 @@ def live(operations: DataFrame, prices: PriceList, rules: Rules) -> DataFrame:
         (F.col("operations").cast(COUNT) * F.lit(each)).cast(MONEY).alias("money"),
         _transfer("transfer_bytes", prices).alias("transfer_money"),
     )  # fmt: skip
+
+
+def _moved(rules: Rules) -> Column:
+    """Return the bytes of a row that leave a region."""
+    crossing = F.col("stage").isin(*TRANSFER_STAGES) & F.lit(not rules.one_region)
+    return F.when(crossing, F.col("bytes")).otherwise(F.lit(0)).cast("bigint")
 
 
 def _times(count: str, each: str) -> Column:

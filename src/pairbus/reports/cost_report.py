@@ -13,6 +13,7 @@ from pairbus.ledger.plan import Plan
 from pairbus.pricing import STAGES, PriceList, Rules
 from pairbus.reports import cost_job as cost
 from pairbus.reports.ledger_tables import beginning_again, read_table, shown_locations
+from pairbus.reports.rows import plain, save_rows
 from pairbus.reports.sums import add_up, numbers
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ class CostReport:
     notes: tuple[str, ...] = ()
 
 
+@beginning_again
 def cost_report(
     spark: SparkSession,
     locations: str | Sequence[str],
@@ -99,22 +101,7 @@ def cost_report(
         LedgerError: a location is not a ledger.
         PriceError: the price list lacks the tier.
     """
-    return beginning_again(
-        lambda: _cost_report(
-            spark, locations, prices, rules or Rules(), start, end, subscriptions or {}
-        )
-    )
-
-
-def _cost_report(
-    spark: SparkSession,
-    locations: str | Sequence[str],
-    prices: PriceList,
-    rules: Rules,
-    start: dt.datetime | None,
-    end: dt.datetime | None,
-    subscriptions: Mapping[str, int],
-) -> CostReport:
+    rules = rules or Rules()
     operations, messages, notes = _tables(spark, locations, start, end)
     derived_rows = cost.derived(messages, subscriptions)
     places = ["minute", "namespace", "entity", "stage"]
@@ -170,21 +157,6 @@ def _cost_report(
         timeline=_timeline(groups[3]),
         notes=tuple(notes),
     )
-
-
-def cost_rows(
-    spark: SparkSession,
-    locations: str | Sequence[str],
-    rules: Rules,
-    *,
-    start: dt.datetime | None = None,
-    end: dt.datetime | None = None,
-    subscriptions: Mapping[str, int] | None = None,
-) -> tuple[DataFrame, list[str]]:
-    """Return billed and derived rows of a ledger, and notes on its files."""
-    operations, messages, notes = _tables(spark, locations, start, end)
-    rows = cost.billed(operations, rules).unionByName(cost.derived(messages, subscriptions))
-    return rows, notes
 
 
 def _tables(
@@ -259,6 +231,7 @@ def _line(keys: Sequence[str], row: Any) -> Line:
     )
 
 
+@beginning_again
 def write_rows(
     spark: SparkSession,
     file: str,
@@ -275,30 +248,8 @@ def write_rows(
     Returns:
         How many there are.
     """
-    import pyarrow.parquet as pq
-
-    rows, _ = cost_rows(spark, locations, rules, start=start, end=end, subscriptions=subscriptions)
+    operations, messages, _ = _tables(spark, locations, start, end)
+    rows = cost.billed(operations, rules).unionByName(cost.derived(messages, subscriptions))
     money = cost.priced(rows, prices, rules)
-    schema = money.limit(0).toArrow().schema
-    written = 0
-    with pq.ParquetWriter(file, schema, compression="zstd") as writer:
-        # partition by partition: the driver never holds the whole ledger
-        batch: list[dict[str, Any]] = []
-        for row in money.toLocalIterator():
-            batch.append(row.asDict())
-            if len(batch) == 10_000:
-                written += _append(writer, batch, schema)
-                batch = []
-        written += _append(writer, batch, schema)
-    return written
-
-
-def _append(writer: Any, rows: list[dict[str, Any]], schema: Any) -> int:
-    import pyarrow as pa
-
-    plain = [
-        {k: v.astimezone(dt.UTC) if isinstance(v, dt.datetime) else v for k, v in row.items()}
-        for row in rows
-    ]
-    writer.write_table(pa.Table.from_pylist(plain, schema))
-    return len(rows)
+    # partition by partition: the driver never holds the whole ledger
+    return save_rows(map(plain, money.toLocalIterator()), money.limit(0).toArrow().schema, file)

@@ -21,6 +21,9 @@ from typing import Any
 
 from pairbus.pricing import Rules
 
+OUTCOMES = ("b", "f", "d", "e", "c", "w", "wd")
+"""What can have happened to a message: see above."""
+
 COUNTS = (
     "expected", "once", "more_than_once", "copies", "dead_lettered", "expired", "completed",
     "waiting", "lost", "unrecorded", "unsettled",
@@ -49,7 +52,7 @@ PLAIN = Arithmetic(min, max, lambda condition, then, otherwise: then if conditio
 
 def fate(tally: Mapping[str, Any], using: Arithmetic = PLAIN) -> dict[str, Any]:
     """Return each of `COUNTS` for the tally of one message: b, f, d, e, c, w and wd."""
-    b, f, d, e, c, w, wd = (tally[name] for name in ("b", "f", "d", "e", "c", "w", "wd"))
+    b, f, d, e, c, w, wd = (tally[name] for name in OUTCOMES)
     least, greatest, choose = using.least, using.greatest, using.choose
     expected = greatest(b, 1)
     delivered = least(f, expected)

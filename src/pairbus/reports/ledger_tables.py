@@ -8,8 +8,8 @@ the same pyarrow and the same credentials as the writers of the ledger.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import reduce
-from typing import TYPE_CHECKING, TypeVar
+from functools import reduce, wraps
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from pairbus.ledger.plan import TIME_COLUMN, FileFacts, Plan, plan
 from pairbus.ledger.schema import spark_schema
@@ -19,6 +19,7 @@ from pairbus.reports.remote_files import read_remote
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 ATTEMPTS = 5
@@ -101,15 +102,20 @@ def stream_table(spark: SparkSession, location: str, table: str) -> DataFrame:
     )
 
 
-def beginning_again(job: Callable[[], T]) -> T:
-    """Run a job, and again if a compaction has removed files that it was about to read."""
-    for _ in range(ATTEMPTS - 1):
-        try:
-            return job()
-        except Exception as exc:
-            if not _is_missing_file(exc):
-                raise
-    return job()
+def beginning_again(job: Callable[P, T]) -> Callable[P, T]:
+    """Run a job again if a compaction has removed files that it was about to read."""
+
+    @wraps(job)
+    def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        for _ in range(ATTEMPTS - 1):
+            try:
+                return job(*args, **kwargs)
+            except Exception as exc:
+                if not _is_missing_file(exc):
+                    raise
+        return job(*args, **kwargs)
+
+    return run
 
 
 def _is_missing_file(exc: BaseException) -> bool:

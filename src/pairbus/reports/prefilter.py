@@ -17,8 +17,8 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from pairbus.extras import needs
-from pairbus.reports.fates import COUNTS
-from pairbus.reports.reconcile_job import is_expired, known_id, place_of
+from pairbus.reports.fates import COUNTS, OUTCOMES
+from pairbus.reports.reconcile_job import is_dead, is_expired, known_id, outcomes, place_of
 
 with needs("spark"):
     from pyspark.sql import functions as F  # noqa: N812 (the name that Spark users know)
@@ -33,11 +33,6 @@ One lost message opens a 512th of its destination; and even for thousands of des
 far fewer buckets than messages.
 """
 
-# The outcomes of a message, as `tally` names them.
-_BACKLOGGED, _FORWARDED, _COMPLETED = "b", "f", "c"
-_DEAD, _EXPIRED, _WAITING, _DEAD_WAITING = "d", "e", "w", "wd"
-_THINGS = (_BACKLOGGED, _FORWARDED, _DEAD, _EXPIRED, _COMPLETED, _WAITING, _DEAD_WAITING)
-
 
 def screen(
     messages: DataFrame, waiting: DataFrame | None = None, *, buckets: int = BUCKETS
@@ -48,33 +43,30 @@ def screen(
         For each bucket its `place` (the hashed destination), `bucket`, the `destination` by name,
         the counts of `tally`, `rows`, and whether it is `open`.
     """
-    expired = F.col("reason").isNotNull() & is_expired()
+    # Nearly every message has an id. Apart from the others they need two columns less, and where
+    # there are no others, their footers say so and nothing is read for them.
+    event, has_id = F.col("event"), F.col("message_id").isNotNull()
     parts = [
-        # Nearly every message has an id. Apart from the others they need two columns less, and
-        # where there are no others, their footers say so and nothing is read for them.
-        _by_thing(messages.where(F.col("message_id").isNotNull()), F.col("message_id"), buckets,
-                  F.col("event"), expired),
-        _by_thing(messages.where(F.col("message_id").isNull()), known_id(), buckets,
-                  F.col("event"), expired),
-    ]  # fmt: skip
+        _by_thing(messages.where(has_id), F.col("message_id"), buckets, event, is_expired()),
+        _by_thing(messages.where(~has_id), known_id(), buckets, event, is_expired()),
+    ]
     if waiting is not None:
-        dead = F.coalesce(F.col("dead_letter"), F.lit(False))
-        parts.append(_by_thing(waiting, known_id(), buckets, F.lit("waiting"), dead))
+        parts.append(_by_thing(waiting, known_id(), buckets, F.lit("waiting"), is_dead()))
+    thing = F.coalesce(*[F.when(condition, F.lit(n)) for n, condition in outcomes().items()])
     # By names as they are written: the few spellings of one are brought together here.
     things = reduce(lambda a, b: a.unionByName(b), parts).select(
-        place_of("destination").alias("place"), "destination", "bucket", _thing().alias("thing"),
+        place_of("destination").alias("place"), "destination", "bucket", thing.alias("thing"),
         "number", "high", "low",
     )  # fmt: skip
-    sign = F.when(F.col("thing") == _BACKLOGGED, 1).when(F.col("thing") == _DEAD_WAITING, 0)
+    sign = F.when(F.col("thing") == "b", 1).when(F.col("thing") == "wd", 0)
     signed = {name: F.sum(F.col(name) * sign.otherwise(-1)) for name in ("high", "low")}
-    counts = [F.sum(F.when(F.col("thing") == t, F.col("number")).otherwise(0)) for t in _THINGS]
+    counts = {n: F.sum(F.when(F.col("thing") == n, F.col("number")).otherwise(0)) for n in OUTCOMES}
     return (
         things.groupBy("place", "bucket")
         .agg(
             F.min("destination").alias("destination"),
             F.sum("number").alias("rows"),
-            *[column.alias(name) for column, name in zip(counts, _THINGS, strict=True)],
-            *[column.alias(name) for name, column in signed.items()],
+            *[column.alias(name) for name, column in {**counts, **signed}.items()],
         )
         .withColumn("open", _is_open())
         .drop("high", "low")
@@ -104,17 +96,6 @@ def _by_thing(
             F.sum("high").alias("high"),
             F.sum("low").alias("low"),
         )
-    )
-
-
-def _thing() -> Column:
-    event, flag = F.col("event"), F.col("flag")
-    return (
-        F.when(event == "backlogged", _BACKLOGGED)
-        .when(event == "forwarded", _FORWARDED)
-        .when(event == "completed", _COMPLETED)
-        .when(event == "dead_lettered", F.when(flag, _EXPIRED).otherwise(_DEAD))
-        .when(event == "waiting", F.when(flag, _DEAD_WAITING).otherwise(_WAITING))
     )
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from pairbus.extras import needs
 from pairbus.reports.cost_job import COLUMNS, span_start
-from pairbus.reports.fates import COUNTS, fate
+from pairbus.reports.fates import COUNTS, OUTCOMES, fate
 
 with needs("spark"):
     from pyspark.sql import Window
@@ -34,6 +34,9 @@ PARTITION_ROWS = 500_000
 """Rows of a part of the work: their tallies fit into the memory of a small executor."""
 
 KEYS = ["place", "id1", "id2"]
+
+PACKED = (("b", "f"), ("d", "e"), ("c",), ("w", "wd"))
+"""The outcomes whose counts share a 64-bit number, 32 bits each: Spark sums fewer columns."""
 
 
 def place_of(destination: str) -> Column:
@@ -72,52 +75,60 @@ def tally(
             happened to one message is rarely in one file, so summing up before the rows are
             brought together gains nothing: with a number they are brought together first.
     """
-    # Two counts share a 64-bit number, 32 bits each: Spark sums half as many columns.
-    event = F.col("event")
-    first = F.when(event == "backlogged", _packed(1)).when(event == "forwarded", _packed(1 << 32))
-    second = F.when(
-        event == "dead_lettered", F.when(is_expired(), _packed(1 << 32)).otherwise(_packed(1))
-    )
-    third = F.when(event == "completed", _packed(1))
-    zero = {name: _packed(0).alias(name) for name in ("bf", "de", "c", "ww")}
-    rows = keyed(messages).select(
-        *KEYS, first.otherwise(_packed(0)).alias("bf"), second.otherwise(_packed(0)).alias("de"),
-        third.otherwise(_packed(0)).alias("c"), zero["ww"],
-    )  # fmt: skip
+    rows = keyed(messages).select(*KEYS, "event", is_expired().alias("flag"))
     if waiting is not None:
-        dead = F.coalesce(F.col("dead_letter"), F.lit(False))
-        held = F.when(dead, _packed(1 << 32)).otherwise(_packed(1)).alias("ww")
         rows = rows.unionByName(
-            keyed(waiting).select(*KEYS, zero["bf"], zero["de"], zero["c"], held)
+            keyed(waiting).select(*KEYS, F.lit("waiting").alias("event"), is_dead().alias("flag"))
         )
+    found, nothing = outcomes(), F.lit(0).cast("bigint")
+    packed = {
+        names[0]: F.coalesce(*[F.when(found[n], 1 << 32 * i) for i, n in enumerate(names)], nothing)
+        for names in PACKED
+    }
+    rows = rows.select(*KEYS, *[column.alias(name) for name, column in packed.items()])
     if partitions is not None:
         rows = rows.repartition(partitions, *KEYS)
-    summed = rows.groupBy(*KEYS).agg(*[F.sum(name).alias(name) for name in ("bf", "de", "c", "ww")])
-    low = F.lit((1 << 32) - 1)
+    summed = rows.groupBy(*KEYS).agg(*[F.sum(name).alias(name) for name in packed])
     return summed.select(
         *KEYS,
-        F.col("bf").bitwiseAND(low).alias("b"),
-        F.shiftright("bf", 32).alias("f"),
-        F.col("de").bitwiseAND(low).alias("d"),
-        F.shiftright("de", 32).alias("e"),
-        "c",
-        F.col("ww").bitwiseAND(low).alias("w"),
-        F.shiftright("ww", 32).alias("wd"),
+        *[
+            F.shiftright(names[0], 32 * i).bitwiseAND(F.lit((1 << 32) - 1)).alias(name)
+            for names in PACKED
+            for i, name in enumerate(names)
+        ],
     )
+
+
+def outcomes() -> dict[str, Column]:
+    """Return the condition of each of `OUTCOMES`, by the columns `event` and `flag`.
+
+    `flag` tells of a dead letter whether it expired, and of a waiting message whether it is dead.
+    """
+    event, flag = F.col("event"), F.col("flag")
+    return {
+        "b": event == "backlogged",
+        "f": event == "forwarded",
+        "d": (event == "dead_lettered") & ~flag,
+        "e": (event == "dead_lettered") & flag,
+        "c": event == "completed",
+        "w": (event == "waiting") & ~flag,
+        "wd": (event == "waiting") & flag,
+    }
 
 
 def is_expired() -> Column:
     """Return whether the reason of a dead letter is that its time to live had passed."""
-    return F.lower(F.coalesce("reason", F.lit(""))).contains("expired")
+    return F.col("reason").isNotNull() & F.lower("reason").contains("expired")
 
 
-def _packed(value: int) -> Column:
-    return F.lit(value).cast("bigint")
+def is_dead() -> Column:
+    """Return whether a peeked message is in a dead-letter queue."""
+    return F.coalesce(F.col("dead_letter"), F.lit(False))
 
 
 def verdicts(tallied: DataFrame) -> DataFrame:
     """Return, for each message, what became of it."""
-    found = fate({name: F.col(name) for name in ("b", "f", "d", "e", "c", "w", "wd")}, COLUMNS)
+    found = fate({name: F.col(name) for name in OUTCOMES}, COLUMNS)
     return tallied.select(*KEYS, *[found[name].alias(name) for name in COUNTS])
 
 

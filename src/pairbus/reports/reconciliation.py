@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from pairbus.reports.fates import COUNTS
 from pairbus.reports.ledger_tables import beginning_again, read_table, shown_locations
 from pairbus.reports.prefilter import closed_verdicts, in_open_buckets, open_buckets, screen
 from pairbus.reports.prefilter import names as destination_names
+from pairbus.reports.rows import plain
 
 with needs("spark"):
     from pyspark.sql import functions as F  # noqa: N812 (the name that Spark users know)
@@ -42,6 +42,7 @@ class Reconciliation:
     notes: tuple[str, ...] = field(default=())
 
 
+@beginning_again
 def balance(
     spark: SparkSession,
     locations: str | Sequence[str],
@@ -61,12 +62,6 @@ def balance(
     Raises:
         LedgerError: a location is not a ledger.
     """
-    return beginning_again(lambda: _balance(spark, locations, waiting, limit))
-
-
-def _balance(
-    spark: SparkSession, locations: str | Sequence[str], waiting: DataFrame | None, limit: int
-) -> Reconciliation:
     messages, plan = read_table(spark, locations, "messages")
     operations, operations_plan = read_table(spark, locations, "operations")
     # Three answers that do not depend on each other: on a small ledger most of their time is the
@@ -91,8 +86,8 @@ def _balance(
         lost=named["lost"],
         more_than_once=named["more_than_once"],
         unrecorded=named["unrecorded"],
-        out_of_order=tuple(_plain(row) for row in some),
-        missed_minutes=tuple(_plain(row) for row in missed),
+        out_of_order=tuple(plain(row) for row in some),
+        missed_minutes=tuple(plain(row) for row in missed),
         complete=complete,
         peeked=waiting is not None,
         notes=(*plan_notes(plan), *plan_notes(operations_plan)),
@@ -115,7 +110,7 @@ def _fates(
                 return ()
             what = F.col(column) > 0
             frame = reconcile.named(judged, what, messages, waiting, limit=limit)
-            return tuple(_plain(row) for row in frame.collect())
+            return tuple(plain(row) for row in frame.collect())
 
         return rows, totals, {n: names(n) for n in ("lost", "more_than_once", "unrecorded")}
     finally:
@@ -193,11 +188,3 @@ def verdict(totals: Mapping[str, int], *, complete: bool = True, peeked: bool = 
     if totals.get("out_of_order"):
         line += f"; {totals['out_of_order']:,} out of order"
     return line + ("." if complete else "; but rows of the ledger are missing.")
-
-
-def _plain(row: Any) -> dict[str, Any]:
-    """Return a row as a dict, its times in UTC (Spark collects them in the process's zone)."""
-    return {
-        name: value.astimezone(dt.UTC) if isinstance(value, dt.datetime) else value
-        for name, value in row.asDict().items()
-    }

@@ -4,13 +4,14 @@ import datetime as dt
 import shutil
 from decimal import Decimal
 
+import pyarrow.parquet as pq
 import pytest
 
 from pairbus.ledger import LedgerWriter, Store, write_receipts
 from pairbus.ledger.compact import compact
 from pairbus.pricing import GB, Rules
 from pairbus.reports import cost_job as cost
-from pairbus.reports.cost_report import cost_report, cost_rows
+from pairbus.reports.cost_report import cost_report, write_rows
 from pairbus.reports.cost_stream import CostWatch
 from pairbus.reports.ledger_tables import read_table
 from pairbus.reports.price_lists import load_prices
@@ -172,14 +173,16 @@ def test_data_transfer_is_by_bytes_and_free_in_one_region(spark, ledger):
     assert (near["transfer_money"], near["transfer_bytes"]) == (0, 0)
 
 
-def test_every_total_can_list_the_rows_it_came_from(spark, ledger):
+def test_every_total_can_list_the_rows_it_came_from(spark, ledger, tmp_path):
     ledger.through_the_backlog(2, 1024, 1)
     ledger.minutes(1)
     ledger.through_the_backlog(3, 1024, 1)
     ledger.writer.close()
     rules = Rules()
-    rows, _ = cost_rows(spark, ledger.place, rules)
-    rows = cost.priced(rows, load_prices(), rules)
+    file = str(tmp_path / "rows.parquet")
+    written = write_rows(spark, file, ledger.place, load_prices(), rules)
+    rows = spark.read.parquet(f"file://{file}")
+    assert rows.count() == written
     for total in cost.totals(rows, "entity", "stage", "derived").collect():
         keys = {name: total[name] for name in ("entity", "stage", "derived")}
         listed = rows.where(
@@ -272,21 +275,39 @@ def test_a_live_view_keeps_up_beside_a_compaction_and_drops_repeats(spark, ledge
     }
 
 
-def test_a_compaction_in_the_middle_of_a_job_is_noticed(spark, ledger, monkeypatch):
+@pytest.fixture
+def looks(ledger, monkeypatch):
+    """The tables that a report reads; both are compacted after they are planned, before a read."""
     for _ in range(3):
         ledger.through_the_backlog(2, 1024, 1)
         ledger.minutes(1)
         ledger.writer.flush()
-    before = cost_report(spark, ledger.place, load_prices())
     looks = []
 
     def read_then_compact(spark_, locations, table):
         found = read_table(spark_, locations, table)
         looks.append(table)
-        if len(looks) == 2:  # both tables are planned, and nothing is read yet
+        if len(looks) == 2:
             compact(ledger.place)
         return found
 
     monkeypatch.setattr("pairbus.reports.cost_report.read_table", read_then_compact)
-    assert cost_report(spark, ledger.place, load_prices()) == before
+    return looks
+
+
+def test_a_compaction_in_the_middle_of_a_job_is_noticed(spark, ledger, looks):
+    found = cost_report(spark, ledger.place, load_prices())
     assert len(looks) == 4
+    assert cost_report(spark, ledger.place, load_prices()) == found
+    assert found.total.messages == 3 * 2 * (4 + 2)
+
+
+def test_a_compaction_while_rows_are_written_loses_none(spark, ledger, looks, tmp_path):
+    file = str(tmp_path / "rows.parquet")
+    rules, prices = Rules(), load_prices()
+    count = write_rows(spark, file, ledger.place, prices, rules)
+    assert len(looks) == 4
+    found = pq.read_table(file)
+    assert found.num_rows == count
+    total = cost_report(spark, ledger.place, prices, rules).total
+    assert sum(found["operations_billed"].to_pylist()) == total.operations
