@@ -7,13 +7,20 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from pairbus.envelope.fields import peek_aliases
+from pairbus.ledger.schema import arrow_schema
+from pairbus.reports.rows import save_rows
+from pairbus.syphon.rows import as_text
 
 if TYPE_CHECKING:
     from pairbus.client import BulkConnection
     from pairbus.client.received import Received
 
 PAGE = 250
-BATCH = 10_000
+PEEKED = (
+    "message_id", "destination", "session_id", "backlog_queue", "sequence_number", "size",
+    "enqueued_at",
+)  # fmt: skip
+"""The columns of the messages table that a peeked row has; `dead_letter` comes on top."""
 
 
 def peek_backlog(
@@ -40,29 +47,10 @@ def peek_backlog(
 def save_peeked(rows: Iterable[dict[str, Any]], file: str) -> int:
     """Write peeked rows as a Parquet file for Spark, a batch at a time; return how many."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    schema = pa.schema(
-        [
-            ("message_id", pa.string()),
-            ("destination", pa.string()),
-            ("session_id", pa.string()),
-            ("backlog_queue", pa.string()),
-            ("sequence_number", pa.int64()),
-            ("size", pa.int64()),
-            ("enqueued_at", pa.timestamp("us", tz="UTC")),
-            ("dead_letter", pa.bool_()),
-        ]
-    )
-    written, batch = 0, []
-    with pq.ParquetWriter(file, schema) as writer:
-        for row in rows:
-            batch.append(row)
-            if len(batch) == BATCH:
-                writer.write_table(pa.Table.from_pylist(batch, schema))
-                written, batch = written + len(batch), []
-        writer.write_table(pa.Table.from_pylist(batch, schema))
-    return written + len(batch)
+    known = arrow_schema("messages")
+    fields = [known.field(name) for name in PEEKED]
+    return save_rows(rows, pa.schema([*fields, pa.field("dead_letter", pa.bool_())]), file)
 
 
 def _row(received: Received, queue: str, dead: bool) -> dict[str, Any]:
@@ -72,7 +60,7 @@ def _row(received: Received, queue: str, dead: bool) -> dict[str, Any]:
     enqueued = received.enqueued_time
     message_id = properties.message_id if properties is not None else None
     return {
-        "message_id": None if message_id is None else str(message_id),
+        "message_id": as_text(message_id),  # as the ledger has it
         "destination": destination,
         "session_id": session_id,
         "backlog_queue": queue,
