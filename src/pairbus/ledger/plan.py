@@ -99,19 +99,16 @@ def arrange(table: str, facts: Iterable[FileFacts], unreadable: Iterable[str] = 
         kept.append(file)
         for writer, spans in ranges.items():
             taken[writer] = files.merge([*taken.get(writer, []), *spans])
-    overlapping = _overlapping(kept)
+    clashing, gaps = _sweep(table, kept)
     if unranged:  # a file without ranges may repeat rows of any other file
-        overlapping, single = [*kept, *unranged], []
-    else:
-        names = {id(f) for f in overlapping}
-        single = [f for f in kept if id(f) not in names]
+        clashing, gaps = {id(f) for f in kept}, []
     return Plan(
         table=table,
-        single=tuple(single),
-        overlapping=tuple(overlapping),
+        single=tuple(f for f in kept if id(f) not in clashing),
+        overlapping=(*(f for f in kept if id(f) in clashing), *unranged),
         repeats=tuple(repeats),
         unreadable=tuple(unreadable),
-        gaps=tuple(_gaps(table, kept, taken)) if not unranged else (),
+        gaps=tuple(gaps),
     )
 
 
@@ -150,42 +147,22 @@ def _covered(taken: list[tuple[int, int]], spans: list[tuple[int, int]]) -> bool
     return all(any(a <= first and last <= b for a, b in taken) for first, last in spans)
 
 
-def _overlapping(kept: list[FileFacts]) -> list[FileFacts]:
+def _sweep(table: str, kept: list[FileFacts]) -> tuple[set[int], list[Gap]]:
+    """Return the `id` of each file that shares rows with another one, and the missing rows."""
     spans: dict[str, list[tuple[int, int, FileFacts]]] = {}
     for file in kept:
         for writer, found in (file.ranges or {}).items():
             spans.setdefault(writer, []).extend((a, b, file) for a, b in found)
-    clashing: dict[int, FileFacts] = {}
-    for found_spans in spans.values():
-        found_spans.sort(key=lambda s: (s[0], s[1]))
+    clashing: set[int] = set()
+    gaps: list[Gap] = []
+    for writer in sorted(spans):
         reach, holder = -1, None
-        for first, last, file in found_spans:
-            if first <= reach and holder is not None:
-                clashing[id(file)] = file
-                clashing[id(holder)] = holder
+        for first, last, file in sorted(spans[writer], key=lambda span: span[:2]):
+            if holder is not None and first <= reach:
+                clashing |= {id(file), id(holder)}
+            if first > reach + 1:
+                after = holder.latest if holder is not None else None
+                gaps.append(Gap(table, writer, reach + 1, first - 1, after, file.earliest))
             if last > reach:
                 reach, holder = last, file
-    return list(clashing.values())
-
-
-def _gaps(
-    table: str, kept: list[FileFacts], taken: dict[str, list[tuple[int, int]]]
-) -> Iterable[Gap]:
-    incomplete = {
-        writer: spans for writer, spans in taken.items() if len(spans) > 1 or spans[0][0] > 0
-    }
-    if not incomplete:
-        return
-    holders: dict[str, list[tuple[int, int, FileFacts]]] = {}
-    for file in kept:
-        for writer, spans in (file.ranges or {}).items():
-            if writer in incomplete:
-                holders.setdefault(writer, []).extend((a, b, file) for a, b in spans)
-    for writer, spans in sorted(incomplete.items()):
-        reached = 0
-        for first, last in spans:
-            if first > reached:
-                before = next((f.earliest for a, _, f in holders[writer] if a == first), None)
-                after = next((f.latest for _, b, f in holders[writer] if b == reached - 1), None)
-                yield Gap(table, writer, reached, first - 1, after, before)
-            reached = last + 1
+    return clashing, gaps
