@@ -6,8 +6,7 @@ A Python data source: Spark as pip installs it has no filesystem for object stor
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pairbus.extras import needs
@@ -43,18 +42,6 @@ def read_remote(spark: SparkSession, table: str, location: str, names: Sequence[
     )
 
 
-@dataclass(frozen=True)
-class Files(InputPartition):
-    """Files that one task reads."""
-
-    names: tuple[str, ...]
-
-    @property
-    def value(self) -> object:
-        """The value that Spark shows for a partition."""
-        return len(self.names)
-
-
 class LedgerFiles(DataSource):
     """Named files of one table of a ledger."""
 
@@ -69,32 +56,29 @@ class LedgerFiles(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a reader of the files."""
-        return LedgerFilesReader(
-            self.options["table"], self.options["location"], json.loads(self.options["names"])
-        )
+        return LedgerFilesReader(self.options)
 
 
 class LedgerFilesReader(DataSourceReader):
     """Reads files whole, in batches."""
 
-    def __init__(self, table: str, location: str, names: list[str]) -> None:
-        self._table = table
-        self._location = location
-        self._names = names
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._table = options["table"]
+        self._location = options["location"]
+        self._names: list[str] = json.loads(options["names"])
 
     def partitions(self) -> Sequence[InputPartition]:
         """Cut the list of files into tasks: at least two, and none too long."""
         count = max(-(-len(self._names) // FILES_A_TASK), min(len(self._names), 2))
-        return [Files(tuple(self._names[number::count])) for number in range(count)]
+        return [InputPartition(self._names[number::count]) for number in range(count)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the files of one task."""
         import pyarrow as pa
 
-        assert isinstance(partition, Files)
         store = Store(self._location)
         # as Spark has it: every column may be null
         schema = pa.schema([f.with_nullable(True) for f in arrow_schema(self._table)])
-        for name in partition.names:
+        for name in partition.value:
             rows = read_rows(store, name).select(schema.names).cast(schema)
             yield from rows.to_batches(max_chunksize=BATCH_ROWS)

@@ -7,6 +7,7 @@ azure-servicebus: a worker needs only pyspark and pyarrow.
 import gc
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from pairbus.runtime import ThreadRuntime
@@ -84,11 +85,8 @@ def open_deliverer(options: ConnectorOptions) -> Deliverer:
     if ledger:
         from pairbus.ledger import receipts as ledger_receipts
 
-        def receipts(table: "pa.Table") -> None:
-            ledger_receipts.write_receipts(ledger, table, client_id=client)
-
-        def probe() -> str | None:
-            return ledger_receipts.probe(ledger)
+        receipts = partial(ledger_receipts.write_receipts, ledger, client_id=client)
+        probe = partial(ledger_receipts.probe, ledger)
 
     route, find_receipts = _route(options, state)
     settle_target = options.settle_target

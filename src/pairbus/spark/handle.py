@@ -17,7 +17,7 @@ from pairbus.syphon.state import StateDirectory
 from pairbus.syphon.status_monitor import StatusMonitor
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 __all__ = ["TAKEN_OVER", "SyphonHandle"]
 
@@ -37,7 +37,6 @@ class SyphonHandle:
         monitor: StatusMonitor,
         messages: "DataFrame",
         bounds: Bounds,
-        session: "SparkSession | None",
         close: Callable[[], None],
         renew_lease: Callable[[], bool],
     ) -> None:
@@ -47,7 +46,6 @@ class SyphonHandle:
         self._messages = messages
         self._query = deliver(messages, setup)
         self._bounds = bounds
-        self._session = session
         self._close = close
         self._renew_lease = renew_lease
         self._started, self._began = time.monotonic(), time.time()
@@ -155,10 +153,8 @@ class SyphonHandle:
             with contextlib.suppress(Exception):
                 if has_lease:  # else the status is the other syphon's
                     self._monitor.tick(is_active=False, is_stopped=True)
-            with contextlib.suppress(Exception):
-                self._close()
             with contextlib.suppress(Exception):  # a Java process that is gone cannot be stopped
-                self._end_session()
+                self._close()
             self._ended.set()
 
     def _try(self, action: Callable[[], bool]) -> bool:
@@ -256,10 +252,6 @@ class SyphonHandle:
         """Whether messages were forwarded since the last call."""
         before, self._forwarded = self._forwarded, self._state.progress().forwarded
         return self._forwarded != before
-
-    def _end_session(self) -> None:
-        if self._session is not None:
-            self._session.stop()
 
 
 def _is_java_gone(exc: Exception) -> bool:

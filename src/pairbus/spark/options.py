@@ -9,6 +9,7 @@ import difflib
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pairbus.syphon.target import OptionError, Target
@@ -266,12 +267,15 @@ def _check_read(values: Mapping[str, Any], problems: list[str]) -> None:
         problems.append("subscription: is missing (a topic is read by its subscriptions)")
 
 
+def option_name(prefix: str, base: str) -> str:
+    """Return the name of a namespace's option: `caFile`, or `settleCaFile`."""
+    return prefix + base[0].upper() + base[1:] if prefix else base
+
+
 def _target(
     values: Mapping[str, Any], prefix: str, problems: list[str], *, needed: bool
 ) -> Target | None:
-    def name(base: str) -> str:
-        return prefix + base[0].upper() + base[1:] if prefix else base
-
+    name = partial(option_name, prefix)
     text, host = values[name("connectionString")], values[name("fullyQualifiedNamespace")]
     credential = values[name("credential")]
     trusted = values[name("caFile")] or values["caFile"] or ""

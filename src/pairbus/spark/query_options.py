@@ -2,9 +2,10 @@
 
 import importlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pairbus.exceptions import SyphonError
+from pairbus.spark.options import option_name
 from pairbus.syphon.setup import Bounds, Setup
 from pairbus.syphon.target import Target
 
@@ -25,83 +26,79 @@ _COLUMNS = (
 
 def source_options(setup: Setup, bounds: Bounds, *, partitions: int, now: float) -> dict[str, str]:
     """Return the options of the source over all backlog queues."""
-    options = {
-        **_target_options(setup.secondary, ""),
-        "queue": ",".join(setup.queues),
-        "mode": "peekLock",
-        "aliases": "true",
-        "columns": "all" if setup.options.transform else _COLUMNS,
-        "stateLocation": setup.state,
-        "longPoll": str(setup.options.long_poll),
-        "maxPartitions": str(partitions),
-        "maxMessagesPerTrigger": str(setup.options.max_messages_per_trigger),
-        "clientId": setup.client_id,
-        "namespaceName": setup.secondary_name,
-        "retryAfter": str(setup.options.retry_after),
-        "untilEmpty": "true" if bounds.until_empty else "false",
-        "missingDestinationTimeout": str(setup.options.missing_destination_timeout),
+    options = setup.options
+    is_limited = options.credits_per_second is not None
+    return {
+        **_backlog_options(setup),
+        **_texts(
+            mode="peekLock",
+            stateLocation=setup.state,
+            longPoll=options.long_poll,
+            maxPartitions=partitions,
+            maxMessagesPerTrigger=options.max_messages_per_trigger,
+            clientId=setup.client_id,
+            namespaceName=setup.secondary_name,
+            retryAfter=options.retry_after,
+            untilEmpty="true" if bounds.until_empty else "false",
+            missingDestinationTimeout=options.missing_destination_timeout,
+            readyQueues=",".join(setup.ready),
+            creditsPerSecond=options.credits_per_second,
+            liveTrafficShare=options.live_traffic_share if is_limited else None,
+            maxMessages=bounds.max_messages or None,
+            enqueuedBefore=int(now * 1000) if bounds.snapshot else None,
+            ledger=setup.ledger,
+        ),
     }
-    if setup.ready:
-        options["readyQueues"] = ",".join(setup.ready)
-    if setup.options.credits_per_second is not None:
-        options["creditsPerSecond"] = str(setup.options.credits_per_second)
-        options["liveTrafficShare"] = str(setup.options.live_traffic_share)
-    if bounds.max_messages:
-        options["maxMessages"] = str(bounds.max_messages)
-    if bounds.snapshot:
-        options["enqueuedBefore"] = str(int(now * 1000))
-    if setup.ledger:
-        options["ledger"] = setup.ledger
-    return options
 
 
 def sink_options(setup: Setup) -> dict[str, str]:
     """Return the options of the sink: send to the target, settle in the secondary."""
-    options = {
+    waits = setup.options.missing_destination == "wait"
+    pairs = setup.options.destination_map.items()
+    return {
         **_target_options(setup.target, ""),
         **_target_options(setup.secondary, "settle"),
-        "settle": "true",
-        "missingDestination": "wait"
-        if setup.options.missing_destination == "wait"
-        else "deadLetter",
-        "stateLocation": setup.state,
-        "clientId": setup.client_id,
-        "namespaceName": setup.target_name,
-        "settleNamespaceName": setup.secondary_name,
+        **_texts(
+            settle="true",
+            missingDestination="wait" if waits else "deadLetter",
+            stateLocation=setup.state,
+            clientId=setup.client_id,
+            namespaceName=setup.target_name,
+            settleNamespaceName=setup.secondary_name,
+            destinationMap=",".join(f"{old}={new}" for old, new in pairs),
+            target=setup.target_name if setup.is_retargeted else None,
+            ledger=setup.ledger,
+        ),
     }
-    if setup.options.destination_map:
-        pairs = [f"{old}={new}" for old, new in setup.options.destination_map.items()]
-        options["destinationMap"] = ",".join(pairs)
-    if setup.is_retargeted:
-        options["target"] = setup.target_name
-    if setup.ledger:
-        options["ledger"] = setup.ledger
-    return options
 
 
 def peek_options(setup: Setup) -> dict[str, str]:
     """Return the options of a source that only browses, for a dry run."""
+    return {**_backlog_options(setup), "mode": "peek"}
+
+
+def _backlog_options(setup: Setup) -> dict[str, str]:
     return {
         **_target_options(setup.secondary, ""),
         "queue": ",".join(setup.queues),
-        "mode": "peek",
         "aliases": "true",
         "columns": "all" if setup.options.transform else _COLUMNS,
     }
 
 
 def _target_options(target: Target, prefix: str) -> dict[str, str]:
-    def name(base: str) -> str:
-        return prefix + base[0].upper() + base[1:] if prefix else base
+    options = _texts(
+        connectionString=target.reference,
+        fullyQualifiedNamespace="" if target.reference else target.host,
+        credential="" if target.reference else target.credential,
+        caFile=target.ca_file,
+    )
+    return {option_name(prefix, base): value for base, value in options.items()}
 
-    trusted = {name("caFile"): target.ca_file} if target.ca_file else {}
-    if target.reference:
-        return {name("connectionString"): target.reference, **trusted}
-    return {
-        name("fullyQualifiedNamespace"): target.host,
-        name("credential"): target.credential,
-        **trusted,
-    }
+
+def _texts(**values: Any) -> dict[str, str]:
+    """Return the values that are given, as text."""
+    return {name: str(value) for name, value in values.items() if value not in (None, "")}
 
 
 def load_transform(setup: Setup) -> "Callable[[DataFrame], DataFrame] | None":

@@ -80,11 +80,24 @@ class ServiceBusSource(DataSource):
         return StreamWriter(parse(self.options, "write"), schema)
 
 
-class BatchReader(DataSourceReader):
-    """Reads the messages available now, once."""
+class TaskReader:
+    """Reads the messages of a partition, in a task."""
 
     def __init__(self, options: ConnectorOptions) -> None:
         self._options = options
+
+    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
+        """Arrow batches of messages."""
+        from pairbus.spark.tasks import peek, receive
+
+        if isinstance(partition, PeekPartition):
+            return peek(self._options, partition)
+        assert isinstance(partition, ReceivePartition)
+        return receive(self._options, partition)
+
+
+class BatchReader(TaskReader, DataSourceReader):
+    """Reads the messages available now, once."""
 
     def partitions(self) -> Sequence[InputPartition]:
         """One for each entity."""
@@ -100,21 +113,12 @@ class BatchReader(DataSourceReader):
             for e in options.entities()
         ]
 
-    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
-        """Arrow batches of messages."""
-        from pairbus.spark.tasks import peek, receive
 
-        if isinstance(partition, PeekPartition):
-            return peek(self._options, partition)
-        assert isinstance(partition, ReceivePartition)
-        return receive(self._options, partition)
-
-
-class PeekStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class PeekStream(TaskReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Browses; offsets are the sequence numbers that come next."""
 
     def __init__(self, options: ConnectorOptions) -> None:
-        self._options = options
+        super().__init__(options)
         self._target: dict[str, int] | None = None
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
@@ -134,20 +138,15 @@ class PeekStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _find_end(self, start: dict[str, int], most: int) -> dict[str, int]:
         """Browse from `start`; return the offsets after at most `most` messages of each entity."""
-        from pairbus.envelope.encoded import open_message
         from pairbus.spark.executor import open_browser
+        from pairbus.spark.tasks import browse
 
         browser = open_browser(self._options, "doorbell")
         end = dict(start)
         for entity in self._options.entities():
-            first, left = start.get(entity, 0), most
-            while left > 0:
-                found = browser.peek(entity, first, min(left, 250))
-                if not found:
-                    break
-                first = 1 + max(open_message(m, aliases=False).sequence_number or 0 for m in found)
-                left -= len(found)
-            end[entity] = first
+            end[entity] = start.get(entity, 0)
+            for page in browse(browser, PeekPartition(entity, end[entity], None, most)):
+                end[entity] = 1 + max(opened.sequence_number or 0 for _, opened in page)
         return end
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
@@ -158,19 +157,12 @@ class PeekStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if last > start.get(entity, 0)
         ]
 
-    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
-        """Arrow batches of messages."""
-        from pairbus.spark.tasks import peek
 
-        assert isinstance(partition, PeekPartition)
-        return peek(self._options, partition)
-
-
-class ReceiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class ReceiveStream(TaskReader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Receives; the offset counts micro-batches. The coordinator plans each."""
 
     def __init__(self, options: ConnectorOptions) -> None:
-        self._options = options
+        super().__init__(options)
         self._coordinator: Coordinator | None = None
         self._is_bounded = False
 
@@ -215,13 +207,6 @@ class ReceiveStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ReceivePartition(epoch, grants[number::count], pace, must_read=self._is_bounded)
             for number in range(count)
         ]
-
-    def read(self, partition: InputPartition) -> "Iterator[pa.RecordBatch]":
-        """Arrow batches of messages."""
-        from pairbus.spark.tasks import receive
-
-        assert isinstance(partition, ReceivePartition)
-        return receive(self._options, partition)
 
     def stop(self) -> None:
         """The process ends (Spark calls this only when it was killed itself)."""

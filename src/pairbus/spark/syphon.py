@@ -6,7 +6,7 @@ The command line, `enable_syphon` and the demo all use `start_syphon`.
 import contextlib
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -37,7 +37,7 @@ from pairbus.syphon.status_monitor import StatusMonitor
 from pairbus.syphon.status_records import QueueCounts, SyphonStatus
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 __all__ = [
     "Bounds",
@@ -68,85 +68,48 @@ def start_syphon(
         SyphonError: the problem, in one line.
         SparkUnavailableError: there is no Spark or no Java.
     """
-    bounds = bounds or Bounds()
     setup = Setup.of(options)
     transform = load_transform(setup)
     runtime = ThreadRuntime()
-    state = StateDirectory(setup.state, runtime)
-    lease = open_lease(setup.state, runtime, host=socket.gethostname(), pid=os.getpid())
-    resources = contextlib.ExitStack()  # closed by the handle, or here if there is none
-    try:
+    with contextlib.ExitStack() as failure:
+        # Closed by the handle, or here if there is none.
+        resources = failure.enter_context(contextlib.ExitStack())
+        state, lease = _open_state(setup, resources)
+        ledger = SyphonLedger(setup.ledger, setup.client_id)
+        counter = QueueCounter(
+            setup,
+            lambda path: ledger.add(
+                OperationCount(setup.secondary_host, "management", path, "runtime", billable=1)
+            ),
+        )
+        resources.callback(counter.close)
+        resources.callback(ledger.close)
+        identity = SyphonStatus(
+            id=setup.client_id,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            primary=setup.primary_name,
+            secondary=setup.secondary_host,
+            checkpoint=setup.state_shown,
+        )
+        monitor = StatusMonitor(
+            runtime, state, identity, counter.count, ledger.write_status, ledger.state
+        )
+        # A wrong key or a missing namespace is reported before Spark is started.
+        counts = check_namespaces(setup, counter)
+        if counts is not None:
+            queues = tuple(queue.path for queue in counts)
+            ready = tuple(queue.path for queue in counts if queue.active)
+            setup = replace(setup, queues=queues, ready=ready)
+            with contextlib.suppress(OSError):  # the state cannot be read now: counted again later
+                monitor.counted(counts)
         with _state_errors(setup):
-            state.create()
-            lease.acquire()
-            resources.callback(lease.release)
-            state.begin_run()
-            for name in ("max_messages_per_second", "max_bytes_per_second"):
-                if getattr(options, name) is not None:
-                    state.change_controls(**{name: getattr(options, name)})
-        return _start(options, setup, state, lease, transform, spark, bounds, resources)
-    except BaseException:
-        resources.close()
-        raise
-
-
-@contextlib.contextmanager
-def _state_errors(setup: Setup) -> Iterator[None]:
-    """Report a state directory that fails as a `SyphonError`."""
-    try:
-        yield
-    except OSError as exc:
-        raise SyphonError(f"state directory {setup.state_shown}: {exc}") from exc
-
-
-def _start(
-    options: SyphonOptions,
-    setup: Setup,
-    state: StateDirectory,
-    lease: Lease | ObjectLease,
-    transform: "Callable[[DataFrame], DataFrame] | None",
-    spark: "SparkSession | None",
-    bounds: Bounds,
-    resources: contextlib.ExitStack,
-) -> SyphonHandle:
-    runtime = ThreadRuntime()
-    ledger = SyphonLedger(setup.ledger, setup.client_id)
-    counter = QueueCounter(
-        setup,
-        lambda path: ledger.add(
-            OperationCount(setup.secondary_host, "management", path, "runtime", billable=1)
-        ),
-    )
-    resources.callback(counter.close)
-    resources.callback(ledger.close)
-    identity = SyphonStatus(
-        id=setup.client_id,
-        host=socket.gethostname(),
-        pid=os.getpid(),
-        primary=setup.primary_name,
-        secondary=setup.secondary_host,
-        checkpoint=setup.state_shown,
-    )
-    monitor = StatusMonitor(
-        runtime, state, identity, counter.count, ledger.write_status, ledger.state
-    )
-    # A wrong key or a missing namespace is reported before Spark is started.
-    counts = check_namespaces(setup, counter)
-    if counts is not None:
-        queues = tuple(queue.path for queue in counts)
-        ready = tuple(queue.path for queue in counts if queue.active)
-        setup = replace(setup, queues=queues, ready=ready)
-        with contextlib.suppress(OSError):  # the state cannot be read now: counted again later
-            monitor.counted(counts)
-    with _state_errors(setup):
-        record_target(setup, state)
-    session = prepare_session(
-        spark if spark is not None else open_session(options.master),
-        is_paced=options.credits_per_second is not None,
-    )
-    own = None if spark is not None else session
-    try:
-        rows = backlog(session, setup, bounds)
+            record_target(setup, state)
+        if spark is None:
+            spark = open_session(options.master)
+            resources.callback(spark.stop)
+        session = prepare_session(spark, is_paced=options.credits_per_second is not None)
+        rows = backlog(session, setup, bounds or Bounds())
         messages = restore(rows, ttl_policy=options.ttl_policy, keep_original=transform is not None)
         if transform is not None:
             messages = apply_transform(transform, messages)
@@ -158,13 +121,38 @@ def _start(
         )
         resources.callback(probe.close)
         probe.start()
-        return SyphonHandle(
-            setup, state, monitor, messages, bounds, own, resources.close, lease.renew
+        handle = SyphonHandle(
+            setup, state, monitor, messages, bounds or Bounds(), resources.close, lease.renew
         )
-    except BaseException:
-        if own is not None:
-            own.stop()
-        raise
+        failure.pop_all()
+    return handle
+
+
+def _open_state(
+    setup: Setup, resources: contextlib.ExitStack
+) -> tuple[StateDirectory, Lease | ObjectLease]:
+    """Open the state directory for a new run, and take its lease."""
+    runtime = ThreadRuntime()
+    state = StateDirectory(setup.state, runtime)
+    lease = open_lease(setup.state, runtime, host=socket.gethostname(), pid=os.getpid())
+    with _state_errors(setup):
+        state.create()
+        lease.acquire()
+        resources.callback(lease.release)
+        state.begin_run()
+        for name in ("max_messages_per_second", "max_bytes_per_second"):
+            if (limit := getattr(setup.options, name)) is not None:
+                state.change_controls(**{name: limit})
+    return state, lease
+
+
+@contextlib.contextmanager
+def _state_errors(setup: Setup) -> Iterator[None]:
+    """Report a state directory that fails as a `SyphonError`."""
+    try:
+        yield
+    except OSError as exc:
+        raise SyphonError(f"state directory {setup.state_shown}: {exc}") from exc
 
 
 def check_namespaces(setup: Setup, counter: QueueCounter) -> tuple[QueueCounts, ...] | None:
