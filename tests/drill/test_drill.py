@@ -8,6 +8,7 @@ import ssl
 import subprocess
 import sys
 import time
+from collections import Counter
 
 import pytest
 from azure.core.exceptions import ClientAuthenticationError
@@ -18,6 +19,7 @@ from pairbus.broker.faults.proxy import FaultProxy
 from pairbus.cli.errors import ExitCode
 from pairbus.cli.main import cli
 from pairbus.drill import canary
+from pairbus.drill.account import Attempt, Outage
 from pairbus.drill.arrivals import Arrivals
 from pairbus.drill.drain import LocalSyphon, _options
 from pairbus.drill.drill import Drill
@@ -88,6 +90,32 @@ def test_healthy_pair_gets_a_clean_verdict_and_nothing_stays_behind(world):
     assert report.outage_cost.operations > report.cost.operations
     assert queues_of(world.primary) == {"orders"}
     assert bodies(world.secondary, BACKLOG) == []
+
+
+class Forwarding:
+    """Arrivals while a syphon works: the message is forwarded after the first look at it."""
+
+    def __init__(self):
+        self.counts, self._looks = Counter(), 0
+
+    def _look(self):
+        self._looks += 1
+        return self._looks > 1
+
+    def update(self):
+        self.counts["m"] = int(self._look())
+
+    def in_backlog(self):
+        return {} if self._look() else {"m": 0.0}
+
+
+def test_message_that_is_forwarded_during_the_account_is_not_lost(world):
+    drill = world.drill()
+    drill._reconcile(  # noqa: SLF001 - a drill reaches it with a slow syphon only
+        Forwarding(), Outage([Attempt("m", 0.0, is_ok=True)], backlogged={"m"})
+    )
+    messages = drill.report.messages
+    assert (messages.arrived, messages.lost, messages.undrained) == (1, (), ())
 
 
 def test_running_syphon_is_noticed(world, tmp_path):

@@ -6,9 +6,11 @@ later. Readers use the SDK as it is, and open a new receiver when theirs breaks.
 
 import asyncio
 import contextlib
+import itertools
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from azure.servicebus import ServiceBusClient, ServiceBusMessage
@@ -50,27 +52,10 @@ class Load:
         self._spawn(self._senders, self._aio_thread, connect, plan, ready)
         ready.wait(60)
 
-    def _message(self, number: int, sessions: list[str]) -> tuple[ServiceBusMessage, str | None]:
-        session = sessions[number % len(sessions)] if sessions else None
-        message = ServiceBusMessage(BODY, message_id=uuid.uuid4().hex, session_id=session)
-        return message, session
-
     def _sync_loop(self, client: Any, entity: str, kind: str, sessions: list[str]) -> None:
-        stop = threading.Event()
         with getattr(client, f"get_{kind}_sender")(entity) as sender:
-            number = 0
-            while self._sending.is_set():
-                message, session = self._message(number, sessions)
-                while True:
-                    try:
-                        sender.send_messages(message)
-                        break
-                    except ServiceBusError:
-                        self.account.add_retry(entity)
-                        stop.wait(AGAIN)
-                self.account.add_sent(str(message.message_id), entity, session, number)
-                number += 1
-                stop.wait(self._pause)
+            send = partial(asyncio.to_thread, sender.send_messages)
+            asyncio.run(self._send_loop(send, entity, sessions))
 
     def _aio_thread(
         self,
@@ -88,19 +73,25 @@ class Load:
 
     async def _aio_loop(self, client: Any, entity: str, kind: str, sessions: list[str]) -> None:
         async with getattr(client, f"get_{kind}_sender")(entity) as sender:
-            number = 0
-            while self._sending.is_set():
-                message, session = self._message(number, sessions)
-                while True:
-                    try:
-                        await sender.send_messages(message)
-                        break
-                    except ServiceBusError:
-                        self.account.add_retry(entity)
-                        await asyncio.sleep(AGAIN)
-                self.account.add_sent(str(message.message_id), entity, session, number)
-                number += 1
-                await asyncio.sleep(self._pause)
+            await self._send_loop(sender.send_messages, entity, sessions)
+
+    async def _send_loop(
+        self, send: Callable[[ServiceBusMessage], Awaitable[None]], entity: str, sessions: list[str]
+    ) -> None:
+        for number in itertools.count():
+            if not self._sending.is_set():
+                return
+            session = sessions[number % len(sessions)] if sessions else None
+            message = ServiceBusMessage(BODY, message_id=uuid.uuid4().hex, session_id=session)
+            while True:
+                try:
+                    await send(message)
+                    break
+                except ServiceBusError:
+                    self.account.add_retry(entity)
+                    await asyncio.sleep(AGAIN)
+            self.account.add_sent(str(message.message_id), entity, session, number)
+            await asyncio.sleep(self._pause)
 
     # ------------------------------------------------------------------ readers
 

@@ -48,18 +48,11 @@ def syphon(pair: Pair, kind: str) -> Iterator[None]:
     """Run a syphon of the given kind in this block."""
     with tempfile.TemporaryDirectory(prefix="pairbus-drill-", ignore_cleanup_errors=True) as folder:
         options = _options(pair, folder)
-        if kind == "spark":
-            handle = _start_on_spark(options)
-            try:
-                yield
-            finally:
-                handle.stop()
-        else:
-            local = LocalSyphon(options)
-            try:
-                yield
-            finally:
-                local.stop()
+        handle = _start_on_spark(options) if kind == "spark" else LocalSyphon(options)
+        try:
+            yield
+        finally:
+            handle.stop()
 
 
 def _start_on_spark(options: SyphonOptions) -> SyphonHandle:
@@ -116,11 +109,12 @@ class LocalSyphon:
         self._state.ask_to_stop()
         self._coordinator.tick()
         self._coordinator.close()
-        settled = self._sink.settle_target
         for target, role in (
-            *((self._source.target, role) for role in ("reader", "coordinator", "doorbell")),
+            (self._source.target, "reader"),
+            (self._source.target, "coordinator"),
+            (self._source.target, "doorbell"),
             (self._sink.target, "writer"),
-            *(((settled, "settler"),) if settled else ()),
+            (self._sink.settle_target or self._sink.target, "settler"),
         ):
             connections(target, role).drop()
         if self.error is not None:

@@ -182,17 +182,16 @@ class Drill:
     def _drain(self, arrivals: Arrivals, outage: Outage, others: int) -> None:
         settings, began = self._settings, time.monotonic()
         wanted = settings.syphon
-        limit = settings.drain_timeout if wanted == "running" else settings.notice
         if wanted in ("auto", "running"):
+            limit = settings.drain_timeout if wanted == "running" else settings.notice
             self._announce(f"waiting up to {duration(limit)} for a running syphon")
-        if wanted in ("auto", "running") and self._wait(arrivals, outage, limit):
-            self._found_running(began)
-            return
-        left = arrivals.in_backlog()
-        if wanted in ("auto", "running") and len(left) < len(outage.backlogged):
-            if self._wait(arrivals, outage, settings.drain_timeout):
-                self._found_running(began)
-            return
+            is_drained = self._wait(arrivals, outage, limit)
+            is_begun = is_drained or len(arrivals.in_backlog()) < len(outage.backlogged)
+            if is_begun and (is_drained or self._wait(arrivals, outage, settings.drain_timeout)):
+                self._step("drain", time.monotonic() - began, "by the syphon that is running")
+                self._find(ok("syphon", "a running syphon drained the backlog"))
+            if is_begun:
+                return
         if wanted == "running":
             self._find(
                 critical(
@@ -228,10 +227,6 @@ class Drill:
             return
         self._step("drain", drained, "with the drill's own syphon")
 
-    def _found_running(self, began: float) -> None:
-        self._step("drain", time.monotonic() - began, "by the syphon that is running")
-        self._find(ok("syphon", "a running syphon drained the backlog"))
-
     def _wait(self, arrivals: Arrivals, outage: Outage, seconds: float) -> bool:
         """Wait until every message of the backlog has arrived; False when the time is over."""
         deadline = time.monotonic() + seconds
@@ -247,8 +242,10 @@ class Drill:
     # -- the account
 
     def _reconcile(self, arrivals: Arrivals, outage: Outage) -> None:
+        # In the order of a message's way: it is in the queue before it leaves the backlog.
+        waiting = set(arrivals.in_backlog())
         arrivals.update()
-        counts, waiting = arrivals.counts, set(arrivals.in_backlog())
+        counts = arrivals.counts
         sent = [attempt.id for attempt in outage.attempts if attempt.is_ok]
         gone = [one for one in sent if not counts[one]]
         is_named = bool(self._settings.entities)
