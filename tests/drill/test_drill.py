@@ -21,7 +21,7 @@ from pairbus.cli.main import cli
 from pairbus.drill import canary
 from pairbus.drill.account import Attempt, Outage
 from pairbus.drill.arrivals import Arrivals
-from pairbus.drill.drain import LocalSyphon, _options
+from pairbus.drill.drain import LocalSyphon
 from pairbus.drill.drill import Drill
 from pairbus.drill.outage import HostContext, gated_client
 from pairbus.drill.settings import Settings
@@ -119,7 +119,7 @@ def test_message_that_is_forwarded_during_the_account_is_not_lost(world):
 
 
 def test_running_syphon_is_noticed(world, tmp_path):
-    running = LocalSyphon(_options(world.pair, str(tmp_path)))
+    running = LocalSyphon(world.pair.syphon_options(checkpoint=str(tmp_path), long_poll=5.0))
     try:
         report = world.drill(syphon="running", drain_timeout=120.0).run()
     finally:

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 START_TIMEOUT = 60.0
 
@@ -51,7 +51,6 @@ class BrokerProcess:
         self._entities = entities
         self._port = 0
         self._process: subprocess.Popen[str] | None = None
-        self._log: IO[str] | None = None
         self.connection_string = ""
 
     @property
@@ -68,16 +67,16 @@ class BrokerProcess:
         if self._entities and not self._port:
             command += ["--entities", str(self._entities)]
         self._folder.mkdir(parents=True, exist_ok=True)
-        self._log = (self._folder / "broker.log").open("a")
-        self._process = subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-            stdin=subprocess.DEVNULL,
-            text=True,
-            env={**os.environ, "PYTHONUNBUFFERED": "1"},
-            start_new_session=True,  # Ctrl-C is for the demo, which ends the brokers itself
-        )
+        with (self._folder / "broker.log").open("a") as log:
+            self._process = subprocess.Popen(
+                command,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                text=True,
+                env={**os.environ, "PYTHONUNBUFFERED": "1"},
+                start_new_session=True,  # Ctrl-C is for the demo, which ends the brokers itself
+            )
         atexit.register(self.kill)  # the broker must not outlive the demo
         ready = self._first_line()
         self.connection_string = ready.connection_string
@@ -118,10 +117,5 @@ class BrokerProcess:
     def _reap(self) -> None:
         atexit.unregister(self.kill)
         if self._process is not None:
-            self._process.wait()
-            if self._process.stdout:
-                self._process.stdout.close()
+            self._process.communicate()
             self._process = None
-        if self._log:
-            self._log.close()
-            self._log = None

@@ -93,7 +93,7 @@ class Scenario:
                 self._stack.callback(broker.stop)
                 self.display.say(f"{broker.namespace} runs as process {broker.pid}")
             self.display.update(primary="up")
-            self.pair = DemoPair(
+            self.pair = DemoPair.of(
                 self.primary.connection_string,
                 self.secondary.connection_string,
                 self.folder,
@@ -153,7 +153,7 @@ class Scenario:
             self._stop.set()
             self._sync_client.close()  # the aio client is closed: now the ledger is complete
             balanced, reconciliation, cost = self._spark_thread.submit(
-                run_reports, self._spark_started.result(), self.pair.ledger
+                run_reports, self._spark_started.result(), self.pair.require_ledger()
             ).result(400)
         return judge(
             self.account,
@@ -191,7 +191,7 @@ class Scenario:
         except ModuleNotFoundError as exc:
             self.display.say(f"no live page: {exc.name} is missing (pip install 'pairbus[web]')")
             return
-        page = self._stack.enter_context(serving(self.pair.for_page(), tick=1.0, refresh=2.0))
+        page = self._stack.enter_context(serving(self.pair, tick=1.0, refresh=2.0))
         self.display.show_page(page.link)
 
     # ------------------------------------------------------------------ watching

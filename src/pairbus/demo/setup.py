@@ -7,16 +7,13 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from azure.servicebus import ServiceBusClient
-
 from pairbus import (
     PairedClient,
     SendAvailabilityPairedNamespaceOptions,
-    SyphonOptions,
     aio,
     pair_namespace,
 )
-from pairbus.administration import admin_client, aio_admin_client
+from pairbus.administration import aio_admin_client
 from pairbus.monitoring.endpoints import Endpoint, Pair
 from pairbus.monitoring.formatting import to_plain
 from pairbus.options import Observer
@@ -78,40 +75,35 @@ def write_entities(path: Path) -> Path:
     return path
 
 
-@dataclasses.dataclass(frozen=True)
-class DemoPair:
-    """The pair of the demo, once its two brokers run.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class DemoPair(Pair):
+    """The pair of the demo, once its two brokers run."""
 
-    Args:
-        primary: connection string of the primary.
-        secondary: connection string of the secondary.
-        folder: the folder for the ledger and the checkpoint.
-        timing: intervals, and how many backlog queues.
-    """
-
-    primary: str = dataclasses.field(repr=False)
-    secondary: str = dataclasses.field(repr=False)
-    folder: Path
     timing: Timing
 
-    @property
-    def ledger(self) -> str:
-        """Where the ledger is."""
-        return str(self.folder / "ledger")
-
-    @property
-    def checkpoint(self) -> str:
-        """Where the syphon's checkpoint is."""
-        return str(self.folder / "checkpoint")
+    @classmethod
+    def of(cls, primary: str, secondary: str, folder: Path, timing: Timing) -> "DemoPair":
+        """Return the pair of two connection strings, with ledger and checkpoint in a folder."""
+        return cls(
+            name="demo",
+            primary=Endpoint(primary),
+            secondary=Endpoint(secondary),
+            explicit_namespace=PRIMARY,
+            backlog_queue_count=timing.queues,
+            ledger=str(folder / "ledger"),
+            checkpoint=str(folder / "checkpoint"),
+            timing=timing,
+        )
 
     @contextlib.contextmanager
     def client(self, observer: Observer) -> Iterator[PairedClient]:
         """The paired client of `pairbus`."""
-        primary = ServiceBusClient.from_connection_string(self.primary, retry_total=0)
-        secondary = ServiceBusClient.from_connection_string(self.secondary, retry_total=0)
         with (
-            admin_client(self.secondary) as admin,
-            pair_namespace(primary, self._options(secondary, admin, observer)) as client,
+            self.secondary_admin() as admin,
+            pair_namespace(
+                self.require_primary().client(retry_total=0),
+                self._options(self.secondary_client(retry_total=0), admin, observer),
+            ) as client,
         ):
             yield client
 
@@ -120,10 +112,12 @@ class DemoPair:
         """The paired client of `pairbus.aio`."""
         from azure.servicebus.aio import ServiceBusClient as AioClient
 
-        primary = AioClient.from_connection_string(self.primary, retry_total=0)
-        secondary = AioClient.from_connection_string(self.secondary, retry_total=0)
+        primary, secondary = (
+            AioClient.from_connection_string(endpoint.value, retry_total=0)
+            for endpoint in (self.require_primary(), self.require_secondary())
+        )
         async with (
-            aio_admin_client(self.secondary) as admin,
+            aio_admin_client(self.require_secondary().value) as admin,
             await aio.pair_namespace(primary, self._options(secondary, admin, observer)) as client,
         ):
             yield client
@@ -147,36 +141,17 @@ class DemoPair:
         """Start the syphon between the two."""
         from pairbus.spark.syphon import start_syphon
 
-        options = SyphonOptions(
-            primary=self.primary,
-            secondary=self.secondary,
-            primary_namespace=PRIMARY,
-            backlog_queue_count=self.timing.queues,
-            checkpoint=self.checkpoint,
-            ledger=self.ledger,
-            max_messages_per_second=self.timing.drain,
-        )
+        options = self.syphon_options(max_messages_per_second=self.timing.drain)
         return start_syphon(options, spark=spark)
-
-    def for_page(self) -> Pair:
-        """The pair, for the live page."""
-        return Pair(
-            name="demo",
-            primary=Endpoint(self.primary),
-            secondary=Endpoint(self.secondary),
-            explicit_namespace=PRIMARY,
-            backlog_queue_count=self.timing.queues,
-            ledger=self.ledger,
-        )
 
     def environment(self) -> dict[str, str]:
         """Environment variables that select this pair while it runs."""
         return {
-            "PAIRBUS_PRIMARY": self.primary,
-            "PAIRBUS_SECONDARY": self.secondary,
+            "PAIRBUS_PRIMARY": self.require_primary().value,
+            "PAIRBUS_SECONDARY": self.require_secondary().value,
             "PAIRBUS_PRIMARY_NAMESPACE": PRIMARY,
-            "PAIRBUS_LEDGER": self.ledger,
-            "PAIRBUS_CHECKPOINT": self.checkpoint,
+            "PAIRBUS_LEDGER": self.require_ledger(),
+            "PAIRBUS_CHECKPOINT": str(self.checkpoint),
         }
 
 

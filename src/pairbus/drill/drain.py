@@ -47,7 +47,7 @@ def available() -> str | None:
 def syphon(pair: Pair, kind: str) -> Iterator[None]:
     """Run a syphon of the given kind in this block."""
     with tempfile.TemporaryDirectory(prefix="pairbus-drill-", ignore_cleanup_errors=True) as folder:
-        options = _options(pair, folder)
+        options = pair.syphon_options(checkpoint=folder, long_poll=5.0)
         handle = _start_on_spark(options) if kind == "spark" else LocalSyphon(options)
         try:
             yield
@@ -63,21 +63,6 @@ def _start_on_spark(options: SyphonOptions) -> SyphonHandle:
         return start_syphon(options)
     except SparkUnavailableError as exc:
         raise SyphonError(str(exc)) from exc
-
-
-def _options(pair: Pair, checkpoint: str) -> SyphonOptions:
-    primary, secondary = pair.require_primary(), pair.require_secondary()
-    return SyphonOptions(
-        primary=primary.access,
-        secondary=secondary.access,
-        primary_host=primary.access_host,
-        secondary_host=secondary.access_host,
-        primary_namespace=pair.primary_namespace,
-        backlog_queue_count=pair.backlog_queue_count,
-        checkpoint=checkpoint,
-        ledger=pair.ledger,
-        long_poll=5.0,
-    )
 
 
 class LocalSyphon:

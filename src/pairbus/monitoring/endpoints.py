@@ -20,6 +20,7 @@ from pairbus.names import (
     namespace_from_host,
     parse_connection_string,
 )
+from pairbus.options import SyphonOptions
 
 if TYPE_CHECKING:
     from azure.servicebus import ServiceBusClient
@@ -209,6 +210,21 @@ class Pair:
     def secondary_admin(self) -> "ServiceBusAdministrationClient":
         """Return an SDK administration client of the secondary."""
         return self.require_secondary().admin()
+
+    def syphon_options(self, **settings: Any) -> SyphonOptions:
+        """Return the options of a syphon of this pair, with these settings."""
+        primary, secondary = self.require_primary(), self.require_secondary()
+        pair: dict[str, Any] = {
+            "primary": primary.access,
+            "secondary": secondary.access,
+            "primary_host": primary.access_host,
+            "secondary_host": secondary.access_host,
+            "primary_namespace": self.primary_namespace,
+            "backlog_queue_count": self.backlog_queue_count,
+            "checkpoint": self.checkpoint,
+            "ledger": self.ledger,
+        }
+        return SyphonOptions(**{**pair, **settings})
 
     def _require(self, role: str, endpoint: Endpoint | None) -> Endpoint:
         if endpoint is None:
