@@ -7,7 +7,7 @@ the column `message`.
 
 from typing import TYPE_CHECKING, Any
 
-from pairbus.amqp.codec import encode
+from pairbus.amqp.message import Message, Properties
 from pairbus.amqp.types import Symbol
 
 if TYPE_CHECKING:
@@ -15,18 +15,17 @@ if TYPE_CHECKING:
 
 __all__ = ["encode_message", "with_messages"]
 
-# Section 3.2.4, by index in the properties list. The session id, the time to live and the
-# scheduled time are set when the message is sent, as for messages from the backlog.
+# The session id, the time to live and the scheduled time are set when the message is sent, as for
+# messages from the backlog.
 _PROPERTIES = {
-    "messageId": 0,
-    "to": 2,
-    "subject": 3,
-    "replyTo": 4,
-    "correlationId": 5,
-    "contentType": 6,
-    "replyToSessionId": 12,
+    "messageId": "message_id",
+    "to": "to",
+    "subject": "subject",
+    "replyTo": "reply_to",
+    "correlationId": "correlation_id",
+    "contentType": "content_type",
+    "replyToSessionId": "reply_to_group_id",
 }
-_SYMBOLS = {"contentType"}
 
 
 def with_messages(batch: "pa.RecordBatch") -> "pa.RecordBatch":
@@ -44,23 +43,15 @@ def with_messages(batch: "pa.RecordBatch") -> "pa.RecordBatch":
 
 def encode_message(row: dict[str, Any]) -> bytes:
     """One message, from column values."""
-    parts: list[bytes] = []
-    key = row.get("partitionKey")
-    if key is not None:
-        parts.append(b"\x00\x53\x72" + encode({Symbol("x-opt-partition-key"): key}))
-    properties: list[Any] = [None] * 13
-    for name, index in _PROPERTIES.items():
-        value = row.get(name)
-        if value is not None:
-            properties[index] = Symbol(value) if name in _SYMBOLS else value
-    while properties and properties[-1] is None:
-        properties.pop()
-    if properties:
-        parts.append(b"\x00\x53\x73" + encode(properties))
-    application = row.get("applicationProperties")
-    if application:
-        parts.append(b"\x00\x53\x74" + encode(dict(application)))
-    body = row.get("body")
-    raw = body.encode() if isinstance(body, str) else bytes(body or b"")
-    parts.append(b"\x00\x53\x75" + encode(raw))
-    return b"".join(parts)
+    given: dict[str, Any] = {
+        _PROPERTIES[name]: str(value)
+        for name, value in row.items()
+        if name in _PROPERTIES and value is not None
+    }
+    key, body = row.get("partitionKey"), row.get("body")
+    return Message.build(
+        message_annotations=None if key is None else {Symbol("x-opt-partition-key"): key},
+        properties=Properties(**given) if given else None,
+        application_properties=dict(row.get("applicationProperties") or ()) or None,
+        data=body.encode() if isinstance(body, str) else bytes(body or b""),
+    ).encode()
