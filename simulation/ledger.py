@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import threading
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -24,7 +24,7 @@ from pairbus.ledger.receipts import ReceiptWriter
 from pairbus.ledger.writer import LedgerWriter
 from pairbus.pairing._async import lifecycle
 from pairbus.pricing import SEND_STAGES, Rules
-from pairbus.reports.fates import charged, fate, tallies
+from pairbus.reports.fates import charged, fate
 from pairbus.spark.ledger import SyphonLedger
 from simulation.files import SimulatedFiles
 from simulation.loop import SimulatedLoop
@@ -179,6 +179,24 @@ class LedgerOperations(SyphonLedger):
     def probe(self) -> str | None:
         """Return why no receipt could be written now; None if one could."""
         return self._receipts.probe()
+
+
+Key = tuple[str, str]
+"""Destination, in lower case, and message id."""
+
+
+def tallies(rows: Iterable[Mapping[str, Any]]) -> dict[Key, Counter[str]]:
+    """Count rows of the messages table as `pairbus.reports.reconcile_job` does; none is waiting."""
+    found: dict[Key, Counter[str]] = {}
+    for row in rows:
+        name = row["message_id"]
+        if name is None:
+            name = f"\0#{row['backlog_queue']}#{row['sequence_number']}"
+        tally = found.setdefault(((row["destination"] or "").lower(), name), Counter())
+        is_expired = "expired" in (row["reason"] or "").lower()
+        letters = {"backlogged": "b", "forwarded": "f", "completed": "c"}
+        tally[letters.get(row["event"], "e" if is_expired else "d")] += 1
+    return found
 
 
 def disagreements(

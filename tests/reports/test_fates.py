@@ -5,7 +5,8 @@ from collections import Counter
 import pytest
 
 from pairbus.pricing import Rules
-from pairbus.reports.fates import charged, fate, tallies
+from pairbus.reports.fates import charged, fate
+from simulation.ledger import tallies
 
 
 @pytest.mark.parametrize(

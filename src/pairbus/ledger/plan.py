@@ -156,7 +156,8 @@ def _sweep(table: str, kept: list[FileFacts]) -> tuple[set[int], list[Gap]]:
     clashing: set[int] = set()
     gaps: list[Gap] = []
     for writer in sorted(spans):
-        reach, holder = -1, None
+        reach = -1
+        holder: FileFacts | None = None
         for first, last, file in sorted(spans[writer], key=lambda span: span[:2]):
             if holder is not None and first <= reach:
                 clashing |= {id(file), id(holder)}

@@ -17,6 +17,8 @@ from pairbus.ledger.schema import VERSION
 from pairbus.runtime import ThreadRuntime
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pyarrow as pa
     import pyarrow.fs as pafs
 
@@ -150,7 +152,7 @@ class Store:
             if not _is_whole(name) and name.endswith(".tmp") and changed < oldest
         )
 
-    def _infos(self, folder: str) -> list[tuple[str, int, float]]:
+    def _infos(self, folder: str) -> Sequence[tuple[str, int, float]]:
         """Return the name, the size and the time of the last change of each file in a folder."""
         path = self.path(folder)
         if self._files is not None:

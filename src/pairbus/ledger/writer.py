@@ -38,6 +38,8 @@ CLOSE_SECONDS = 30.0
 SLOW_SECONDS = 30.0
 """Seconds after which a write that has not returned is reported as a problem."""
 
+_KEYS = ("namespace", "entity", "stage", "operation", "size_step")
+_SUMS = ("count", "messages", "bytes", "billable", "billable_batched")
 _Key = tuple[str, str, str, str, int]
 _Rows = deque[dict[str, Any]]
 
@@ -234,23 +236,11 @@ class LedgerWriter:
 
     def _seal(self, minute: int) -> None:
         """Turn the sums of the minute into rows, and begin another minute."""
-        for (namespace, entity, stage, operation, step), sums in self._sums.items():
-            self._add(
-                "operations",
-                {
-                    "minute": self._minute * 60_000_000,
-                    "namespace": namespace_or_host(namespace),
-                    "entity": entity,
-                    "stage": stage,
-                    "operation": operation,
-                    "size_step": step,
-                    "count": sums[0],
-                    "messages": sums[1],
-                    "bytes": sums[2],
-                    "billable": sums[3],
-                    "billable_batched": sums[4],
-                },
-            )
+        for key, sums in self._sums.items():
+            row = dict(zip(_KEYS, key, strict=True)) | dict(zip(_SUMS, sums, strict=True))
+            row["minute"] = self._minute * 60_000_000
+            row["namespace"] = namespace_or_host(key[0])
+            self._add("operations", row)
         self._sums = {}
         self._minute = minute
 

@@ -220,21 +220,14 @@ def hour_prices(rows: DataFrame, tier: Tier, rules: Rules) -> tuple[DataFrame, d
         .collect()
     )
     # Spark collects times in the zone of the process
-    high = {row["hour"].astimezone(dt.UTC): int(row["high"] or 0) for row in sums}
-    low = {row["hour"].astimezone(dt.UTC): int(row["low"] or 0) for row in sums}
-    dear = hourly_prices(high, tier, after=rules.month_operations)
-    cheap = hourly_prices(low, tier, after=rules.month_operations)
-    order = sorted(dear)
+    found = {row["hour"].astimezone(dt.UTC): row for row in sums}
+    columns = {"hour": pa.array(sorted(found), pa.timestamp("us", "UTC"))}
+    for name, count in (("each", "high"), ("each_low", "low")):
+        used = {hour: int(row[count] or 0) for hour, row in found.items()}
+        means = hourly_prices(used, tier, after=rules.month_operations)
+        columns[name] = pa.array([_fit(means[hour]) for hour in sorted(found)], EACH)
     # An Arrow table is local to the driver; for a list Spark would run a job.
-    hours = rows.sparkSession.createDataFrame(
-        pa.table(
-            {
-                "hour": pa.array(order, pa.timestamp("us", "UTC")),
-                "each": pa.array([_fit(dear[hour]) for hour in order], EACH),
-                "each_low": pa.array([_fit(cheap[hour]) for hour in order], EACH),
-            }
-        )
-    )
+    hours = rows.sparkSession.createDataFrame(pa.table(columns))
     moments = [row[name] for row in sums for name in ("first", "last")]
     return hours, max(moments) - min(moments) if moments else dt.timedelta()
 

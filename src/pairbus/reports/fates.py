@@ -14,8 +14,7 @@ outcome.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -76,24 +75,6 @@ def fate(tally: Mapping[str, Any], using: Arithmetic = PLAIN) -> dict[str, Any]:
         "unrecorded": choose(b == 0, expected, 0),
         "unsettled": w - waiting,
     }
-
-
-Key = tuple[str, str]
-"""Destination, in lower case, and message id."""
-
-
-def tallies(rows: Iterable[Mapping[str, Any]]) -> dict[Key, Counter[str]]:
-    """Count plain rows of the messages table as `reconcile_job.tally` does; none is waiting."""
-    found: dict[Key, Counter[str]] = {}
-    for row in rows:
-        name = row["message_id"]
-        if name is None:
-            name = f"\0#{row['backlog_queue']}#{row['sequence_number']}"
-        tally = found.setdefault(((row["destination"] or "").lower(), name), Counter())
-        is_expired = "expired" in (row["reason"] or "").lower()
-        letters = {"backlogged": "b", "forwarded": "f", "completed": "c"}
-        tally[letters.get(row["event"], "e" if is_expired else "d")] += 1
-    return found
 
 
 def charged(row: Mapping[str, Any], rules: Rules, using: Arithmetic = PLAIN) -> tuple[Any, Any]:

@@ -1,5 +1,7 @@
 """The entries of the syphon's driver and coordinator in the ledger; without one, nothing."""
 
+from dataclasses import asdict
+
 from pairbus.ledger import LedgerWriter, probe
 from pairbus.syphon.records import OperationCount
 from pairbus.syphon.status_records import LedgerState
@@ -20,19 +22,9 @@ class SyphonLedger:
 
     def add(self, *counts: OperationCount) -> None:
         """Count operations."""
-        if self._writer is None:
-            return
-        for one in counts:
-            self._writer.count(
-                one.namespace,
-                one.entity,
-                one.stage,
-                one.operation,
-                messages=one.messages,
-                size=one.size,
-                billable=one.billable,
-                calls=one.calls,
-            )
+        if self._writer is not None:
+            for one in counts:
+                self._writer.count(**asdict(one))
 
     def write_status(self, status: bytes) -> None:
         """Write the syphon's status file."""

@@ -18,7 +18,7 @@ from pairbus.runtime import ThreadRuntime
 from pairbus.spark.executor import connections
 from pairbus.spark.handle import TAKEN_OVER, SyphonHandle
 from pairbus.spark.ledger import SyphonLedger
-from pairbus.spark.query import backlog, deliver, open_session, prepare_session
+from pairbus.spark.query import backlog, open_session, prepare_session
 from pairbus.spark.query_options import apply_transform, load_transform
 from pairbus.spark.restore import restore
 from pairbus.syphon._sync.connections import check_access
@@ -39,16 +39,7 @@ from pairbus.syphon.status_records import QueueCounts, SyphonStatus
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = [
-    "Bounds",
-    "SyphonHandle",
-    "SyphonOptions",
-    "backlog",
-    "check_namespaces",
-    "deliver",
-    "record_target",
-    "start_syphon",
-]
+__all__ = ["Bounds", "SyphonHandle", "check_namespaces", "record_target", "start_syphon"]
 
 
 def start_syphon(
