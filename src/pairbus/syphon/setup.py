@@ -130,7 +130,7 @@ class Setup:
             queues=queues,
             checkpoint=checkpoint,
             state=state,
-            ledger=str(Path(options.ledger).absolute())
+            ledger=str(Path(options.ledger).expanduser().absolute())
             if options.ledger and "://" not in options.ledger
             else options.ledger,
             client_id=_client_id(state),
