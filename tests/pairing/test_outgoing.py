@@ -27,6 +27,7 @@ from pairbus.pairing.outgoing import (
 )
 from pairbus.pairing.packing import pack
 from pairbus.pairing.sdk.batches import payloads_of
+from pairbus.syphon.rows import as_text
 
 NOW = 2_000_000_000_000
 
@@ -338,3 +339,12 @@ def test_message_that_a_batch_refuses_is_not_in_the_batch(message):
         batch.add_message(AmqpAnnotatedMessage(**message))
 
     assert len(batch) == 0
+
+
+def test_an_id_that_is_no_text_is_recorded_as_the_syphon_records_it():
+    for name in (b"\xff\x00", b"order-1", uuid.UUID(int=7), "order-1"):
+        message = AmqpAnnotatedMessage(
+            data_body=b"x", properties=AmqpMessageProperties(message_id=name)
+        )
+        [chunk] = pack(prepare(message), "orders", BACKLOG_LIMIT)
+        assert chunk.message_ids == (as_text(name),)

@@ -157,6 +157,12 @@ def _note(wrapped: AmqpAnnotatedMessage, size: int) -> tuple[Any, str | None, in
 
 
 def _as_text(value: object) -> str:
+    """Return an id as the syphon's receipts have it: see `pairbus.syphon.rows.as_text`."""
     if isinstance(value, str):
         return value
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    if not isinstance(value, bytes):
+        return str(value)
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.hex()
