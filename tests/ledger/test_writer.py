@@ -76,6 +76,17 @@ class FullDisk(pafs.FileSystemHandler):  # type: ignore[misc]
         return self.inner.open_output_stream(path)
 
 
+def use_disk(disk, monkeypatch):
+    """Let ledgers lie on this disk, as on an object store."""
+    found = pafs.PyFileSystem(disk)
+    monkeypatch.setattr("pairbus.ledger.store._resolve", lambda location: (found, location))
+
+
+def writer_on(disk, monkeypatch, location):
+    use_disk(disk, monkeypatch)
+    return LedgerWriter(str(location), client_id="app")
+
+
 def rows_of(location, table):
     return pa.concat_tables(
         [pq.read_table(f) for f in sorted((Path(location) / table).glob("*.parquet"))]
@@ -128,8 +139,9 @@ def test_a_batch_counts_by_message_and_by_its_whole_size(tmp_path):
     assert (poll["billable"], poll["messages"], poll["bytes"]) == (1, 0, 0)
 
 
-def test_threads_lose_no_count(tmp_path):
-    writer = LedgerWriter(str(tmp_path), client_id="app", flush_interval=0.01)
+def test_threads_lose_no_count(tmp_path, monkeypatch):
+    monkeypatch.setattr("pairbus.ledger.writer.FLUSH_SECONDS", 0.01)
+    writer = LedgerWriter(str(tmp_path), client_id="app")
 
     def work():
         for _ in range(5000):
@@ -144,8 +156,9 @@ def test_threads_lose_no_count(tmp_path):
     assert sum(r["count"] for r in rows_of(tmp_path, "operations")) == 40_000
 
 
-def test_the_minute_is_flushed_by_itself(tmp_path):
-    writer = LedgerWriter(str(tmp_path), client_id="app", flush_interval=0.02)
+def test_the_minute_is_flushed_by_itself(tmp_path, monkeypatch):
+    monkeypatch.setattr("pairbus.ledger.writer.FLUSH_SECONDS", 0.02)
+    writer = LedgerWriter(str(tmp_path), client_id="app")
     written = threading.Event()
     flush = writer.flush
 
@@ -161,9 +174,11 @@ def test_the_minute_is_flushed_by_itself(tmp_path):
     writer.close()
 
 
-def test_a_full_disk_stops_no_count_and_nothing_is_missing_afterwards(tmp_path, caplog):
+def test_a_full_disk_stops_no_count_and_nothing_is_missing_afterwards(
+    tmp_path, monkeypatch, caplog
+):
     disk = FullDisk()
-    writer = LedgerWriter(str(tmp_path / "l"), client_id="app", filesystem=pafs.PyFileSystem(disk))
+    writer = writer_on(disk, monkeypatch, tmp_path / "l")
     with caplog.at_level(logging.INFO, "pairbus.ledger"):
         for _ in range(3):
             writer.count("n", "e", "send_primary", "send", messages=1, size=10, billable=1)
@@ -189,10 +204,10 @@ class NoRename(FullDisk):
         raise NotImplementedError("Move() is not implemented for these accounts")
 
 
-def test_a_store_that_cannot_rename_is_a_problem_and_raises_nothing(tmp_path):
+def test_a_store_that_cannot_rename_is_a_problem_and_raises_nothing(tmp_path, monkeypatch):
     disk = NoRename()
     disk.full = False
-    writer = LedgerWriter(str(tmp_path / "l"), client_id="app", filesystem=pafs.PyFileSystem(disk))
+    writer = writer_on(disk, monkeypatch, tmp_path / "l")
     writer.count("n", "e", "send_primary", "send", messages=1, size=10, billable=1)
     assert not writer.flush()
     assert "not implemented" in writer.problem
@@ -211,7 +226,7 @@ def test_a_store_that_this_pyarrow_was_built_without_is_said_in_one_line(monkeyp
 def test_a_writer_that_begins_again_counts_its_own_failures(tmp_path, monkeypatch):
     monkeypatch.setattr("pairbus.ledger.writer.MAX_PENDING_ROWS", 1)
     disk = FullDisk()
-    writer = LedgerWriter(str(tmp_path / "l"), client_id="app", filesystem=pafs.PyFileSystem(disk))
+    writer = writer_on(disk, monkeypatch, tmp_path / "l")
     writer.backlogged([{"message_id": "1"}, {"message_id": "2"}])
     assert not writer.flush()
     assert (writer.dropped_rows, writer.failures) == (1, 1)
@@ -275,7 +290,7 @@ def hanging(tmp_path, monkeypatch):
     """A writer whose background flush hangs, and its disk."""
     monkeypatch.setattr("pairbus.ledger.writer.MAX_PENDING_ROWS", 10)
     disk = HangingDisk()
-    writer = LedgerWriter(str(tmp_path / "l"), client_id="app", filesystem=pafs.PyFileSystem(disk))
+    writer = writer_on(disk, monkeypatch, tmp_path / "l")
     writer.backlogged([{"message_id": f"first {number}"} for number in range(4)])
     thread = threading.Thread(target=writer.flush)
     thread.start()
@@ -358,10 +373,11 @@ class JustMade(FullDisk):
         return super().get_file_info_selector(selector)
 
 
-def test_a_folder_that_is_made_just_now_is_listed(tmp_path):
+def test_a_folder_that_is_made_just_now_is_listed(tmp_path, monkeypatch):
     (tmp_path / "messages").mkdir()
     (tmp_path / "messages" / "a.parquet").touch()
-    store = Store(str(tmp_path), filesystem=pafs.PyFileSystem(JustMade()))
+    use_disk(JustMade(), monkeypatch)
+    store = Store(str(tmp_path))
     assert store.list("messages") == ["messages/a.parquet"]
 
 

@@ -48,32 +48,25 @@ class Store:
 
     Args:
         location: a path, or a URL that pyarrow knows (`file`, `s3`, `gs`, `abfs`, `hdfs`).
-        filesystem: a pyarrow filesystem to use instead; `location` is then a path in it.
         runtime: clock, random names and local files.
     """
 
-    def __init__(
-        self,
-        location: str,
-        *,
-        filesystem: pafs.FileSystem | None = None,
-        runtime: Runtime | None = None,
-    ) -> None:
+    def __init__(self, location: str, *, runtime: Runtime | None = None) -> None:
         self.location = str(location)
         self.shown = shown(self.location)
         self._made: set[str] = set()
-        self._fs, self._root = _resolve(self.location, filesystem)
+        self._fs, self._root = _resolve(self.location)
         self._runtime = runtime or ThreadRuntime()
         self._files = self._runtime.files if self._fs.type_name == "local" else None
 
     @classmethod
-    def create(cls, location: str, **settings: Any) -> Store:
+    def create(cls, location: str, *, runtime: Runtime | None = None) -> Store:
         """Return the store of a ledger to write to: marked as one, if it is new.
 
         Raises:
             LedgerError: it is a ledger of another version.
         """
-        store = cls(location, **settings)
+        store = cls(location, runtime=runtime)
         if store.read_marker() is None:
             text = json.dumps({"format": "pairbus ledger", "version": VERSION}) + "\n"
             store.write_whole(MARKER, text.encode())
@@ -239,13 +232,11 @@ def _is_whole(name: str) -> bool:
     return not name.startswith(("_", "."))
 
 
-def _resolve(location: str, filesystem: pafs.FileSystem | None) -> tuple[pafs.FileSystem, str]:
+def _resolve(location: str) -> tuple[pafs.FileSystem, str]:
     try:
         import pyarrow.fs as pafs
     except ImportError as exc:
         raise LedgerError("a ledger needs pyarrow: pip install 'pairbus[ledger]'") from exc
-    if filesystem is not None:
-        return filesystem, location.rstrip("/")
     if "://" not in location:
         return pafs.LocalFileSystem(), str(Path(location).expanduser().absolute())
     try:

@@ -25,8 +25,6 @@ from pairbus.names import namespace_or_host
 from pairbus.runtime import ThreadRuntime
 
 if TYPE_CHECKING:
-    import pyarrow.fs as pafs
-
     from pairbus.runtime import Event, Runtime, Task
 
 logger = logging.getLogger("pairbus.ledger")
@@ -50,8 +48,6 @@ class LedgerWriter:
     Args:
         location: the ledger's directory or URL.
         client_id: the client that every row names.
-        flush_interval: seconds between two writes.
-        filesystem: a pyarrow filesystem to use instead of the one that `location` names.
         runtime: clock, background task and files.
 
     The constructor does no I/O: the first flush opens the ledger.
@@ -61,20 +57,10 @@ class LedgerWriter:
         dropped_rows: How many rows were dropped because they could not be written in time.
     """
 
-    def __init__(
-        self,
-        location: str,
-        *,
-        client_id: str,
-        flush_interval: float = FLUSH_SECONDS,
-        filesystem: pafs.FileSystem | None = None,
-        runtime: Runtime | None = None,
-    ) -> None:
+    def __init__(self, location: str, *, client_id: str, runtime: Runtime | None = None) -> None:
         self.location = str(location)
         self._runtime: Runtime = runtime or ThreadRuntime()
         self._time = self._runtime.time
-        self._interval = flush_interval
-        self._filesystem = filesystem
         self._closed = False
         self.begin(client_id)
 
@@ -230,7 +216,7 @@ class LedgerWriter:
     def _start(self) -> None:
         flush = weakref.WeakMethod(self._flush_while_open)
         self._task = self._runtime.spawn(
-            _run, flush, self._wake, self._interval, name="pairbus-ledger"
+            _run, flush, self._wake, FLUSH_SECONDS, name="pairbus-ledger"
         )
         atexit.register(_close_at_exit, weakref.ref(self))
 
@@ -274,9 +260,7 @@ class LedgerWriter:
 
     def _opened(self) -> Store:
         if self._store is None:
-            self._store = Store.create(
-                self.location, filesystem=self._filesystem, runtime=self._runtime
-            )
+            self._store = Store.create(self.location, runtime=self._runtime)
         return self._store
 
     def _failed(self, exc: BaseException) -> None:
