@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from pairbus.drill.facts import Kind, Problem
@@ -71,7 +72,7 @@ class Messages:
     undrained: tuple[str, ...] = ()
 
 
-def judge_clock(role: str, outage: Outage, enqueued: dict[str, float]) -> list[Finding]:
+def judge_clock(role: str, outage: Outage, enqueued: dict[str, float]) -> Iterator[Finding]:
     """Compare the times at which a namespace accepted messages with the clock of this machine."""
     offsets = [
         max(at - attempt.ended, 0.0) or min(at - attempt.began, 0.0)
@@ -81,20 +82,35 @@ def judge_clock(role: str, outage: Outage, enqueued: dict[str, float]) -> list[F
         and (role == "secondary") == (attempt.id in outage.backlogged)
     ]
     if not offsets:
-        return []
+        return
     offset = min(offsets, key=abs)
     if abs(offset) < CLOCK_WARNING:
-        return [ok("clocks", f"this machine and the {role} agree")]
+        yield ok("clocks", f"this machine and the {role} agree")
+        return
     grade = critical if abs(offset) >= CLOCK_CRITICAL else warning
     side = "behind" if offset > 0 else "ahead of"
-    return [
-        grade(
-            "clocks",
-            f"the clock of this machine is {duration(abs(offset))} {side} the {role}'s",
-            "locks and tokens seem to last longer or shorter than they do",
-            "let a time service (NTP) set the clock of this machine",
+    yield grade(
+        "clocks",
+        f"the clock of this machine is {duration(abs(offset))} {side} the {role}'s",
+        "locks and tokens seem to last longer or shorter than they do",
+        "let a time service (NTP) set the clock of this machine",
+    )
+
+
+def judge_outage(outage: Outage) -> Iterator[Finding]:
+    """Return the findings about failover and failback, and about the backlog queues meanwhile."""
+    for path, reason in outage.removed.items():
+        yield critical(
+            "backlog queues",
+            f"{path} failed during the outage ({reason})",
+            "sends had to try another queue",
+            "see the reason; `pairbus backlog list` shows the queue",
         )
-    ]
+    yield ok(
+        "failover",
+        f"failed over {outage.until_failover:.1f} s after the cut, failed back "
+        f"{outage.until_failback:.1f} s after its end",
+    )
 
 
 def judge_absence(others: int, kind: str | None) -> Finding:
@@ -127,40 +143,32 @@ def judge_busy_backlog(others: int) -> Finding:
     )
 
 
-def judge_messages(messages: Messages, *, is_named: bool) -> list[Finding]:
+def judge_messages(messages: Messages, *, is_named: bool) -> Iterator[Finding]:
     """Compare the messages confirmed with those that arrived."""
-    found: list[Finding] = []
     if messages.lost:
-        found.append(
-            critical(
-                "reconciliation",
-                f"{len(messages.lost)} of {messages.sent} messages are lost",
-                "they were confirmed, and are neither at their destination nor in the backlog",
-                "repeat the drill with --json, and report it with the ids",
-            )
+        yield critical(
+            "reconciliation",
+            f"{len(messages.lost)} of {messages.sent} messages are lost",
+            "they were confirmed, and are neither at their destination nor in the backlog",
+            "repeat the drill with --json, and report it with the ids",
         )
     if messages.undrained:
-        found.append(
-            critical(
-                "reconciliation",
-                f"{len(messages.undrained)} messages are still in the backlog",
-                "the drain did not finish in time",
-                "pairbus syphon status says why; --drain-timeout gives it more time",
-            )
+        yield critical(
+            "reconciliation",
+            f"{len(messages.undrained)} messages are still in the backlog",
+            "the drain did not finish in time",
+            "pairbus syphon status says why; --drain-timeout gives it more time",
         )
     if messages.duplicated:
-        found.append(
-            warning(
-                "reconciliation",
-                f"{len(messages.duplicated)} messages arrived more than once",
-                "consumers must be idempotent, or the destination must detect duplicates",
-                "enable duplicate detection on the destination",
-            )
+        yield warning(
+            "reconciliation",
+            f"{len(messages.duplicated)} messages arrived more than once",
+            "consumers must be idempotent, or the destination must detect duplicates",
+            "enable duplicate detection on the destination",
         )
-    if not found:
+    if not (messages.lost or messages.undrained or messages.duplicated):
         how = "left the backlog or arrived" if is_named else "arrived exactly once"
-        found.append(ok("reconciliation", f"all {messages.sent} messages {how}"))
-    return found
+        yield ok("reconciliation", f"all {messages.sent} messages {how}")
 
 
 def judge_stop(stopped: DrillStoppedError) -> Finding:

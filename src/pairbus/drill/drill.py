@@ -16,6 +16,7 @@ from pairbus.drill.account import (
     judge_busy_backlog,
     judge_clock,
     judge_messages,
+    judge_outage,
     judge_stop,
 )
 from pairbus.drill.arrivals import Arrivals
@@ -146,7 +147,7 @@ class Drill:
             outage = rehearsal.run()
         finally:
             self._count(rehearsal.outage)
-        self._judge_outage(outage)
+        self._find(*judge_outage(outage))
         self._find(*judge_clock("secondary", outage, arrivals.in_backlog()))
         self._drain(arrivals, outage, others)
         self._reconcile(arrivals, outage)
@@ -158,24 +159,6 @@ class Drill:
         operations.send_primary += direct
         operations.send_backlog += len(outage.backlogged)
         operations.ping += outage.pings
-
-    def _judge_outage(self, outage: Outage) -> None:
-        for path, reason in outage.removed.items():
-            self._find(
-                critical(
-                    "backlog queues",
-                    f"{path} failed during the outage ({reason})",
-                    "sends had to try another queue",
-                    "see the reason; `pairbus backlog list` shows the queue",
-                )
-            )
-        self._find(
-            ok(
-                "failover",
-                f"failed over {outage.until_failover:.1f} s after the cut, failed back "
-                f"{outage.until_failback:.1f} s after its end",
-            )
-        )
 
     # -- the drain
 
