@@ -169,38 +169,24 @@ def parse_prices(data: Mapping[str, Any], name: str) -> PriceList:
     Raises:
         PriceError: something is missing, out of order or not a price.
     """
-    date = _need(data, "date", name)
-    if not isinstance(date, dt.date):
-        raise PriceError(f"{name}: date must be a date such as 2024-06-01, not {date!r}")
-    tiers = _need(data, "tiers", name)
-    if not isinstance(tiers, Mapping) or not tiers:
-        raise PriceError(f"{name}: tiers must be a table of at least one tier")
-    transfer = _need(data, "transfer", name)
-    if not isinstance(transfer, Mapping):
-        raise PriceError(f"{name}: transfer must be a table with per_gb")
+    tiers = _need(data, "tiers", name, Mapping, "a table of at least one tier")
     return PriceList(
         name=name,
-        date=date,
+        date=_need(data, "date", name, dt.date, "a date such as 2024-06-01"),
         currency=str(_need(data, "currency", name)),
         source=str(data.get("source", "")),
         tiers={key: _parse_tier(key, value, name) for key, value in tiers.items()},
-        transfer_per_gb=_price(transfer, "per_gb", f"{name}: transfer"),
+        transfer_per_gb=_price(_need(data, "transfer", name), "per_gb", f"{name}: transfer"),
     )
 
 
 def _parse_tier(key: str, data: Any, name: str) -> Tier:
     where = f"{name}: tiers.{key}"
-    if not isinstance(data, Mapping):
-        raise PriceError(f"{where} must be a table")
-    found = _need(data, "steps", where)
-    if not isinstance(found, list) or not found:
-        raise PriceError(f"{where}.steps must be a list of at least one step")
+    found = _need(data, "steps", where, list, "a list of at least one step")
     steps: list[Step] = []
     reached: Decimal | None = Decimal(0)
     for index, item in enumerate(found):
         place = f"{where}.steps[{index}]"
-        if not isinstance(item, Mapping):
-            raise PriceError(f"{place} must be a table with from, to and per_million")
         start = _price(item, "from", place)
         if reached is None:
             raise PriceError(f"{where}: only the last step may leave out `to`")
@@ -224,11 +210,15 @@ def _parse_tier(key: str, data: Any, name: str) -> Tier:
     return Tier(key, _price(data, "base_per_month", where), base_per, tuple(steps))
 
 
-def _need(data: Mapping[str, Any], key: str, where: str) -> Any:
-    try:
-        return data[key]
-    except KeyError:
-        raise PriceError(f"{where}: {key} is missing") from None
+def _need(data: Any, key: str, where: str, kind: type | None = None, what: str = "") -> Any:
+    """Return an entry that must be there; where a kind is given, of this kind and not empty."""
+    if not isinstance(data, Mapping):
+        raise PriceError(f"{where} must be a table with {key}")
+    if key not in data:
+        raise PriceError(f"{where}: {key} is missing")
+    if kind is not None and not (isinstance(data[key], kind) and data[key]):
+        raise PriceError(f"{where}: {key} must be {what}, not {data[key]!r}")
+    return data[key]
 
 
 def _price(data: Mapping[str, Any], key: str, where: str) -> Decimal:
