@@ -9,8 +9,9 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from pairbus.reports.fates import fate, tallies
+from pairbus.reports.fates import fate
 from simulation.history import History, Window, overtaken
+from simulation.ledger import tallies
 
 AFTERMATH = 90.0  # seconds: the duration of a lock, and more
 COLUMNS = ["event", "at", "message_id", "destination", "backlog_queue", "sequence_number", "reason"]
