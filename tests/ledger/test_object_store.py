@@ -106,7 +106,7 @@ def test_an_object_appears_whole_or_not_at_all(object_store, monkeypatch):
             assert source.rsplit("/", 1)[-1].startswith("_")
             raise OSError("the connection is lost")
 
-    monkeypatch.setattr(store, "_fs", Watched(store.filesystem))
+    monkeypatch.setattr(store, "filesystem", Watched(store.filesystem))
     with pytest.raises(OSError, match="connection is lost"):
         store.write_whole("messages/a.parquet", b"half of")
     assert seen == [[]]

@@ -66,7 +66,7 @@ def test_many_clients_write_while_compactions_run(tmp_path, each):
     def keep_compacting():
         while not done.is_set():
             try:
-                if Store(str(tmp_path)).read_marker():
+                if Store(str(tmp_path)).has_marker():
                     compact(str(tmp_path))
             except Exception as exc:
                 problems.append(exc)

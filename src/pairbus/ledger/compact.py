@@ -128,9 +128,7 @@ def _rewrite(store: Store, table: str, group: list[FileFacts]) -> int | None:
     if len(read) < 2:
         return None
     rows = pa.concat_tables(parts)
-    # sorted, so that rows with the same writer and number are neighbours
-    rows = rows.sort_by([("writer", "ascending"), ("sequence", "ascending")])
-    kept = _drop_repeats(rows)
+    kept = _drop_repeats(rows.sort_by([("writer", "ascending"), ("sequence", "ascending")]))
     name = f"{table}/compact-{store.new_name()}-{kept.num_rows}.parquet"
     store.write_whole(name, files.encode(kept))
     _remove(store, table, read)
@@ -138,19 +136,15 @@ def _rewrite(store: Store, table: str, group: list[FileFacts]) -> int | None:
 
 
 def _drop_repeats(rows: pa.Table) -> pa.Table:
+    """Return sorted rows without those that have writer and number of the row before."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if rows.num_rows < 2:
-        return rows
-    rows = rows.combine_chunks()
-    writer, sequence = rows["writer"], rows["sequence"]
-    same = pc.and_(
-        pc.equal(writer.slice(1), writer.slice(0, rows.num_rows - 1)),
-        pc.equal(sequence.slice(1), sequence.slice(0, rows.num_rows - 1)),
+    writer, sequence = (rows[name].combine_chunks() for name in ("writer", "sequence"))
+    is_new = pc.or_(
+        pc.not_equal(writer[1:], writer[:-1]), pc.not_equal(sequence[1:], sequence[:-1])
     )
-    keep = pa.concat_arrays([pa.array([True]), *pc.invert(same).chunks])
-    return rows.filter(keep)
+    return rows.filter(pa.concat_arrays([pa.array([True]), is_new]))
 
 
 def _remove(store: Store, table: str, group: list[FileFacts] | tuple[FileFacts, ...]) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pairbus.ledger.schema import VERSION
 from pairbus.runtime import ThreadRuntime
@@ -49,15 +49,18 @@ class Store:
     Args:
         location: a path, or a URL that pyarrow knows (`file`, `s3`, `gs`, `abfs`, `hdfs`).
         runtime: clock, random names and local files.
+
+    Attributes:
+        filesystem: The pyarrow filesystem.
     """
 
     def __init__(self, location: str, *, runtime: Runtime | None = None) -> None:
         self.location = str(location)
         self.shown = shown(self.location)
         self._made: set[str] = set()
-        self._fs, self._root = _resolve(self.location)
+        self.filesystem, self._root = _resolve(self.location)
         self._runtime = runtime or ThreadRuntime()
-        self._files = self._runtime.files if self._fs.type_name == "local" else None
+        self._files = self._runtime.files if self.filesystem.type_name == "local" else None
 
     @classmethod
     def create(cls, location: str, *, runtime: Runtime | None = None) -> Store:
@@ -67,18 +70,13 @@ class Store:
             LedgerError: it is a ledger of another version.
         """
         store = cls(location, runtime=runtime)
-        if store.read_marker() is None:
+        if not store.has_marker():
             text = json.dumps({"format": "pairbus ledger", "version": VERSION}) + "\n"
             store.write_whole(MARKER, text.encode())
         return store
 
     def __repr__(self) -> str:
         return f"<Store {self.shown}>"
-
-    @property
-    def filesystem(self) -> pafs.FileSystem:
-        """The pyarrow filesystem."""
-        return self._fs
 
     def path(self, name: str) -> str:
         """Return the full path of a file in the filesystem."""
@@ -102,9 +100,9 @@ class Store:
         # no `.parquet` at the end: a reader that globs must not find it either
         temporary = f"{folder}/_{leaf}.{self._runtime.uuid4().hex[:8]}.tmp".lstrip("/")
         try:
-            with self._fs.open_output_stream(self.path(temporary)) as stream:
+            with self.filesystem.open_output_stream(self.path(temporary)) as stream:
                 stream.write(data)
-            self._fs.move(self.path(temporary), self.path(name))
+            self.filesystem.move(self.path(temporary), self.path(name))
         except BaseException as exc:
             self._discard(temporary)
             if isinstance(exc, NotImplementedError):  # Azure without a hierarchical namespace
@@ -116,7 +114,7 @@ class Store:
         try:
             if self._files is not None:
                 return self._files.read(self.path(name))
-            with self._fs.open_input_stream(self.path(name)) as stream:
+            with self.filesystem.open_input_stream(self.path(name)) as stream:
                 return bytes(stream.read())
         except FileNotFoundError:
             return None
@@ -155,11 +153,11 @@ class Store:
 
         selector = pafs.FileSelector(path, recursive=False, allow_not_found=True)
         try:
-            infos = self._fs.get_file_info(selector)
+            infos = self.filesystem.get_file_info(selector)
         except FileNotFoundError:
             # pyarrow failed to open the folder, and then found that it exists: the folder was made
             # in between.
-            infos = self._fs.get_file_info(selector)
+            infos = self.filesystem.get_file_info(selector)
         return [
             (info.base_name, info.size or 0, info.mtime.timestamp() if info.mtime else math.inf)
             for info in infos
@@ -172,44 +170,43 @@ class Store:
             self._files.remove(self.path(name))
             return
         try:
-            self._fs.delete_file(self.path(name))
+            self.filesystem.delete_file(self.path(name))
         except FileNotFoundError:
             pass
 
-    def read_marker(self) -> dict[str, Any] | None:
-        """Return the content of `ledger.json`, None if it does not exist.
+    def has_marker(self) -> bool:
+        """Return whether there is a `ledger.json`.
 
         Raises:
             LedgerError: it is not valid, or of another version.
         """
         raw = self.read(MARKER)
         if raw is None:
-            return None
+            return False
         try:
-            marker = json.loads(raw)
-            version = marker["version"]
+            version = json.loads(raw)["version"]
         except (ValueError, TypeError, KeyError):
             raise LedgerError(f"{self.shown}: {MARKER} is not a valid ledger marker") from None
         if version != VERSION:
             raise LedgerError(
                 f"{self.shown}: ledger of version {version}, this pairbus reads {VERSION}"
             )
-        return dict(marker)
+        return True
 
     def require_ledger(self) -> None:
         """Raise LedgerError unless this is a ledger of our version."""
         try:
-            marker = self.read_marker()
+            is_ledger = self.has_marker()
         except OSError as exc:
             raise LedgerError(f"{self.shown}: {first_line(exc)}") from exc
-        if marker is None:
+        if not is_ledger:
             why = f"no {MARKER} there" if self._exists() else "it does not exist"
             raise LedgerError(f"{self.shown}: not a ledger ({why})")
 
     def _exists(self) -> bool:
         import pyarrow.fs as pafs
 
-        return bool(self._fs.get_file_info(self._root).type != pafs.FileType.NotFound)
+        return bool(self.filesystem.get_file_info(self._root).type != pafs.FileType.NotFound)
 
     def _ensure(self, folder: str) -> None:
         if folder in self._made:
@@ -217,12 +214,12 @@ class Store:
         if self._files is not None:
             self._files.make_folder(self.path(folder).rstrip("/"), sync=True)
         else:
-            self._fs.create_dir(self.path(folder), recursive=True)
+            self.filesystem.create_dir(self.path(folder), recursive=True)
         self._made.add(folder)
 
     def _discard(self, name: str) -> None:
         try:
-            self._fs.delete_file(self.path(name))
+            self.filesystem.delete_file(self.path(name))
         except OSError:
             pass  # readers skip temporary files by their name
 
