@@ -160,19 +160,15 @@ def judge(
     copies = {key: len(n) - 1 for key, n in account.arrived.items() if len(n) > 1}
     bad_copies = sum(n for (entity, _), n in copies.items() if entity in detecting)
     broken = out_of_order(account)
-    found = list(problems)
-    if not account.sent:
-        found.append("nothing was sent")
-    if not account.backlogged:
-        found.append("nothing went through the backlog")
-    if lost:
-        found.append(f"{lost} lost")
-    if bad_copies:
-        found.append(f"{bad_copies} arrived twice where duplicates are detected")
-    if broken:
-        found.append(f"{len(broken)} out of order")
-    if not balanced:
-        found.append("the ledger does not balance")
+    faults = {
+        "nothing was sent": not account.sent,
+        "nothing went through the backlog": not account.backlogged,
+        f"{lost} lost": lost,
+        f"{bad_copies} arrived twice where duplicates are detected": bad_copies,
+        f"{len(broken)} out of order": broken,
+        "the ledger does not balance": not balanced,
+    }
+    found = (*problems, *(text for text, is_so in faults.items() if is_so))
     return Verdict(
         ok=not found,
         sent=len(account.sent),
@@ -189,5 +185,5 @@ def judge(
         reconciliation=reconciliation,
         cost=cost,
         seconds=seconds,
-        problems=tuple(found),
+        problems=found,
     )

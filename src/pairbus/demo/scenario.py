@@ -108,11 +108,11 @@ class Scenario:
             )
             self._start_page()
             self._start_load(client)
-            self._spawn(self._watch)
+            threading.Thread(target=self._watch, name="demo-watch", daemon=True).start()
 
     def _healthy(self) -> None:
         with self._act("sends go to the primary, readers read there"):
-            self._wait(self.timing.healthy)
+            self._stop.wait(self.timing.healthy)
             if not self._syphon_starting.done():
                 self.display.say("waiting until Spark has started the syphon")
             self._syphon = self._syphon_starting.result(SPARK_START)
@@ -121,7 +121,7 @@ class Scenario:
         with self._act(f"kill -9 {self.primary.pid}: the primary is down; senders continue"):
             self.primary.kill()
             self.display.update(primary="killed")
-            self._wait(self.timing.outage)
+            self._stop.wait(self.timing.outage)
 
     def _recovery(self) -> None:
         with self._act("the primary starts again; pings detect it"):
@@ -132,7 +132,7 @@ class Scenario:
                 60,
                 "no ping succeeded",
             )
-            self._wait(self.timing.after)
+            self._stop.wait(self.timing.after)
             self.load.stop_sending()
 
     def _drain(self) -> None:
@@ -252,9 +252,6 @@ class Scenario:
         yield
         self.seconds[ACTS[self.display.progress.act]] = round(time.monotonic() - begun, 1)
 
-    def _wait(self, seconds: float) -> None:
-        self._stop.wait(seconds)
-
     def _wait_for(self, condition: Callable[[], bool], timeout: float, otherwise: str) -> None:
         deadline = time.monotonic() + timeout
         while not condition():
@@ -263,9 +260,6 @@ class Scenario:
                 self.display.say(otherwise)
                 return
             self._stop.wait(0.2)
-
-    def _spawn(self, target: Callable[[], None]) -> None:
-        threading.Thread(target=target, name=f"demo-{target.__name__}", daemon=True).start()
 
     def close(self) -> None:
         """End everything that was started, and remove the folder."""

@@ -17,6 +17,7 @@ from pairbus.client.errors import ClientError
 from pairbus.envelope.fields import peek_aliases
 from pairbus.monitoring.endpoints import Pair
 from pairbus.names import backlog_paths
+from pairbus.syphon.rows import as_text
 
 PREFIX = "pairbus-drill-"
 LIFETIME = timedelta(hours=1)
@@ -60,9 +61,7 @@ def clean(pair: Pair, run: str = PREFIX, *, has_queues: bool = True) -> Removed:
         has_queues: there may be canary queues; to find them takes the right Manage.
     """
     removed = Removed()
-    with contextlib.ExitStack() as stack:
-        connection = pair.require_secondary().bulk_connection()
-        stack.callback(connection.close)
+    with pair.require_secondary().bulk_connection() as connection:
         for path in backlog_paths(pair.primary_namespace.lower(), pair.backlog_queue_count):
             try:
                 _clean_queue(connection, path, run, removed)
@@ -122,8 +121,7 @@ def count(connection: Any, path: str, run: str) -> tuple[int, int]:
 def message_id(received: Any) -> str:
     """Return the message id of a message that the bulk client received."""
     properties = received.message.properties
-    value = properties.message_id if properties is not None else None
-    return value.decode() if isinstance(value, bytes) else str(value or "")
+    return as_text(properties.message_id) or "" if properties is not None else ""
 
 
 def belongs(received: Any, run: str) -> bool:

@@ -193,9 +193,7 @@ def _attach(
     listens: bool,
 ) -> Iterator[Entity]:
     """Try a sender, and a receiver if `listens`, on each path over one connection."""
-    with contextlib.ExitStack() as stack:
-        connection = endpoint.bulk_connection()
-        stack.callback(connection.close)
+    with endpoint.bulk_connection() as connection:
         for path in paths:
             properties = known.get(path.lower())
             send = _try(lambda: connection.sender(path))  # noqa: B023 - called before the next

@@ -11,6 +11,7 @@ from pairbus.drill.settings import Expected
 from pairbus.drill.wording import (
     join_some,
     kind_of,
+    lacks_right,
     megabytes,
     merge,
     refused_key,
@@ -35,12 +36,7 @@ def judge_rights(backlog: Sequence[Entity], side: Side) -> Iterator[Finding]:
         lacking = [q.path for q in backlog if kind_of(getattr(q, attribute)) is Kind.RIGHT]
         if lacking:
             is_fine = False
-            yield critical(
-                "secondary rights",
-                f"secondary: the credentials lack the right {right} on {join_some(lacking)}",
-                why,
-                f"give the rule or identity the right {right}",
-            )
+            yield lacks_right("secondary", right, join_some(lacking), why)
     for queue in backlog:
         problem = queue.send or queue.listen
         kind = kind_of(problem)

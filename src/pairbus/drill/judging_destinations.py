@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pairbus.drill.facts import Entity, Facts, Kind, Problem, Properties, Side
 from pairbus.drill.findings import Finding, critical, ok, warning
 from pairbus.drill.settings import Expected
-from pairbus.drill.wording import merge, refused_key, throttled, time_of
+from pairbus.drill.wording import lacks_right, merge, refused_key, throttled, time_of
 from pairbus.monitoring.formatting import duration
 
 
@@ -41,11 +41,8 @@ def _refused(one: Entity, problem: Problem, side: Side) -> Finding:
                 "check the name, or create it",
             )
         case Kind.RIGHT:
-            return critical(
-                "primary rights",
-                f"primary: the credentials lack the right Send on {one.path}",
-                "neither applications nor the syphon can send to it",
-                "give the rule or identity the right Send",
+            return lacks_right(
+                "primary", "Send", one.path, "neither applications nor the syphon can send to it"
             )
         case Kind.KEY:
             return refused_key(side, problem)

@@ -42,6 +42,16 @@ def throttled(role: str, text: str) -> Finding:
     )
 
 
+def lacks_right(role: str, right: str, names: str, why: str) -> Finding:
+    """Credentials without a right."""
+    return critical(
+        f"{role} rights",
+        f"{role}: the credentials lack the right {right} on {names}",
+        why,
+        f"give the rule or identity the right {right}",
+    )
+
+
 def kind_of(problem: Problem | None) -> Kind | None:
     """Return the kind of a problem, if there is one."""
     return None if problem is None else problem.kind
