@@ -6,11 +6,11 @@ import shutil
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from pairbus.ledger import LedgerError, LedgerWriter, Store
 from pairbus.ledger.compact import compact
+from pairbus.ledger.files import read_rows
 from pairbus.ledger.plan import plan
 from pairbus.runtime import ThreadRuntime
 
@@ -40,9 +40,10 @@ def write(place, clients=20, minutes=5):
 
 def rows(place, table):
     """Every row that a reader sees, in order."""
-    found = plan(Store(str(place)), table)
+    store = Store(str(place))
+    found = plan(store, table)
     assert not found.overlapping
-    table_ = pa.concat_tables([pq.read_table(f.name) for f in found.single])
+    table_ = pa.concat_tables([read_rows(store, f.name) for f in found.single])
     return table_.sort_by([("writer", "ascending"), ("sequence", "ascending")]).to_pylist()
 
 

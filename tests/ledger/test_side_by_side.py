@@ -9,11 +9,11 @@ import textwrap
 import threading
 from collections import Counter
 
-import pyarrow.parquet as pq
 import pytest
 
 from pairbus.ledger import LedgerWriter, Store
 from pairbus.ledger.compact import compact
+from pairbus.ledger.files import read_rows
 from pairbus.ledger.plan import plan
 
 pytestmark = pytest.mark.slow
@@ -43,12 +43,13 @@ def seen(place, table, column):
     Files overlap where two compactions ran side by side: their rows are told apart by their
     writers and sequences.
     """
-    found = plan(Store(str(place)), table)
+    store = Store(str(place))
+    found = plan(store, table)
     assert not found.gaps
     assert not found.unreadable
     values, overlapping = [], {}
     for file in (*found.single, *found.overlapping):
-        rows = pq.read_table(file.name, columns=["writer", "sequence", column]).to_pylist()
+        rows = read_rows(store, file.name, ["writer", "sequence", column]).to_pylist()
         if file in found.single:
             values += [row[column] for row in rows]
         else:

@@ -8,7 +8,7 @@ two compactions run at the same time.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -83,7 +83,7 @@ def _compact(
         done += len(group)
         if progress is not None:
             progress(done, total)
-    _remove(store, table, found.repeats)
+    _remove(store, found.repeats)
     for name in store.leftovers(table, age=LEFTOVER_SECONDS):
         store.delete(name)
     gone = total + len(found.repeats)
@@ -120,7 +120,7 @@ def _rewrite(store: Store, table: str, group: list[FileFacts]) -> int | None:
     parts, read = [], []
     for file in group:
         try:
-            part = files.read_rows(store, _name(table, file))
+            part = files.read_rows(store, file.name)
         except FileNotFoundError:
             continue  # another compaction was faster and has written its rows
         parts.append(part.select(schema.names).cast(schema))
@@ -131,7 +131,7 @@ def _rewrite(store: Store, table: str, group: list[FileFacts]) -> int | None:
     kept = _drop_repeats(rows.sort_by([("writer", "ascending"), ("sequence", "ascending")]))
     name = f"{table}/compact-{store.new_name()}-{kept.num_rows}.parquet"
     store.write_whole(name, files.encode(kept))
-    _remove(store, table, read)
+    _remove(store, read)
     return int(rows.num_rows - kept.num_rows)
 
 
@@ -147,10 +147,6 @@ def _drop_repeats(rows: pa.Table) -> pa.Table:
     return rows.filter(pa.concat_arrays([pa.array([True]), is_new]))
 
 
-def _remove(store: Store, table: str, group: list[FileFacts] | tuple[FileFacts, ...]) -> None:
+def _remove(store: Store, group: Iterable[FileFacts]) -> None:
     for file in group:
-        store.delete(_name(table, file))
-
-
-def _name(table: str, file: FileFacts) -> str:
-    return f"{table}/{file.name.rsplit('/', 1)[-1]}"
+        store.delete(file.name)

@@ -23,7 +23,7 @@ TIME_COLUMN = {"operations": "minute", "messages": "at"}
 
 @dataclass(frozen=True, slots=True)
 class FileFacts:
-    """The content of a file's footer; `ranges` is None if the footer has none."""
+    """A file by its name in its ledger, and its footer; `ranges` is None if that has none."""
 
     name: str
     rows: int
@@ -122,9 +122,7 @@ def _read_footer(store: Store, table: str, name: str) -> FileFacts | None:
             meta = pq.ParquetFile(stream).metadata
             ranges = files.decode_ranges(meta.metadata)
             earliest, latest = _times(meta, TIME_COLUMN[table])
-            return FileFacts(
-                store.path(name), meta.num_rows, ranges, earliest, latest, store.location
-            )
+            return FileFacts(name, meta.num_rows, ranges, earliest, latest, store.location)
     except (pa.ArrowInvalid, ValueError):
         return None
 

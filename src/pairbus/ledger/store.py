@@ -8,6 +8,7 @@ and its directory are synced by then.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from pathlib import Path
@@ -104,7 +105,8 @@ class Store:
                 stream.write(data)
             self.filesystem.move(self.path(temporary), self.path(name))
         except BaseException as exc:
-            self._discard(temporary)
+            with contextlib.suppress(OSError):  # readers skip temporary files by their name
+                self.delete(temporary)
             if isinstance(exc, NotImplementedError):  # Azure without a hierarchical namespace
                 raise LedgerError(f"{self.shown}: {first_line(exc)}") from exc
             raise
@@ -169,10 +171,8 @@ class Store:
         if self._files is not None:
             self._files.remove(self.path(name))
             return
-        try:
+        with contextlib.suppress(FileNotFoundError):
             self.filesystem.delete_file(self.path(name))
-        except FileNotFoundError:
-            pass
 
     def has_marker(self) -> bool:
         """Return whether there is a `ledger.json`.
@@ -216,12 +216,6 @@ class Store:
         else:
             self.filesystem.create_dir(self.path(folder), recursive=True)
         self._made.add(folder)
-
-    def _discard(self, name: str) -> None:
-        try:
-            self.filesystem.delete_file(self.path(name))
-        except OSError:
-            pass  # readers skip temporary files by their name
 
 
 def _is_whole(name: str) -> bool:

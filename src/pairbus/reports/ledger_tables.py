@@ -145,13 +145,12 @@ def is_known_to_spark(spark: SparkSession, location: str) -> bool:
 
 
 def _read(spark: SparkSession, table: str, found: Iterable[FileFacts]) -> DataFrame:
-    by_location: dict[str, list[FileFacts]] = {}
+    by_location: dict[str, list[str]] = {}
     for facts in found:
-        by_location.setdefault(facts.location, []).append(facts)
+        by_location.setdefault(facts.location, []).append(facts.name)
     own: list[str] = []
     others: list[DataFrame] = []
-    for location, files in by_location.items():
-        names = [f"{table}/{facts.name.rsplit('/', 1)[-1]}" for facts in files]
+    for location, names in by_location.items():
         if is_known_to_spark(spark, location):
             own.extend(f"{spark_path(location)}/{name}" for name in names)
         else:
