@@ -13,6 +13,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -74,6 +75,7 @@ def gated_client(endpoint: Endpoint, gate: FaultProxy) -> ServiceBusClient:
     return endpoint.client(**options)
 
 
+@dataclass(eq=False)
 class Rehearsal:
     """Sends through an outage.
 
@@ -81,26 +83,19 @@ class Rehearsal:
         pair: the pair.
         settings: how many messages, and the intervals.
         entities: the queues and topics to send to, and whether each requires sessions.
-        run: prefix of the message ids.
+        prefix: of the message ids.
         note: called with each step and its seconds.
     """
 
-    def __init__(
-        self,
-        pair: Pair,
-        settings: Settings,
-        entities: dict[str, bool],
-        run: str,
-        note: Callable[[str, float, str], None],
-    ) -> None:
-        self._pair = pair
-        self._settings = settings
-        self._entities = entities
-        self._run = run
-        self._note = note
-        self._changed = threading.Condition()
-        self._failed_over: set[str] = set()
-        self.outage = Outage()
+    pair: Pair
+    settings: Settings
+    entities: dict[str, bool]
+    prefix: str
+    note: Callable[[str, float, str], None]
+    outage: Outage = field(default_factory=Outage, init=False)
+    _changed: threading.Condition = field(default_factory=threading.Condition, init=False)
+    _failed_over: set[str] = field(default_factory=set, init=False)
+    _problem: Problem = field(init=False)
 
     def run(self) -> Outage:
         """Send before, during and after the outage.
@@ -108,9 +103,9 @@ class Rehearsal:
         Raises:
             DrillStoppedError: a step did not succeed.
         """
-        host, port = address(self._pair.require_primary())
+        host, port = address(self.pair.require_primary())
         with FaultProxy(join_host(host, port)) as gate, self._client(gate) as client:
-            senders = {name: client.get_queue_sender(name) for name in self._entities}
+            senders = {name: client.get_queue_sender(name) for name in self.entities}
             began = time.monotonic()
             self._send_all(senders, "before")
             self._done("send to the primary", began)
@@ -125,12 +120,12 @@ class Rehearsal:
         return self.outage
 
     def _done(self, step: str, began: float) -> None:
-        count = self._settings.messages
-        self._note(step, time.monotonic() - began, f"{count} messages")
+        count = self.settings.messages
+        self.note(step, time.monotonic() - began, f"{count} messages")
 
     @contextlib.contextmanager
     def _client(self, gate: FaultProxy) -> Iterator[PairedClient]:
-        pair, settings = self._pair, self._settings
+        pair, settings = self.pair, self.settings
         options = SendAvailabilityPairedNamespaceOptions(
             secondary=pair.secondary_client(),
             primary_namespace=pair.primary_namespace,
@@ -164,7 +159,7 @@ class Rehearsal:
     def _fail_over(self, gate: FaultProxy, senders: dict[str, Any]) -> None:
         cut = time.monotonic()
         gate.mode = "refuse"
-        deadline = cut + self._settings.failover_interval + self._settings.timeout
+        deadline = cut + self.settings.failover_interval + self.settings.timeout
         last = ""
         for name, sender in senders.items():
             while name.lower() not in self._failed_over:
@@ -178,40 +173,40 @@ class Rehearsal:
                     self._changed.wait_for(lambda: name.lower() in self._failed_over, PAUSE)  # noqa: B023 - waited for here
         self.outage.until_failover = _since(cut)
         text = f"{self.outage.failed} sends failed before it"
-        self._note("fail over", self.outage.until_failover, text)
+        self.note("fail over", self.outage.until_failover, text)
 
     def _fail_back(self, gate: FaultProxy) -> None:
         began = time.monotonic()
         gate.mode = "pass"
         with self._changed:
-            if not self._changed.wait_for(lambda: not self._failed_over, self._settings.timeout):
+            if not self._changed.wait_for(lambda: not self._failed_over, self.settings.timeout):
                 names = ", ".join(sorted(self._failed_over))
                 problem = Problem(Kind.OTHER, f"{names}: no ping was accepted")
                 raise DrillStoppedError("failback", problem)
         self.outage.until_failback = _since(began)
         pings = self.outage.pings
-        self._note(
+        self.note(
             "fail back", self.outage.until_failback, f"{pings} ping{'' if pings == 1 else 's'}"
         )
 
     def _send_all(self, senders: dict[str, Any], phase: str) -> None:
         names = list(senders)
-        for number in range(self._settings.messages):
+        for number in range(self.settings.messages):
             name = names[number % len(names)]
             if not self._send(senders[name], name).is_ok:
                 raise DrillStoppedError(f"sending ({phase})", self._problem)
 
     def _send(self, sender: Any, name: str) -> Attempt:
         number = len(self.outage.attempts)
-        attempt = Attempt(f"{self._run}-{number}", time.time())
+        attempt = Attempt(f"{self.prefix}-{number}", time.time())
         self.outage.attempts.append(attempt)
-        options: dict[str, Any] = {"session_id": self._run} if self._entities[name] else {}
-        if name != self._run:
+        options: dict[str, Any] = {"session_id": self.prefix} if self.entities[name] else {}
+        if name != self.prefix:
             options["time_to_live"] = STAY
         message = ServiceBusMessage(
             f"pairbus drill {number}",
             message_id=attempt.id,
-            application_properties={"pairbus-drill": self._run},
+            application_properties={"pairbus-drill": self.prefix},
             **options,
         )
         try:

@@ -135,9 +135,8 @@ def time_ticks(times: Sequence[dt.datetime], count: int = 8) -> list[dt.datetime
 
 def clock(time: dt.datetime, span: float) -> str:
     """Return a time as an axis shows it."""
-    if span > 3 * 86400:
-        return time.strftime("%d %b")
-    if span > 86400 / 2 and time.hour == 0 and time.minute == 0:
+    is_midnight = time.hour == 0 and time.minute == 0
+    if span > 3 * 86400 or (span > 86400 / 2 and is_midnight):
         return time.strftime("%d %b")
     return time.strftime("%H:%M")
 

@@ -27,8 +27,8 @@ from pairbus.reports.reconciliation import balance
 from pairbus.spark.session import get_session, job_settings
 
 
-class OneRow(DataSource):
-    """A stream of one row, and a sink that ignores it."""
+class OneRow(DataSource, DataSourceStreamReader):
+    """A stream that ends after its row, and a sink that ignores it."""
 
     @classmethod
     def name(cls) -> str:
@@ -41,15 +41,11 @@ class OneRow(DataSource):
 
     def streamReader(self, schema: Any) -> DataSourceStreamReader:
         """A stream that ends after its row."""
-        return OneRowReader()
+        return self
 
     def streamWriter(self, schema: Any, overwrite: bool) -> DataSourceStreamWriter:
         """A sink that ignores its rows."""
         return Ignore()
-
-
-class OneRowReader(DataSourceStreamReader):
-    """Reads the row."""
 
     def initialOffset(self) -> dict[str, int]:
         """Nothing was read yet."""
