@@ -23,7 +23,7 @@ from pairbus.ledger.plan import FileFacts, arrange
 from pairbus.ledger.receipts import ReceiptWriter
 from pairbus.ledger.writer import LedgerWriter
 from pairbus.pairing._async import lifecycle
-from pairbus.pricing import SEND_STAGES, Rules
+from pairbus.pricing import Rules
 from pairbus.reports.fates import charged, fate
 from pairbus.spark.ledger import SyphonLedger
 from simulation.files import SimulatedFiles
@@ -246,5 +246,4 @@ def disagreements(
 def _charged(operations: list[dict[str, Any]], stage: str) -> int:
     """What cost counts for one of the stages."""
     rows = [row for row in operations if row["stage"] == stage]
-    kind = {"is_send": stage in SEND_STAGES, "is_poll": False, "is_ping": stage == "ping"}
-    return sum(charged({**row, **kind, "tried": row["billable"]}, Rules())[0] for row in rows)
+    return sum(charged({**row, "tried": row["billable"]}, Rules())[0] for row in rows)

@@ -42,9 +42,6 @@ STAGE_NAMES = {
 }
 """The stages as reports name them."""
 
-SEND_STAGES = ("send_primary", "send_backlog")
-"""The stages in which a batch may count by its whole size."""
-
 TRANSFER_STAGES = ("send_backlog", "receive_backlog")
 """The stages whose bytes leave a region when the two namespaces are in different ones."""
 

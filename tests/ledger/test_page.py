@@ -121,7 +121,7 @@ def test_the_last_time_of_a_chart_is_not_cut_off():
     times = [dt.datetime(2026, 3, 1, 12, minute, tzinfo=dt.UTC) for minute in range(4)]
     drawn = charts.lines(times, [("sent", "a", [1.0, 2.0, 3.0, 4.0])], "sends")
     wide, narrow = drawn.split("</svg>")[:2]
-    for part, width in ((wide, charts.WIDTH), (narrow, charts.NARROW_WIDTH)):
+    for part, (_, width, *_) in zip((wide, narrow), charts.FORMS, strict=True):
         centres = [float(x) for x in re.findall(r'class="tick mid" x="([0-9.]+)"', part)]
         assert max(centres) + 20 <= width  # half of 00:00 at the size of the ticks
 

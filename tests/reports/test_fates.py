@@ -42,17 +42,16 @@ def test_rows_are_counted_by_destination_and_id():
 
 
 @pytest.mark.parametrize(
-    ("kind", "rules", "expected"),
+    ("stage", "rules", "expected"),
     [
-        ("is_send", Rules(), (10, 2)),
-        ("is_send", Rules(batches="batch"), (2, 2)),
-        ("is_poll", Rules(), (10, 0)),
-        ("is_poll", Rules(empty_polls=False), (0, 0)),
-        ("is_ping", Rules(), (11, 10)),
-        ("is_ping", Rules(failed_pings=False), (10, 10)),
+        ("send_primary", Rules(), (10, 2)),
+        ("send_backlog", Rules(batches="batch"), (2, 2)),
+        ("idle_poll", Rules(), (10, 0)),
+        ("idle_poll", Rules(empty_polls=False), (0, 0)),
+        ("ping", Rules(), (11, 10)),
+        ("ping", Rules(failed_pings=False), (10, 10)),
     ],
 )
-def test_row_of_operations_is_charged_by_the_rules(kind, rules, expected):
-    row = {"billable": 10, "billable_batched": 2, "tried": 11}
-    kinds = {"is_send": False, "is_poll": False, "is_ping": False, kind: True}
-    assert charged({**row, **kinds}, rules) == expected
+def test_row_of_operations_is_charged_by_the_rules(stage, rules, expected):
+    row = {"stage": stage, "billable": 10, "billable_batched": 2, "tried": 11}
+    assert charged(row, rules) == expected

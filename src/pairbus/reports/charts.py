@@ -7,11 +7,9 @@ import math
 from collections.abc import Sequence
 from html import escape
 
-WIDTH = 1000
-HEIGHT = 300
-NARROW_WIDTH = 360
-NARROW_HEIGHT = 220
-LEFT, NARROW_LEFT, RIGHT, TOP, BOTTOM = 64, 44, 32, 12, 34
+FORMS = (("wide", 1000, 300, 64), ("narrow", 360, 220, 44))
+"""The drawings of a chart: form, width, height, and the room for labels on the left."""
+RIGHT, TOP, BOTTOM = 32, 12, 34
 # Half of the last time label is beyond the plot: RIGHT is its room.
 
 
@@ -28,9 +26,7 @@ def lines(
         series: for each a name, a CSS class that colours it, and its values.
         label: a description of the chart, for screen readers.
     """
-    return _lines(times, series, label, "wide", WIDTH, HEIGHT, LEFT) + _lines(
-        times, series, label, "narrow", NARROW_WIDTH, NARROW_HEIGHT, NARROW_LEFT
-    )
+    return "".join(_lines(times, series, label, *form) for form in FORMS)
 
 
 def _lines(

@@ -21,7 +21,6 @@ from pairbus.names import BILLING_STEP
 from pairbus.pricing import (
     GB,
     MILLION,
-    SEND_STAGES,
     TRANSFER_STAGES,
     PriceList,
     Rules,
@@ -68,12 +67,10 @@ def billed(operations: DataFrame, rules: Rules) -> DataFrame:
     """
     chosen, low = charged(
         {
+            "stage": F.col("stage"),
             "billable": F.col("billable"),
             "billable_batched": F.col("billable_batched"),
             "tried": F.col("tried") if "tried" in operations.columns else _tried(),
-            "is_send": F.col("stage").isin(*SEND_STAGES),
-            "is_poll": F.col("stage") == "idle_poll",
-            "is_ping": F.col("stage") == "ping",
         },
         rules,
         COLUMNS,

@@ -13,6 +13,7 @@ from decimal import Decimal
 
 from pairbus.names import billable
 from pairbus.pricing import MONTH_HOURS, PriceList, Rules
+from pairbus.reports.fates import charged
 from pairbus.reports.sums import add_up
 
 ALIASES = 200
@@ -127,20 +128,20 @@ def estimate(workload: Workload, prices: PriceList, rules: Rules | None = None) 
     # Operations without an outage come first in the month, so that `extra` is the added cost.
     usual = [
         meter.charge("send_primary", "primary", *sent, anyway=True),
-        meter.charge("receive_primary", "primary", received, received, anyway=True, derived=True),
-        meter.charge("settle", "primary", n * subs, n * subs, anyway=True, derived=True),
+        meter.charge("receive_primary", "primary", received, anyway=True, derived=True),
+        meter.charge("settle", "primary", n * subs, anyway=True, derived=True),
     ]
     added = [
         meter.charge("send_backlog", "secondary", *wrapped, transfer=bytes_),
-        meter.charge("receive_backlog", "secondary", held, held, transfer=bytes_),
-        meter.charge("settle", "secondary", n, n),
-        meter.charge("ping", "primary", pings, taken),
+        meter.charge("receive_backlog", "secondary", held, transfer=bytes_),
+        meter.charge("settle", "secondary", n),
+        meter.charge("ping", "primary", taken, tried=pings),
     ]
     stages = (*added[:3], *usual, *added[3:])
     anyway = add_up(Charge, usual, stage="anyway", where="both")
     extra = add_up(Charge, added, stage="extra", where="both")
     idle = {
-        name: _Meter(prices, rules).charge("idle_poll", "secondary", polls, 0)
+        name: _Meter(prices, rules).charge("idle_poll", "secondary", polls)
         for name, polls in _idle_polls(workload).items()
     }
     lookups = workload.clients * workload.queues + workload.queues
@@ -156,7 +157,7 @@ def estimate(workload: Workload, prices: PriceList, rules: Rules | None = None) 
         anyway=anyway,
         extra=extra,
         idle=idle,
-        setup=_Meter(prices, rules).charge("management", "secondary", lookups, lookups),
+        setup=_Meter(prices, rules).charge("management", "secondary", lookups),
         base_per_month=tier.base_per_month if tier.base_per == "namespace" else Decimal(0),
         assumptions=_assumptions(workload, prices, rules),
     )
@@ -172,8 +173,7 @@ def _sends(messages: int, size: int, batch: int) -> tuple[int, int]:
     """Return the operations of sending, by message and by batch."""
     full, rest = divmod(messages, batch)
     by_batch = full * billable(size * batch) + (billable(size * rest) if rest else 0)
-    by_message = messages * billable(size)
-    return by_message, min(by_batch, by_message)
+    return messages * billable(size), by_batch
 
 
 class _Meter:
@@ -189,20 +189,21 @@ class _Meter:
         self,
         stage: str,
         where: str,
-        high: int,
-        low: int,
+        billable: int,
+        batched: int = 0,
         *,
+        tried: int = 0,
         transfer: int = 0,
         anyway: bool = False,
         derived: bool = False,
     ) -> Charge:
-        chosen = high
-        if stage == "idle_poll" and not self._rules.empty_polls:
-            chosen = low
-        if stage == "ping" and not self._rules.failed_pings:
-            chosen = low
-        if stage in ("send_primary", "send_backlog") and self._rules.batches == "batch":
-            chosen = low
+        row = {
+            "stage": stage,
+            "billable": billable,
+            "billable_batched": batched or billable,
+            "tried": tried or billable,
+        }
+        chosen, low = charged(row, self._rules)
         after, self._used = self._used, self._used + chosen
         after_low, self._used_low = self._used_low, self._used_low + low
         return Charge(

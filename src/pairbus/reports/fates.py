@@ -81,19 +81,21 @@ def charged(row: Mapping[str, Any], rules: Rules, using: Arithmetic = PLAIN) -> 
     """Return the billable operations of a row: by the rules, and by the cheapest rules.
 
     Args:
-        row: `billable`, `billable_batched`, `tried` (the billable operations if calls that took no
-            message are charged), and whether it `is_send`, `is_poll` or `is_ping`.
+        row: `stage`, `billable`, `billable_batched`, and `tried` (the billable operations if calls
+            that took no message are charged).
         rules: the switches of the cost model.
         using: the arithmetic of the values.
     """
-    choose = using.choose
+    choose, stage = using.choose, row["stage"]
+    is_send = (stage == "send_primary") | (stage == "send_backlog")
+    is_poll = stage == "idle_poll"
     batched = using.least(row["billable"], row["billable_batched"])
     chosen = row["billable"]
     if rules.batches == "batch":
-        chosen = choose(row["is_send"], batched, chosen)
+        chosen = choose(is_send, batched, chosen)
     if not rules.empty_polls:
-        chosen = choose(row["is_poll"], 0, chosen)
+        chosen = choose(is_poll, 0, chosen)
     if rules.failed_pings:
-        chosen = choose(row["is_ping"], row["tried"], chosen)
-    low = choose(row["is_poll"], 0, choose(row["is_send"], batched, row["billable"]))
+        chosen = choose(stage == "ping", row["tried"], chosen)
+    low = choose(is_poll, 0, choose(is_send, batched, row["billable"]))
     return chosen, low

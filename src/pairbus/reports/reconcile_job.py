@@ -24,12 +24,6 @@ with needs("spark"):
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-WAITING_SCHEMA = (
-    "message_id string, destination string, session_id string, backlog_queue string, "
-    "sequence_number bigint, size bigint, enqueued_at timestamp, dead_letter boolean"
-)
-"""What `waiting` frames hold: messages peeked from backlog queues and their dead-letter queues."""
-
 PARTITION_ROWS = 500_000
 """Rows of a part of the work: their tallies fit into the memory of a small executor."""
 

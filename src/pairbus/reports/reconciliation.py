@@ -55,8 +55,8 @@ def balance(
     Args:
         spark: the session.
         locations: ledgers, which may overlap.
-        waiting: messages peeked from the backlog queues (`reconcile_job.WAITING_SCHEMA`); without
-            it, messages that still wait there count as lost.
+        waiting: messages peeked from the backlog queues (see `save_peeked`); without it,
+            messages that still wait there count as lost.
         limit: messages that are named for each finding.
 
     Raises:

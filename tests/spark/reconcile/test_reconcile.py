@@ -26,6 +26,10 @@ pytestmark = [
 
 QUEUE = "contoso/x-servicebus-transfer/0"
 START = dt.datetime(2026, 3, 1, 12, 0, tzinfo=dt.UTC)
+WAITING_SCHEMA = (
+    "message_id string, destination string, session_id string, backlog_queue string, "
+    "sequence_number bigint, size bigint, enqueued_at timestamp, dead_letter boolean"
+)
 
 
 def clock_runtime(clock):
@@ -86,7 +90,7 @@ def frame(spark, rows):
             )
             for r in rows
         ],
-        reconcile.WAITING_SCHEMA,
+        WAITING_SCHEMA,
     )  # fmt: skip
 
 
