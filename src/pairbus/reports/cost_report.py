@@ -14,7 +14,7 @@ from pairbus.pricing import STAGES, PriceList, Rules
 from pairbus.reports import cost_job as cost
 from pairbus.reports.ledger_tables import beginning_again, read_table, shown_locations
 from pairbus.reports.rows import plain, save_rows
-from pairbus.reports.sums import add_up, numbers
+from pairbus.reports.sums import add_up, from_row
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -225,10 +225,7 @@ def _text(value: Any, key: str) -> str:
 
 
 def _line(keys: Sequence[str], row: Any) -> Line:
-    return Line(
-        name=tuple(_text(row[key], key) for key in keys),
-        **{name: row[name] or zero for name, zero in numbers(Line).items()},
-    )
+    return from_row(Line, row, name=tuple(_text(row[key], key) for key in keys))
 
 
 @beginning_again

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from pairbus.extras import needs
 from pairbus.reports import cost_job as cost
 from pairbus.reports.ledger_tables import stream_table
-from pairbus.reports.sums import add_up
+from pairbus.reports.sums import add_up, from_row
 
 with needs("spark"):
     from pyspark.sql import functions as F  # noqa: N812 (the name that Spark users know)
@@ -125,13 +125,7 @@ class CostWatch:
         with self._lock:
             for row in rows:
                 key = (row["hour"].astimezone(dt.UTC), row["entity"], row["stage"])
-                self._sums[key] = Spent(
-                    name="",
-                    messages=int(row["messages"] or 0),
-                    operations=int(row["operations"] or 0),
-                    money=row["money"],
-                    transfer_money=row["transfer_money"],
-                )
+                self._sums[key] = from_row(Spent, row, name="")
         if rows:
             after = sum(spent.operations for spent in self._sums.values())
             self._report(self.latest(after - before))

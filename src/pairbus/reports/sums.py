@@ -20,6 +20,11 @@ def numbers(kind: Any) -> dict[str, Any]:
     return {field.name: ZEROS[field.type] for field in fields(kind) if field.type in ZEROS}
 
 
+def from_row(kind: type[T], row: Any, **values: Any) -> T:
+    """Return a record with the numbers of a row, null as zero, and with these other values."""
+    return kind(**values, **{name: row[name] or zero for name, zero in numbers(kind).items()})
+
+
 def add_up(kind: type[T], records: Iterable[T], **values: Any) -> T:
     """Return a record with the sums of all numbers, and with these other values."""
     parts = list(records)
