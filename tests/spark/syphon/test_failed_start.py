@@ -46,6 +46,16 @@ def test_a_query_that_cannot_be_built_stops_the_session_and_releases_the_lease(p
         assert session.is_stopped
 
 
+def test_a_session_that_cannot_be_prepared_is_stopped(pair, session, monkeypatch):
+    def fail(_session, **_options):
+        raise QueryError
+
+    monkeypatch.setattr(module, "prepare_session", fail)
+    with pytest.raises(QueryError):
+        start_syphon(pair.options())
+    assert session.is_stopped
+
+
 def test_a_session_of_the_caller_is_not_stopped(pair, session):
     with pytest.raises(QueryError):
         start_syphon(pair.options(), spark=session)
