@@ -35,29 +35,24 @@ def measure(count: int, body: bytes) -> Iterator[dict[str, Any]]:
 @contextmanager
 def pair_of_brokers() -> Iterator[tuple[Any, Any, Any, Any]]:
     """Two namespaces, a paired client, and a plain one."""
-    from azure.servicebus import ServiceBusClient
-
     from pairbus import SendAvailabilityPairedNamespaceOptions, broker, pair_namespace
-
-    def connect(namespace: Any) -> Any:
-        return ServiceBusClient.from_connection_string(namespace.connection_string, retry_total=0)
 
     with (
         broker.run("contoso", tier="premium") as primary,
         broker.run("contoso-dr", tier="premium") as secondary,
-        connect(primary) as direct,
+        primary.client(retry_total=0) as direct,
         secondary.admin_client() as admin,
     ):
         primary.create_queue(QUEUE)
         options = SendAvailabilityPairedNamespaceOptions(
-            secondary=connect(secondary),
+            secondary=secondary.client(retry_total=0),
             secondary_admin=admin,
             primary_namespace="contoso",
             backlog_queue_count=1,
             failover_interval=0,
             ping_primary_interval=1800,
         )
-        with pair_namespace(connect(primary), options) as client:
+        with pair_namespace(primary.client(retry_total=0), options) as client:
             yield primary, secondary, client, direct
 
 
