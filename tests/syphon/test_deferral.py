@@ -5,11 +5,14 @@ import time
 
 import pytest
 
+from pairbus.client.errors import OperationTimeoutError
+from pairbus.client.received import Received
 from pairbus.envelope.encoded import open_message
 from pairbus.monitoring import dead_letters
 from pairbus.monitoring.endpoints import Endpoint
 from pairbus.runtime.files import LocalFiles
 from pairbus.syphon._sync.backlog import BacklogQueues
+from pairbus.syphon._sync.fetching import NUMBERS, fetch
 from pairbus.syphon.deferred import DeferredPage
 from pairbus.syphon.journal import Journal
 from pairbus.syphon.orphaned_locks import Inspection
@@ -457,6 +460,30 @@ def test_what_is_gone_is_left_out_and_nothing_overtakes_what_is_locked(task, pai
     task.backlog.settle(QUEUE, [token for token, _ in fetched.messages], "completed")
     task.backlog.settle(QUEUE, [held.tag], "completed")
     complete(task, [n for n in numbers[50:] if n != locked])
+
+
+def test_messages_behind_a_request_without_an_answer_are_returned():
+    class Management:
+        entity = QUEUE
+
+        def receive_deferred_each(self, groups):
+            answers = [([Received(b"", bytes([group[0]]))], None) for group in groups]
+            answers[1] = ([], OperationTimeoutError("receive-by-sequence-number"))
+            return answers
+
+        def peek(self, first, count):
+            return []
+
+    returned = []
+
+    def abandon(tokens):
+        returned.extend(tokens)
+        return True
+
+    fetched = fetch(Management(), abandon, range(1, 3 * NUMBERS + 1))
+    assert [token for token, _ in fetched.messages] == [bytes([1])]
+    assert fetched.broke_off
+    assert returned == [bytes([2 * NUMBERS + 1])]
 
 
 def complete(task, numbers):

@@ -3,12 +3,14 @@
 import socket
 import threading
 import time
+from uuid import uuid4
 
 import pytest
 
 from pairbus.amqp.events import Disposed, Flowed
-from pairbus.amqp.message import Message
+from pairbus.amqp.message import Message, Properties
 from pairbus.amqp.performatives import ACCEPTED, Error, Released
+from pairbus.amqp.types import Int
 from pairbus.client import (
     ConnectionLostError,
     LinkDetachedError,
@@ -240,6 +242,37 @@ async def test_link_refused_while_receiving_says_why():
         receiver = await client.receiver("q")
         with pytest.raises(LinkDetachedError):
             await receiver.receive(5, 10)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_lost", [True, False])
+async def test_requests_that_were_answered_before_a_failure_keep_their_answers(is_lost):
+    def act(peer, event):
+        if not is_entity(event):
+            return
+        answer = Message.build(
+            properties=Properties(
+                correlation_id=Message.parse(event.payload).properties.message_id
+            ),
+            application_properties={"statusCode": Int(200)},
+            value=None,
+        )
+        requests.append(event)
+        if len(requests) < 3:  # not the third
+            (link,) = (one for one in peer.links_to("$management") if one.is_sender)
+            peer.engine.transfer(link, answer.encode(), b"1", settled=True)
+        elif is_lost:
+            peer.engine.close()
+
+    requests = []
+    async with Peer(act) as peer, BulkConnection(**peer.address) as client:
+        management = client.management("q")
+        assert await management.settle_each([[uuid4()]]) == [None]
+        if not is_lost:
+            client.timeout = 2.0
+        answered, unanswered = await management.settle_each([[uuid4()], [uuid4()]])
+        assert answered is None
+        assert type(unanswered) is (ConnectionLostError if is_lost else OperationTimeoutError)
 
 
 async def test_connection_dies_with_its_peer_even_unused():

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Callable, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -11,7 +11,12 @@ from pairbus.amqp.errors import INTERNAL_ERROR, NOT_FOUND
 from pairbus.amqp.performatives import RCV_SECOND
 from pairbus.amqp.types import Array, Int, UInt, Uuids
 from pairbus.client._sync.requests import Pending, RequestLinks
-from pairbus.client.errors import ClientError, OperationTimeoutError, RequestFailedError
+from pairbus.client.errors import (
+    ClientError,
+    ConnectionLostError,
+    OperationTimeoutError,
+    RequestFailedError,
+)
 from pairbus.client.received import Received
 
 if TYPE_CHECKING:
@@ -65,7 +70,10 @@ class BulkManagement:
     def _request_all(
         self, operation: str, bodies: Sequence[dict[str, Any]]
     ) -> list[tuple[tuple[int, Any], ClientError | None]]:
-        """Send several requests, in flight at the same time; return each answer, or its error."""
+        """Send several requests, in flight at the same time; return each answer, or its error.
+
+        A timeout or a lost connection is the error of those that have no answer yet.
+        """
         connection, mux = self.connection, self.connection.mux
         deadline = connection.deadline()
         connection.connect()
@@ -84,11 +92,16 @@ class BulkManagement:
                 "com.microsoft:server-timeout": UInt(min(0xFFFFFFFF, milliseconds)),
             }
             waiting = [links.post(properties, body) for body in bodies]
-            if not mux.wait_until(_all_done(waiting), deadline):
-                for pending in waiting:
+            missing: ClientError = OperationTimeoutError(f"{operation} on {self.entity}")
+            try:
+                mux.wait_until(lambda: all(one.is_done for one in waiting), deadline)
+            except ConnectionLostError as exc:
+                missing = exc
+            for pending in waiting:
+                if not pending.is_done:
                     links.forget(pending)
-                raise OperationTimeoutError(f"{operation} on {self.entity}")
-            return [_read(pending, operation) for pending in waiting]
+                    pending.error = missing
+            return [_read(pending) for pending in waiting]
 
     # -- operations
 
@@ -99,7 +112,11 @@ class BulkManagement:
         reason: str | None = None,
         description: str | None = None,
     ) -> list[ClientError | None]:
-        """Settle groups of lock tokens, one request each, in flight at the same time."""
+        """Settle groups of lock tokens, one request each, in flight at the same time.
+
+        Returns the error of each group, None if it was settled. After a `ConnectionLostError`,
+        `LinkDetachedError` or `OperationTimeoutError` it is unknown whether it was settled.
+        """
         bodies = []
         for group in groups:
             body: dict[str, Any] = {
@@ -156,7 +173,11 @@ class BulkManagement:
     def receive_deferred_each(
         self, groups: Sequence[Sequence[int]]
     ) -> list[tuple[list[Received], ClientError | None]]:
-        """Receive groups of deferred messages, one request each, in flight at the same time."""
+        """Receive groups of deferred messages, one request each, in flight at the same time.
+
+        Returns the messages of each group, or its error. After a `ConnectionLostError`,
+        `LinkDetachedError` or `OperationTimeoutError` the messages of the group may be locked.
+        """
         bodies = [
             {
                 "sequence-numbers": Array(tuple(group), 0x81),
@@ -181,11 +202,7 @@ def _deferred(answer: Any) -> list[Received]:
     return received
 
 
-def _all_done(waiting: Sequence[Pending]) -> Callable[[], bool]:
-    return lambda: all(pending.is_done for pending in waiting)
-
-
-def _read(pending: Pending, operation: str) -> tuple[tuple[int, Any], ClientError | None]:
+def _read(pending: Pending) -> tuple[tuple[int, Any], ClientError | None]:
     if pending.error is not None or pending.message is None:
         return (0, None), pending.error
     message = pending.message

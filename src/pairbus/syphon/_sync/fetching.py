@@ -64,8 +64,12 @@ def fetch(management: BulkManagement, abandon: Abandon, numbers: Sequence[int]) 
     groups = [list(numbers[i : i + NUMBERS]) for i in range(0, len(numbers), NUMBERS)]
     try:
         answers = management.receive_deferred_each(groups)
-        for group, (got, error) in zip(groups, answers, strict=True):
-            if not fetched.is_complete:
+    except ClientError as exc:
+        _break_off(management, fetched, exc)
+        return fetched
+    for group, (got, error) in zip(groups, answers, strict=True):
+        try:
+            if not fetched.is_complete:  # these would overtake the messages that are missing
                 tokens = [one.tag for one in reversed(got)]
                 if tokens and not abandon(tokens):
                     fetched.broke_off = True
@@ -80,10 +84,14 @@ def fetch(management: BulkManagement, abandon: Abandon, numbers: Sequence[int]) 
                 _explain(management, group, fetched)
             else:
                 raise error
-    except ClientError as exc:
-        log.warning("%s: deferred messages not received: %s", management.entity, exc.condition)
-        fetched.broke_off = True
+        except ClientError as exc:
+            _break_off(management, fetched, exc)
     return fetched
+
+
+def _break_off(management: BulkManagement, fetched: Fetched, error: ClientError) -> None:
+    log.warning("%s: deferred messages not received: %s", management.entity, error.condition)
+    fetched.broke_off = True
 
 
 def _explain(management: BulkManagement, group: list[int], fetched: Fetched) -> None:
