@@ -66,7 +66,7 @@ class Syphon:
         monitor = StatusMonitor(FakeTimeRuntime(), self.state, IDENTITY, lambda: ())
         setup = SimpleNamespace(primary_name="contoso", state_shown=str(path))
         self.handle = SyphonHandle(
-            setup, self.state, monitor, None, bounds, lambda: None, self.renew
+            setup, self.state, monitor, None, bounds, lambda: None, self.renew, lambda: True
         )
 
     def deliver(self, _messages, _setup):

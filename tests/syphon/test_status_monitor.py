@@ -14,8 +14,7 @@ IDENTITY = SyphonStatus(
 def test_syphon_without_work_for_an_hour_is_not_stalled_when_work_arrives(tmp_path):
     runtime = FakeTimeRuntime()
     state = StateDirectory(tmp_path).create()
-    waiting = [0]
-    monitor = StatusMonitor(runtime, state, IDENTITY, lambda: (QueueCounts("q", waiting[0], 0),))
+    monitor = StatusMonitor(runtime, state, IDENTITY, lambda: ())
 
     def word() -> str:
         return monitor.status(is_active=True, is_stopped=False).state
@@ -25,8 +24,7 @@ def test_syphon_without_work_for_an_hour_is_not_stalled_when_work_arrives(tmp_pa
     runtime.now += 3600
     assert word() == "running"
     # When messages arrive, the syphon has its time to settle the first …
-    waiting[0] = 5
-    assert not monitor.is_empty()
+    monitor.counted((QueueCounts("q", 5, 0),))
     assert word() == "running"
     runtime.now += 29
     assert word() == "running"

@@ -21,6 +21,7 @@ from pairbus.spark.ledger import SyphonLedger
 from pairbus.spark.query import backlog, open_session, prepare_session
 from pairbus.spark.query_options import apply_transform, load_transform
 from pairbus.spark.restore import restore
+from pairbus.syphon._sync.backlog import BacklogQueues
 from pairbus.syphon._sync.connections import check_access
 from pairbus.syphon._sync.primary_probe import PrimaryProbe
 from pairbus.syphon._sync.receiving import Browser
@@ -112,8 +113,30 @@ def start_syphon(
         )
         resources.callback(probe.close)
         probe.start()
+
+        def is_empty() -> bool:
+            links = connections(setup.secondary, "emptiness")
+            queues = BacklogQueues(runtime, links)
+            try:
+                for path in setup.queues:
+                    ledger.add(
+                        OperationCount(setup.secondary_host, "management", path, "peek", billable=1)
+                    )
+                    if not queues.is_empty(path):  # None is unknown
+                        return False
+            finally:
+                links.drop()
+            return True
+
         handle = SyphonHandle(
-            setup, state, monitor, messages, bounds or Bounds(), resources.close, lease.renew
+            setup,
+            state,
+            monitor,
+            messages,
+            bounds or Bounds(),
+            resources.close,
+            lease.renew,
+            is_empty,
         )
         failure.pop_all()
     return handle

@@ -64,14 +64,6 @@ class StatusMonitor:
         self._left = self._left.counted(self._remaining, settled, moving=is_moving)
         self._counted_at = self._runtime.time()
 
-    def is_empty(self) -> bool:
-        """Whether the queues hold no active message now, locked ones included."""
-        try:
-            self.counted(self._count())
-        except Exception:  # noqa: BLE001 - unknown is not empty
-            return False
-        return self._remaining == 0
-
     def status(self, *, is_active: bool, is_stopped: bool) -> SyphonStatus:
         """Return the status; while the state cannot be read, the last known one with the reason.
 

@@ -37,6 +37,7 @@ def test_syphon_needs_listen_on_the_secondary_and_send_on_the_primary(spark, tmp
         try:
             assert pair.numbers("orders", 20, timeout=120) == list(range(20))
             assert syphon.status()["remaining"] is None, "counting needs the right Manage"
+            assert syphon.wait_until_empty(60), "peeking needs no more than Listen"
         finally:
             syphon.stop()
             pair.close()
