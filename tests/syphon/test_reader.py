@@ -7,10 +7,12 @@ import pytest
 from pairbus import broker
 from pairbus.client import BulkConnection
 from pairbus.runtime import ThreadRuntime
+from pairbus.runtime.files import LocalAppendFile
 from pairbus.syphon._sync.backlog import BacklogQueues
 from pairbus.syphon._sync.connections import ConnectionPool, NamespaceConnections
 from pairbus.syphon._sync.reader import BacklogReader
 from pairbus.syphon._sync.receiving import QueueReceiver
+from pairbus.syphon.journal import Journal, PageWriter
 from pairbus.syphon.limits import Grant
 from pairbus.syphon.state import StateDirectory
 from pairbus.syphon.target import Target
@@ -69,6 +71,34 @@ def test_a_bounded_read_of_an_unreachable_namespace_fails(nobody, epoch, deletes
 
 def test_a_stream_with_a_doorbell_takes_an_unreachable_queue_for_quiet(nobody):
     assert read(nobody, STREAM, "full", must_read=False) == []
+
+
+def test_the_journal_page_of_a_read_that_is_broken_off_is_closed(namespace, tmp_path):
+    class Page(PageWriter):
+        is_closed = False
+
+        def close(self):
+            self.is_closed = True
+            super().close()
+
+    class Pages(Journal):
+        def open_page(self, epoch, queue):
+            super().open_page(epoch, queue).close()
+            file = LocalAppendFile(tmp_path / "page", create=True)
+            pages.append(Page(file))
+            return pages[-1]
+
+    pages = []
+    runtime = ThreadRuntime()
+    link = NamespaceConnections(ConnectionPool(runtime), Target(namespace), "reader")
+    reader = BacklogReader(
+        runtime, Receiver(link, is_ordered=True), BacklogQueues(runtime, link),
+        namespace="dr", journal=Pages(tmp_path),
+    )  # fmt: skip
+    rows = reader.read(STREAM, [Grant("full", 100, 1 << 20)])
+    assert next(rows).messages
+    rows.close()
+    assert [page.is_closed for page in pages] == [True]
 
 
 def test_a_bounded_read_of_an_empty_queue_returns_nothing(namespace):

@@ -158,13 +158,15 @@ class BacklogReader:
                 page = self._journal.open_page(epoch, queue)
             tally = _Tally()
             read_some = self._fetch if grant.numbers else self._read_queue
-            for batch in read_some(grant, page, tally, size):
-                yield batch
-                if pacer is not None:
-                    pacer.read(self._runtime.monotonic(), len(batch.messages))
-                    self._runtime.sleep(pacer.wait(self._runtime.monotonic()))
-            if page is not None:
-                page.close()
+            try:
+                for batch in read_some(grant, page, tally, size):
+                    yield batch
+                    if pacer is not None:
+                        pacer.read(self._runtime.monotonic(), len(batch.messages))
+                        self._runtime.sleep(pacer.wait(self._runtime.monotonic()))
+            finally:
+                if page is not None:
+                    page.close()
             received += tally.messages
             # A stream plans a queue of a busy namespace again, a batch does not.
             if must_read and tally.problem and (epoch < 0 or not tally.has_more):
