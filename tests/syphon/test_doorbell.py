@@ -84,6 +84,16 @@ def test_no_poll_begins_between_freeze_and_listen(pair):
         bell.close()
 
 
+def test_a_doorbell_that_is_closed_during_a_poll_logs_no_failure(pair, caplog):
+    bell = doorbell(Target(pair.secondary.connection_string), 30.0)
+    begun = set()
+    bell.listen(QUEUES)
+    wait_for(lambda: begun.update(bell.polls()) or begun == set(QUEUES))
+    bell.close()
+    wait_for(lambda: not bell.armed())
+    assert [record.getMessage() for record in caplog.records] == []
+
+
 def test_ten_idle_queues_cost_forty_receives_an_hour(pair):
     poll = 0.9  # for 900 seconds: an hour takes 3.6 seconds
     queues = [f"{PREFIX}/{number}" for number in range(10)]

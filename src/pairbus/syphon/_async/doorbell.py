@@ -140,6 +140,8 @@ class Doorbell:
             self.problem = None
             return max(1, int(receiver.arrived_bytes)) if has_arrived else 0
         except Exception as exc:  # noqa: BLE001 - the user's credential may raise anything
+            if self._is_closed:
+                return None  # `close` has ended it
             if asked:
                 with self._changed:
                     self._broken.add(queue)
