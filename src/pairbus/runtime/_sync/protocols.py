@@ -21,11 +21,9 @@ class Task(Protocol):
     @property
     def is_done(self) -> bool:
         """It has ended."""
-        ...
 
     def join(self, timeout: float | None = None) -> bool:
         """Wait until it has ended; False on a timeout, or if called by the task itself."""
-        ...
 
 
 class Lock(contextlib.AbstractContextManager[object], Protocol):
@@ -37,19 +35,15 @@ class Event(Protocol):
 
     def set(self) -> None:
         """Set the flag and wake all waiters."""
-        ...
 
     def clear(self) -> None:
         """Reset the flag."""
-        ...
 
     def is_set(self) -> bool:
         """The flag is set."""
-        ...
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the flag is set; False on a timeout."""
-        ...
 
 
 class Condition(contextlib.AbstractContextManager[object], Protocol):
@@ -60,15 +54,12 @@ class Condition(contextlib.AbstractContextManager[object], Protocol):
 
         It may return without a notification: check the state again.
         """
-        ...
 
     def notify_all(self) -> None:
         """Wake all waiters; the caller holds the condition."""
-        ...
 
     def released(self) -> contextlib.AbstractContextManager[object]:
         """Release the condition for a `with` block; the caller holds it before and after."""
-        ...
 
 
 class Stream(Protocol):
@@ -77,19 +68,15 @@ class Stream(Protocol):
     @property
     def has_unsent(self) -> bool:
         """Some of the written data has not been passed to the operating system yet."""
-        ...
 
     def write(self, data: bytes) -> None:
         """Write as much as possible now; the rest follows with `flush` (or automatically)."""
-        ...
 
     def flush(self) -> None:
         """Write more of the unsent data, as much as possible now."""
-        ...
 
     def read(self) -> bytes | None:
         """The bytes that have arrived; None if none, `b""` at the end of the stream."""
-        ...
 
     def wait(self, timeout: float, *, read: bool = True) -> None:
         """Wait until data arrives, unsent data can be written, or the timeout has passed.
@@ -100,11 +87,9 @@ class Stream(Protocol):
             timeout: seconds.
             read: False to wait only until unsent data, if there is any, can be written.
         """
-        ...
 
     def close(self) -> None:
         """Close without waiting; wakes all callers of `wait`. A second call does nothing."""
-        ...
 
 
 class Runtime(Protocol):
@@ -113,54 +98,42 @@ class Runtime(Protocol):
     @property
     def files(self) -> Files:
         """The local files."""
-        ...
 
     @property
     def random(self) -> random.Random:
         """Random numbers; not for secrets."""
-        ...
 
     def time(self) -> float:
         """Seconds since 1970; may jump."""
-        ...
 
     def monotonic(self) -> float:
         """Seconds of a clock that only goes forward; for timeouts."""
-        ...
 
     def uuid4(self) -> uuid.UUID:
         """A random UUID."""
-        ...
 
     def sleep(self, seconds: float) -> None:
         """Wait."""
-        ...
 
     def spawn(
         self, function: Callable[..., None], *args: object, name: str
     ) -> Task:
         """Run in the background; an exception is logged under the name."""
-        ...
 
     def run_blocking(self, function: Callable[..., T], *args: object) -> T:
         """Call a function that may block, without blocking other tasks."""
-        ...
 
     def lock(self) -> Lock:
         """A new lock."""
-        ...
 
     def event(self) -> Event:
         """A new event, not set."""
-        ...
 
     def condition(self) -> Condition:
         """A new condition."""
-        ...
 
     def worker(self, name: str) -> Worker:
         """A new worker, idle."""
-        ...
 
     def connect(
         self, host: str, port: int, *, tls: ssl.SSLContext | None, timeout: float
@@ -171,4 +144,3 @@ class Runtime(Protocol):
             TimeoutError: the timeout has passed.
             OSError: the host cannot be reached, or is not trusted.
         """
-        ...
