@@ -34,7 +34,7 @@ def secondary():
         namespace.create_queue("full")
         namespace.create_queue("empty")
         with BulkConnection(namespace.connection_string) as connection:
-            connection.sender("full").send(b"\x00\x53\x75\xa0\x01x")
+            assert connection.sender("full").send_batch([b"\x00\x53\x75\xa0\x01x"])[0].is_accepted
         yield namespace
 
 

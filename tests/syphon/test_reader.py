@@ -38,7 +38,7 @@ def namespace():
         for name in ("full", "empty"):
             running.create_queue(name)
         with BulkConnection(running.connection_string) as connection:
-            connection.sender("full").send(b"\x00\x53\x75\xa0\x01x")
+            assert connection.sender("full").send_batch([b"\x00\x53\x75\xa0\x01x"])[0].is_accepted
         yield running.connection_string
 
 

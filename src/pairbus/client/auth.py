@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 from urllib.parse import quote_plus
 
@@ -28,7 +29,6 @@ class Signer(Protocol):
 
     def token(self, audience: str, now: float) -> Token:
         """A token for the audience; `now` is seconds since 1970."""
-        ...
 
 
 class SasKey:
@@ -74,33 +74,15 @@ class SasToken:
         return f"SasToken(expires_on={self.expires_on})"
 
 
-class NamedKey:
-    """A key that may change: an object with `named_key`, as `AzureNamedKeyCredential`."""
+class Replaceable:
+    """A key or signature that the application may replace: it is looked up for each token."""
 
-    def __init__(self, credential: Any) -> None:
-        self._credential = credential
-
-    def token(self, audience: str, now: float) -> Token:
-        """A signature by the current key."""
-        name, key = self._credential.named_key
-        return SasKey(name, key).token(audience, now)
-
-    def __repr__(self) -> str:
-        return "NamedKey()"
-
-
-class Signature:
-    """A signature that may be replaced: an object with `signature`, as `AzureSasCredential`."""
-
-    def __init__(self, credential: Any) -> None:
-        self._credential = credential
+    def __init__(self, look_up: Callable[[], SasKey | SasToken]) -> None:
+        self._look_up = look_up
 
     def token(self, audience: str, now: float) -> Token:
-        """The current signature."""
-        return SasToken(self._credential.signature).token(audience, now)
-
-    def __repr__(self) -> str:
-        return "Signature()"
+        """A token by the current key or signature."""
+        return self._look_up().token(audience, now)
 
 
 class TokenCredential:
@@ -117,14 +99,18 @@ class TokenCredential:
 
 
 def provider_of(credential: Any) -> Signer | TokenCredential:
-    """Return the token provider of a credential: one of ours, or any that the SDK accepts."""
+    """Return the token provider of a credential: one of ours, or any that the SDK accepts.
+
+    Those of the SDK are an `AzureNamedKeyCredential`, an `AzureSasCredential`, and the credentials
+    of azure-identity.
+    """
     if hasattr(credential, "token") and callable(credential.token):
         signer: Signer = credential
         return signer
     if hasattr(credential, "named_key"):
-        return NamedKey(credential)
+        return Replaceable(lambda: SasKey(*credential.named_key))
     if hasattr(credential, "signature"):
-        return Signature(credential)
+        return Replaceable(lambda: SasToken(credential.signature))
     if hasattr(credential, "get_token"):
         return TokenCredential(credential)
     raise TypeError(

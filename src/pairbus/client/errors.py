@@ -20,6 +20,7 @@ from pairbus.amqp.performatives import Error
 
 SOCKET_ERROR = "amqp:socket-error"
 TIMEOUT = "com.microsoft:timeout"
+SERVER_BUSY = "com.microsoft:server-busy"
 
 
 class ClientError(AmqpError):

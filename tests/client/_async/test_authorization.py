@@ -152,7 +152,7 @@ async def test_slow_credential_does_not_stall_the_others(ns, queue):
 
         task = runtime.spawn(open_another, name="opener")
         assert await credential.asked.wait(60)
-        await sender.send(message(1), timeout=5)
+        assert (await sender.send_batch([message(1)], timeout=5))[0].is_accepted
         received = await receiver.receive_now(1, timeout=5)
         assert await receiver.settle(received, timeout=5) == [None]
         assert not opened
@@ -168,11 +168,11 @@ async def test_slow_renewal_does_not_stall_the_others(ns, queue):
         credential.go.clear()
         credential.asked.clear()
         Shifted.ahead = 95
-        await sender.send(message(1), timeout=5)
+        assert (await sender.send_batch([message(1)], timeout=5))[0].is_accepted
         assert await credential.asked.wait(60)
-        await sender.send(message(2), timeout=5)
+        assert (await sender.send_batch([message(2)], timeout=5))[0].is_accepted
         credential.go.set()
-        await sender.send(message(3), timeout=5)
+        assert (await sender.send_batch([message(3)], timeout=5))[0].is_accepted
     assert len(credential.scopes) == 2
 
 

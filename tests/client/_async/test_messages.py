@@ -35,7 +35,7 @@ async def test_messages_go_and_come_in_order(connection, queue):
 
 async def test_payload_comes_with_the_very_bare_message(connection, queue):
     sent = message("m")
-    await (await connection.sender(queue)).send(sent)
+    assert (await (await connection.sender(queue)).send_batch([sent]))[0].is_accepted
     (received,) = await (await connection.receiver(queue)).receive_now(1)
     assert received.message.bare == Message.parse(sent).bare
 
@@ -94,7 +94,7 @@ async def test_settling_on_the_link_tells_each_outcome(connection, queue):
 
 
 async def test_settling_twice_is_a_lost_lock(connection, queue):
-    await (await connection.sender(queue)).send(message(1))
+    assert (await (await connection.sender(queue)).send_batch([message(1)]))[0].is_accepted
     receiver = await connection.receiver(queue)
     received = await receiver.receive_now(1)
     await connection.management(queue).settle_each([[received[0].lock_token]])
@@ -103,7 +103,7 @@ async def test_settling_twice_is_a_lost_lock(connection, queue):
 
 
 async def test_receive_and_delete(connection, queue):
-    await (await connection.sender(queue)).send(message(1))
+    assert (await (await connection.sender(queue)).send_batch([message(1)]))[0].is_accepted
     receiver = await connection.receiver(queue, mode=Mode.RECEIVE_AND_DELETE)
     assert len(await receiver.receive_now(5)) == 1
     assert (await receiver.receive_now(5)) == []
@@ -150,9 +150,8 @@ async def test_doorbell_rings_for_a_message_and_gives_it_back(ns, connection, qu
         rang.append(await receiver.wait(10))
 
     waiter = runtime.spawn(wait, name="waiter")
-    (
-        await (await connection.sender(queue)).send(message(1))
-    )  # beside the waiter, on the same connection
+    sender = await connection.sender(queue)  # beside the waiter, on the same connection
+    assert (await sender.send_batch([message(1)]))[0].is_accepted
     assert await waiter.join(60)
     assert rang == [True]
     (received,) = await receiver.receive_now(10)
@@ -168,7 +167,8 @@ async def test_one_wait_serves_many_doorbells(ns, connection, queue):
             (await connection.receiver(queue + "-other")),
         ]
         assert (await connection.wait_any(receivers, 0.01)) == []
-        await (await connection.sender(queue + "-other")).send(message(1))
+        sender = await connection.sender(queue + "-other")
+        assert (await sender.send_batch([message(1)]))[0].is_accepted
         assert (await connection.wait_any(receivers, 10)) == [receivers[1]]
         assert [r.link.credit for r in receivers] == [0, 0]
     finally:
@@ -250,7 +250,7 @@ async def test_never_answered_send_times_out_with_unknown_outcome(ns, connection
 async def test_sessions_are_accepted_by_name_and_next(ns, connection):
     sender = await connection.sender("sessions")
     await sender.send_batch([message(n, group_id="A") for n in range(3)])
-    await sender.send(message(9, group_id="B"))
+    assert (await sender.send_batch([message(9, group_id="B")]))[0].is_accepted
     async with await connection.receiver("sessions", session_id="A") as named:
         received = await named.receive_now(10)
         assert ids(received) == ["0", "1", "2"]

@@ -74,7 +74,7 @@ async def test_expired_token_is_replaced_before_the_link_is_attached_again():
         sender = await client.sender("q")
         peer.detach("q", EXPIRED, "ExpiredToken")
         await runtime.sleep(0.05)
-        await sender.send(message(1))
+        assert (await sender.send_batch([message(1)]))[0].is_accepted
         assert puts == [0, 1]
 
 

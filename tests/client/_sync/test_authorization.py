@@ -153,7 +153,7 @@ def test_slow_credential_does_not_stall_the_others(ns, queue):
 
         task = runtime.spawn(open_another, name="opener")
         assert credential.asked.wait(60)
-        sender.send(message(1), timeout=5)
+        assert (sender.send_batch([message(1)], timeout=5))[0].is_accepted
         received = receiver.receive_now(1, timeout=5)
         assert receiver.settle(received, timeout=5) == [None]
         assert not opened
@@ -169,11 +169,11 @@ def test_slow_renewal_does_not_stall_the_others(ns, queue):
         credential.go.clear()
         credential.asked.clear()
         Shifted.ahead = 95
-        sender.send(message(1), timeout=5)
+        assert (sender.send_batch([message(1)], timeout=5))[0].is_accepted
         assert credential.asked.wait(60)
-        sender.send(message(2), timeout=5)
+        assert (sender.send_batch([message(2)], timeout=5))[0].is_accepted
         credential.go.set()
-        sender.send(message(3), timeout=5)
+        assert (sender.send_batch([message(3)], timeout=5))[0].is_accepted
     assert len(credential.scopes) == 2
 
 

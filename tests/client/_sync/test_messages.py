@@ -36,7 +36,7 @@ def test_messages_go_and_come_in_order(connection, queue):
 
 def test_payload_comes_with_the_very_bare_message(connection, queue):
     sent = message("m")
-    (connection.sender(queue)).send(sent)
+    assert ((connection.sender(queue)).send_batch([sent]))[0].is_accepted
     (received,) = (connection.receiver(queue)).receive_now(1)
     assert received.message.bare == Message.parse(sent).bare
 
@@ -95,7 +95,7 @@ def test_settling_on_the_link_tells_each_outcome(connection, queue):
 
 
 def test_settling_twice_is_a_lost_lock(connection, queue):
-    (connection.sender(queue)).send(message(1))
+    assert ((connection.sender(queue)).send_batch([message(1)]))[0].is_accepted
     receiver = connection.receiver(queue)
     received = receiver.receive_now(1)
     connection.management(queue).settle_each([[received[0].lock_token]])
@@ -104,7 +104,7 @@ def test_settling_twice_is_a_lost_lock(connection, queue):
 
 
 def test_receive_and_delete(connection, queue):
-    (connection.sender(queue)).send(message(1))
+    assert ((connection.sender(queue)).send_batch([message(1)]))[0].is_accepted
     receiver = connection.receiver(queue, mode=Mode.RECEIVE_AND_DELETE)
     assert len(receiver.receive_now(5)) == 1
     assert (receiver.receive_now(5)) == []
@@ -151,9 +151,8 @@ def test_doorbell_rings_for_a_message_and_gives_it_back(ns, connection, queue):
         rang.append(receiver.wait(10))
 
     waiter = runtime.spawn(wait, name="waiter")
-    (
-        (connection.sender(queue)).send(message(1))
-    )  # beside the waiter, on the same connection
+    sender = connection.sender(queue)  # beside the waiter, on the same connection
+    assert (sender.send_batch([message(1)]))[0].is_accepted
     assert waiter.join(60)
     assert rang == [True]
     (received,) = receiver.receive_now(10)
@@ -169,7 +168,8 @@ def test_one_wait_serves_many_doorbells(ns, connection, queue):
             (connection.receiver(queue + "-other")),
         ]
         assert (connection.wait_any(receivers, 0.01)) == []
-        (connection.sender(queue + "-other")).send(message(1))
+        sender = connection.sender(queue + "-other")
+        assert (sender.send_batch([message(1)]))[0].is_accepted
         assert (connection.wait_any(receivers, 10)) == [receivers[1]]
         assert [r.link.credit for r in receivers] == [0, 0]
     finally:
@@ -251,7 +251,7 @@ def test_never_answered_send_times_out_with_unknown_outcome(ns, connection, queu
 def test_sessions_are_accepted_by_name_and_next(ns, connection):
     sender = connection.sender("sessions")
     sender.send_batch([message(n, group_id="A") for n in range(3)])
-    sender.send(message(9, group_id="B"))
+    assert (sender.send_batch([message(9, group_id="B")]))[0].is_accepted
     with connection.receiver("sessions", session_id="A") as named:
         received = named.receive_now(10)
         assert ids(received) == ["0", "1", "2"]

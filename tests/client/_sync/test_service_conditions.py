@@ -75,7 +75,7 @@ def test_expired_token_is_replaced_before_the_link_is_attached_again():
         sender = client.sender("q")
         peer.detach("q", EXPIRED, "ExpiredToken")
         runtime.sleep(0.05)
-        sender.send(message(1))
+        assert (sender.send_batch([message(1)]))[0].is_accepted
         assert puts == [0, 1]
 
 

@@ -14,12 +14,16 @@ from pairbus.amqp.errors import DETACH_FORCED, NOT_ALLOWED, UNAUTHORIZED_ACCESS
 from pairbus.amqp.events import Delivery, Disposed, Flowed
 from pairbus.amqp.link import Link, Outgoing
 from pairbus.amqp.performatives import Error
-from pairbus.client.errors import ConnectionLostError, LinkDetachedError, OperationTimeoutError
+from pairbus.client.errors import (
+    SERVER_BUSY,
+    ConnectionLostError,
+    LinkDetachedError,
+    OperationTimeoutError,
+)
 
 if TYPE_CHECKING:
     from pairbus.client._async.connection import BulkConnection
 
-SERVER_BUSY = "com.microsoft:server-busy"
 _TRANSIENT = frozenset((DETACH_FORCED, UNAUTHORIZED_ACCESS, SERVER_BUSY))
 
 

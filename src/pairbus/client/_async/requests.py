@@ -42,6 +42,16 @@ class Pending:
         """The answer has arrived, or an error instead of it."""
         return self.message is not None or self.error is not None
 
+    def status(self) -> tuple[int, str | None, str | None]:
+        """Status code, condition and description of the answer: peers spell them in two ways."""
+        found = (self.message and self.message.application_properties) or {}
+        status = found.get("statusCode", found.get("status-code"))
+        if not isinstance(status, int):
+            status = 500
+        condition = found.get("errorCondition", found.get("error-condition"))
+        text = found.get("statusDescription", found.get("status-description"))
+        return status, condition and str(condition), text if isinstance(text, str) else None
+
 
 class RequestLinks(LinkUser):
     """The pair of links to one node; several requests may be in flight."""

@@ -135,10 +135,8 @@ class BulkManagement:
     def peek(self, from_sequence_number: int = 0, count: int = 100) -> list[Received]:
         """Peek messages without changing them."""
         body = {"from-sequence-number": from_sequence_number, "message-count": Int(count)}
-        status, answer = self.request("peek-message", body)
-        if status == 204 or not answer:
-            return []
-        return [Received(bytes(one["message"]), b"") for one in answer.get("messages", ())]
+        _, answer = self.request("peek-message", body)  # empty if there is no message
+        return [Received(bytes(one["message"]), b"") for one in (answer or {}).get("messages", ())]
 
     def peek_pages(self, size: int) -> Iterator[list[Received]]:
         """Peek all messages of the entity, in pages of at most `size`; the last page is empty.
@@ -205,15 +203,8 @@ def _deferred(answer: Any) -> list[Received]:
 def _read(pending: Pending) -> tuple[tuple[int, Any], ClientError | None]:
     if pending.error is not None or pending.message is None:
         return (0, None), pending.error
-    message = pending.message
-    answer = message.application_properties or {}
-    status = answer.get("statusCode", answer.get("status-code", 500))
-    if not isinstance(status, int):
-        status = 500
+    status, condition, description = pending.status()
     if 200 <= status < 300:
-        return (int(status), message.body), None
-    condition = answer.get("errorCondition", answer.get("error-condition")) or INTERNAL_ERROR
-    description = answer.get("statusDescription", answer.get("status-description"))
-    if not isinstance(description, str):
-        description = None
-    return (int(status), None), RequestFailedError(str(condition), description, int(status))
+        return (status, pending.message.body), None
+    error = RequestFailedError(condition or INTERNAL_ERROR, description, status)
+    return (status, None), error

@@ -142,12 +142,6 @@ class BulkSender(LinkUser):
             return _all_failed(messages, exc)
         return None
 
-    def send(self, message: bytes, timeout: float | None = None) -> None:
-        """Send one encoded message; raises the error of its outcome."""
-        (outcome,) = self.send_batch([message], timeout)
-        if outcome.error is not None:
-            raise outcome.error
-
     def post(self, messages: Sequence[bytes]) -> Posted:
         """Like `send_batch`, without waiting, so that many senders can send at the same time."""
         return self._post(messages, pack(messages, self.max_batch_bytes))

@@ -182,19 +182,9 @@ class CbsTokens:
             grant.renew_at = self._runtime.monotonic() + _RETRY_LINK
             return
         grant.error = pending.error
-        if pending.message is None:
-            return
-        answer = pending.message.application_properties or {}
-        status = answer.get("status-code", answer.get("statusCode", 500))
-        if isinstance(status, int) and 200 <= status < 300:
-            grant.error = None
-            return
-        text = answer.get("status-description", answer.get("statusDescription"))
-        grant.error = AuthenticationError(
-            UNAUTHORIZED_ACCESS,
-            text if isinstance(text, str) else None,
-            status if isinstance(status, int) else 500,
-        )
+        status, _, description = pending.status()
+        if grant.error is None and not 200 <= status < 300:
+            grant.error = AuthenticationError(UNAUTHORIZED_ACCESS, description, status)
 
     # -- renewal: called by the multiplexer
 
