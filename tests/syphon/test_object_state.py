@@ -110,7 +110,7 @@ class Machine(FakeTimeRuntime):
 
 def lease(location, runtime, host, pid=1, files=None, **changes):
     store, path = open_files(location, runtime)
-    return ObjectLease(runtime, files or store, path, host=host, pid=pid, **changes)
+    return ObjectLease(runtime, path, host=host, pid=pid, files=files or store, **changes)
 
 
 def test_a_second_syphon_is_refused_and_takes_over_when_the_first_is_dead(location):

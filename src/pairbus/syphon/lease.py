@@ -4,18 +4,20 @@ Two syphons on one state directory would return each other's messages and lose t
 syphons with a state directory each may share a backlog.
 """
 
+import contextlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
+from pathlib import PurePath
 
 from pairbus.exceptions import SyphonError
 from pairbus.runtime import AsyncRuntime, Runtime
 from pairbus.runtime.processes import machine_id, started_at
 from pairbus.syphon.codec import Record
+from pairbus.syphon.object_files import StateFiles
 
-__all__ = ["Lease", "LeaseRecord", "holds", "new_record", "refusal"]
+__all__ = ["CommonLease", "Lease", "LeaseRecord"]
 
 StartedAt = Callable[[int], str | None]
 
@@ -40,36 +42,13 @@ class LeaseRecord(Record):
     confirmed: bool = False  # in an object store: no longer a candidate
 
 
-def new_record(
-    runtime: AsyncRuntime | Runtime, host: str, pid: int, started_at: StartedAt, machine: str
-) -> LeaseRecord:
-    """Return the record of this process."""
-    now = runtime.time()
-    started = started_at(pid) or ""
-    return LeaseRecord(runtime.uuid4().hex, host, pid, now, now, machine, started)
-
-
-def holds(holder: LeaseRecord, mine: LeaseRecord, now: float, started_at: StartedAt) -> bool:
-    """Whether the holder still has its lease: it runs on this machine, or renewed it lately."""
-    if (holder.host, holder.machine) == (mine.host, mine.machine):
-        return started_at(holder.pid) == holder.started
-    return now - holder.renewed_at < EXPIRES_AFTER
-
-
-def refusal(holder: LeaseRecord, place: str) -> str:
-    """Return why a lease is refused, in one line."""
-    since = datetime.fromtimestamp(holder.since, UTC).isoformat(timespec="seconds")
-    return (
-        f"a syphon already runs on {place}: host {holder.host}, process {holder.pid}, since {since}"
-    )
-
-
-class Lease:
-    """The right of one process to work on a state directory.
+class CommonLease:
+    """What the leases on a disk and in an object store have in common.
 
     Args:
         runtime: clock, files, random ids.
         state: the state directory.
+        files: its files; the runtime's if left out.
         host: name of this machine.
         pid: this process.
         started_at: when a process of this machine began; None if it ended.
@@ -79,32 +58,21 @@ class Lease:
     def __init__(
         self,
         runtime: AsyncRuntime | Runtime,
-        state: Path,
+        state: PurePath,
         *,
         host: str,
         pid: int,
+        files: StateFiles | None = None,
         started_at: StartedAt = started_at,
         machine: str | None = None,
     ) -> None:
         self._runtime = runtime
-        self._path = state / "lease.json"
-        self._lock = state / "lease.lock"
+        self._state = state
+        self._files = files or runtime.files
         self._started_at = started_at
-        self._mine = new_record(
-            runtime, host, pid, started_at, machine_id() if machine is None else machine
-        )
-
-    def acquire(self) -> None:
-        """Take the lease.
-
-        Raises:
-            SyphonError: another syphon holds it; names its host, process and start.
-        """
-        with self._runtime.files.lock(self._lock):
-            holder = self._read()
-            if holder is not None and holder.id != self._mine.id and self._holds(holder):
-                raise SyphonError(refusal(holder, str(self._path.parent)))
-            self._write()
+        machine, now = machine_id() if machine is None else machine, runtime.time()
+        started = started_at(pid) or ""
+        self._mine = LeaseRecord(runtime.uuid4().hex, host, pid, now, now, machine, started)
 
     def renew(self) -> bool:
         """Renew the lease, if it is time; False if another syphon has taken it over.
@@ -112,32 +80,67 @@ class Lease:
         Raises:
             OSError: it cannot be renewed now.
         """
-        if self._runtime.time() - self._mine.renewed_at < RENEW_EVERY:
-            return True
-        with self._runtime.files.lock(self._lock):
-            holder = self._read()
-            if holder is not None and holder.id != self._mine.id:
+        is_due = self._runtime.time() - self._mine.renewed_at >= RENEW_EVERY
+        return self._renew() if is_due else True
+
+    def _renew(self) -> bool:
+        raise NotImplementedError
+
+    def _holds(self, holder: LeaseRecord) -> bool:
+        """Whether the holder still has its lease: it runs here, or renewed it lately."""
+        if (holder.host, holder.machine) == (self._mine.host, self._mine.machine):
+            return self._started_at(holder.pid) == holder.started
+        return self._runtime.time() - holder.renewed_at < EXPIRES_AFTER
+
+    def _refusal(self, holder: LeaseRecord) -> SyphonError:
+        since = datetime.fromtimestamp(holder.since, UTC).isoformat(timespec="seconds")
+        return SyphonError(
+            f"a syphon already runs on {self._state}: host {holder.host}, process {holder.pid}, "
+            f"since {since}"
+        )
+
+    def _read(self, path: PurePath) -> LeaseRecord | None:
+        try:
+            return LeaseRecord.from_json(json.loads(self._files.read(path)))
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            return None
+
+    def _write(self, path: PurePath, *, is_confirmed: bool = False) -> None:
+        mine = replace(self._mine, renewed_at=self._runtime.time(), confirmed=is_confirmed)
+        self._files.write(path, json.dumps(mine.to_json()).encode())
+        self._mine = mine  # only now: a lease that was not written is not renewed
+
+
+class Lease(CommonLease):
+    """The right of one process to work on a state directory."""
+
+    def acquire(self) -> None:
+        """Take the lease.
+
+        Raises:
+            SyphonError: another syphon holds it; names its host, process and start.
+        """
+        with self._locked() as holder:
+            if holder is not None and self._holds(holder):
+                raise self._refusal(holder)
+            self._write(self._state / "lease.json")
+
+    def _renew(self) -> bool:
+        with self._locked() as holder:
+            if holder is not None:
                 return False
-            self._write()
+            self._write(self._state / "lease.json")
         return True
 
     def release(self) -> None:
         """Give the lease up."""
-        with self._runtime.files.lock(self._lock):
-            holder = self._read()
-            if holder is not None and holder.id == self._mine.id:
-                self._runtime.files.remove(self._path)
+        with self._locked() as holder:
+            if holder is None:
+                self._files.remove(self._state / "lease.json")
 
-    def _holds(self, holder: LeaseRecord) -> bool:
-        return holds(holder, self._mine, self._runtime.time(), self._started_at)
-
-    def _read(self) -> LeaseRecord | None:
-        try:
-            return LeaseRecord.from_json(json.loads(self._runtime.files.read(self._path)))
-        except (FileNotFoundError, ValueError, KeyError, TypeError):
-            return None
-
-    def _write(self) -> None:
-        mine = replace(self._mine, renewed_at=self._runtime.time())
-        self._runtime.files.write(self._path, json.dumps(mine.to_json()).encode())
-        self._mine = mine  # only now: a lease that was not written is not renewed
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[LeaseRecord | None]:
+        """Let no other process change the lease; yield its record if it is not ours."""
+        with self._runtime.files.lock(self._state / "lease.lock"):
+            holder = self._read(self._state / "lease.json")
+            yield holder if holder is not None and holder.id != self._mine.id else None

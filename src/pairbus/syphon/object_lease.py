@@ -7,22 +7,10 @@ withdrawn. So two never confirm, whatever their clocks show.
 """
 
 import contextlib
-import json
-from dataclasses import replace
-from pathlib import Path, PurePath
+from pathlib import PurePath
 
-from pairbus.exceptions import SyphonError
 from pairbus.runtime import Runtime
-from pairbus.runtime.processes import machine_id, started_at
-from pairbus.syphon.lease import (
-    RENEW_EVERY,
-    Lease,
-    LeaseRecord,
-    StartedAt,
-    holds,
-    new_record,
-    refusal,
-)
+from pairbus.syphon.lease import CommonLease, Lease, LeaseRecord
 from pairbus.syphon.object_files import ObjectFiles, open_files
 
 __all__ = ["ObjectLease", "open_lease"]
@@ -30,35 +18,14 @@ __all__ = ["ObjectLease", "open_lease"]
 POLL = 0.5  # seconds
 
 
-class ObjectLease:
-    """The right of one process to work on a state in an object store.
+class ObjectLease(CommonLease):
+    """The right of one process to work on a state in an object store."""
 
-    Args:
-        runtime: clock, sleep, random ids.
-        files: the objects.
-        state: the path of the state.
-        host: name of this machine.
-        pid: this process.
-        started_at: when a process of this machine began; None if it ended.
-    """
+    _runtime: Runtime
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        files: ObjectFiles,
-        state: PurePath,
-        *,
-        host: str,
-        pid: int,
-        started_at: StartedAt = started_at,
-    ) -> None:
-        self._runtime = runtime
-        self._files = files
-        self._state = state
-        self._folder = state / "lease"
-        self._started_at = started_at
-        self._mine = new_record(runtime, host, pid, started_at, machine_id())
-        self._name = f"{int(self._mine.since * 1000):015d}-{self._mine.id}.json"
+    @property
+    def _path(self) -> PurePath:
+        return self._state / "lease" / f"{int(self._mine.since * 1000):015d}-{self._mine.id}.json"
 
     def acquire(self) -> None:
         """Take the lease.
@@ -67,52 +34,42 @@ class ObjectLease:
             SyphonError: another syphon holds it; names its host, process and start.
         """
         try:
-            self._write(is_confirmed=False)
+            self._write(self._path)
             while others := self._others():
                 for name, record in others.items():
-                    if record.confirmed or name < self._name:
-                        raise SyphonError(refusal(record, str(self._state)))
+                    if record.confirmed or name < self._path.name:
+                        raise self._refusal(record)
                 self._runtime.sleep(POLL)
-                self._write(is_confirmed=False)
-            self._write(is_confirmed=True)
+                self._write(self._path)
+            self._write(self._path, is_confirmed=True)
         except BaseException:
             with contextlib.suppress(OSError):  # while this process lives, it would refuse others
                 self.release()
             raise
 
-    def renew(self) -> bool:
-        """Renew the lease, if it is time; False if another syphon has taken it over."""
-        if self._runtime.time() - self._mine.renewed_at < RENEW_EVERY:
-            return True
+    def _renew(self) -> bool:
         if any(record.confirmed for record in self._others().values()):
             return False
-        self._write(is_confirmed=True)
+        self._write(self._path, is_confirmed=True)
         return True
 
     def release(self) -> None:
         """Give the lease up."""
-        self._files.remove(self._folder / self._name)
+        self._files.remove(self._path)
 
     def _others(self) -> dict[str, LeaseRecord]:
         """Return the other candidates that are alive; the dead ones are removed."""
         found: dict[str, LeaseRecord] = {}
-        for name in self._files.list(self._folder):
-            if name == self._name:
-                continue
-            try:
-                record = LeaseRecord.from_json(json.loads(self._files.read(self._folder / name)))
-            except (FileNotFoundError, ValueError, KeyError, TypeError):
-                continue  # it withdrew meanwhile
-            if holds(record, self._mine, self._runtime.time(), self._started_at):
+        folder = self._path.parent
+        for name in self._files.list(folder):
+            record = self._read(folder / name) if name != self._path.name else None
+            if record is None:
+                continue  # it is ours, or withdrew meanwhile
+            if self._holds(record):
                 found[name] = record
             else:
-                self._files.remove(self._folder / name)
+                self._files.remove(folder / name)
         return found
-
-    def _write(self, *, is_confirmed: bool) -> None:
-        mine = replace(self._mine, renewed_at=self._runtime.time(), confirmed=is_confirmed)
-        self._files.write(self._folder / self._name, json.dumps(mine.to_json()).encode())
-        self._mine = mine  # only now: a lease that was not written is not renewed
 
 
 def open_lease(
@@ -120,6 +77,5 @@ def open_lease(
 ) -> Lease | ObjectLease:
     """Return the lease of a state at a local path or a URL."""
     files, path = open_files(location, runtime)
-    if isinstance(files, ObjectFiles):
-        return ObjectLease(runtime, files, path, host=host, pid=pid)
-    return Lease(runtime, Path(path), host=host, pid=pid)
+    kind = ObjectLease if isinstance(files, ObjectFiles) else Lease
+    return kind(runtime, path, host=host, pid=pid, files=files)
