@@ -83,15 +83,9 @@ class FakeBell:
         self.listening = []
         return self.busy
 
-    def polls(self):
-        return {}
-
-    def rings(self):
-        return []
-
-    def broken(self):
+    def take_results(self):
         broke, self.broke = self.broke, set()
-        return broke
+        return {}, [], broke
 
     def close(self):
         self.listening = []

@@ -7,10 +7,9 @@ import pytest
 from pairbus.syphon._sync.primary_probe import PrimaryProbe
 from pairbus.syphon.journal import Journal
 from pairbus.syphon.orphaned_locks import Inspection
-from pairbus.syphon.records import BlockedRecord, HeldMessage, OperationCount, QueueRead
+from pairbus.syphon.records import HeldMessage, OperationCount, QueueRead
 from pairbus.syphon.state import StateDirectory
 from pairbus.syphon.status_records import ProgressRecord
-from pairbus.syphon.totals import Totals
 from tests.syphon.fakes import HELD, FakeOperations, Scene
 
 
@@ -473,17 +472,17 @@ def test_a_queue_is_read_again_after_the_state_could_not_be_written_before_a_ret
 
 
 def test_blocked_destinations_are_written_again_after_the_totals_could_not_be_written(
-    tmp_path, monkeypatch
+    scene, monkeypatch
 ):
     def fail(record):
         raise OSError("the disk is full")
 
-    state, totals = StateDirectory(tmp_path).create(), Totals(ProgressRecord())
-    is_open, is_closed = BlockedRecord(), BlockedRecord({"orders": None})
-    totals.publish(state, is_open, ProgressRecord())
+    scene.tick()
     with monkeypatch.context() as patch:
-        patch.setattr(state, "write_progress", fail)
-        with pytest.raises(OSError, match="full"):
-            totals.publish(state, is_closed, ProgressRecord(forwarded=1))
-    totals.publish(state, is_open, ProgressRecord(forwarded=2))
-    assert state.blocked() == is_open
+        patch.setattr(scene.state, "write_progress", fail)
+        scene.report(held=HELD, failed={"orders": "amqp:not-found"}, forwarded=1)
+        scene.tick()
+    assert scene.state.blocked().blocked == {"orders": None}
+    scene.report(delivered=("orders",))
+    scene.tick()
+    assert scene.state.blocked().blocked == {}

@@ -53,7 +53,7 @@ def test_an_idle_queue_costs_one_receive_per_long_poll(pair, bell):
     polls = dict.fromkeys(QUEUES, 0)
 
     def enough():
-        for queue, number in bell.polls().items():
+        for queue, number in bell.take_results()[0].items():
             polls[queue] += number
         return min(polls.values()) >= 3
 
@@ -74,9 +74,9 @@ def test_no_poll_begins_between_freeze_and_listen(pair):
         under_way = bell.freeze()
         assert under_way == set(QUEUES)
         wait_for(lambda: not bell.armed())
-        bell.polls()
+        bell.take_results()
         time.sleep(0.5)  # otherwise the next polls would begin at once
-        assert bell.polls() == {}
+        assert bell.take_results()[0] == {}
 
         bell.listen(QUEUES[:1])
         wait_for(lambda: bell.armed() == set(QUEUES[:1]))
@@ -88,7 +88,7 @@ def test_a_doorbell_that_is_closed_during_a_poll_logs_no_failure(pair, caplog):
     bell = doorbell(Target(pair.secondary.connection_string), 30.0)
     begun = set()
     bell.listen(QUEUES)
-    wait_for(lambda: begun.update(bell.polls()) or begun == set(QUEUES))
+    wait_for(lambda: begun.update(bell.take_results()[0]) or begun == set(QUEUES))
     bell.close()
     wait_for(lambda: not bell.armed())
     assert [record.getMessage() for record in caplog.records] == []
@@ -106,7 +106,7 @@ def test_ten_idle_queues_cost_forty_receives_an_hour(pair):
         counted = dict.fromkeys(queues, 0)
 
         def an_hour():
-            for queue, number in bell.polls().items():
+            for queue, number in bell.take_results()[0].items():
                 counted[queue] += number
             return min(counted.values()) >= 5  # four have ended, and the next has begun
 
@@ -187,7 +187,7 @@ def test_a_poll_that_fails_after_it_asked_for_a_message_is_reported_as_broken(er
     bell = Doorbell(ThreadRuntime(), FailingConnections(error), 0.4)
     try:
         bell.listen(QUEUES[:1])
-        assert wait_for(bell.broken) == set(QUEUES[:1])
+        assert wait_for(lambda: bell.take_results()[2]) == set(QUEUES[:1])
         assert "secret" not in wait_for(lambda: bell.problem)
     finally:
         bell.close()

@@ -1,10 +1,12 @@
 """The totals and the status of a syphon, as files: see `pairbus.syphon.records`."""
 
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pairbus.syphon.codec import Record
+from pairbus.syphon.records import TaskReport
 
 __all__ = ["LedgerState", "ProgressRecord", "QueueCounts", "SyphonStatus"]
 
@@ -76,6 +78,16 @@ class ProgressRecord(Record):
     def settled(self) -> int:
         """Messages that left the backlog, forwarded or dead-lettered."""
         return self.forwarded + sum(self.dead_lettered.values())
+
+    def plus(self, report: TaskReport) -> "ProgressRecord":
+        """Add the report of a task to the totals."""
+        return replace(
+            self,
+            forwarded=self.forwarded + report.forwarded,
+            size=self.size + report.size,
+            dead_lettered=dict(Counter(self.dead_lettered) + Counter(report.dead_lettered)),
+            received=self.received + sum(read.messages for read in report.read.values()),
+        )
 
     def for_new_run(self) -> "ProgressRecord":
         """Keep the totals and the suspect queues; forget the state of the run that ended."""

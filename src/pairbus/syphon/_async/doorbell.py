@@ -42,7 +42,7 @@ class Doorbell:
         self._rings: list[tuple[str, int]] = []
         self._broken: set[str] = set()
         self._tasks: dict[str, AsyncTask] = {}
-        self._is_closed = False
+        self._stop = runtime.event()
         self.problem: str | None = None
 
     def listen(self, queues: Sequence[str]) -> None:
@@ -76,28 +76,22 @@ class Doorbell:
             self._wanted = set()
             return set(self._armed)
 
-    def polls(self) -> dict[str, int]:
-        """Return the receives that began since the last call, by queue."""
-        with self._changed:
-            polls, self._polls = self._polls, {}
-            return polls
+    def take_results(self) -> tuple[dict[str, int], list[tuple[str, int]], set[str]]:
+        """Return the results of the polls since the last call.
 
-    def rings(self) -> list[tuple[str, int]]:
-        """Return the messages that ended a poll since the last call: queue and bytes."""
+        Returns:
+            The receives that began, by queue; the messages that ended a poll, each with its queue
+            and bytes; the queues where a poll broke off, so that a message may be locked.
+        """
         with self._changed:
-            rings, self._rings = self._rings, []
-            return rings
-
-    def broken(self) -> set[str]:
-        """Return the queues where a poll broke off since the last call: a message may be locked."""
-        with self._changed:
-            broken, self._broken = self._broken, set()
-            return broken
+            results = self._polls, self._rings, self._broken
+            self._polls, self._rings, self._broken = {}, [], set()
+            return results
 
     async def close(self) -> None:
         """End the polls."""
         with self._changed:
-            self._is_closed = True
+            self._stop.set()
             self._changed.notify_all()
         await self._connections.drop()
 
@@ -105,9 +99,9 @@ class Doorbell:
         failures = 0
         while True:
             with self._changed:
-                while not self._is_closed and (queue not in self._wanted or queue in self._rung):
+                while not self._stop.is_set() and queue not in self._wanted - self._rung:
                     await self._changed.wait()
-                if self._is_closed:
+                if self._stop.is_set():
                     return
                 self._armed.add(queue)
             size = await self._poll(queue, failures)
@@ -119,13 +113,7 @@ class Doorbell:
                     self._rung.add(queue)
                     self._wanted.discard(queue)
             if failures:
-                await self._wait_closed(min(30.0, 0.5 * 2**failures))
-
-    async def _wait_closed(self, seconds: float) -> None:
-        deadline = self._runtime.monotonic() + seconds
-        with self._changed:
-            while not self._is_closed and (left := deadline - self._runtime.monotonic()) > 0:
-                await self._changed.wait(left)
+                await self._stop.wait(min(30.0, 0.5 * 2**failures))
 
     async def _poll(self, queue: str, failures: int) -> int | None:
         """Poll once: the bytes of a message that arrived, 0 for none, None for a failure."""
@@ -140,7 +128,7 @@ class Doorbell:
             self.problem = None
             return max(1, int(receiver.arrived_bytes)) if has_arrived else 0
         except Exception as exc:  # noqa: BLE001 - the user's credential may raise anything
-            if self._is_closed:
+            if self._stop.is_set():
                 return None  # `close` has ended it
             if asked:
                 with self._changed:

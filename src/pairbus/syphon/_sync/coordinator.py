@@ -24,7 +24,6 @@ from pairbus.runtime import Runtime, Task
 from pairbus.syphon._sync.backlog import BacklogQueues
 from pairbus.syphon._sync.deferral import Deferral
 from pairbus.syphon._sync.doorbell import Doorbell
-from pairbus.syphon._sync.emptiness import EmptinessCheck
 from pairbus.syphon._sync.lock_maintenance import LOCK_SECONDS, LockMaintenance
 from pairbus.syphon.held import WHOLE_PRIMARY, HeldMessages
 from pairbus.syphon.limits import Grant
@@ -32,10 +31,9 @@ from pairbus.syphon.object_journal import open_journal
 from pairbus.syphon.orphaned_locks import OrphanedLocks
 from pairbus.syphon.planner import Plan, Planner
 from pairbus.syphon.rates import Pace
-from pairbus.syphon.records import Control, OperationCount, TaskReport
+from pairbus.syphon.records import BlockedRecord, Control, OperationCount, TaskReport
 from pairbus.syphon.state import StateDirectory
 from pairbus.syphon.status_records import LedgerState, ProgressRecord
-from pairbus.syphon.totals import Totals
 
 __all__ = ["Coordinator", "Operations"]
 
@@ -46,6 +44,8 @@ REMOTE_TICK = 2.0  # in an object store, where each read of the state is a reque
 SAVE_EVERY = 5.0
 FLUSH_EVERY = 10.0
 PROBE_EVERY = 2.0
+QUIET = 1.0  # seconds without work until the queues are peeked, for a drain until empty
+PEEK_EVERY = 2.0
 
 
 class Operations(Protocol):
@@ -105,7 +105,11 @@ class Coordinator:
         self._until_empty = until_empty
         self._journal = open_journal(state.location, runtime)
         self._orphans = OrphanedLocks(self._journal)
-        self._totals = Totals(state.progress())
+        self._totals = state.progress().for_new_run()
+        self._oldest: dict[str, int | None] = {}  # by queue; None if it had no more messages
+        self._listening: tuple[str, ...] = ()
+        self._blocked: BlockedRecord | None = None  # as last written
+        self._progress: ProgressRecord | None = None  # as last written
         self._guard, self._files = runtime.condition(), runtime.condition()
         self._deferral = Deferral(
             runtime, self._guard, self._files, state, backlog, held, self._orphans,
@@ -117,10 +121,8 @@ class Coordinator:
         self._applied: set[PurePath] = set()  # reports that could not be removed yet
         self._ledger_problem: str | None = None
         self._problem: str | None = None  # of the last tick
-        self._emptiness = EmptinessCheck(
-            runtime, self._guard, backlog, planner, self._deferral, self._count
-        )
-        self._probed_at = self._flushed_at = self._saved_at = 0.0
+        self._probed_at = self._flushed_at = self._saved_at = self._peeked_at = 0.0
+        self._quiet_since: float | None = None
         self._is_planned = False
         self._must_flush = False
         self._task: Task | None = None
@@ -135,7 +137,7 @@ class Coordinator:
         self._held.restore(self._state.held(), now)
         for queue in self._state.progress().suspect:
             self._orphans.suspect(queue, now)  # its doorbell may have held a message when it died
-        self._totals.is_started = True
+        self._totals = replace(self._totals, is_started=True)
         self._publish()
         self._task = self._runtime.spawn(self._run, name="pairbus-coordinator")
 
@@ -239,8 +241,8 @@ class Coordinator:
                 deferred={q: numbers for q, numbers in deferred.items() if q not in unsafe},
             )
             self._deferral.planned(plan.grants, now)
-            self._totals.is_listening = plan.is_listening
-            self._totals.listening = plan.listen
+            self._totals = replace(self._totals, is_listening=plan.is_listening)
+            self._listening = plan.listen
         return plan
 
     def grants(self, epoch: int) -> tuple[Grant, ...]:
@@ -286,22 +288,24 @@ class Coordinator:
                 for path in reports:
                     self._state.remove(path)
                     self._applied.discard(path)
-        for queue, polls in self._doorbell.polls().items():
-            self._count("idle_poll", queue, "receive", polls, 0, 0, polls)
-        for queue, size in self._doorbell.rings():
+        polls, rings, broken = self._doorbell.take_results()
+        with self._guard:
+            for queue in broken:
+                self._orphans.suspect(queue, self._runtime.time())
+        for queue, number in polls.items():
+            self._count("idle_poll", queue, "receive", number, 0, 0, number)
+        for queue, size in rings:
             # The poll itself is counted already; the bytes of its message beyond 64 KB are not.
             self._locks.count_released(queue, size, billable(size) - 1)
-        with self._guard:
-            for queue in self._doorbell.broken():
-                self._orphans.suspect(queue, self._runtime.time())
 
     def _apply(self, report: TaskReport, now: float) -> None:
         self._deferral.apply(report, now)
-        self._totals.add(report)
+        self._totals = self._totals.plus(report)
         self._operations.add(*report.operations)
         self._must_flush = self._must_flush or bool(report.operations)
         for queue, read in report.read.items():
             self._planner.was_read(queue, read)
+            self._oldest[queue] = read.oldest if read.has_more else None
             self._locks.lock_seconds = read.lock_seconds or self._locks.lock_seconds
         if report.busy:
             self._planner.primary_was_busy()
@@ -331,7 +335,7 @@ class Coordinator:
     def _return_all(self) -> None:
         self._locks.return_all()
         with self._guard:
-            self._totals.is_released = True
+            self._totals = replace(self._totals, is_released=True)
             self._locks.has_changed, self._saved_at = True, 0.0
 
     def _defer_waiting(self) -> None:
@@ -364,9 +368,10 @@ class Coordinator:
             self._runtime.run_blocking(self._operations.flush)
 
     def _check_empty(self) -> None:
-        """Check whether no message is left, locked ones included."""
+        """Peek the queues when there is nothing to do; if no message is left, report it."""
         if not self._until_empty:
             return
+        now = self._runtime.time()
         with self._files, self._guard:
             is_busy = bool(
                 self._planner.ready_queues
@@ -374,9 +379,23 @@ class Coordinator:
                 or self._deferral.is_searching()
                 or len(self._held) + len(self._deferral)
             )
-        if self._emptiness.check(is_busy=is_busy):
-            with self._guard:
-                self._totals.is_empty = True
+        self._quiet_since = None if is_busy else self._quiet_since or now
+        is_quiet = self._quiet_since is not None and now - self._quiet_since >= QUIET
+        if not is_quiet or now - self._peeked_at < PEEK_EVERY:
+            return
+        self._peeked_at = now
+        for queue in self._planner.queues:
+            self._count("management", queue, "peek", 1, 0, 0, 1)
+            is_empty = self._backlog.is_empty(queue)
+            if is_empty is False:
+                with self._guard:
+                    # A message may be deferred and not recorded, or locked by another receiver.
+                    self._deferral.search_again(queue)
+                    self._planner.ready([queue])
+            if not is_empty:  # unknown is not empty
+                return
+        with self._guard:
+            self._totals = replace(self._totals, is_empty=True)
 
     def _save(self) -> None:
         now = self._runtime.time()
@@ -399,22 +418,30 @@ class Coordinator:
             with self._guard:
                 blocked = replace(self._deferral.blocked(), sending=self._planner.sending())
                 uncertain, ready = self._orphans.queues(), self._planner.ready_queues
-                parts = ProgressRecord(
+                polled = {*self._listening, *self._doorbell.armed()}
+                suspect = {*polled, *self._locks.returning, *uncertain}
+                progress = replace(
+                    self._totals,
                     waiting=len(self._held) + len(self._deferral),
                     waiting_counts=self._deferral.counts(),
                     waiting_for=self._held.reasons(),
                     in_flight=self._planner.in_flight,
                     is_drained=self._planner.is_drained,
                     uncertain=tuple(sorted(queue for queue in uncertain if queue in ready)),
-                    suspect=(*self._doorbell.armed(), *self._locks.returning, *uncertain),
+                    suspect=tuple(sorted(suspect)),
+                    oldest=min((at for at in self._oldest.values() if at), default=None),
                     problem=self._current_problem(),
                     allowed_rate=self._planner.allowed_rate(control),
                     throttled_by=self._planner.throttled_by(self._runtime.time()),
                     ledger_dropped_rows=ledger.dropped,
                     ledger_problem=ledger.problem,
                 )
-                progress = self._totals.record(parts)
-            self._totals.publish(self._state, blocked, progress)
+            if blocked != self._blocked:
+                self._state.write_blocked(blocked)
+                self._blocked = blocked
+            if progress != self._progress:
+                self._state.write_progress(progress)
+                self._progress = progress
 
     def _current_problem(self) -> str | None:
         found = self._ledger_problem or self._problem or self._doorbell.problem

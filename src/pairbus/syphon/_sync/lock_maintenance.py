@@ -6,7 +6,6 @@ journal is read or written. While messages of a queue are being returned, the qu
 `returning` and must not be read.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
@@ -60,14 +59,13 @@ class LockMaintenance:
         self._freed: list[HeldMessage] = []  # to be returned
         self._on_the_way: list[HeldMessage] = []  # being returned
         self._stuck: set[str] = set()  # tokens that could not be returned, and are tried again
-        self._returning: Counter[str] = Counter()
         self.lock_seconds: float | None = None
         self.has_changed = False
 
     @property
     def returning(self) -> set[str]:
         """Queues whose messages are being returned now."""
-        return set(+self._returning)
+        return {message.queue for message in self._on_the_way}
 
     @property
     def unreturned(self) -> list[HeldMessage]:
@@ -106,7 +104,6 @@ class LockMaintenance:
         for message in newest_first([*freed, *messages]):
             queues.setdefault(message.queue, []).append(message)
             self._on_the_way.append(message)
-        self._returning.update(queues.keys())
         return queues
 
     def _return(self, queues: dict[str, list[HeldMessage]]) -> None:
@@ -127,7 +124,6 @@ class LockMaintenance:
     def _end_returning(self, queue: str, messages: list[HeldMessage], is_returned: bool) -> None:
         tokens = {message.token for message in messages}
         with self._guard:
-            self._returning[queue] -= 1
             self._on_the_way = [one for one in self._on_the_way if one.token not in tokens]
             self._planner.ready([queue])
             self.has_changed = True
