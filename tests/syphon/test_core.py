@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pairbus.syphon.backoff import Backoff, may_send
-from pairbus.syphon.batches import cut_batches, split_batch
+from pairbus.syphon.batches import Job, cut_batches
 from pairbus.syphon.held import WHOLE_PRIMARY, HeldMessages
 from pairbus.syphon.limits import Bucket, share
 from pairbus.syphon.progress import Progress, Remaining, state_of
@@ -57,19 +57,12 @@ def test_a_plan_keeps_the_order_and_the_limits(sizes, max_bytes, max_messages):
         assert len(batch) == 1 or sum(sizes[i] + 8 for i in batch) <= max_bytes
 
 
-@given(st.integers(1, 5000), st.integers(0, 100))
-def test_splitting_finds_every_offender_alone(length, offset):
-    pending, alone = [range(offset, offset + length)], []
-    while pending:
-        batch = pending.pop()
-        if len(batch) == 1:
-            alone.append(batch.start)
-            continue
-        first, second = split_batch(batch)
-        assert first
-        assert second
-        pending += [second, first]
-    assert alone == list(range(offset, offset + length))
+@given(st.lists(st.integers(), max_size=50), st.integers(0, 60))
+def test_the_parts_of_a_split_batch_have_its_rows_and_messages_in_order(rows, at):
+    job = Job(rows, [b"%d" % row for row in rows])
+    first, rest = job.split(at)
+    assert len(first.rows) == min(at, len(rows))
+    assert (first.rows + rest.rows, first.messages + rest.messages) == (job.rows, job.messages)
 
 
 def test_a_bucket_lets_its_rate_through_and_remembers_a_debt():

@@ -21,7 +21,7 @@ from pairbus.syphon._sync.survey import record_change
 from pairbus.syphon.columns import select
 from pairbus.syphon.delivery_settings import DeliverySettings
 from pairbus.syphon.journal import Journal, JournalPage
-from pairbus.syphon.retarget import ALL, QueueSurvey, Route, TargetRecord, highest_handed_out
+from pairbus.syphon.retarget import ALL, Route, TargetRecord, highest_handed_out
 from pairbus.syphon.rows import RowMaker
 from pairbus.syphon.setup import Setup
 from pairbus.syphon.state import StateDirectory
@@ -179,7 +179,7 @@ def mark(kind, number=0):
     ids=["browsed", "recorded", "open page", "state lost"],
 )
 def test_what_may_have_been_handed_out(pages, is_known, expected):
-    assert highest_handed_out(QueueSurvey(3, 7), pages, is_known=is_known) == expected
+    assert highest_handed_out(3, 7, pages, is_known=is_known) == expected
 
 
 def test_target_record_survives_its_json():

@@ -1,30 +1,21 @@
-"""Cut messages into batches, and a refused batch into halves; the order stays."""
+"""Cut messages into batches, and a batch into parts; the order stays."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Job", "cut_batches", "split_batch"]
+__all__ = ["Job", "cut_batches"]
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One batch for one destination: the rows in `batch` of all its rows."""
+    """One batch for one destination: rows and their messages, as they are sent."""
 
-    indices: list[int]
+    rows: list[int]
     messages: list[bytes]
-    batch: range
 
-    def rows(self) -> list[int]:
-        """Return the rows."""
-        return self.indices[self.batch.start : self.batch.stop]
-
-    def payloads(self) -> list[bytes]:
-        """Return their messages."""
-        return self.messages[self.batch.start : self.batch.stop]
-
-    def part(self, batch: range) -> "Job":
-        """Return a part of the batch."""
-        return Job(self.indices, self.messages, batch)
+    def split(self, at: int) -> "tuple[Job, Job]":
+        """Split it into the first `at` messages and the rest."""
+        return Job(self.rows[:at], self.messages[:at]), Job(self.rows[at:], self.messages[at:])
 
 
 def cut_batches(sizes: Sequence[int], *, max_bytes: int, max_messages: int = 4500) -> list[range]:
@@ -44,9 +35,3 @@ def cut_batches(sizes: Sequence[int], *, max_bytes: int, max_messages: int = 450
     if start < len(sizes):
         batches.append(range(start, len(sizes)))
     return batches
-
-
-def split_batch(batch: range) -> tuple[range, range]:
-    """Split a refused batch in two, in order; the second half of a single message is empty."""
-    middle = min(batch.start + max(1, len(batch) // 2), batch.stop)
-    return range(batch.start, middle), range(middle, batch.stop)

@@ -21,6 +21,16 @@ def _column(name: str, default: Any = None) -> "cached_property[list[Any]]":
     return cached_property(lambda rows: rows.column(name, default))
 
 
+def _times(name: str) -> "cached_property[Any]":
+    return cached_property(lambda rows: rows.times(name))
+
+
+def _milliseconds(name: str) -> "cached_property[list[int | None]]":
+    return cached_property(
+        lambda rows: [us if us is None else us // 1000 for us in rows.times(name).to_pylist()]
+    )
+
+
 class DeliveryRows:
     """The rows of one Arrow batch.
 
@@ -46,6 +56,12 @@ class DeliveryRows:
     sequence = _column("sequenceNumber")
     #: How often each was handed out before.
     delivery_count = _column("deliveryCount", 0)
+    #: Scheduled times to restore, in milliseconds since 1970.
+    scheduled = _milliseconds("scheduledEnqueueTime")
+    #: Original expiry times (ttl policy: deduct), in milliseconds since 1970.
+    expires_at = _milliseconds("absoluteExpiryTime")
+    _locked = _times("lockedUntil")
+    _received = _times("receivedTime")
     _reasons = _column("reason")
     _descriptions = _column("description")
 
@@ -71,22 +87,9 @@ class DeliveryRows:
         chosen = self.column("destination", self._default)
         return [self._route.map(one) for one in chosen] if self._route.destinations else chosen
 
-    @cached_property
-    def scheduled(self) -> list[int | None]:
-        """Scheduled times to restore, in milliseconds since 1970."""
-        return self._milliseconds("scheduledEnqueueTime")
-
-    @cached_property
-    def expires_at(self) -> list[int | None]:
-        """Original expiry times (ttl policy: deduct), in milliseconds since 1970."""
-        return self._milliseconds("absoluteExpiryTime")
-
-    def _milliseconds(self, name: str) -> list[int | None]:
-        return [None if us is None else us // 1000 for us in self._times(name).to_pylist()]
-
     def keys(self, rows: list[int]) -> list[tuple[str, int, str | None, int | None]]:
         """Return the keys by which the receipts of some rows are found."""
-        ids, enqueued = self.column("messageId"), self._times("enqueuedTime").to_pylist()
+        ids, enqueued = self.column("messageId"), self.times("enqueuedTime").to_pylist()
         return [(self.entity[i], self.sequence[i], ids[i], enqueued[i]) for i in rows]
 
     def locked_until(self, row: int) -> float | None:
@@ -99,16 +102,8 @@ class DeliveryRows:
         us = self._received[row].as_py()
         return None if us is None else us / 1e6
 
-    @cached_property
-    def _locked(self) -> Any:
-        return self._times("lockedUntil")
-
-    @cached_property
-    def _received(self) -> Any:
-        return self._times("receivedTime")
-
-    def _times(self, name: str) -> Any:
-        """A column of times, as microseconds since 1970."""
+    def times(self, name: str) -> Any:
+        """Return a column of times, as microseconds since 1970."""
         import pyarrow as pa
 
         if name not in self._names:

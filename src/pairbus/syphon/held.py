@@ -105,17 +105,18 @@ class HeldMessages:
     def hold(self, messages: Iterable[HeldMessage], now: float) -> None:
         """Hold messages for their destinations."""
         for message in messages:
-            found = self._destinations.get(message.destination)
-            if found is None:  # it recovered while the task ran: the messages are due now
-                found = self._destinations[message.destination] = _Destination(
-                    "", 0, now, since=now
-                )
+            found = self._find(message.destination, now)
             found.held[message.token] = message
             probe = found.probe
             if probe and probe[0] == message.queue and message.sequence <= probe[1]:
                 # The probe was not sent, because an older message came with it; or an older one
                 # came after the probe was chosen: a coordinator that died had returned it.
                 found.probe = None
+
+    def _find(self, destination: str, now: float) -> _Destination:
+        """Return a destination; one that recovered while a task ran has messages that are due."""
+        new = _Destination("", 0, now, since=now)
+        return self._destinations.setdefault(destination, new)
 
     def is_waiting_for(self, destinations: Iterable[str]) -> bool:
         """Whether one of these destinations is in the record for the next coordinator."""
@@ -174,17 +175,12 @@ class HeldMessages:
                 if now >= found.until + self._patience:  # the next failure is a first one again
                     del self._destinations[destination]
                 continue
-            if not found.failures:  # it recovered while the task ran: there is nothing to probe
-                free.extend(found.held.values())
-                del self._destinations[destination]
+            has_recovered = not found.failures  # while the task ran: there is nothing to probe
+            is_probed = found.probe is not None
+            if is_probed and not has_recovered and now < found.probed_at + self._patience:
                 continue
-            if not found.held:
-                if found.probe is None or now >= found.probed_at + self._patience:
-                    del self._destinations[destination]
-                continue
-            if found.probe is not None and now < found.probed_at + self._patience:
-                continue
-            if found.probe is not None:  # no task reported it: return the others behind it
+            if has_recovered or is_probed or not found.held:
+                # A probe that no task reported: return the others behind it.
                 free.extend(found.held.values())
                 del self._destinations[destination]
                 continue
@@ -198,9 +194,7 @@ class HeldMessages:
 
     def defer(self, destination: str, now: float) -> None:
         """Defer the messages of a destination, those that are held and those that come later."""
-        if destination not in self._destinations:
-            self._destinations[destination] = _Destination("", 0, now, since=now)
-        self._destinations[destination].is_deferring = True
+        self._find(destination, now).is_deferring = True
 
     def drain(self, destination: str) -> None:
         """Begin to receive and send the deferred messages of a destination."""
@@ -307,14 +301,11 @@ class HeldMessages:
 
     def take_all(self) -> list[HeldMessage]:
         """Take all messages, newest first, to return them when the syphon stops."""
-        everything = newest_first(
-            [held for found in self._destinations.values() for held in found.held.values()]
-        )
-        for name, found in list(self._destinations.items()):
+        taken = [held for d in self._destinations.values() for held in d.held.values()]
+        self._destinations = {n: d for n, d in self._destinations.items() if d.is_deferring}
+        for found in self._destinations.values():
             found.held = {}
-            if not found.is_deferring:
-                del self._destinations[name]
-        return everything
+        return newest_first(taken)
 
     def messages(self) -> list[HeldMessage]:
         """Return all messages, newest first."""

@@ -27,6 +27,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from pairbus.syphon.codec import Record
+from pairbus.syphon.limits import Bucket
 
 __all__ = ["AdaptiveRate", "Pace", "Pacer", "SendingPace", "ceiling_of"]
 
@@ -123,11 +124,9 @@ class AdaptiveRate(Record):
 
     def share(self, tasks: int) -> "AdaptiveRate":
         """Return the share of each of these tasks."""
+        ceiling = self.ceiling and self.ceiling / tasks
         return AdaptiveRate(
-            None if self.ceiling is None else self.ceiling / tasks,
-            self.rate / tasks,
-            None if self.peak is None else self.peak / tasks,
-            self.busy_at,
+            ceiling, self.rate / tasks, self.peak and self.peak / tasks, self.busy_at
         )
 
     def joined(self, shares: Sequence["AdaptiveRate"], tasks: int) -> "AdaptiveRate":
@@ -175,21 +174,15 @@ class Pacer:
 
     def __init__(self, pace: Pace, now: float) -> None:
         self._rate = pace.rate
-        self._level = 0.0
-        self._at = now
+        self._bucket = Bucket(pace.rate, BURST, 0.0, now)
 
     def wait(self, now: float) -> float:
         """Return the seconds to wait before the next read."""
-        return max(0.0, -self._refilled(now) / self._rate)
+        return max(0.0, -self._bucket.refill(now).level / self._rate)
 
     def read(self, now: float, messages: int) -> None:
         """Messages were read."""
-        self._level = self._refilled(now) - messages
-        self._at = now
-
-    def _refilled(self, now: float) -> float:
-        gained = max(0.0, now - self._at) * self._rate
-        return min(self._level + gained, self._rate * BURST)
+        self._bucket = self._bucket.refill(now).charge(messages)
 
 
 class SendingPace:

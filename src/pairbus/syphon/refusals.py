@@ -10,6 +10,7 @@ waiting loses nothing.
 import enum
 from dataclasses import dataclass
 
+from pairbus.amqp.errors import AmqpError
 from pairbus.envelope.fields import EXPIRED, NO_DESTINATION, WRONG_ALIAS_TYPE
 
 __all__ = ["REASONS", "Cause", "Judgement", "Outcome", "judge"]
@@ -44,6 +45,11 @@ class Outcome:
 
     condition: str | None = None
     description: str = ""
+
+    @classmethod
+    def of(cls, error: AmqpError) -> "Outcome":
+        """Return the outcome of an operation that failed."""
+        return cls(str(error.condition), error.description or "")
 
     @property
     def is_accepted(self) -> bool:

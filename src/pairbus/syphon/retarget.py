@@ -7,13 +7,13 @@ out. A message up to the highest number is *in doubt* if its delivery count is n
 receipt. It is delivered, because delivery is promised at least once, and its receipt says so.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from pairbus.syphon.codec import Record
 from pairbus.syphon.journal import JournalPage
 
-__all__ = ["ALL", "QueueSurvey", "Route", "TargetRecord", "highest_handed_out"]
+__all__ = ["ALL", "Route", "TargetRecord", "highest_handed_out"]
 
 #: Higher than any sequence number: it is not known which messages were handed out.
 ALL = 1 << 62
@@ -41,28 +41,22 @@ class TargetRecord(Record):
     handed_out: Mapping[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class QueueSurvey:
-    """The result of peeking a queue from its head: sequence numbers, 0 where there is none."""
-
-    lowest: int = 0
-    redelivered: int = 0  # the highest with a delivery count above 0
-
-
-def highest_handed_out(survey: QueueSurvey, pages: Iterable[JournalPage], *, is_known: bool) -> int:
+def highest_handed_out(
+    lowest: int, redelivered: int, pages: Sequence[JournalPage], *, is_known: bool
+) -> int:
     """Return the highest sequence number of a queue that may have been handed out.
 
     Args:
-        survey: the survey of the queue.
+        lowest: the lowest sequence number in the queue; 0 if it is empty.
+        redelivered: the highest with a delivery count above 0; 0 if there is none.
         pages: the queue's journal pages.
         is_known: whether the state directory is that of the former syphon; a new one has no record.
     """
     if not is_known:
         return ALL
-    pages = list(pages)
-    highest = max([survey.redelivered, *(page.newest for page in pages)])
+    highest = max([redelivered, *(page.newest for page in pages)])
     if any(page.is_open for page in pages):
-        highest = max(highest, survey.lowest) + _UNRECORDED
+        highest = max(highest, lowest) + _UNRECORDED
     return highest
 
 

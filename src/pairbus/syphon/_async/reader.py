@@ -11,7 +11,7 @@ A read without a doorbell fails, because it must not take such a queue for an em
 
 import logging
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pairbus.envelope.encoded import Opened, open_message
 from pairbus.names import BILLING_STEP, billable
@@ -142,20 +142,16 @@ class BacklogReader:
         """
         pacer = None if pace is None else Pacer(pace, self._runtime.monotonic())
         size = self._batch_size if pace is None else min(self._batch_size, pace.chunk)
-        read: dict[str, QueueRead] = {}
-        operations: list[OperationCount] = []
-        undeferred: dict[str, tuple[int, ...]] = {}
-        locked: list[str] = []
+        tallies: dict[str, _Tally] = {}
         problem, received = None, 0
         for grant in grants:
             queue = grant.queue
             page = None
+            tally = tallies[queue] = _Tally()
             if self._journal is not None:
                 if not await self._take_over(self._journal, epoch, queue):
-                    read[queue] = QueueRead(has_more=True)
                     continue
                 page = self._journal.open_page(epoch, queue)
-            tally = _Tally()
             read_some = self._fetch if grant.numbers else self._read_queue
             try:
                 async for batch in read_some(grant, page, tally, size):
@@ -176,21 +172,20 @@ class BacklogReader:
                     # settle those that it has sent.
                     tally.has_more = True
                     log.warning("%s: was not read to its end: %s", queue, tally.problem)
-            read[queue] = tally.record()
-            operations += self._operations(queue, tally)
-            if tally.undeferred:
-                undeferred[queue] = tuple(tally.undeferred)
-            if tally.is_blocked:
-                locked.append(queue)
             if problem:
                 break
         if self._state is not None:
+            found = tallies.items()
             self._state.report(
                 TaskReport(
-                    read=read,
-                    operations=tuple(operations),
-                    undeferred=undeferred,
-                    locked=tuple(locked),
+                    read={q: tally.record() for q, tally in found},
+                    operations=tuple(
+                        one for q, tally in found for one in self._operations(q, tally)
+                    ),
+                    undeferred={
+                        q: tuple(tally.undeferred) for q, tally in found if tally.undeferred
+                    },
+                    locked=tuple(q for q, tally in found if tally.is_blocked),
                 )
             )
         if problem:
@@ -215,7 +210,9 @@ class BacklogReader:
                     self._enqueued_before is not None and not self._receiver.has_failed
                 )
                 return
-            batch = await self._open(queue, got, page, tally)
+            batch = self._accept(queue, got, page, is_complete=not self._receiver.broke_off)
+            if self._enqueued_before is not None:
+                batch = await self._return_later(batch, self._enqueued_before, page, tally)
             if not batch.messages:
                 return
             left -= len(batch.messages)
@@ -242,42 +239,43 @@ class BacklogReader:
             tally.requests += fetched.requests
             tally.is_blocked = fetched.is_blocked or fetched.broke_off
             tally.busy += fetched.is_busy
-            got = fetched.messages
-            opened = [open_message(payload, aliases=self._aliases) for _, payload in got]
-            if page is not None:
-                tokens = [token for token, _ in got if token is not None]
-                newest = max((one.sequence_number or 0 for one in opened), default=0)
-                page.record(tokens, newest, is_complete=not fetched.broke_off)
-            if got:
-                batch = ReceivedBatch(queue, int(self._runtime.time() * 1e6), got, opened)
+            is_complete = not fetched.broke_off
+            batch = self._accept(queue, fetched.messages, page, is_complete=is_complete)
+            if batch.messages:
                 room -= tally.add(batch)
                 yield batch
             if not fetched.is_complete:
                 return
 
-    async def _open(
+    def _accept(
         self,
         queue: str,
         got: list[tuple[bytes | None, bytes]],
         page: PageWriter | None,
-        tally: _Tally,
+        *,
+        is_complete: bool,
     ) -> ReceivedBatch:
-        """Record the tokens, parse the messages, and return the too new ones to the queue."""
+        """Parse messages, and record their tokens."""
         now = int(self._runtime.time() * 1e6)
-        if page is not None:
-            newest = open_message(got[-1][1], aliases=False).sequence_number or 0
-            tokens = [token for token, _ in got if token is not None]
-            page.record(tokens, newest, is_complete=not self._receiver.broke_off)
         opened = [open_message(payload, aliases=self._aliases) for _, payload in got]
-        latest = self._enqueued_before
-        if latest is not None:
-            keep = sum((one.enqueued_time or 0) <= latest for one in opened)
-            if keep < len(got):
-                later = [token for token, _ in reversed(got[keep:]) if token is not None]
-                if await self._backlog.abandon(queue, later) is None and page is not None:
-                    page.request()  # they stay locked for a while: the queue is uncertain
-                got, opened, tally.is_finished = got[:keep], opened[:keep], True
+        if page is not None:
+            tokens = [token for token, _ in got if token is not None]
+            newest = max((one.sequence_number or 0 for one in opened), default=0)
+            page.record(tokens, newest, is_complete=is_complete)
         return ReceivedBatch(queue, now, got, opened)
+
+    async def _return_later(
+        self, batch: ReceivedBatch, latest: int, page: PageWriter | None, tally: _Tally
+    ) -> ReceivedBatch:
+        """Return the messages to the queue that were enqueued after the time `latest`."""
+        keep = sum((one.enqueued_time or 0) <= latest for one in batch.opened)
+        if keep == len(batch.opened):
+            return batch
+        later = [token for token, _ in reversed(batch.messages[keep:]) if token is not None]
+        if await self._backlog.abandon(batch.queue, later) is None and page is not None:
+            page.request()  # they stay locked for a while: the queue is uncertain
+        tally.is_finished = True
+        return replace(batch, messages=batch.messages[:keep], opened=batch.opened[:keep])
 
     async def _take_over(self, journal: LockJournal, epoch: int, queue: str) -> bool:
         """Abandon the locks that earlier attempts recorded; False if they may hold others."""

@@ -7,7 +7,7 @@ fails.
 import logging
 from collections.abc import Sequence
 
-from pairbus.client.errors import ClientError, OperationTimeoutError
+from pairbus.client.errors import SERVER_BUSY, ClientError, OperationTimeoutError
 from pairbus.client.settlement import Mode
 from pairbus.syphon._async.backlog import BROKEN, MISSING
 from pairbus.syphon._async.connections import NamespaceConnections
@@ -15,8 +15,6 @@ from pairbus.syphon._async.connections import NamespaceConnections
 __all__ = ["Browser", "QueueReceiver"]
 
 log = logging.getLogger("pairbus.syphon")
-
-SERVER_BUSY = "com.microsoft:server-busy"
 
 
 class QueueReceiver:

@@ -1,9 +1,10 @@
 """Write receipts of confirmed messages, then settle the messages, then report: in this order.
 
-A crash between two of these steps can duplicate a message, but never lose it or its receipt.
+A crash between two of these steps can duplicate a message, but never lose it or its receipt. Rows
+that cannot be sent now are held, deferred, or returned, so that none of them overtakes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from pairbus.envelope.fence import Fence
@@ -11,6 +12,7 @@ from pairbus.runtime import AsyncRuntime
 from pairbus.syphon._async.answers import FenceAnswers
 from pairbus.syphon._async.backlog import BacklogQueues
 from pairbus.syphon.delivery_rows import DeliveryRows
+from pairbus.syphon.held import WHOLE_PRIMARY
 from pairbus.syphon.rates import AdaptiveRate
 from pairbus.syphon.records import (
     BlockedRecord,
@@ -66,6 +68,7 @@ class Settler:
         self._answering = answering
         self._blocked = blocked or BlockedRecord()
         self._fences: dict[str, list[tuple[Fence, bytes, int]]] = {}  # with token and number
+        self._postponed: set[tuple[str, str]] = set()  # queues and destinations
         self._deferred: list[DeferredNumbers] = []
         self._undeferred: dict[str, list[int]] = {}
         self._pending: list[Settlement] = []
@@ -74,7 +77,7 @@ class Settler:
         self._forwarded, self._size = 0, 0
         self._dead_lettered: dict[str, int] = {}
         self._held: list[HeldMessage] = []
-        self._operations: dict[tuple[str, str, str, str], list[int]] = {}
+        self._operations: dict[tuple[str, str, str, str], tuple[int, ...]] = {}
         self._delivered: set[str] = set()
         self._uncertain: set[str] = set()  # queues to which a message could not be returned
         self._busy = 0
@@ -85,21 +88,41 @@ class Settler:
         self._pending.append(settlement)
         self._pending_rows += len(settlement.indices)
 
-    def defer(self, rows: DeliveryRows, indices: list[int], destination: str) -> None:
-        """Defer these rows with the next flush, after their numbers were reported."""
-        queues: dict[str, list[int]] = {}
-        for i in indices:
-            queues.setdefault(rows.entity[i], []).append(rows.sequence[i])
-        self._deferred += [DeferredNumbers(destination, q, tuple(n)) for q, n in queues.items()]
-        self.add(Settlement(rows, indices, DEFER, None))
+    def postpone(self, rows: DeliveryRows, indices: Sequence[int], destination: str) -> None:
+        """Keep rows in the backlog until a destination, or `*` for the primary, accepts messages.
+
+        Messages stay locked, or are deferred if the destination has been waited for long enough. A
+        message that was received by its number is deferred again when it is returned.
+        """
+        key = destination if destination == WHOLE_PRIMARY else destination.lower()
+        self._postponed |= {(rows.entity[i], (rows.destination[i] or "").lower()) for i in indices}
+        locked = [i for i in indices if rows.token[i] is not None]
+        if self._blocked.fetched:
+            is_fetched = self._blocked.is_fetched
+            fetched = [i for i in locked if is_fetched(rows.entity[i], rows.sequence[i])]
+            if fetched:
+                self.add(Settlement(rows, fetched, "abandoned", None))
+                locked = sorted({*locked} - {*fetched})
+        if not locked:
+            return
+        if key in self._blocked.deferring:  # with the next flush, after the numbers were reported
+            queues: dict[str, list[int]] = {}
+            for i in locked:
+                queues.setdefault(rows.entity[i], []).append(rows.sequence[i])
+            self._deferred += [DeferredNumbers(key, q, tuple(n)) for q, n in queues.items()]
+            self.add(Settlement(rows, locked, DEFER, None))
+            return
+        for i in locked:
+            token, until = rows.token[i].hex(), rows.locked_until(i) or 0.0
+            self._held.append(HeldMessage(rows.entity[i], token, rows.sequence[i], key, until))
+
+    def has_postponed(self, queue: str, destination: str) -> bool:
+        """Whether a message of this queue for this destination was postponed."""
+        return (queue, destination) in self._postponed
 
     def add_fence(self, queue: str, fence: Fence, token: bytes, sequence: int) -> None:
         """Answer a fence with the next flush, when everything before it is settled."""
         self._fences.setdefault(queue, []).append((fence, token, sequence))
-
-    def hold(self, messages: list[HeldMessage]) -> None:
-        """Report that these messages stay locked."""
-        self._held += messages
 
     def delivered(self, destination: str) -> None:
         """Report that a destination accepted a message."""
@@ -109,22 +132,11 @@ class Settler:
         """Report that the primary answered server-busy."""
         self._busy += 1
 
-    def count(
-        self,
-        namespace: str,
-        stage: str,
-        entity: str,
-        operation: str,
-        messages: int,
-        size: int,
-        billable: int,
-    ) -> None:
-        """Count one call for the ledger."""
-        row = self._operations.setdefault((namespace, stage, entity, operation), [0, 0, 0, 0])
-        row[0] += 1
-        row[1] += messages
-        row[2] += size
-        row[3] += billable
+    def count(self, namespace: str, stage: str, entity: str, operation: str, *numbers: int) -> None:
+        """Count one call for the ledger, with its messages, bytes and billable operations."""
+        key = (namespace, stage, entity, operation)
+        before = self._operations.get(key, (0, 0, 0, 0))
+        self._operations[key] = tuple(map(sum, zip(before, (1, *numbers), strict=True)))
 
     @property
     def is_due(self) -> bool:
@@ -220,6 +232,7 @@ class Settler:
     ) -> int:
         """Settle messages, and count those that were settled; return how many locks were lost."""
         lost = await settling.settle(queue, tokens, how, reason, description)
+        lost = len(tokens) if lost is None else lost
         settled = len(tokens) - lost
         if settled:
             name = "deferred" if how == DEFER else how

@@ -47,10 +47,6 @@ class FenceAnswers:
             # Each by itself: the messages of a batch would have to be of one session.
             sent = sender.send_each(messages, self._timeout)
         except ClientError as exc:
-            return [_refusal(exc)] * len(fences)
+            return [Outcome.of(exc)] * len(fences)
         errors = [one.error for one in sent for _ in range(one.count)]
-        return [Outcome() if error is None else _refusal(error) for error in errors]
-
-
-def _refusal(error: ClientError) -> Outcome:
-    return Outcome(str(error.condition), error.description or "")
+        return [Outcome() if error is None else Outcome.of(error) for error in errors]

@@ -71,26 +71,16 @@ class BacklogQueues:
         description: str = "",
         *,
         patience: float = 20.0,
-    ) -> int:
-        """Settle by lock token; return how many of the locks were lost.
+    ) -> int | None:
+        """Settle by lock token.
 
         A secondary that cannot be reached, or refuses for a reason that says nothing about the
         locks, is retried for `patience` seconds; after that the locks expire by themselves, and the
         messages are delivered again.
-        """
-        lost = self._settle(queue, tokens, how, reason, description, patience)
-        return len(tokens) if lost is None else lost
 
-    def _settle(
-        self,
-        queue: str,
-        tokens: Sequence[bytes],
-        how: str,
-        reason: str,
-        description: str,
-        patience: float,
-    ) -> int | None:
-        """Return how many of the locks were lost; None if that is unknown for some of them."""
+        Returns how many of the locks were lost (all of a queue that does not exist any more); None
+        if that is unknown for some of them.
+        """
         ids = list(tokens)
         pending = [ids[i : i + TOKENS] for i in range(0, len(ids), TOKENS)]
         refused: list[list[bytes]] = []
@@ -113,12 +103,15 @@ class BacklogQueues:
                 raise unknown[0][1]
             return True
 
-        is_answered = self._retry(ask, patience, TRANSIENT | LASTING)
-        if is_answered:
-            # One lost lock may have prevented the settlement of the others: settle each alone.
-            pending = [[token] for group in refused if len(group) > 1 for token in group]
-            refused = [group for group in refused if len(group) == 1]
-            is_answered = not pending or self._retry(ask, patience, TRANSIENT | LASTING)
+        try:
+            is_answered = self._retry(ask, patience, TRANSIENT | LASTING)
+            if is_answered:
+                # One lost lock may have prevented the settlement of the others: settle each alone.
+                pending = [[token] for group in refused if len(group) > 1 for token in group]
+                refused = [group for group in refused if len(group) == 1]
+                is_answered = not pending or self._retry(ask, patience, TRANSIENT | LASTING)
+        except LinkDetachedError:  # others are retried: the queue does not exist
+            return len(ids)
         if not is_answered:
             log.warning("%s: %d messages were not settled; their locks expire", queue, len(ids))
             return None
@@ -130,26 +123,17 @@ class BacklogQueues:
         Returns how many were still locked; None if the queue could not be reached.
         """
         done = 0
-        try:
-            for i in range(0, len(tokens), TOKENS):
-                some = tokens[i : i + TOKENS]
-                lost = self._settle(queue, some, "abandoned", "", "", self._patience)
-                if lost is None:
-                    return None
-                done += len(some) - lost
-        except LinkDetachedError as exc:
-            if str(exc.condition) != MISSING:
-                raise
+        for i in range(0, len(tokens), TOKENS):
+            some = tokens[i : i + TOKENS]
+            lost = self.settle(queue, some, "abandoned", patience=self._patience)
+            if lost is None:
+                return None
+            done += len(some) - lost
         return done
 
     def defer(self, queue: str, tokens: Sequence[bytes]) -> bool:
         """Defer messages by lock token; False if some of them may still be locked."""
-        try:
-            return self._settle(queue, tokens, DEFER, "", "", self._patience) == 0
-        except LinkDetachedError as exc:
-            if str(exc.condition) != MISSING:
-                raise
-        return True
+        return self.settle(queue, tokens, DEFER, patience=self._patience) == 0
 
     def fetch(self, queue: str, numbers: Sequence[int]) -> Fetched:
         """Receive deferred messages by their sequence numbers, in this order."""

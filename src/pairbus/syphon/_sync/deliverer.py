@@ -20,10 +20,9 @@ from pairbus.syphon._sync.answers import FenceAnswers
 from pairbus.syphon._sync.backlog import BacklogQueues
 from pairbus.syphon._sync.destinations import Destinations
 from pairbus.syphon._sync.paced_sending import PacedSending
-from pairbus.syphon._sync.postponement import Postponement
 from pairbus.syphon._sync.settler import Settler
 from pairbus.syphon.backoff import may_send
-from pairbus.syphon.batches import Job, cut_batches, split_batch
+from pairbus.syphon.batches import Job, cut_batches
 from pairbus.syphon.delivery_rows import DeliveryRows
 from pairbus.syphon.delivery_settings import DeliverySettings
 from pairbus.syphon.held import WHOLE_PRIMARY
@@ -92,7 +91,6 @@ class Deliverer:
             answering,
             self._blocked,
         )
-        self._waiting = Postponement(self._settler, self._blocked)
         self._is_primary_down = False
         self._is_abandoning = False
         self._pace = PacedSending(runtime, self._settings.blocked.sending)
@@ -184,17 +182,18 @@ class Deliverer:
         if self._is_abandoning:
             self._settler.add(Settlement(rows, [row], "abandoned", None))
         elif self._is_primary_down:
-            self._waiting.postpone(rows, [row], WHOLE_PRIMARY)
-        elif destination in self._settler.failed or self._waiting.has(queue, destination):
-            self._waiting.postpone(rows, [row], destination)
-        elif destination not in self._blocked.blocked:
-            self._settler.add_fence(queue, fence, token, rows.sequence[row])
-        elif self._blocked.allows(destination, queue, rows.sequence[row]):
-            # The oldest waiting message is a fence, not a probe: the next message is the probe.
-            self._settler.add_fence(queue, fence, token, rows.sequence[row])
-            self._settler.delivered(destination)
+            self._settler.postpone(rows, [row], WHOLE_PRIMARY)
+        elif (
+            destination in self._settler.failed
+            or self._settler.has_postponed(queue, destination)
+            or not self._blocked.allows(destination, queue, rows.sequence[row])
+        ):
+            self._settler.postpone(rows, [row], destination)
         else:
-            self._waiting.postpone(rows, [row], destination)
+            self._settler.add_fence(queue, fence, token, rows.sequence[row])
+            if destination in self._blocked.blocked:
+                # The oldest waiting message is a fence, not a probe: the next message is the probe.
+                self._settler.delivered(destination)
 
     def _send(self, rows: DeliveryRows, groups: dict[str, list[int]]) -> None:
         """Send the groups concurrently, with one batch in flight for each destination."""
@@ -204,7 +203,7 @@ class Deliverer:
             jobs = self._take(rows, work, self._pace.allowance())
             if not jobs:
                 return
-            outcomes = self._sending.send([(d, job.payloads()) for d, job in jobs])
+            outcomes = self._sending.send([(d, job.messages) for d, job in jobs])
             is_busy = False
             for (destination, job), outcome in zip(jobs, outcomes, strict=True):
                 if self._settles and judge(outcome.condition or "").cause is Cause.BUSY:
@@ -218,7 +217,7 @@ class Deliverer:
                 self._is_abandoning = self._is_abandoning or self._is_stopping()
                 self._pace.busy()
             else:
-                self._pace.sent(sum(len(job.batch) for _, job in jobs))
+                self._pace.sent(sum(len(job.rows) for _, job in jobs))
 
     def _take(
         self, rows: DeliveryRows, work: dict[str, list[Job]], most: int | None
@@ -233,11 +232,10 @@ class Deliverer:
                 del work[destination]
                 continue
             if most is not None:
-                first, rest = job.batch[:most], job.batch[most:]
-                if rest:
-                    queue.insert(0, job.part(rest))
-                    job = job.part(first)
-                most -= len(first)
+                job, rest = job.split(most)
+                if rest.rows:
+                    queue.insert(0, rest)
+                most -= len(job.rows)
             jobs.append((destination, job))
         return jobs
 
@@ -247,7 +245,7 @@ class Deliverer:
             indices = self._let_through(rows, destination, indices)
         if destination.lower() in self._settler.failed or self._is_primary_down:
             whole = WHOLE_PRIMARY if self._is_primary_down else destination
-            self._waiting.postpone(rows, indices, whole)
+            self._settler.postpone(rows, indices, whole)
             return []
         if not indices:
             return []
@@ -257,7 +255,9 @@ class Deliverer:
         messages = rows.restored(indices, int(self._runtime.time() * 1000))
         limit = min(self._settings.max_bytes, self._sending.limit(destination))
         batches = cut_batches([len(message) for message in messages], max_bytes=limit)
-        return [Job(indices, messages, batch) for batch in batches]
+        return [
+            Job(indices[one.start : one.stop], messages[one.start : one.stop]) for one in batches
+        ]
 
     def _let_through(self, rows: DeliveryRows, destination: str, indices: list[int]) -> list[int]:
         """Postpone the rows of a blocked destination, except those that may be sent.
@@ -272,24 +272,24 @@ class Deliverer:
         others = [i for i in indices if not blocked.is_fetched(*names[i])]
         probe = blocked.blocked[key]
         place = next((n for n, i in enumerate(others) if names[i] == probe), len(others))
-        self._waiting.postpone(rows, others[:place], destination)
+        self._settler.postpone(rows, others[:place], destination)
         rest = others[place:]
-        if probe is None or self._waiting.has(probe[0], key):
-            self._waiting.postpone(rows, rest, destination)
+        if probe is None or self._settler.has_postponed(probe[0], key):
+            self._settler.postpone(rows, rest, destination)
             return fetched
-        self._waiting.postpone(rows, rest[1:], destination)
+        self._settler.postpone(rows, rest[1:], destination)
         return sorted([*fetched, *rest[:1]])
 
     def _next(self, rows: DeliveryRows, destination: str, queue: list[Job]) -> Job | None:
         """Return the next batch for a destination, if it may be sent now; else hold its rows."""
         if not queue:
             return None
-        rest = [i for one in queue for i in one.rows()]
+        rest = [i for one in queue for i in one.rows]
         if self._is_primary_down:
-            self._waiting.postpone(rows, rest, WHOLE_PRIMARY)
+            self._settler.postpone(rows, rest, WHOLE_PRIMARY)
             return None
         if destination.lower() in self._settler.failed:
-            self._waiting.postpone(rows, rest, destination)
+            self._settler.postpone(rows, rest, destination)
             return None
         locked_until = rows.locked_until(rest[0])
         if locked_until is not None:
@@ -317,26 +317,25 @@ class Deliverer:
             raise RuntimeError(f"servicebus: {destination}: {condition}: {outcome.description}")
         judgement = judge(condition)
         match judgement.cause:
-            case Cause.MESSAGE if len(job.batch) > 1:
-                first, second = split_batch(job.batch)
-                work.setdefault(destination, [])[:0] = [job.part(first), job.part(second)]
+            case Cause.MESSAGE if len(job.rows) > 1:
+                work.setdefault(destination, [])[:0] = job.split(len(job.rows) // 2)
             case Cause.MISSING if self._settings.waits_for(destination):
                 self._settler.failed[destination.lower()] = condition
-                self._waiting.postpone(rows, job.rows(), destination)
+                self._settler.postpone(rows, job.rows, destination)
             case Cause.MESSAGE | Cause.MISSING:
                 text = f"{condition}: {outcome.description}"[:1024]
-                self._dead_letter(rows, job.rows(), judgement.reason, text)
+                self._dead_letter(rows, job.rows, judgement.reason, text)
             case Cause.DESTINATION:
                 self._settler.failed[destination.lower()] = condition
-                self._waiting.postpone(rows, job.rows(), destination)
+                self._settler.postpone(rows, job.rows, destination)
             case Cause.PRIMARY | Cause.BUSY:
                 self._is_primary_down = True
                 self._settler.failed[WHOLE_PRIMARY] = condition
-                self._waiting.postpone(rows, job.rows(), WHOLE_PRIMARY)
+                self._settler.postpone(rows, job.rows, WHOLE_PRIMARY)
 
     def _accepted(self, rows: DeliveryRows, destination: str, job: Job) -> None:
         self._settler.delivered(destination.lower())
-        sizes = [len(message) for message in job.payloads()]
+        sizes = [len(message) for message in job.messages]
         steps = len(sizes) if max(sizes) <= BILLING_STEP else sum(map(billable, sizes))
         self._settler.count(
             self._settings.primary, "send_primary", destination, "send",
@@ -344,8 +343,8 @@ class Deliverer:
         )  # fmt: skip
         route = self._settings.route
         reason = route.reason(destination)
-        doubt = [] if not route.former else [i for i in job.rows() if self._in_doubt(rows, i)]
-        sure = job.rows() if not doubt else sorted({*job.rows()} - {*doubt})
+        doubt = [] if not route.former else [i for i in job.rows if self._in_doubt(rows, i)]
+        sure = job.rows if not doubt else sorted({*job.rows} - {*doubt})
         if sure:
             self._settler.add(Settlement(rows, sure, "completed", "forwarded", reason))
         if doubt:

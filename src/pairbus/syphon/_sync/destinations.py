@@ -4,7 +4,12 @@
 from collections.abc import Sequence
 
 from pairbus.client._sync.sender import Posted
-from pairbus.client.errors import ClientError, ConnectionLostError, ConnectTimeoutError
+from pairbus.client.errors import (
+    SERVER_BUSY,
+    ClientError,
+    ConnectionLostError,
+    ConnectTimeoutError,
+)
 from pairbus.syphon._sync.connections import NamespaceConnections
 from pairbus.syphon.refusals import Cause, Outcome, judge
 
@@ -73,7 +78,8 @@ def _unsent(error: ClientError) -> Outcome:
 
 
 def _outcome(error: ClientError) -> Outcome:
+    outcome = Outcome.of(error)
     is_lost = isinstance(error, ConnectionLostError | ConnectTimeoutError)
-    is_busy = str(error.condition) == "com.microsoft:server-busy"
-    condition = CONNECTION_LOST if is_lost and not is_busy else str(error.condition)
-    return Outcome(condition, error.description or "")
+    if is_lost and outcome.condition != SERVER_BUSY:
+        return Outcome(CONNECTION_LOST, outcome.description)
+    return outcome

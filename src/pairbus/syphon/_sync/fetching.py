@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from pairbus.client._sync.management import BulkManagement
-from pairbus.client.errors import ClientError, RequestFailedError
+from pairbus.client.errors import SERVER_BUSY, ClientError, RequestFailedError
 
 __all__ = ["DEFERRED", "Fetched", "fetch"]
 
@@ -21,7 +21,6 @@ log = logging.getLogger("pairbus.syphon")
 NUMBERS = 50  # in one request: the answer is one AMQP message
 PEEK = 250
 DEFERRED = 1  # the value of x-opt-message-state
-SERVER_BUSY = "com.microsoft:server-busy"
 
 Abandon = Callable[[Sequence[bytes]], bool]
 

@@ -8,7 +8,7 @@ fails.
 import logging
 from collections.abc import Sequence
 
-from pairbus.client.errors import ClientError, OperationTimeoutError
+from pairbus.client.errors import SERVER_BUSY, ClientError, OperationTimeoutError
 from pairbus.client.settlement import Mode
 from pairbus.syphon._sync.backlog import BROKEN, MISSING
 from pairbus.syphon._sync.connections import NamespaceConnections
@@ -16,8 +16,6 @@ from pairbus.syphon._sync.connections import NamespaceConnections
 __all__ = ["Browser", "QueueReceiver"]
 
 log = logging.getLogger("pairbus.syphon")
-
-SERVER_BUSY = "com.microsoft:server-busy"
 
 
 class QueueReceiver:

@@ -8,7 +8,7 @@ from pairbus.runtime import Runtime
 from pairbus.syphon._sync.receiving import Browser
 from pairbus.syphon.object_journal import LockJournal
 from pairbus.syphon.records import HeldMessage
-from pairbus.syphon.retarget import QueueSurvey, TargetRecord, highest_handed_out
+from pairbus.syphon.retarget import TargetRecord, highest_handed_out
 
 __all__ = ["record_change"]
 
@@ -45,24 +45,26 @@ def record_change(
     for one in held:
         locked[one.queue] = max(one.sequence, locked.get(one.queue, 0))
     for queue in queues:
-        survey = _survey(browser, queue)
-        lowest[queue] = survey.lowest
+        lowest[queue], redelivered = _survey(browser, queue)
         pages = journal.pages_of(queue)
-        highest = highest_handed_out(survey, pages, is_known=is_known)
+        highest = highest_handed_out(lowest[queue], redelivered, pages, is_known=is_known)
         handed_out[queue] = max(highest, locked.get(queue, 0))
     return TargetRecord(host, former, runtime.time(), lowest, handed_out)
 
 
-def _survey(browser: Browser, queue: str) -> QueueSurvey:
-    """Browse up to the first page that was never handed out: later messages were not either."""
+def _survey(browser: Browser, queue: str) -> tuple[int, int]:
+    """Return the lowest sequence number of a queue, and the highest that was redelivered.
+
+    Browses up to the first page that was never handed out: later messages were not either.
+    """
     lowest = redelivered = first = 0
     while True:
         page = [open_message(m, aliases=False) for m in browser.peek(queue, first, PAGE)]
         if not page:
-            return QueueSurvey(lowest, redelivered)
+            return lowest, redelivered
         numbers = [one.sequence_number or 0 for one in page]
         lowest = lowest or numbers[0]
         again = [n for n, one in zip(numbers, page, strict=True) if one.delivery_count]
         if not again:
-            return QueueSurvey(lowest, redelivered)
+            return lowest, redelivered
         redelivered, first = max(redelivered, *again), numbers[-1] + 1
