@@ -5,6 +5,8 @@ import pickle
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pairbus.client import (
     AuthenticationError,
@@ -16,6 +18,7 @@ from pairbus.client import (
     SasToken,
 )
 from pairbus.client.auth import TokenCredential, provider_of
+from pairbus.client.batches import pack
 from pairbus.client.endpoint import endpoint_of
 from pairbus.client.settlement import Settlements, ranges
 
@@ -136,8 +139,8 @@ def test_client_reaches_the_operating_system_through_its_runtime_only(path):
 
 
 def test_numbers_are_joined_to_ranges():
-    assert list(ranges([])) == []
-    assert list(ranges([3, 4, 5, 9, 11, 12])) == [(3, 5), (9, 9), (11, 12)]
+    assert ranges([]) == []
+    assert ranges([3, 4, 5, 9, 11, 12]) == [(3, 5), (9, 9), (11, 12)]
 
 
 def test_each_settlement_gets_its_own_answers():
@@ -159,3 +162,16 @@ def test_abandoned_settlement_is_not_mixed_up_with_the_next():
     settlements.abandon(old)
     settlements.answer(1, 2, None)
     assert (old.unanswered, new.unanswered) == (2, 0)
+
+
+@given(
+    st.lists(st.integers(1, 3000), max_size=200),
+    st.integers(100, 5000),
+    st.integers(1, 50),
+)
+def test_batches_keep_the_order_and_the_limits(sizes, max_bytes, max_messages):
+    batches = list(pack(sizes, max_bytes, max_messages))
+    assert [i for batch in batches for i in batch] == list(range(len(sizes)))
+    for batch in batches:
+        assert len(batch) <= max_messages
+        assert len(batch) == 1 or sum(sizes[i] + 8 for i in batch) <= max_bytes

@@ -112,6 +112,14 @@ def test_a_connection_that_timed_out_is_replaced_even_if_that_took_all_patience(
     assert backlog.is_empty("full") is False
 
 
+def test_messages_of_a_queue_that_was_deleted_are_settled_in_vain(secondary):
+    token, backlog = locked(secondary), backlog_of(secondary.connection_string)
+    secondary.admin_client().delete_queue("full")
+    assert backlog.settle("full", [token], "completed") == 1
+    assert backlog.abandon("full", [token]) == 0
+    assert not backlog.defer("full", [token])
+
+
 def locked(secondary):
     """The lock token of the message in `full`."""
     with BulkConnection(secondary.connection_string) as connection:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pairbus.syphon.backoff import Backoff, may_send
-from pairbus.syphon.batches import Job, cut_batches
+from pairbus.syphon.delivery_rows import Job
 from pairbus.syphon.held import WHOLE_PRIMARY, HeldMessages
 from pairbus.syphon.limits import Bucket, share
 from pairbus.syphon.progress import Progress, Remaining, state_of
@@ -42,19 +42,6 @@ def test_nothing_is_sent_when_a_third_of_the_lock_is_left():
     assert may_send(139, received_at=100, locked_until=160)
     assert not may_send(141, received_at=100, locked_until=160)
     assert not may_send(100, received_at=100, locked_until=90)
-
-
-@given(
-    st.lists(st.integers(1, 3000), max_size=200),
-    st.integers(100, 5000),
-    st.integers(1, 50),
-)
-def test_a_plan_keeps_the_order_and_the_limits(sizes, max_bytes, max_messages):
-    batches = cut_batches(sizes, max_bytes=max_bytes, max_messages=max_messages)
-    assert [i for batch in batches for i in batch] == list(range(len(sizes)))
-    for batch in batches:
-        assert len(batch) <= max_messages
-        assert len(batch) == 1 or sum(sizes[i] + 8 for i in batch) <= max_bytes
 
 
 @given(st.lists(st.integers(), max_size=50), st.integers(0, 60))
@@ -287,9 +274,9 @@ def test_locks_are_renewed_at_half_time_and_forgotten_when_lost():
     room.hold([held(1), held(2, queue="b/1")], 0)
     assert room.renewals(29, lock=60) == {}
     assert room.renewals(31, lock=60) == {"b/0": ["t1"], "b/1": ["t2"]}
-    room.renewed(["t1"], 91)
+    room.renewed({"t1": 91})
     assert room.renewals(31, lock=60) == {"b/1": ["t2"]}
-    room.lost(["t2"])
+    room.renewed({"t2": None})
     assert [h.token for h in room.messages()] == ["t1"]
     assert room.counts() == {"orders": 1}
     assert room.reasons() == {"orders": "x"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from pairbus.amqp.errors import AmqpError
@@ -9,7 +10,9 @@ from pairbus.amqp.message import BATCH_OVERHEAD, Message, Properties
 from pairbus.amqp.types import Symbol
 from pairbus.client.errors import ClientError
 
-_ENVELOPE_ROOM = 1024  # for the fields that the batch copies from its first message
+ENVELOPE_ROOM = (
+    1024  # bytes of a batch, for the fields that the batch copies from its first message
+)
 _PARTITION_KEY = Symbol("x-opt-partition-key")
 
 
@@ -44,18 +47,21 @@ class BatchOutcome:
         return f"<BatchOutcome {self.start}+{self.count} {state}>"
 
 
-def pack(messages: Sequence[bytes], max_batch_bytes: int) -> Iterator[tuple[int, int]]:
-    """Divide the messages into batches of at most this size; yield (start, count) of each."""
-    room = max_batch_bytes - _ENVELOPE_ROOM
-    start, size = 0, 0
-    for index, message in enumerate(messages):
-        need = len(message) + BATCH_OVERHEAD
-        if index > start and size + need > room:
-            yield start, index - start
-            start, size = index, 0
-        size += need
-    if len(messages) > start:
-        yield start, len(messages) - start
+def pack(sizes: Sequence[int], max_bytes: int, max_messages: float = math.inf) -> Iterator[range]:
+    """Divide messages of these encoded sizes, in their order, into batches that fit.
+
+    A message that is too large for any batch gets one of its own; the peer's refusal then decides
+    about it.
+    """
+    start, total = 0, 0
+    for index, size in enumerate(sizes):
+        need = size + BATCH_OVERHEAD
+        if index > start and (total + need > max_bytes or index - start >= max_messages):
+            yield range(start, index)
+            start, total = index, 0
+        total += need
+    if start < len(sizes):
+        yield range(start, len(sizes))
 
 
 def batch_envelope(first: bytes) -> bytes:

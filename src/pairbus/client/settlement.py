@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from pairbus.amqp.composite import Composite
@@ -92,15 +92,12 @@ class Settlements:
                     del self._open[number]
 
 
-def ranges(numbers: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Yield the runs of consecutive delivery numbers: one disposition each."""
-    first = last = None
+def ranges(numbers: Sequence[int]) -> list[tuple[int, int]]:
+    """Return the runs of consecutive delivery numbers: one disposition each."""
+    runs: list[tuple[int, int]] = []
     for number in numbers:
-        if last is not None and number == last + 1:
-            last = number
-            continue
-        if first is not None and last is not None:
-            yield first, last
-        first = last = number
-    if first is not None and last is not None:
-        yield first, last
+        if runs and number == runs[-1][1] + 1:
+            runs[-1] = (runs[-1][0], number)
+        else:
+            runs.append((number, number))
+    return runs

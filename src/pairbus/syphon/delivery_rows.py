@@ -1,9 +1,10 @@
-"""One Arrow batch of rows to deliver, column by column.
+"""One Arrow batch of rows to deliver, column by column, and the batches that are made of it.
 
 A column becomes a Python list when it is first used: most rows are sent unchanged, and their
 session or sequence number is never needed.
 """
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ from pairbus.syphon.verdicts import DELIVER
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["DeliveryRows"]
+__all__ = ["DeliveryRows", "Job"]
 
 
 def _column(name: str, default: Any = None) -> "cached_property[list[Any]]":
@@ -147,3 +148,15 @@ class DeliveryRows:
     def reason(self, row: int, default: str = "Rejected") -> tuple[str, str]:
         """Return why a row is dead-lettered or completed: reason and description."""
         return str(self._reasons[row] or default), str(self._descriptions[row] or "")
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One batch for one destination: rows and their messages, as they are sent."""
+
+    rows: list[int]
+    messages: list[bytes]
+
+    def split(self, at: int) -> "tuple[Job, Job]":
+        """Split it into the first `at` messages and the rest."""
+        return Job(self.rows[:at], self.messages[:at]), Job(self.rows[at:], self.messages[at:])

@@ -20,7 +20,7 @@ messages, or is expired, it is *draining*: its deferred messages are received in
 is open again when none is left.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from pairbus.syphon.backoff import Backoff
@@ -285,19 +285,13 @@ class HeldMessages:
                     wanted.setdefault(held.queue, []).append(held.token)
         return wanted
 
-    def renewed(self, tokens: Sequence[str], until: float) -> None:
-        """Record that locks were renewed until this time."""
-        wanted = set(tokens)
+    def renewed(self, ends: Mapping[str, float | None]) -> None:
+        """Record until when locks last; None for a lost one: the queue hands out its message."""
         for found in self._destinations.values():
-            for token in wanted & found.held.keys():
-                found.held[token] = replace(found.held[token], locked_until=until)
-
-    def lost(self, tokens: Iterable[str]) -> None:
-        """Locks were lost: the queue hands these messages out again by itself."""
-        gone = set(tokens)
-        for found in self._destinations.values():
-            for token in gone & found.held.keys():
-                del found.held[token]
+            for token in ends.keys() & found.held.keys():
+                end, held = ends[token], found.held.pop(token)
+                if end is not None:
+                    found.held[token] = replace(held, locked_until=end)
 
     def take_all(self) -> list[HeldMessage]:
         """Take all messages, newest first, to return them when the syphon stops."""

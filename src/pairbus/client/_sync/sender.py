@@ -20,7 +20,7 @@ from pairbus.amqp.performatives import (
     Target,
 )
 from pairbus.client._sync.links import LinkUser
-from pairbus.client.batches import BatchOutcome, batch_envelope, pack
+from pairbus.client.batches import ENVELOPE_ROOM, BatchOutcome, batch_envelope, pack
 from pairbus.client.errors import (
     ClientError,
     ConnectionLostError,
@@ -128,7 +128,7 @@ class BulkSender(LinkUser):
     ) -> list[BatchOutcome]:
         """Send each encoded message by itself, all in flight together; return their outcomes."""
         refused = self._ready(messages, timeout)
-        parts = [(index, 1) for index in range(len(messages))]
+        parts = [range(index, index + 1) for index in range(len(messages))]
         return refused or self._post(messages, parts).wait(timeout)
 
     def _ready(
@@ -144,9 +144,10 @@ class BulkSender(LinkUser):
 
     def post(self, messages: Sequence[bytes]) -> Posted:
         """Like `send_batch`, without waiting, so that many senders can send at the same time."""
-        return self._post(messages, pack(messages, self.max_batch_bytes))
+        room = self.max_batch_bytes - ENVELOPE_ROOM
+        return self._post(messages, pack(list(map(len, messages)), room))
 
-    def _post(self, messages: Sequence[bytes], parts: Iterable[tuple[int, int]]) -> Posted:
+    def _post(self, messages: Sequence[bytes], parts: Iterable[range]) -> Posted:
         with self.mux.condition:
             self.mux.poll()
             if self.is_transiently_detached and not self.mux.is_lost:
@@ -155,7 +156,7 @@ class BulkSender(LinkUser):
                 self.check()
             except (ConnectionLostError, LinkDetachedError) as exc:
                 return Posted(self, _all_failed(messages, exc))
-            outcomes = [self._enqueue(messages, start, count) for start, count in parts]
+            outcomes = [self._enqueue(messages, part) for part in parts]
             self._send_queued()
             try:
                 self.mux.flush()
@@ -163,13 +164,13 @@ class BulkSender(LinkUser):
                 self.give_up(outcomes, exc)
         return Posted(self, outcomes)
 
-    def _enqueue(self, messages: Sequence[bytes], start: int, count: int) -> BatchOutcome:
-        outcome = BatchOutcome(start, count)
-        if count == 1:
-            payload, message_format = bytes(messages[start]), 0
+    def _enqueue(self, messages: Sequence[bytes], part: range) -> BatchOutcome:
+        outcome = BatchOutcome(part.start, len(part))
+        batch = messages[part.start : part.stop]
+        if len(batch) == 1:
+            payload, message_format = bytes(batch[0]), 0
             limit = self.max_message_bytes
         else:
-            batch = messages[start : start + count]
             payload = join_batch(batch, batch_envelope(batch[0]))
             message_format = BATCH_FORMAT
             limit = max(self.max_message_bytes, self.max_batch_bytes)

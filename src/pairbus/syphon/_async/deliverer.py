@@ -10,6 +10,7 @@ One instance serves one task.
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
+from pairbus.client.batches import pack
 from pairbus.envelope.fence import Fence, read_fence
 from pairbus.envelope.fields import NO_DESTINATION
 from pairbus.ledger.receipt_index import MAY_HAVE
@@ -21,8 +22,7 @@ from pairbus.syphon._async.destinations import Destinations
 from pairbus.syphon._async.paced_sending import PacedSending
 from pairbus.syphon._async.settler import Settler
 from pairbus.syphon.backoff import may_send
-from pairbus.syphon.batches import Job, cut_batches
-from pairbus.syphon.delivery_rows import DeliveryRows
+from pairbus.syphon.delivery_rows import DeliveryRows, Job
 from pairbus.syphon.delivery_settings import DeliverySettings
 from pairbus.syphon.held import WHOLE_PRIMARY
 from pairbus.syphon.records import TaskReport
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Deliverer"]
 
+MAX_MESSAGES = 4500  # in one batch: Service Bus accepts no more
 BY_TRANSFORM = "CompletedByTransform"  # the reason if the transform gives none
 
 
@@ -253,7 +254,7 @@ class Deliverer:
             return []
         messages = rows.restored(indices, int(self._runtime.time() * 1000))
         limit = min(self._settings.max_bytes, await self._sending.limit(destination))
-        batches = cut_batches([len(message) for message in messages], max_bytes=limit)
+        batches = pack([len(message) for message in messages], limit, MAX_MESSAGES)
         return [
             Job(indices[one.start : one.stop], messages[one.start : one.stop]) for one in batches
         ]

@@ -4,6 +4,7 @@
 from collections.abc import Sequence
 
 from pairbus.client._sync.sender import Posted
+from pairbus.client.batches import ENVELOPE_ROOM
 from pairbus.client.errors import (
     SERVER_BUSY,
     ClientError,
@@ -15,7 +16,6 @@ from pairbus.syphon.refusals import Cause, Outcome, judge
 
 __all__ = ["Destinations"]
 
-ENVELOPE = 1024  # bytes that a batch message needs for itself
 CONNECTION_LOST = "amqp:connection:forced"
 
 
@@ -39,7 +39,7 @@ class Destinations:
         except ClientError as exc:
             self._refused[destination] = _unsent(exc)
             return 1 << 20
-        return sender.max_batch_bytes - ENVELOPE
+        return sender.max_batch_bytes - ENVELOPE_ROOM
 
     def send(self, jobs: Sequence[tuple[str, Sequence[bytes]]]) -> list[Outcome]:
         """Send one batch to each of several destinations concurrently; return their outcomes."""

@@ -150,13 +150,8 @@ class LockMaintenance:
             tokens = [bytes.fromhex(name) for name in names]
             until = self._backlog.renew(queue, tokens)
             self._count("management", queue, "renew", 1, len(tokens), 0, len(tokens))
-            ends: dict[float | None, list[str]] = {}
-            for token, end in until.items():
-                ends.setdefault(end, []).append(token.hex())
             with self._guard:
-                self._held.lost(ends.pop(None, []))
-                for end, renewed in ends.items():
-                    self._held.renewed(renewed, end or 0.0)
+                self._held.renewed({token.hex(): end for token, end in until.items()})
                 self.has_changed = True
 
     def check_orphans(self, busy: set[str]) -> None:
