@@ -177,10 +177,8 @@ class Journal:
         These epochs must be over: a reader that is at work has an open page, too.
         """
         found: dict[str, list[JournalPage]] = {}
-        for number, folder in self._epochs():
-            for path in self._pages(folder):
-                if number > epoch and path not in self._abandoned:
-                    continue
+        for number, path in self._all():
+            if number <= epoch or path in self._abandoned:
                 page = self._read(path)
                 if page.is_uncertain:
                     found.setdefault(page.queue, []).append(page)
@@ -193,29 +191,22 @@ class Journal:
     def pages_of(self, queue: str) -> list[JournalPage]:
         """Return the pages of a queue, of all epochs."""
         prefix = quote(queue, safe="") + "@"
-        folders = [folder for _, folder in self._epochs()]
-        paths = [path for folder in folders for path in self._pages(folder)]
-        return [self._read(path) for path in paths if path.name.startswith(prefix)]
+        return [self._read(path) for _, path in self._all() if path.name.startswith(prefix)]
 
     def abandon_after(self, epoch: int) -> None:
         """Make the pages of later epochs uncertain: Spark's checkpoint was lost.
 
         Their readers are dead, and no epoch will come that takes them over.
         """
-        for number, folder in self._epochs():
+        for number, path in self._all():
             if number > epoch:
-                for path in self._pages(folder):
-                    _append(self._files, path, mark_taken_over())
-                    self._abandoned.add(path)
+                _append(self._files, path, mark_taken_over())
+                self._abandoned.add(path)
 
     def has_entries_since(self, moment: float) -> bool:
         """Whether a reader recorded anything after this moment (seconds since 1970)."""
-        for _, folder in self._epochs():
-            for path in self._pages(folder):
-                info = self._files.info(path)
-                if info is not None and info.modified >= moment and info.size:
-                    return True
-        return False
+        found = (self._files.info(path) for _, path in self._all())
+        return any(info is not None and info.modified >= moment and info.size for info in found)
 
     def drop_before(self, epoch: int) -> None:
         """Remove the epochs that are over, except their uncertain pages."""
@@ -230,6 +221,12 @@ class Journal:
     def _epochs(self) -> list[tuple[int, Path]]:
         numbers = sorted(int(name) for name in self._files.list(self.root) if name.isdigit())
         return [(number, self.root / str(number)) for number in numbers]
+
+    def _all(self) -> Iterator[tuple[int, Path]]:
+        """Yield the pages of all epochs, each with its epoch."""
+        for number, folder in self._epochs():
+            for path in self._pages(folder):
+                yield number, path
 
     def _pages(self, folder: Path) -> list[Path]:
         return [folder / name for name in self._files.list(folder) if "@" in name]

@@ -106,11 +106,10 @@ class AdaptiveRate(Record):
         if now - self.busy_at < 1.0:
             return self
         peak = self.rate if measured is None else min(self.rate, max(FIRST, measured))
-        if self.peak is None:
-            # Slow start goes far beyond the rate that is allowed: do not return to where it ended.
-            rate = self._bounded(peak * (1 - FIRST_DECREASE))
-            return AdaptiveRate(self.ceiling, rate, rate, now)
-        return AdaptiveRate(self.ceiling, self._bounded(peak * (1 - DECREASE)), peak, now)
+        is_first = self.peak is None
+        rate = self._bounded(peak * (1 - (FIRST_DECREASE if is_first else DECREASE)))
+        # Slow start goes far beyond the rate that is allowed: do not return to where it ended.
+        return AdaptiveRate(self.ceiling, rate, rate if is_first else peak, now)
 
     def is_throttled(self, now: float) -> bool:
         """Whether the namespace allows less than the ceiling: it was busy a moment ago."""

@@ -11,6 +11,8 @@ from pairbus.syphon.refusals import Outcome
 
 __all__ = ["FenceAnswers"]
 
+TIMEOUT = 10.0  # seconds to wait for the reply queue
+
 
 class FenceAnswers:
     """Answers fences in the secondary.
@@ -19,21 +21,14 @@ class FenceAnswers:
         runtime: makes message ids.
         connections: the connection to the secondary.
         syphon: the syphon's id, by which a client notices that there are two.
-        timeout: seconds to wait for the reply queue.
     """
 
     def __init__(
-        self,
-        runtime: AsyncRuntime,
-        connections: NamespaceConnections,
-        syphon: str,
-        *,
-        timeout: float = 10.0,
+        self, runtime: AsyncRuntime, connections: NamespaceConnections, syphon: str
     ) -> None:
         self._runtime = runtime
         self._connections = connections
         self._syphon = syphon
-        self._timeout = timeout
 
     async def answer(self, queue: str, fences: Sequence[Fence]) -> list[Outcome]:
         """Answer fences of one backlog queue; return the outcome of each answer."""
@@ -44,7 +39,7 @@ class FenceAnswers:
         try:
             sender = await self._connections.sender(reply_queue_of(queue))
             # Each by itself: the messages of a batch would have to be of one session.
-            sent = await sender.send_each(messages, self._timeout)
+            sent = await sender.send_each(messages, TIMEOUT)
         except ClientError as exc:
             return [Outcome.of(exc)] * len(fences)
         errors = [one.error for one in sent for _ in range(one.count)]

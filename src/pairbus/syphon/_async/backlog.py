@@ -144,10 +144,7 @@ class BacklogQueues:
 
     async def browse(self, queue: str, first: int) -> list[Received] | None:
         """Return messages from a sequence number on; None if the queue cannot be asked."""
-        try:
-            return await self._retry(lambda: self._peek(queue, first, 250), self._patience)
-        except ClientError as exc:
-            return [] if str(exc.condition) == MISSING else None
+        return await self._ask(queue, lambda: self._peek(queue, first, 250), [])
 
     async def renew(self, queue: str, tokens: Sequence[bytes]) -> dict[bytes, float | None]:
         """Renew locks: when each expires now; None for a lock that was lost.
@@ -177,13 +174,7 @@ class BacklogQueues:
 
     async def is_empty(self, queue: str) -> bool | None:
         """Whether there is no message, locked ones included; None if that is not known."""
-        try:
-            found = await self._retry(lambda: self._peek(queue, 0, 1), self._patience)
-        except ClientError as exc:
-            if str(exc.condition) == MISSING:
-                return True
-            log.warning("%s: cannot be peeked: %s", queue, exc.condition)
-            return None
+        found = await self._ask(queue, lambda: self._peek(queue, 0, 1), [])
         return None if found is None else not found
 
     async def inspect(self, queue: str, after: int, known: Collection[int]) -> Inspection | None:
@@ -194,12 +185,20 @@ class BacklogQueues:
             after: consider messages after this sequence number only.
             known: sequence numbers of messages that the syphon itself holds.
         """
+        clean = Inspection(True)
+        return await self._ask(queue, lambda: self._inspect(queue, after, known), clean)
+
+    async def _ask(self, queue: str, action: Callable[[], Awaitable[T]], missing: T) -> T | None:
+        """Return the answer to a request.
+
+        It is `missing` if there is no such queue, and None if the queue cannot be asked.
+        """
         try:
-            return await self._retry(lambda: self._inspect(queue, after, known), self._patience)
+            return await self._retry(action, self._patience)
         except ClientError as exc:
             if str(exc.condition) == MISSING:
-                return Inspection(True)
-            log.warning("%s: cannot be checked for locked messages: %s", queue, exc.condition)
+                return missing
+            log.warning("%s: cannot be peeked or received from: %s", queue, exc.condition)
             return None
 
     async def _inspect(self, queue: str, after: int, known: Collection[int]) -> Inspection:

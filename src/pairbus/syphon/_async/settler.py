@@ -198,27 +198,21 @@ class Settler:
         """
         incomplete: set[str] = set()
         completed: dict[str, list[bytes]] = {}
-        for settlement in pending:
-            if settlement.how == "completed":
-                settlement.add_tokens(completed)
-        for queue, tokens in completed.items():
-            if await self._settle(settling, queue, tokens, "completed"):
-                incomplete.add(queue)
-        for settlement in pending:
-            how = settlement.how
-            if how == "completed":
-                continue
-            for queue, tokens in settlement.add_tokens({}).items():
+        groups = [("completed", "", "", completed)]
+        for one in pending:
+            if one.how == "completed":
+                one.add_tokens(completed)
+            else:
+                groups.append((one.how, one.reason, one.description, one.add_tokens({})))
+        for how, reason, description, queues in groups:
+            for queue, tokens in queues.items():
                 if how == "abandoned":
                     tokens.reverse()  # newest first: the queue is in order at any time
-                if not await self._settle(
-                    settling, queue, tokens, how, settlement.reason, settlement.description
-                ):
-                    continue
-                incomplete.add(queue)
-                if how in ("abandoned", DEFER):
-                    # They may still be locked, and newer messages would overtake them.
-                    self._uncertain.add(queue)
+                if await self._settle(settling, queue, tokens, how, reason, description):
+                    incomplete.add(queue)
+                    if how in ("abandoned", DEFER):
+                        # They may still be locked, and newer messages would overtake them.
+                        self._uncertain.add(queue)
         return incomplete
 
     async def _settle(

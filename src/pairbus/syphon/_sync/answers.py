@@ -12,6 +12,8 @@ from pairbus.syphon.refusals import Outcome
 
 __all__ = ["FenceAnswers"]
 
+TIMEOUT = 10.0  # seconds to wait for the reply queue
+
 
 class FenceAnswers:
     """Answers fences in the secondary.
@@ -20,21 +22,14 @@ class FenceAnswers:
         runtime: makes message ids.
         connections: the connection to the secondary.
         syphon: the syphon's id, by which a client notices that there are two.
-        timeout: seconds to wait for the reply queue.
     """
 
     def __init__(
-        self,
-        runtime: Runtime,
-        connections: NamespaceConnections,
-        syphon: str,
-        *,
-        timeout: float = 10.0,
+        self, runtime: Runtime, connections: NamespaceConnections, syphon: str
     ) -> None:
         self._runtime = runtime
         self._connections = connections
         self._syphon = syphon
-        self._timeout = timeout
 
     def answer(self, queue: str, fences: Sequence[Fence]) -> list[Outcome]:
         """Answer fences of one backlog queue; return the outcome of each answer."""
@@ -45,7 +40,7 @@ class FenceAnswers:
         try:
             sender = self._connections.sender(reply_queue_of(queue))
             # Each by itself: the messages of a batch would have to be of one session.
-            sent = sender.send_each(messages, self._timeout)
+            sent = sender.send_each(messages, TIMEOUT)
         except ClientError as exc:
             return [Outcome.of(exc)] * len(fences)
         errors = [one.error for one in sent for _ in range(one.count)]

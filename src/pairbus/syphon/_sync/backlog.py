@@ -145,10 +145,7 @@ class BacklogQueues:
 
     def browse(self, queue: str, first: int) -> list[Received] | None:
         """Return messages from a sequence number on; None if the queue cannot be asked."""
-        try:
-            return self._retry(lambda: self._peek(queue, first, 250), self._patience)
-        except ClientError as exc:
-            return [] if str(exc.condition) == MISSING else None
+        return self._ask(queue, lambda: self._peek(queue, first, 250), [])
 
     def renew(self, queue: str, tokens: Sequence[bytes]) -> dict[bytes, float | None]:
         """Renew locks: when each expires now; None for a lock that was lost.
@@ -178,13 +175,7 @@ class BacklogQueues:
 
     def is_empty(self, queue: str) -> bool | None:
         """Whether there is no message, locked ones included; None if that is not known."""
-        try:
-            found = self._retry(lambda: self._peek(queue, 0, 1), self._patience)
-        except ClientError as exc:
-            if str(exc.condition) == MISSING:
-                return True
-            log.warning("%s: cannot be peeked: %s", queue, exc.condition)
-            return None
+        found = self._ask(queue, lambda: self._peek(queue, 0, 1), [])
         return None if found is None else not found
 
     def inspect(self, queue: str, after: int, known: Collection[int]) -> Inspection | None:
@@ -195,12 +186,20 @@ class BacklogQueues:
             after: consider messages after this sequence number only.
             known: sequence numbers of messages that the syphon itself holds.
         """
+        clean = Inspection(True)
+        return self._ask(queue, lambda: self._inspect(queue, after, known), clean)
+
+    def _ask(self, queue: str, action: Callable[[], T], missing: T) -> T | None:
+        """Return the answer to a request.
+
+        It is `missing` if there is no such queue, and None if the queue cannot be asked.
+        """
         try:
-            return self._retry(lambda: self._inspect(queue, after, known), self._patience)
+            return self._retry(action, self._patience)
         except ClientError as exc:
             if str(exc.condition) == MISSING:
-                return Inspection(True)
-            log.warning("%s: cannot be checked for locked messages: %s", queue, exc.condition)
+                return missing
+            log.warning("%s: cannot be peeked or received from: %s", queue, exc.condition)
             return None
 
     def _inspect(self, queue: str, after: int, known: Collection[int]) -> Inspection:

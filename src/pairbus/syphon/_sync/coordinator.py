@@ -175,10 +175,12 @@ class Coordinator:
         if self._state.is_stopping:
             steps.append(("secondary: returning held messages", self._return_all))
         else:
-            steps.append(("secondary: returning held messages", self._return_due))
-            steps.append(("secondary: checking uncertain queues", self._check_orphans))
-            steps.append(("secondary: deferring messages", self._defer_waiting))
-            steps.append(("secondary: searching deferred messages", self._deferral.search))
+            steps += [
+                ("secondary: returning held messages", self._return_due),
+                ("secondary: checking uncertain queues", self._check_orphans),
+                ("secondary: deferring messages", self._defer_waiting),
+                ("secondary: searching deferred messages", self._deferral.search),
+            ]
         steps += [
             ("secondary: renewing locks", self._locks.renew),
             ("secondary: checking for empty queues", self._check_empty),
