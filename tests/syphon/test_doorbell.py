@@ -94,6 +94,31 @@ def test_a_doorbell_that_is_closed_during_a_poll_logs_no_failure(pair, caplog):
     assert [record.getMessage() for record in caplog.records] == []
 
 
+def test_a_poll_that_would_begin_after_the_close_is_not_made():
+    class Connections:
+        """The doorbell is closed when a poll has decided to begin."""
+
+        arrived_bytes = waits = drops = 0
+
+        def receiver(self, queue):
+            bell.close()
+            return self
+
+        def wait(self, seconds):
+            self.waits += 1
+            return False
+
+        def drop(self):
+            self.drops += 1
+
+    connections = Connections()
+    bell = Doorbell(ThreadRuntime(), connections, 0.4)
+    bell.listen(QUEUES[:1])
+    wait_for(lambda: connections.drops and not bell.armed())
+    assert connections.waits == 0
+    assert connections.drops == 2  # the connection that was opened after the first one
+
+
 def test_ten_idle_queues_cost_forty_receives_an_hour(pair):
     poll = 0.9  # for 900 seconds: an hour takes 3.6 seconds
     queues = [f"{PREFIX}/{number}" for number in range(10)]

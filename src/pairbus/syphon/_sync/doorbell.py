@@ -121,6 +121,9 @@ class Doorbell:
         asked = False
         try:
             receiver = self._connections.receiver(queue)
+            if self._stop.is_set():
+                self._connections.drop()  # it was opened after `close`
+                return None
             with self._changed:
                 # Counted when it begins: a poll that is cut off by our own end is charged, too.
                 self._polls[queue] = self._polls.get(queue, 0) + 1
