@@ -30,12 +30,12 @@ from pairbus.runtime import AppendFile, AsyncRuntime, Files, Runtime, ThreadRunt
 from pairbus.syphon.object_files import ObjectFiles
 
 __all__ = [
+    "MARK_REQUESTS",
+    "MARK_TAKEN_OVER",
     "TOKEN",
     "Journal",
     "JournalPage",
     "PageWriter",
-    "mark_requests",
-    "mark_taken_over",
     "queue_of",
 ]
 
@@ -53,14 +53,11 @@ def _mark(kind: bytes, number: int = 0) -> bytes:
     return _MARK + kind + number.to_bytes(8, "big")
 
 
-def mark_requests() -> bytes:
-    """Return the record that a reader requests messages."""
-    return _mark(_REQUESTS)
+#: The record that a reader requests messages.
+MARK_REQUESTS = _mark(_REQUESTS)
 
-
-def mark_taken_over() -> bytes:
-    """Return the record that a later attempt has come."""
-    return _mark(_TAKEN_OVER)
+#: The record that a later attempt has come.
+MARK_TAKEN_OVER = _mark(_TAKEN_OVER)
 
 
 @dataclass
@@ -167,7 +164,7 @@ class Journal:
         prefix = quote(queue, safe="") + "@"
         for path in self._pages(self.root / str(epoch)):
             if path.name.startswith(prefix):
-                _append(self._files, path, _mark(_TAKEN_OVER))
+                _append(self._files, path, MARK_TAKEN_OVER)
                 pages.append(self._read(path))
         return pages
 
@@ -200,7 +197,7 @@ class Journal:
         """
         for number, path in self._all():
             if number > epoch:
-                _append(self._files, path, mark_taken_over())
+                _append(self._files, path, MARK_TAKEN_OVER)
                 self._abandoned.add(path)
 
     def has_entries_since(self, moment: float) -> bool:
@@ -247,7 +244,7 @@ class PageWriter:
 
     def request(self) -> bool:
         """Record that messages may be handed out from now on; False if a later attempt has come."""
-        self._write(_mark(_REQUESTS))
+        self._write(MARK_REQUESTS)
         return self._file.size == self._size
 
     def record(self, tokens: Sequence[bytes], newest: int = 0, *, is_complete: bool = True) -> None:
@@ -258,7 +255,7 @@ class PageWriter:
             newest: the highest of their sequence numbers.
             is_complete: whether these are all that were handed out; else the page stays open.
         """
-        marks = [_mark(_RECORDED, newest)] + ([] if is_complete else [_mark(_REQUESTS)])
+        marks = [_mark(_RECORDED, newest)] + ([] if is_complete else [MARK_REQUESTS])
         self._write(b"".join([*tokens, *marks]))
 
     def _write(self, data: bytes) -> None:

@@ -17,11 +17,11 @@ from urllib.parse import quote
 
 from pairbus.runtime import AsyncRuntime, Runtime
 from pairbus.syphon.journal import (
+    MARK_REQUESTS,
+    MARK_TAKEN_OVER,
     Journal,
     JournalPage,
     PageWriter,
-    mark_requests,
-    mark_taken_over,
     queue_of,
 )
 from pairbus.syphon.object_files import ObjectFiles, open_files
@@ -81,7 +81,7 @@ class ObjectJournal:
     def open_page(self, epoch: int, queue: str) -> PageWriter:
         """Record that one attempt reads one queue in one epoch."""
         name = f"{quote(queue, safe='')}@{self._runtime.uuid4().hex}"
-        self._files.write(self.root / str(epoch) / name, mark_requests())
+        self._files.write(self.root / str(epoch) / name, MARK_REQUESTS)
         return WrittenPage()
 
     def take_over(self, epoch: int, queue: str) -> list[JournalPage]:
@@ -146,7 +146,7 @@ class ObjectJournal:
         return [path for path in self._files.tree(self.root) if "@" in path.name]
 
     def _page(self, path: PurePosixPath, *, is_taken_over: bool) -> ObjectPage:
-        data = mark_requests() + (mark_taken_over() if is_taken_over else b"")
+        data = MARK_REQUESTS + (MARK_TAKEN_OVER if is_taken_over else b"")
         marker = path.with_name(path.name + _TAKEN) if is_taken_over else None
         return ObjectPage(path, data, self._files, marker=marker)
 

@@ -94,7 +94,7 @@ def test_management_link_that_was_detached_while_idle_is_opened_again(connection
         links = management._links  # noqa: SLF001 - detaches a link that the client does not show
         connection.mux.engine.detach(links.link)
         connection.mux.flush()
-    while not management.is_detached:
+    while not links.is_detached:
         runtime.sleep(0.01)
         with connection.mux.condition:
             connection.mux.poll()

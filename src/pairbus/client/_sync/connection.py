@@ -197,10 +197,7 @@ class BulkConnection:
     def management(self, entity: str) -> BulkManagement:
         """The entity's management node; the same object for the same entity."""
         with self.mux.condition:
-            found = self._managements.get(entity.lower())
-            if found is None or found.is_detached:
-                found = self._managements[entity.lower()] = BulkManagement(self, entity)
-            return found
+            return self._managements.setdefault(entity.lower(), BulkManagement(self, entity))
 
     def wait_any(self, receivers: list[BulkReceiver], seconds: float) -> list[BulkReceiver]:
         """Long poll on many receivers; return those that got a message within `seconds`.

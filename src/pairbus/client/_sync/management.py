@@ -44,13 +44,8 @@ class BulkManagement:
     def __repr__(self) -> str:
         return f"<BulkManagement {self.entity}>"
 
-    @property
-    def is_detached(self) -> bool:
-        """The links are gone; the next request opens new ones."""
-        return self._links is not None and self._links.is_detached
-
     def close(self) -> None:
-        """Detach; a second call does nothing."""
+        """Detach; a second call does nothing, and the next request attaches again."""
         if self._links is not None:
             self._links.close()
 

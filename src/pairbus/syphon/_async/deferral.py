@@ -201,14 +201,12 @@ class Deferral:
                 with self._guard:
                     self._held.deferred(waiting, is_kept=True)
                 raise
-        left = dict(groups)
         try:
-            for (destination, queue), messages in groups.items():
-                del left[destination, queue]
-                await self._defer(destination, queue, messages)
+            for destination, queue in list(groups):
+                await self._defer(destination, queue, groups.pop((destination, queue)))
         finally:
             with self._guard:  # after a failure the others stay held, until the next attempt
-                for messages in left.values():
+                for messages in groups.values():
                     self._held.deferred(messages, is_kept=True)
 
     async def _defer(self, destination: str, queue: str, messages: list[HeldMessage]) -> None:

@@ -260,7 +260,7 @@ class BacklogReader:
         opened = [open_message(payload, aliases=self._aliases) for _, payload in got]
         if page is not None:
             tokens = [token for token, _ in got if token is not None]
-            newest = max((one.sequence_number or 0 for one in opened), default=0)
+            newest = opened[-1].sequence_number or 0 if opened else 0
             page.record(tokens, newest, is_complete=is_complete)
         return ReceivedBatch(queue, now, got, opened)
 

@@ -109,16 +109,14 @@ class LockMaintenance:
     def _return(self, queues: dict[str, list[HeldMessage]]) -> None:
         if not queues:
             return
-        left = dict(queues)
         try:
             self._publish()  # tasks must know the probe before they can receive it
-            for queue, messages in queues.items():
-                tokens = [bytes.fromhex(message.token) for message in messages]
+            for queue in list(queues):
+                tokens = [bytes.fromhex(message.token) for message in queues[queue]]
                 is_returned = self._abandon(queue, tokens)
-                del left[queue]
-                self._end_returning(queue, messages, is_returned)
+                self._end_returning(queue, queues.pop(queue), is_returned)
         finally:
-            for queue, messages in left.items():  # a step failed: these may still be locked
+            for queue, messages in queues.items():  # a step failed: these may still be locked
                 self._end_returning(queue, messages, False)
 
     def _end_returning(self, queue: str, messages: list[HeldMessage], is_returned: bool) -> None:
