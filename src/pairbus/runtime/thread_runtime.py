@@ -10,6 +10,7 @@ import ssl
 import threading
 from collections import deque
 from collections.abc import Callable
+from concurrent.futures import Future
 from random import Random, SystemRandom
 from time import monotonic, sleep, time
 from typing import TypeVar
@@ -97,20 +98,16 @@ class ThreadWorker:
 
     def call(self, function: Callable[..., T], *args: object) -> T:
         """Run the function after those submitted before, and wait for it."""
-        results: queue.SimpleQueue[tuple[T, None] | tuple[None, BaseException]]
-        results = queue.SimpleQueue()
+        future: Future[T] = Future()
 
         def run() -> None:
             try:
-                results.put((function(*args), None))
+                future.set_result(function(*args))
             except BaseException as error:  # noqa: BLE001 - carried to the caller's thread
-                results.put((None, error))
+                future.set_exception(error)
 
         self.submit(run)
-        result, error = results.get()
-        if error is not None:
-            raise error
-        return result  # type: ignore[return-value]
+        return future.result()
 
     def close(self) -> None:
         """Run the submitted functions, then stop."""
