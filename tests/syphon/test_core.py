@@ -8,7 +8,7 @@ from pairbus.syphon.backoff import Backoff, may_send
 from pairbus.syphon.delivery_rows import Job
 from pairbus.syphon.held import WHOLE_PRIMARY, HeldMessages
 from pairbus.syphon.limits import Bucket, share
-from pairbus.syphon.progress import Progress, Remaining, state_of
+from pairbus.syphon.progress import Progress, state_of
 from pairbus.syphon.records import HeldMessage
 from pairbus.syphon.refusals import REASONS, Cause, judge
 
@@ -107,18 +107,6 @@ def test_the_rate_is_right_from_the_first_second_on():
     assert progress.sample(9, 3000).rate == pytest.approx(750)  # the mean of four seconds
 
 
-def test_what_is_left_is_told_between_two_counts_too():
-    left = Remaining()
-    assert left.left(0) is None
-    left = left.counted(100, 20, moving=False)
-    assert [left.left(20), left.left(70), left.left(130)] == [100, 50, 0]
-    # The queues know of 30 more that were settled: the total stays.
-    assert left.counted(20, 70, moving=True).left(70) == 50
-    assert left.counted(20, 70, moving=False).left(70) == 20
-    assert left.counted(60, 70, moving=True).left(70) == 60  # new ones came
-    assert left.counted(0, 70, moving=True).left(70) == 0
-
-
 @pytest.mark.parametrize(
     ("changes", "word"),
     [
@@ -201,7 +189,7 @@ def test_a_probe_that_fails_doubles_the_wait_and_one_that_succeeds_frees_all():
     assert [h.sequence for h in room.due(31)] == [1]
     assert [h.sequence for h in room.accept(["orders"])] == [3, 2]
     assert not room.blocked().blocked
-    assert len(room) == 0
+    assert room.counts() == {}
 
 
 def test_messages_held_while_their_destination_recovered_are_returned_without_a_probe():

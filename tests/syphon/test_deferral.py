@@ -13,12 +13,11 @@ from pairbus.monitoring.endpoints import Endpoint
 from pairbus.runtime.files import LocalFiles
 from pairbus.syphon._sync.backlog import BacklogQueues
 from pairbus.syphon._sync.fetching import NUMBERS, fetch
-from pairbus.syphon.deferred import DeferredPage
+from pairbus.syphon.deferred import DeferredNumbers
 from pairbus.syphon.journal import Journal
 from pairbus.syphon.orphaned_locks import Inspection
 from pairbus.syphon.records import (
     BlockedRecord,
-    DeferredNumbers,
     HeldMessage,
     QueueRead,
     TaskReport,
@@ -134,7 +133,7 @@ def test_the_numbers_are_recorded_before_the_messages_are_deferred(scene):
     scene.queues.defer = defer
     scene.report(held=HELD, failed=MISSING)
     wait_in_vain(scene, 121)
-    assert recorded == [[DeferredPage("orders", "b/0", (1, 2))]]
+    assert recorded == [[DeferredNumbers("orders", "b/0", (1, 2))]]
 
 
 def test_a_failure_to_defer_messages_of_one_queue_leaves_those_of_another_held(tmp_path):

@@ -5,7 +5,8 @@ import pytest
 from pairbus.amqp.codec import encode
 from pairbus.amqp.types import Int, Long, Symbol
 from pairbus.client.received import Received
-from pairbus.syphon.records import DeferredNumbers, QueueRead
+from pairbus.syphon.deferred import DeferredNumbers
+from pairbus.syphon.records import QueueRead
 from tests.syphon.conftest import backlog_message
 from tests.syphon.fakes import HELD, Scene
 from tests.syphon.test_deferral import MISSING, deferring, fetched, wait_in_vain

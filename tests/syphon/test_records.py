@@ -5,12 +5,11 @@ import json
 
 import pytest
 
-from pairbus.syphon.deferred import DeferredPage
+from pairbus.syphon.deferred import DeferredNumbers
 from pairbus.syphon.rates import AdaptiveRate
 from pairbus.syphon.records import (
     BlockedRecord,
     Control,
-    DeferredNumbers,
     HeldMessage,
     HeldRecord,
     OperationCount,
@@ -50,7 +49,7 @@ RECORDS = [
         1, 2, {"Rejected": 3}, 4, 5, {"orders": "x"}, {"orders": 5}, 6, "why", True, True, True,
         True, True, ("b/0",), ("b/1",), 7, 667.0, "primary", 8, "disk full",
     ),
-    DeferredPage("orders", "b/0", (1, 2, 3, 7)),
+    DeferredNumbers("orders", "b/0", (1, 2, 3, 7)),
 ]  # fmt: skip
 
 
@@ -70,6 +69,11 @@ def test_a_record_survives_its_json_form_with_every_field_set(record):
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
 def test_a_record_of_another_version_is_read_with_defaults(record):
     assert type(record).from_json({"of a later version": 1}) == type(record)()
+
+
+def test_deferred_numbers_in_a_report_of_an_earlier_version_are_read():
+    report = TaskReport.from_json({"deferred": [["orders", "b/0", [[1, 2], [5, 5]]]]})
+    assert report.deferred == (DeferredNumbers("orders", "b/0", (1, 2, 5)),)
 
 
 def test_the_keys_of_the_files_are_those_of_earlier_versions():

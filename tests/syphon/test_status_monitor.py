@@ -50,3 +50,26 @@ def test_status_counts_the_rows_that_driver_and_coordinator_could_not_write_to_t
     assert shown() == (2, "a write has not returned for 9 s")
     operations.health = LedgerState(3, "disk full")
     assert shown() == (5, "disk full")
+
+
+def test_what_is_left_between_two_counts_follows_from_what_was_settled(tmp_path):
+    state = StateDirectory(tmp_path).create()
+    monitor = StatusMonitor(FakeTimeRuntime(), state, IDENTITY, lambda: ())
+
+    def left(settled):
+        state.write_progress(ProgressRecord(forwarded=settled))
+        return monitor.status(is_active=True, is_stopped=False).remaining
+
+    def counted(messages, settled, *, is_moving):
+        state.write_progress(ProgressRecord(forwarded=settled))
+        monitor.counted((QueueCounts("q", messages),), is_moving=is_moving)
+        return left(70)
+
+    assert left(0) is None
+    assert counted(100, 20, is_moving=False) == 50
+    assert [left(20), left(70), left(130)] == [100, 50, 0]
+    # The queues know of 30 more that were settled: the total stays.
+    assert counted(20, 70, is_moving=True) == 50
+    assert counted(20, 70, is_moving=False) == 20
+    assert counted(60, 70, is_moving=True) == 60  # new ones came
+    assert counted(0, 70, is_moving=True) == 0

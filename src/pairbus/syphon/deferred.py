@@ -13,10 +13,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pairbus.syphon.codec import Record
+
 if TYPE_CHECKING:
     from pairbus.syphon.state import StatePages
 
-__all__ = ["PAGE", "DeferredMessages", "DeferredPage", "from_ranges", "to_ranges"]
+__all__ = ["PAGE", "DeferredMessages", "DeferredNumbers", "from_ranges", "to_ranges"]
 
 PAGE = 4096  # numbers
 
@@ -38,8 +40,8 @@ def from_ranges(ranges: Iterable[Sequence[int]]) -> list[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class DeferredPage:
-    """`deferred/*.json`: deferred messages of one queue for one destination, by sequence number.
+class DeferredNumbers(Record):
+    """Deferred messages of one queue for one destination, by sequence number: `deferred/*.json`.
 
     It has no numbers if its content is lost.
     """
@@ -49,15 +51,19 @@ class DeferredPage:
     numbers: tuple[int, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Return the JSON form."""
+        """Return the JSON form, with the numbers as ranges."""
         ranges = to_ranges(self.numbers)
         return {"destination": self.destination, "queue": self.queue, "ranges": ranges}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> "DeferredPage":
-        """Read the JSON form."""
-        numbers = tuple(from_ranges(data.get("ranges", ())))
-        return cls(data["destination"], data["queue"], numbers) if numbers else cls()
+    def from_json(cls, data: Any) -> "DeferredNumbers":
+        """Read the JSON form; reports of tasks of earlier versions have a list of the values."""
+        if isinstance(data, Mapping):
+            if not data.get("ranges"):
+                return cls()
+            data = data["destination"], data["queue"], data["ranges"]
+        destination, queue, ranges = data
+        return cls(destination, queue, tuple(from_ranges(ranges)))
 
 
 @dataclass(slots=True)
@@ -100,9 +106,6 @@ class DeferredMessages:
         """Remove pages that have no content."""
         for name in names:
             self._store.remove(name)
-
-    def __len__(self) -> int:
-        return sum(page.count for pages in self._pages.values() for page in pages)
 
     def destinations(self) -> set[str]:
         """Return the destinations that deferred messages wait for."""
@@ -214,7 +217,7 @@ class DeferredMessages:
         for start in range(0, len(numbers), PAGE):
             some = numbers[start : start + PAGE]
             name = name or self._store.new_name()
-            page = DeferredPage(*key, tuple(some))
+            page = DeferredNumbers(*key, tuple(some))
             written.append((name, page, _Page(name, some[0], some[-1], len(some))))
             name = None
         # The first page, which had all the numbers before, is replaced last: so each number is

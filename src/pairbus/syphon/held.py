@@ -77,9 +77,6 @@ class HeldMessages:
         self._expired: set[str] = set()
         self._destinations: dict[str, _Destination] = {}
 
-    def __len__(self) -> int:
-        return sum(len(one.held) for one in self._destinations.values())
-
     def counts(self) -> dict[str, int]:
         """Return how many messages are held, by destination."""
         return {name: len(one.held) for name, one in self._destinations.items() if one.held}

@@ -8,7 +8,7 @@ that Spark needs before it runs the query.
 
 from dataclasses import dataclass
 
-__all__ = ["STANDSTILL", "Progress", "Remaining", "State", "state_of"]
+__all__ = ["STANDSTILL", "Progress", "State", "state_of"]
 
 STANDSTILL = "no message was settled"  # begins the reason if no other is known
 REPORTED_EVERY = 2.0  # seconds between two reports of a task
@@ -74,32 +74,6 @@ class Progress:
         # Messages went on moving since then; tasks report them every few seconds.
         since = 0.0 if self.last_progress is None else now - self.last_progress
         return max(0.0, remaining / rate - min(max(0.0, since), REPORTED_EVERY))
-
-
-@dataclass(frozen=True, slots=True)
-class Remaining:
-    """How many messages are left, between two counts of the queues.
-
-    Counting costs a call for each queue, so it is done now and then. In between, the messages that
-    were settled since are subtracted.
-    """
-
-    total: int | None = None  # messages settled so far, plus messages that are left
-
-    def counted(self, messages: int, settled: int, *, moving: bool) -> "Remaining":
-        """Return the estimate after a count: the queues hold `messages`, `settled` left them.
-
-        While messages move, the coordinator counts a settlement later than the queue does; so the
-        total does not shrink then.
-        """
-        total = messages + settled
-        if moving and messages and self.total is not None:
-            total = max(total, self.total)
-        return Remaining(total)
-
-    def left(self, settled: int) -> int | None:
-        """Return how many are left when `settled` were settled in all; None before a count."""
-        return None if self.total is None else max(0, self.total - settled)
 
 
 def state_of(

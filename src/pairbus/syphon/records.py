@@ -11,13 +11,12 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from pairbus.syphon.codec import Record, Row
-from pairbus.syphon.deferred import from_ranges, to_ranges
+from pairbus.syphon.deferred import DeferredNumbers, from_ranges, to_ranges
 from pairbus.syphon.rates import AdaptiveRate
 
 __all__ = [
     "BlockedRecord",
     "Control",
-    "DeferredNumbers",
     "HeldMessage",
     "HeldRecord",
     "OperationCount",
@@ -119,24 +118,6 @@ class QueueRead(Record):
     lock_seconds: float | None = None
     oldest: int | None = None
     busy: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class DeferredNumbers(Row):
-    """Deferred messages of one queue for one destination, by sequence number."""
-
-    destination: str
-    queue: str
-    numbers: tuple[int, ...]
-
-    def to_json(self) -> list[Any]:
-        """Return the fields in their order, the numbers as ranges."""
-        return [self.destination, self.queue, to_ranges(self.numbers)]
-
-    @classmethod
-    def from_json(cls, data: Any) -> "DeferredNumbers":
-        """Read the JSON form."""
-        return cls(data[0], data[1], tuple(from_ranges(data[2])))
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from pathlib import PurePath
 from typing import Any
 
 from pairbus.runtime import AsyncRuntime, Runtime, ThreadRuntime
-from pairbus.syphon.deferred import DeferredPage
+from pairbus.syphon.deferred import DeferredNumbers
 from pairbus.syphon.object_files import StateFiles, is_url, open_files
 from pairbus.syphon.records import (
     BlockedRecord,
@@ -286,14 +286,14 @@ class StatePages:
         """Return the names of all pages."""
         return _json_files(self._files, self._folder)
 
-    def read(self, name: str) -> DeferredPage:
+    def read(self, name: str) -> DeferredNumbers:
         """Return a page; empty if there is none, or it is no JSON of a page."""
         try:
-            return DeferredPage.from_json(json.loads(self._files.read(self._folder / name)))
+            return DeferredNumbers.from_json(json.loads(self._files.read(self._folder / name)))
         except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
-            return DeferredPage()
+            return DeferredNumbers()
 
-    def write(self, name: str, page: DeferredPage) -> None:
+    def write(self, name: str, page: DeferredNumbers) -> None:
         """Replace a page; it survives a power failure."""
         self._files.make_folder(self._folder)
         self._files.write(self._folder / name, json.dumps(page.to_json()).encode(), sync=True)

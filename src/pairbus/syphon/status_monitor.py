@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from pairbus.runtime import Runtime
-from pairbus.syphon.progress import Progress, Remaining, state_of
+from pairbus.syphon.progress import Progress, state_of
 from pairbus.syphon.state import StateDirectory
 from pairbus.syphon.status_records import LedgerState, QueueCounts, SyphonStatus
 
@@ -50,18 +50,25 @@ class StatusMonitor:
         self._is_started = False
         self._queues: tuple[QueueCounts, ...] = ()
         self._remaining: int | None = None  # at the last count
-        self._left = Remaining()
+        self._total: int | None = None  # messages settled so far, plus messages that are left
         self._counted_at = 0.0
         self._written_at = 0.0
         self._written: dict[str, object] = {}
         self._last: SyphonStatus | None = None  # as last read from the state directory
 
     def counted(self, queues: tuple[QueueCounts, ...], *, is_moving: bool = False) -> None:
-        """Record the counts of the queues."""
+        """Record the counts of the queues.
+
+        Counting costs a call for each queue, so it is done now and then; in between, the messages
+        that were settled since are subtracted. While messages move, the coordinator counts a
+        settlement later than the queue does; so the total does not shrink then.
+        """
         self._queues = queues
         self._remaining = sum(queue.active for queue in queues)
-        settled = self._state.progress().settled
-        self._left = self._left.counted(self._remaining, settled, moving=is_moving)
+        total = self._remaining + self._state.progress().settled
+        if is_moving and self._remaining and self._total is not None:
+            total = max(total, self._total)
+        self._total = total
         self._counted_at = self._runtime.time()
 
     def status(self, *, is_active: bool, is_stopped: bool) -> SyphonStatus:
@@ -105,7 +112,7 @@ class StatusMonitor:
             last_progress=progress.last_progress,
             is_started=self._is_started,
         )
-        remaining = self._left.left(totals.settled)
+        remaining = None if self._total is None else max(0, self._total - totals.settled)
         resumes_at = self._state.blocked().primary_until
         ledger = self._ledger()
         return replace(

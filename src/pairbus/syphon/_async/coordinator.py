@@ -378,7 +378,7 @@ class Coordinator:
                 self._planner.ready_queues
                 or self._locks.returning
                 or self._deferral.is_searching()
-                or len(self._held) + len(self._deferral)
+                or self._deferral.counts()
             )
         self._quiet_since = None if is_busy else self._quiet_since or now
         is_quiet = self._quiet_since is not None and now - self._quiet_since >= QUIET
@@ -418,13 +418,14 @@ class Coordinator:
             control, ledger = self._state.control(), self._operations.state()
             with self._guard:
                 blocked = replace(self._deferral.blocked(), sending=self._planner.sending())
+                counts = self._deferral.counts()
                 uncertain, ready = self._orphans.queues(), self._planner.ready_queues
                 polled = {*self._listening, *self._doorbell.armed()}
                 suspect = {*polled, *self._locks.returning, *uncertain}
                 progress = replace(
                     self._totals,
-                    waiting=len(self._held) + len(self._deferral),
-                    waiting_counts=self._deferral.counts(),
+                    waiting=sum(counts.values()),
+                    waiting_counts=counts,
                     waiting_for=self._held.reasons(),
                     in_flight=self._planner.in_flight,
                     is_drained=self._planner.is_drained,

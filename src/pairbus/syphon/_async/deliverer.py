@@ -82,15 +82,7 @@ class Deliverer:
         self._is_stopping = is_stopping
         self._find_receipts = find_receipts
         self._answers = answering is not None
-        self._settler = Settler(
-            runtime,
-            settling,
-            receipts,
-            report,
-            self._settings.secondary,
-            answering,
-            self._blocked,
-        )
+        self._settler = Settler(runtime, settling, receipts, report, self._settings, answering)
         self._is_primary_down = False
         self._is_abandoning = False
         self._pace = PacedSending(runtime, self._settings.blocked.sending)

@@ -11,6 +11,7 @@ and written without the guard.
 """
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
@@ -100,15 +101,9 @@ class Deferral:
         for destination in self._deferred.destinations():
             self._held.defer(destination, now)
 
-    def __len__(self) -> int:
-        return len(self._deferred)
-
     def counts(self) -> dict[str, int]:
         """Return how many messages wait for each destination, held or deferred."""
-        counts = self._held.counts()
-        for destination, number in self._deferred.counts().items():
-            counts[destination] = counts.get(destination, 0) + number
-        return counts
+        return dict(Counter(self._held.counts()) + Counter(self._deferred.counts()))
 
     def blocked(self) -> BlockedRecord:
         """Return the record of blocked destinations for the tasks; the guard is held."""

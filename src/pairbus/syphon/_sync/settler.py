@@ -12,12 +12,12 @@ from pairbus.envelope.fence import Fence
 from pairbus.runtime import Runtime
 from pairbus.syphon._sync.answers import FenceAnswers
 from pairbus.syphon._sync.backlog import BacklogQueues
+from pairbus.syphon.deferred import DeferredNumbers
 from pairbus.syphon.delivery_rows import DeliveryRows
+from pairbus.syphon.delivery_settings import DeliverySettings
 from pairbus.syphon.held import WHOLE_PRIMARY
 from pairbus.syphon.rates import AdaptiveRate
 from pairbus.syphon.records import (
-    BlockedRecord,
-    DeferredNumbers,
     HeldMessage,
     OperationCount,
     TaskReport,
@@ -46,9 +46,9 @@ class Settler:
         settling: the secondary; None where nothing is to be settled.
         receipts: writes an Arrow table of receipts, durable when it returns; None without ledger.
         report: called with the report of each flush.
-        namespace: the secondary's name in the ledger.
+        settings: the secondary's name in the ledger, and which messages were received by their
+            numbers.
         answering: the reply queue; None where fences are not answered.
-        blocked: which messages were received by their numbers.
     """
 
     def __init__(
@@ -57,23 +57,21 @@ class Settler:
         settling: BacklogQueues | None,
         receipts: "Callable[[pa.Table], None] | None",
         report: Callable[[TaskReport], None],
-        namespace: str,
-        answering: FenceAnswers | None = None,
-        blocked: BlockedRecord | None = None,
+        settings: DeliverySettings,
+        answering: FenceAnswers | None,
     ) -> None:
         self._runtime = runtime
         self._settling = settling
         self._receipts = receipts
         self._report = report
-        self._namespace = namespace
+        self._namespace = settings.secondary
         self._answering = answering
-        self._blocked = blocked or BlockedRecord()
+        self._blocked = settings.blocked
         self._fences: dict[str, list[tuple[Fence, bytes, int]]] = {}  # with token and number
         self._postponed: set[tuple[str, str]] = set()  # queues and destinations
         self._deferred: list[DeferredNumbers] = []
         self._undeferred: dict[str, list[int]] = {}
         self._pending: list[Settlement] = []
-        self._pending_rows = 0
         self._flushed_at = runtime.time()
         self._forwarded, self._size = 0, 0
         self._dead_lettered: dict[str, int] = {}
@@ -87,7 +85,6 @@ class Settler:
     def add(self, settlement: Settlement) -> None:
         """Settle these rows with the next flush."""
         self._pending.append(settlement)
-        self._pending_rows += len(settlement.indices)
 
     def postpone(self, rows: DeliveryRows, indices: Sequence[int], destination: str) -> None:
         """Keep rows in the backlog until a destination, or `*` for the primary, accepts messages.
@@ -143,7 +140,8 @@ class Settler:
     def is_due(self) -> bool:
         """Whether enough rows have been added, or enough time has passed, for a flush."""
         waited = self._runtime.time() - self._flushed_at
-        return self._pending_rows >= FLUSH_ROWS or waited > FLUSH_SECONDS or bool(self._fences)
+        rows = sum(len(one.indices) for one in self._pending)
+        return rows >= FLUSH_ROWS or waited > FLUSH_SECONDS or bool(self._fences)
 
     def flush(self, sending: AdaptiveRate | None = None, *, is_last: bool = False) -> None:
         """Write the receipts, settle, and report.
@@ -153,7 +151,7 @@ class Settler:
             is_last: the task ends.
         """
         self._flushed_at = self._runtime.time()
-        pending, self._pending, self._pending_rows = self._pending, [], 0
+        pending, self._pending = self._pending, []
         if pending:
             self._write_receipts(pending)
             if self._deferred:  # a message that is deferred but not recorded is not found again
