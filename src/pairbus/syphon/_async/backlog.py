@@ -142,9 +142,10 @@ class BacklogQueues:
 
         return await fetch(self._connections.management(queue), abandon, numbers)
 
-    async def browse(self, queue: str, first: int) -> list[Received] | None:
+    async def browse(self, queue: str, first: int, count: int = 250) -> list[Received] | None:
         """Return messages from a sequence number on; None if the queue cannot be asked."""
-        return await self._ask(queue, lambda: self._peek(queue, first, 250), [])
+        nothing: list[Received] = []
+        return await self._ask(queue, lambda: self._peek(queue, first, count), nothing)
 
     async def renew(self, queue: str, tokens: Sequence[bytes]) -> dict[bytes, float | None]:
         """Renew locks: when each expires now; None for a lock that was lost.
@@ -174,7 +175,7 @@ class BacklogQueues:
 
     async def is_empty(self, queue: str) -> bool | None:
         """Whether there is no message, locked ones included; None if that is not known."""
-        found = await self._ask(queue, lambda: self._peek(queue, 0, 1), [])
+        found = await self.browse(queue, 0, 1)
         return None if found is None else not found
 
     async def inspect(self, queue: str, after: int, known: Collection[int]) -> Inspection | None:

@@ -143,9 +143,10 @@ class BacklogQueues:
 
         return fetch(self._connections.management(queue), abandon, numbers)
 
-    def browse(self, queue: str, first: int) -> list[Received] | None:
+    def browse(self, queue: str, first: int, count: int = 250) -> list[Received] | None:
         """Return messages from a sequence number on; None if the queue cannot be asked."""
-        return self._ask(queue, lambda: self._peek(queue, first, 250), [])
+        nothing: list[Received] = []
+        return self._ask(queue, lambda: self._peek(queue, first, count), nothing)
 
     def renew(self, queue: str, tokens: Sequence[bytes]) -> dict[bytes, float | None]:
         """Renew locks: when each expires now; None for a lock that was lost.
@@ -175,7 +176,7 @@ class BacklogQueues:
 
     def is_empty(self, queue: str) -> bool | None:
         """Whether there is no message, locked ones included; None if that is not known."""
-        found = self._ask(queue, lambda: self._peek(queue, 0, 1), [])
+        found = self.browse(queue, 0, 1)
         return None if found is None else not found
 
     def inspect(self, queue: str, after: int, known: Collection[int]) -> Inspection | None:
