@@ -486,3 +486,20 @@ def test_blocked_destinations_are_written_again_after_the_totals_could_not_be_wr
     scene.report(delivered=("orders",))
     scene.tick()
     assert scene.state.blocked().blocked == {}
+
+
+def test_the_record_of_held_messages_is_written_again_after_a_failure(scene, monkeypatch):
+    def fail(record):
+        raise OSError("the disk is full")
+
+    scene.report(held=HELD, failed={"orders": "amqp:not-found"})
+    scene.tick()
+    scene.runtime.now += 6
+    with monkeypatch.context() as patch:
+        patch.setattr(scene.state, "write_held", fail)
+        scene.report(delivered=("orders",))
+        scene.tick()
+    assert scene.state.held().held == HELD[::-1]
+    scene.runtime.now += 6
+    scene.tick()
+    assert scene.state.held().held == ()

@@ -410,7 +410,11 @@ class Coordinator:
             record = self._held.record()
             record = replace(record, held=(*record.held, *self._locks.unreturned))
             self._locks.has_changed, self._saved_at = False, self._runtime.time()
-        self._state.write_held(record)
+        try:
+            self._state.write_held(record)
+        except OSError:
+            self._locks.has_changed = True  # try again
+            raise
 
     def _publish(self) -> None:
         """Write the files that tasks, driver and the next coordinator read, if they changed."""
