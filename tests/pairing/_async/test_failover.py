@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from time import monotonic
 
 import pytest
+from azure.core.settings import settings
 from azure.servicebus import ServiceBusMessage, ServiceBusMessageBatch
 from azure.servicebus.amqp import AmqpAnnotatedMessage
 from azure.servicebus.exceptions import (
@@ -449,6 +450,42 @@ async def test_a_hung_send_times_out_at_our_deadline_with_a_client_at_the_sdks_d
     with pytest.raises(OperationTimeoutError):
         await sender.send_messages(ServiceBusMessage("b"), timeout=0.2)
     assert client.status().entity("orders").phase == "suspect"
+
+
+class Span:
+    """A span of a tracing plugin of azure-core, as an application configures one."""
+
+    def __init__(self, name=None, kind=None, links=None):
+        self.names.append((name, len(links or ())))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *exc): ...
+
+    def add_attribute(self, key, value): ...
+
+    def to_header(self):
+        return {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+
+
+async def test_batch_is_redirected_while_the_application_traces(world, monkeypatch):
+    monkeypatch.setattr(Span, "names", [], raising=False)
+    client = await world.pair()
+    sender = world.keep(client.get_queue_sender("orders"))
+    await client.force_failover("orders")
+    settings.tracing_implementation.set_value(Span)
+    try:
+        batch = await sender.create_message_batch()
+        batch.add_message(ServiceBusMessage("a"))
+        await sender.send_messages(batch)
+    finally:
+        settings.tracing_implementation.unset_value()
+
+    [taken] = world.backlog()
+    assert taken.body == b"a"
+    assert taken.application_properties["Diagnostic-Id"].startswith("00-")
+    assert "ServiceBus.send" in [name for name, _ in Span.names]
 
 
 async def test_batch_may_be_as_large_as_the_primary_takes_though_that_is_down(world):

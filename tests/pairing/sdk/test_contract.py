@@ -21,7 +21,7 @@ from pairbus.broker.run import run
 from pairbus.pairing.outgoing import PairedMessageBatch, prepare
 from pairbus.pairing.packing import pack
 from pairbus.pairing.sdk import contract
-from pairbus.pairing.sdk.batches import payloads_of
+from pairbus.pairing.sdk.batches import batch_of, payloads_of
 from pairbus.pairing.sdk.contract import PrivateName
 from pairbus.pairing.sdk.senders import batch_arguments
 from pairbus.pairing.sdk.wire import wire_of
@@ -221,6 +221,22 @@ def test_names_are_probed_for_a_client_with_an_entity_path_too(namespaces, hide,
 
     [record] = [r for r in caplog.records if r.name == "pairbus.sdk"]
     assert f"no {name} of a" in record.getMessage()
+
+
+@pytest.mark.sdk
+async def test_batch_that_the_sdk_encodes_again_is_refused_and_not_sent_empty(servicebus):
+    from azure.servicebus import aio
+
+    servicebus.create_queue("orders")
+    async with aio.ServiceBusClient.from_connection_string(servicebus.connection_string) as client:
+        other = type("Other", (batch_arguments(client)["amqp_transport"],), {})
+        batch = batch_of([b"encoded"], 1000, {"amqp_transport": other})
+
+        async with client.get_queue_sender("orders") as sender:
+            with pytest.raises(TypeError, match="_Encoded"):
+                await sender.send_messages(batch)
+
+    assert bodies(servicebus, "orders") == []
 
 
 @pytest.mark.parametrize("name", ["", "_message", "_messages"])

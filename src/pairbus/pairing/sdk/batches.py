@@ -79,7 +79,14 @@ class _EncodedBatch(ServiceBusMessageBatch):
 
 
 class _Encoded:
-    """Stands for a message of which there are only the encoded bytes."""
+    """Stands for a message of which there are only the encoded bytes; it cannot be encoded again.
+
+    If the application traces, the SDK looks for the context of a span in a private part of it.
+    """
+
+    def __getattr__(self, name: str) -> None:
+        if not name.startswith("_"):
+            raise AttributeError(name)
 
 
 def cost(payload: bytes) -> int:
