@@ -14,8 +14,6 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, Final
 
-__all__ = ["MOVED", "RENAMED", "find_renamed", "install"]
-
 #: Old module: new module. The public names of the new module are found in the old one, too.
 MOVED: Final = {
     "pairbus.broker.clients": "pairbus.administration",

@@ -17,33 +17,6 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = [
-    "AMQPS_PORT",
-    "AMQP_PORT",
-    "BILLING_STEP",
-    "PING_CONTENT_TYPE",
-    "ConnectionString",
-    "backlog_label",
-    "backlog_path",
-    "backlog_paths",
-    "backlog_prefix",
-    "billable",
-    "format_connection_string",
-    "is_connection_string",
-    "join_host",
-    "namespace_from_host",
-    "namespace_or_host",
-    "parse_backlog_path",
-    "parse_connection_string",
-    "replace_endpoint",
-    "reply_queue_of",
-    "reply_queue_path",
-    "sort_backlog_queues",
-    "split_host",
-    "sync_folder",
-    "write_atomically",
-]
-
 AMQP_PORT: Final = 5672
 AMQPS_PORT: Final = 5671
 

@@ -8,38 +8,13 @@ and copied byte for byte.
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from pairbus.amqp import sections as codes
 from pairbus.amqp.codec import decode
-from pairbus.amqp.sections import APPLICATION_PROPERTIES as APPLICATION
-from pairbus.amqp.sections import DELIVERY_ANNOTATIONS, HEADER, PROPERTIES, SECTION_NAMES
-from pairbus.amqp.sections import MESSAGE_ANNOTATIONS as ANNOTATIONS
 
-__all__ = [
-    "ANNOTATIONS",
-    "APPLICATION",
-    "BODIES",
-    "CREATED",
-    "DELIVERY_ANNOTATIONS",
-    "EXPIRY",
-    "GROUP_ID",
-    "HEADER",
-    "MESSAGE_ID",
-    "NULL",
-    "PROPERTIES",
-    "SCHEDULED",
-    "SHORT_PROPERTIES",
-    "TTL",
-    "append_entries",
-    "each_section",
-    "entries",
-    "list_fields",
-    "make_list",
-    "make_map",
-    "map_start",
-    "replace_fields",
-    "sections",
-    "skip",
-]
-
+# Codes of sections.
+HEADER, PROPERTIES = codes.HEADER, codes.PROPERTIES
+DELIVERY_ANNOTATIONS, ANNOTATIONS = codes.DELIVERY_ANNOTATIONS, codes.MESSAGE_ANNOTATIONS
+APPLICATION = codes.APPLICATION_PROPERTIES
 # Positions of fields in the header and in the properties.
 TTL, MESSAGE_ID, EXPIRY, CREATED, GROUP_ID = 2, 0, 8, 9, 10
 SCHEDULED: Final = b"x-opt-scheduled-enqueue-time"
@@ -85,7 +60,7 @@ def each_section(buf: bytes) -> Iterator[tuple[int, int, int]]:
             code, value = buf[pos + 2], pos + 3
         else:
             descriptor, value = decode(buf, pos + 1)
-            code = SECTION_NAMES.get(
+            code = codes.SECTION_NAMES.get(
                 str(descriptor), descriptor if isinstance(descriptor, int) else 0
             )
         if not HEADER <= code <= APPLICATION:

@@ -51,11 +51,6 @@ from pairbus.envelope.fields import (
 from pairbus.envelope.fields import restore as restore_fields
 from pairbus.envelope.prefix import NUMBERS, Head, Place, Prefixes
 
-__all__ = [
-    "ANNOTATIONS", "APPLICATION", "HEADER", "PROPERTIES", "Opened", "open_message", "restore",
-    "sections",
-]  # fmt: skip
-
 _ALIASES: Final = {name.encode(): (index, name) for index, name in enumerate(ALIASES)}
 
 # Annotations that a broker adds to a message that it delivers; no sender sets them.

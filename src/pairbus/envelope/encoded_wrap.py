@@ -42,8 +42,6 @@ from pairbus.envelope.fields import (
 )
 from pairbus.envelope.fields import wrap as wrap_fields
 
-__all__ = ["Wrapped", "wrap"]
-
 
 class Wrapped(NamedTuple):
     """An encoded message for a backlog queue, its id and its session id."""

@@ -28,16 +28,6 @@ from pairbus.amqp.errors import ProtocolError
 from pairbus.amqp.types import Symbol, UInt
 from pairbus.envelope.cutting import PROPERTIES, sections
 
-__all__ = [
-    "ANSWER_CONTENT_TYPE",
-    "ANSWER_SECONDS",
-    "FENCE_CONTENT_TYPE",
-    "RELEASE_CONTENT_TYPE",
-    "Fence",
-    "encode_answer",
-    "read_fence",
-]
-
 FENCE_CONTENT_TYPE: Final = "application/vnd.pairbus.fence"
 ANSWER_CONTENT_TYPE: Final = "application/vnd.pairbus.fence-answer"
 #: An operator's order to stop waiting: `to` is the entity, the session is the client's.

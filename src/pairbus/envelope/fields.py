@@ -26,26 +26,6 @@ from typing import Any, Final, NamedTuple
 
 from pairbus.amqp.types import Described, Long, Timestamp
 
-__all__ = [
-    "ALIASES",
-    "EXPIRED",
-    "NO_DESTINATION",
-    "PATH",
-    "RESERVED",
-    "SCHEDULED_ENQUEUE_TIME",
-    "SESSION_ID",
-    "TIME_TO_LIVE",
-    "WRONG_ALIAS_TYPE",
-    "AliasTypeError",
-    "Aliases",
-    "Fields",
-    "check_reserved",
-    "parse_alias",
-    "peek_aliases",
-    "restore",
-    "wrap",
-]
-
 PATH: Final = "x-ms-path"
 SESSION_ID: Final = "x-ms-sessionid"
 TIME_TO_LIVE: Final = "x-ms-timetolive"

@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-__all__ = ["Head", "Place", "Prefixes"]
-
 #: AMQP's numbers of a fixed width: the format code, and the format character of `struct`.
 NUMBERS = {
     0x50: "B", 0x51: "b", 0x60: "H", 0x61: "h", 0x52: "B", 0x70: "I", 0x53: "B", 0x80: "Q",

@@ -22,8 +22,6 @@ from pairbus.envelope.fields import (
 )
 from pairbus.envelope.fields import wrap as wrap_fields
 
-__all__ = ["SdkMessage", "annotated", "is_empty", "wrap"]
-
 SdkMessage: TypeAlias = ServiceBusMessage | AmqpAnnotatedMessage
 
 # The SDK writes its own annotations with keys of bytes; an application may use text.

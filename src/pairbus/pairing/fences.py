@@ -12,8 +12,6 @@ from pairbus.envelope.fence import (
     RELEASE_CONTENT_TYPE,
 )
 
-__all__ = ["Answer", "fence_message", "read_answer", "release_message"]
-
 
 class Answer(NamedTuple):
     """A message of the reply queue, in the session of one client.

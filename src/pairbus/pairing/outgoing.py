@@ -25,8 +25,6 @@ from pairbus.names import BILLING_STEP, billable
 from pairbus.pairing.sdk.batches import is_readable, messages_of, payloads_of
 from pairbus.pairing.sdk.messages import body_parts
 
-__all__ = ["BACKLOG_LIMIT", "Outgoing", "PairedMessageBatch", "prepare"]
-
 BACKLOG_LIMIT: Final = 256 * 1024  # largest send to a queue of the Standard tier
 _HEADERS: Final = 66 * 1024  # the service takes at most 64 KB of headers and properties
 _X_OPT_SCHEDULED: Final = b"x-opt-scheduled-enqueue-time"  # a key as the SDK writes it

@@ -17,8 +17,6 @@ from pairbus.exceptions import PairingError
 from pairbus.pairing.outgoing import Outgoing, PairedMessageBatch, now
 from pairbus.pairing.sdk.batches import batch_of, cost, payloads_of
 
-__all__ = ["Chunk", "pack"]
-
 _ALIASES: Final = 64  # approximate size of the aliases
 
 

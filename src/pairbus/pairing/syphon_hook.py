@@ -10,9 +10,6 @@ from pairbus.extras import is_installed, missing_module
 if TYPE_CHECKING:
     from pairbus.options import SyphonOptions
 
-__all__ = ["RunningSyphon", "check_syphon", "register_syphon", "start_registered_syphon"]
-
-
 NEEDS_SPARK = "enable_syphon needs: pip install 'pairbus[spark]'"
 
 

@@ -9,14 +9,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pairbus.amqp.codec import decode
-from pairbus.envelope.encoded import (
-    ANNOTATIONS,
-    APPLICATION,
-    HEADER,
-    PROPERTIES,
-    Opened,
-    sections,
-)
+from pairbus.envelope.cutting import ANNOTATIONS, APPLICATION, HEADER, PROPERTIES, sections
+from pairbus.envelope.encoded import Opened
 from pairbus.syphon.columns import Column, arrow_schema
 
 if TYPE_CHECKING:

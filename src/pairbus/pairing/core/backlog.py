@@ -15,8 +15,6 @@ from dataclasses import dataclass, field
 
 from pairbus.pairing.core.rotation import Rotation
 
-__all__ = ["BacklogCall", "Failure"]
-
 FIRST_WAIT = 0.05  # seconds before the first retry after a broken connection; it doubles
 MAX_WAIT = 0.4
 CROWD = 8  # if more calls than this wait for a retry, each waits longer

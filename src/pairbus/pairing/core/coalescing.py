@@ -16,8 +16,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Coalescing", "Single", "choose"]
-
 MAX_BYTES = 192 * 1024  # three quarters of the Standard tier's limit: sizes are estimates
 MAX_MESSAGES = 500
 

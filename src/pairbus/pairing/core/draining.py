@@ -16,8 +16,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-__all__ = ["OVERDUE", "Round", "most_hold"]
-
 OVERDUE = 60.0  # seconds after which a fence that was not answered is reported
 
 

@@ -24,33 +24,6 @@ from typing import Protocol, TypeAlias
 
 from pairbus.pairing.core.ping import first_gap
 
-__all__ = [
-    "ArmTimer",
-    "BacklogDrained",
-    "BacklogForced",
-    "CancelTimer",
-    "Command",
-    "Decision",
-    "DrainEnded",
-    "Fact",
-    "Health",
-    "Phase",
-    "PingFailed",
-    "PingRefused",
-    "PingSucceeded",
-    "PrimaryForced",
-    "Released",
-    "SendFailed",
-    "SendSucceeded",
-    "StartDrain",
-    "StartPings",
-    "StopDrain",
-    "StopPings",
-    "TimerFired",
-    "resume",
-    "step",
-]
-
 
 class Phase(enum.Enum):
     """Where the sends of one entity go, and why."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["PING_TIME_TO_LIVE", "PingSchedule"]
-
 PING_TIME_TO_LIVE = 1.0  # seconds
 
 

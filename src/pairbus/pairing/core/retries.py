@@ -11,8 +11,6 @@ from dataclasses import dataclass
 
 from pairbus.classify import Verdict
 
-__all__ = ["Retries", "RetrySettings"]
-
 QUICK_BACKOFF = 0.4  # seconds before a retry after an outage, at most
 
 

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 
-__all__ = ["Removed", "Rotation"]
-
 
 @dataclass(frozen=True, slots=True)
 class Removed:

@@ -20,14 +20,6 @@ from typing import Any
 
 logger = logging.getLogger("pairbus.sdk")
 
-__all__ = [
-    "Position",
-    "PrivateName",
-    "is_async",
-    "probe_new_sender",
-    "probe_open_sender",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class PrivateName:
