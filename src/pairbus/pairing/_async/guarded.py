@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 class _GuardedLink(Guarded):
     """A sender or receiver of the SDK that raises the reason once its client is unusable."""
 
-    _own = frozenset({"__aenter__", "__aexit__", "__aiter__", "__anext__", "close"})
-
     async def __aenter__(self) -> Self:
         self._check()
         await self._wrapped.__aenter__()
@@ -54,19 +52,7 @@ class GuardedSender(_GuardedLink, ServiceBusSender):  # type: ignore[misc]  # in
 class SecondaryClient(Guarded, ServiceBusClient):
     """The secondary client of a pair: the SDK's client, which is open, closed or faulted."""
 
-    _own = frozenset(
-        {
-            "__aenter__",
-            "__aexit__",
-            "__repr__",
-            "_lifecycle",
-            "close",
-            "get_queue_receiver",
-            "get_queue_sender",
-            "get_subscription_receiver",
-            "get_topic_sender",
-        }
-    )
+    _lifecycle: Any = None
 
     def __init__(self, lifecycle: Lifecycle) -> None:
         super().__init__(lifecycle.secondary, lifecycle.secondary_side.check)

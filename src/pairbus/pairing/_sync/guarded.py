@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 class _GuardedLink(Guarded):
     """A sender or receiver of the SDK that raises the reason once its client is unusable."""
 
-    _own = frozenset({"__aenter__", "__aexit__", "__aiter__", "__anext__", "close"})
-
     def __enter__(self) -> Self:
         self._check()
         self._wrapped.__enter__()
@@ -55,19 +53,7 @@ class GuardedSender(_GuardedLink, ServiceBusSender):  # type: ignore[misc]  # in
 class SecondaryClient(Guarded, ServiceBusClient):
     """The secondary client of a pair: the SDK's client, which is open, closed or faulted."""
 
-    _own = frozenset(
-        {
-            "__aenter__",
-            "__aexit__",
-            "__repr__",
-            "_lifecycle",
-            "close",
-            "get_queue_receiver",
-            "get_queue_sender",
-            "get_subscription_receiver",
-            "get_topic_sender",
-        }
-    )
+    _lifecycle: Any = None
 
     def __init__(self, lifecycle: Lifecycle) -> None:
         super().__init__(lifecycle.secondary, lifecycle.secondary_side.check)

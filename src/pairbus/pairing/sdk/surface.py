@@ -9,26 +9,23 @@ opposite: it forwards every name to the wrapped object, after a check.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from pairbus.exceptions import PairingError
 
 ClassT = TypeVar("ClassT", bound=type)
 
 
-class _Unsupported:
+def _unsupported(owner: str, name: str) -> property:
     """A name of the SDK's class that a paired class does not support."""
 
-    def __init__(self, owner: str, name: str) -> None:
-        self._text = (
+    def refuse(_: object) -> NoReturn:
+        raise PairingError(
             f"{owner} does not support {name!r} of this version of azure-servicebus. "
             "Use it on the client that was paired."
         )
 
-    def __get__(self, instance: object, owner: type | None = None) -> Any:
-        if instance is None:
-            return self
-        raise PairingError(self._text)
+    return property(refuse)
 
 
 def covers(sdk_class: type) -> Callable[[ClassT], ClassT]:
@@ -40,7 +37,7 @@ def covers(sdk_class: type) -> Callable[[ClassT], ClassT]:
         }
         for name in dir(sdk_class):
             if not name.startswith("_") and name not in own:
-                setattr(paired, name, _Unsupported(paired.__name__, name))
+                setattr(paired, name, _unsupported(paired.__name__, name))
         return paired
 
     return decorate
@@ -49,11 +46,17 @@ def covers(sdk_class: type) -> Callable[[ClassT], ClassT]:
 class Guarded:
     """Hands every attribute on to a wrapped object, after `check`, which raises if it is unusable.
 
-    A subclass also derives from the class of the wrapped object, for `isinstance`, and lists in
-    `_own` the attributes that it defines itself.
+    A subclass also derives from the class of the wrapped object, for `isinstance`. What it defines
+    itself is not handed on; nor are the other names in `own_names`.
     """
 
-    _own: frozenset[str] = frozenset()
+    own_names = frozenset(
+        {"__class__", "__dict__", "__repr__", "__weakref__", "_check", "own_names", "_wrapped"}
+    )
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.own_names = cls.own_names | vars(cls).keys()
 
     def __init__(self, wrapped: Any, check: Callable[[], None]) -> None:
         object.__setattr__(self, "_wrapped", wrapped)
@@ -61,7 +64,7 @@ class Guarded:
 
     def __getattribute__(self, name: str) -> Any:
         get = object.__getattribute__
-        if name in get(self, "_own") or name in _GUARD:
+        if name in get(self, "own_names"):
             return get(self, name)
         get(self, "_check")()
         return getattr(get(self, "_wrapped"), name)
@@ -71,8 +74,3 @@ class Guarded:
 
     def __repr__(self) -> str:
         return repr(object.__getattribute__(self, "_wrapped"))
-
-
-_GUARD = frozenset(
-    {"__class__", "__dict__", "__repr__", "_own", "_wrapped", "_check", "__weakref__"}
-)
