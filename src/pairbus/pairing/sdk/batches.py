@@ -11,7 +11,7 @@ from typing import Any
 
 from azure.servicebus import ServiceBusMessageBatch
 
-from pairbus.pairing.sdk.contract import BODY, MESSAGE, MESSAGES
+from pairbus.pairing.sdk.contract import BODY, MESSAGE, MESSAGES, MISSING
 
 
 def messages_of(batch: ServiceBusMessageBatch) -> list[Any] | None:
@@ -26,18 +26,15 @@ def payloads_of(batch: ServiceBusMessageBatch) -> list[bytes] | None:
     """The encoded messages of `batch`; None if the SDK does not show them."""
     try:
         payloads = [bytes(payload) for payload in BODY.of(MESSAGE.of(batch))]
-    except (AttributeError, TypeError):
+    except MISSING:
         return None
     return payloads if len(payloads) == len(batch) else None
 
 
 def is_readable(batch: ServiceBusMessageBatch, arguments: Mapping[str, Any]) -> bool:
     """Whether a batch can be redirected by its encoded messages."""
-    try:
-        MESSAGES.of(batch)
-    except AttributeError:
-        return False
-    return bool(arguments) and payloads_of(batch) is not None
+    is_shown = messages_of(batch) is not None and payloads_of(batch) is not None
+    return is_shown and bool(arguments)
 
 
 def batch_of(
@@ -55,7 +52,7 @@ def batch_of(
         # If the SDK builds the batch again nevertheless, it must fail, not send an empty batch.
         MESSAGES.of(batch).extend([_Encoded()] * len(payloads))
         BODY.of(MESSAGE.of(batch)).extend(payloads)
-    except (AttributeError, TypeError):
+    except MISSING:
         return None
     return batch
 

@@ -20,158 +20,112 @@ from typing import Any
 
 logger = logging.getLogger("pairbus.sdk")
 
+MISSING = (AttributeError, LookupError, TypeError)
+
 
 @dataclass(frozen=True, slots=True)
 class PrivateName:
     """A private attribute of an SDK object, or an attribute of an object behind one.
 
     Args:
-        name: The attribute.
+        name: The attribute; a number is a position in a private tuple.
         owner: The object that has it.
-        purpose: What pairbus reads it for.
         without: What happens in a version of the SDK that does not have it.
 
     Attributes:
-        of: Returns the attribute of an object; raises AttributeError if there is none.
+        of: Returns the attribute of an object; raises one of `MISSING` if there is none.
     """
 
     name: str
     owner: str
-    purpose: str
     without: str
     of: Callable[[Any], Any] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "of", self._getter())
-
-    def _getter(self) -> Callable[[Any], Any]:
-        return operator.attrgetter(self.name)  # faster than a method: sends call it
-
-
-class Position(PrivateName):
-    """The position of a field in a private tuple of the SDK."""
-
-    __slots__ = ()
-
-    def _getter(self) -> Callable[[Any], Any]:
-        def of(thing: Any) -> Any:
-            try:
-                return thing[int(self.name)]
-            except (LookupError, TypeError) as error:
-                raise AttributeError(self.name) from error
-
-        return of
+        # No methods, which are slower: sends call them.
+        is_position = self.name.isdigit()
+        of = operator.itemgetter(int(self.name)) if is_position else operator.attrgetter(self.name)
+        object.__setattr__(self, "of", of)
 
 
+# The application's retry settings; a sender below a paired one retries nothing itself.
 CONFIG = PrivateName(
     "_config",
     "client and sender",
-    "the application's retry settings; a sender below a paired one retries nothing itself",
     "the SDK retries within the deadline, with the SDK's default settings",
 )
+# To refuse the retired uAMQP transport, and to build batches that the async SDK sends as is.
 AMQP_TRANSPORT = PrivateName(
-    "_amqp_transport",
-    "client",
-    "to refuse the retired uAMQP transport, and to build batches that the async SDK sends as is",
-    "the async SDK encodes a batch once more when it is sent",
+    "_amqp_transport", "client", "the async SDK encodes a batch once more when it is sent"
 )
+# To close a connection that the SDK drops when the peer hangs up during the handshake.
 CREATE_HANDLER = PrivateName(
     "_create_handler",
     "sender",
-    "to close a connection that the SDK drops when the peer hangs up during the handshake",
-    "such a connection is closed by the garbage collector",
+    "a connection that the SDK drops is closed by the garbage collector",
 )
+# To close a connection that failed in the background.
 CLOSE_HANDLER = PrivateName(
     "_close_handler",
     "sender",
-    "to close a connection that failed in the background",
     "a send that failed raises, or goes to the backlog, up to a second later",
 )
+# To reach the connection and the link.
 HANDLER = PrivateName(
     "_handler",
     "sender",
-    "to reach the connection and the link",
     "every send runs on a thread or task of its own, and connections are not cut",
 )
+# To cut a connection whose peer is silent.
 CONNECTION = PrivateName(
-    "_connection",
-    "handler",
-    "to cut a connection whose peer is silent",
-    "an abandoned thread stays until the peer answers or closes",
+    "_connection", "handler", "an abandoned thread stays until the peer answers or closes"
 )
-TRANSPORT = PrivateName("_transport", "connection", CONNECTION.purpose, CONNECTION.without)
-LINK = PrivateName(
-    "_link",
-    "handler",
-    "to see whether a link is attached, so that a send does nothing but send",
-    "every send runs on a thread or task of its own",
-)
-AUTHENTICATOR = PrivateName(
-    "_cbs_authenticator",
-    "handler",
-    "to see whether a send must first renew its token, which may take any time",
-    LINK.without,
-)
-EXPIRES_ON = PrivateName(
-    "_expires_on", "authenticator", AUTHENTICATOR.purpose, AUTHENTICATOR.without
-)
+TRANSPORT = PrivateName("_transport", "connection", CONNECTION.without)
+# To see whether a link is attached, so that a send does nothing but send.
+LINK = PrivateName("_link", "handler", "every send runs on a thread or task of its own")
+# To see whether a send must first renew its token, which may take any time.
+AUTHENTICATOR = PrivateName("_cbs_authenticator", "handler", LINK.without)
+EXPIRES_ON = PrivateName("_expires_on", "authenticator", LINK.without)
+# To redirect a batch that an SDK sender made.
 MESSAGES = PrivateName(
     "_messages",
     "batch",
-    "to redirect a batch that an SDK sender made",
-    "such a batch is sent to the primary only; while failed over it raises an error that says so",
+    "a batch of an SDK sender is sent to the primary only; while failed over it raises an error",
 )
+# To redirect a batch as it was encoded, even if its objects have changed since.
 MESSAGE = PrivateName(
-    "_message",
-    "batch",
-    "to redirect a batch as it was encoded, even if its objects have changed since",
-    "a batch is redirected by its objects, which are encoded once more",
+    "_message", "batch", "a batch is redirected by its objects, which are encoded once more"
 )
+# To see, on every send, whether a message can be sent as it is, without the SDK's properties.
 RAW_MESSAGE = PrivateName(
-    "_raw_amqp_message",
-    "message",
-    "to see, on every send, whether a message can be sent as it is, without the SDK's properties",
-    "these are asked, which takes a little longer",
+    "_raw_amqp_message", "message", "the SDK's properties are asked, which takes a little longer"
 )
-PROPERTIES = PrivateName(
-    "_properties", "message's raw_amqp_message", RAW_MESSAGE.purpose, RAW_MESSAGE.without
-)
-DATA_BODY = PrivateName(
-    "_data_body", "message's raw_amqp_message", RAW_MESSAGE.purpose, RAW_MESSAGE.without
-)
+PROPERTIES = PrivateName("_properties", "message's raw_amqp_message", RAW_MESSAGE.without)
+DATA_BODY = PrivateName("_data_body", "message's raw_amqp_message", RAW_MESSAGE.without)
 
 # Names of the objects behind private names.
+# To read the certificate authorities once for all links.
 SSL_CONTEXT = PrivateName(
     "ssl_context",
     "config",
-    "to read the certificate authorities once for all links",
-    "they are read for every link, which blocks for some 40 ms",
+    "certificate authorities are read for every link, which blocks for some 40 ms",
 )
-CLIENT_READY = PrivateName(
-    "client_ready",
-    "handler",
-    "to read the peer's frames without a pause while a link opens",
-    "a link opens half a second later",
-)
-CLIENT_READY_ASYNC = PrivateName(
-    "client_ready_async", "handler (async)", CLIENT_READY.purpose, CLIENT_READY.without
-)
-SOCK = PrivateName("sock", "transport", CONNECTION.purpose, CONNECTION.without)
-WRITER = PrivateName("writer", "transport (async)", CONNECTION.purpose, CONNECTION.without)
-SESSION = PrivateName(
-    "session", "transport (async, web socket)", CONNECTION.purpose, CONNECTION.without
-)
-STATE = PrivateName("state", "link", LINK.purpose, LINK.without)
+# To read the peer's frames without a pause while a link opens.
+CLIENT_READY = PrivateName("client_ready", "handler", "a link opens half a second later")
+CLIENT_READY_ASYNC = PrivateName("client_ready_async", "handler (async)", CLIENT_READY.without)
+# To cut a connection.
+SOCK = PrivateName("sock", "transport", CONNECTION.without)
+WRITER = PrivateName("writer", "transport (async)", CONNECTION.without)
+SESSION = PrivateName("session", "transport (async, web socket)", CONNECTION.without)
+# To see whether a link is attached, and why the service detached it.
+STATE = PrivateName("state", "link", LINK.without)
 GET_STATE = PrivateName(
     "get_state",
     "link",
-    "to learn why the service detached a link",
-    "such a send fails with the SDK's general error for a lost connection",
+    "a send over a detached link fails with the SDK's general error for a lost connection",
 )
-AUTH_STATE = PrivateName(
-    "auth_state", "authenticator", AUTHENTICATOR.purpose, AUTHENTICATOR.without
-)
-BODY = Position("5", "batch's _message", MESSAGE.purpose, MESSAGE.without)
+AUTH_STATE = PrivateName("auth_state", "authenticator", LINK.without)
+BODY = PrivateName("5", "batch's _message", MESSAGE.without)
 
 _warned: set[str] = set()
 
@@ -229,7 +183,7 @@ def _missing(thing: Any, *names: PrivateName) -> PrivateName | None:
             return None  # closed meanwhile
         try:
             thing = name.of(thing)
-        except AttributeError:
+        except MISSING:
             return name
     return None
 

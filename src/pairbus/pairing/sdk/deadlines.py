@@ -39,19 +39,6 @@ class AWatch:
         on_silence: Called once for a send that has no answer by then; None for never.
     """
 
-    __slots__ = (
-        "_cancelling",
-        "_deadline",
-        "_due",
-        "_has_fired",
-        "_loop",
-        "_on_silence",
-        "_patience",
-        "_quiet_at",
-        "_task",
-        "_timer",
-    )
-
     def __init__(
         self, patience: float = math.inf, on_silence: Callable[[], None] | None = None
     ) -> None:

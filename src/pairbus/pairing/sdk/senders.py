@@ -205,17 +205,6 @@ class Readiness:
     a while. Otherwise the SDK would first open a link or renew the token, which may take any time.
     """
 
-    __slots__ = (
-        "attached",
-        "authenticator",
-        "expires_on",
-        "good_until",
-        "handler",
-        "link",
-        "ok",
-        "sender",
-    )
-
     def __init__(self, sender: Any, before: Readiness | None = None) -> None:
         """Read the state of `sender`, which is open; `before` is the state that was read last.
 
