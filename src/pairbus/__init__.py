@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import ModuleType
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from pairbus._moved import install
@@ -60,29 +60,26 @@ def _start_syphon(options: SyphonOptions) -> RunningSyphon:
 register_syphon(_start_syphon)
 
 
+# The SDK is imported with the first name that needs it: the command line and Spark's workers import
+# this package too, and should not wait for it.
+_HOMES = {
+    "PairedClient": "pairbus.pairing._sync.client",
+    "PairedSender": "pairbus.pairing._sync.sender",
+    "SecondaryClient": "pairbus.pairing._sync.guarded",
+    "pair_namespace": "pairbus.pairing._sync.pairing",
+    "SendAvailabilityPairedNamespaceOptions": "pairbus.options",
+    "SyphonOptions": "pairbus.options",
+    "BacklogQueueStatus": "pairbus.status",
+    "EntityStatus": "pairbus.status",
+    "PairStatus": "pairbus.status",
+    "Verdict": "pairbus.classify",
+}
+
+
 def __getattr__(name: str) -> Any:
-    # The SDK is imported with the first name that needs it: the command line and Spark's workers
-    # import this package too, and should not wait for it.
-    home: ModuleType
-    match name:
-        case "PairedClient":
-            from pairbus.pairing._sync import client as home
-        case "PairedSender":
-            from pairbus.pairing._sync import sender as home
-        case "SecondaryClient":
-            from pairbus.pairing._sync import guarded as home
-        case "pair_namespace":
-            from pairbus.pairing._sync import pairing as home
-        case "SendAvailabilityPairedNamespaceOptions" | "SyphonOptions":
-            from pairbus import options as home
-        case "BacklogQueueStatus" | "EntityStatus" | "PairStatus":
-            from pairbus import status as home
-        case "Verdict":
-            from pairbus import classify as home
-        case _ if name in __all__:
-            from pairbus import exceptions as home
-        case _:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = importlib.import_module(_HOMES.get(name, "pairbus.exceptions"))
     value = globals()[name] = getattr(home, name)
     return value
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from types import ModuleType
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from pairbus._version import __version__
@@ -50,23 +50,20 @@ __all__ = [
 ]
 
 
+# The SDK is imported with the first name that needs it, as in `pairbus`.
+_HOMES = {
+    "PairedClient": "pairbus.pairing._async.client",
+    "PairedSender": "pairbus.pairing._async.sender",
+    "SecondaryClient": "pairbus.pairing._async.guarded",
+    "pair_namespace": "pairbus.pairing._async.pairing",
+}
+
+
 def __getattr__(name: str) -> Any:
-    # The SDK is imported with the first name that needs it, as in `pairbus`.
-    home: ModuleType
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     with needs("aio"):
-        match name:
-            case "PairedClient":
-                from pairbus.pairing._async import client as home
-            case "PairedSender":
-                from pairbus.pairing._async import sender as home
-            case "SecondaryClient":
-                from pairbus.pairing._async import guarded as home
-            case "pair_namespace":
-                from pairbus.pairing._async import pairing as home
-            case _ if name in __all__:
-                import pairbus as home
-            case _:
-                raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        home = importlib.import_module(_HOMES.get(name, "pairbus"))
     value = globals()[name] = getattr(home, name)
     return value
 
