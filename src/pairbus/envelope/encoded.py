@@ -160,12 +160,10 @@ def restore(
     aliases = Aliases("", session_id, time_to_live, scheduled)
     fields = restore_fields(Fields(), aliases, now=now, expires_at=expires_at)
     found, body = sections(message)
-    parts: list[bytes] = []
+    changed: dict[int, bytes] = {}
     if fields.ttl is not None:
         ttl = {TTL: encode(UInt(fields.ttl))}
-        parts.append(replace_fields(HEADER, message, found.get(HEADER), ttl))
-    elif HEADER in found:
-        parts.append(b"\x00\x53\x70" + message[slice(*found[HEADER])])
+        changed[HEADER] = replace_fields(HEADER, message, found.get(HEADER), ttl)
     if fields.scheduled_enqueue_time is not None:
         kept = [
             message[pos:after]
@@ -174,20 +172,20 @@ def restore(
         ] if ANNOTATIONS in found else []  # fmt: skip
         time = Timestamp(fields.scheduled_enqueue_time)
         entry = encode(Symbol(SCHEDULED.decode())) + encode(time)
-        parts.append(make_map(ANNOTATIONS, [*kept, entry]))
-    elif ANNOTATIONS in found:
-        parts.append(b"\x00\x53\x72" + message[slice(*found[ANNOTATIONS])])
-    changes: dict[int, bytes] = {}
+        changed[ANNOTATIONS] = make_map(ANNOTATIONS, [*kept, entry])
+    values: dict[int, bytes] = {}
     if fields.group_id is not None:
-        changes[GROUP_ID] = encode(fields.group_id)
+        values[GROUP_ID] = encode(fields.group_id)
     if fields.absolute_expiry_time is not None:
-        changes[EXPIRY] = encode(Timestamp(fields.absolute_expiry_time))
-    if changes:
-        parts.append(replace_fields(PROPERTIES, message, found.get(PROPERTIES), changes))
-    elif PROPERTIES in found:
-        parts.append(_PROPERTIES_START + message[slice(*found[PROPERTIES])])
-    if APPLICATION in found:
-        parts.append(_APPLICATION_START + message[slice(*found[APPLICATION])])
+        values[EXPIRY] = encode(Timestamp(fields.absolute_expiry_time))
+    if values:
+        changed[PROPERTIES] = replace_fields(PROPERTIES, message, found.get(PROPERTIES), values)
+    parts: list[bytes] = []
+    for code in (HEADER, ANNOTATIONS, PROPERTIES, APPLICATION):
+        if code in changed:
+            parts.append(changed[code])
+        elif code in found:
+            parts.append(b"\x00\x53%c" % code + message[slice(*found[code])])
     parts.append(message[body:])
     return b"".join(parts)
 
