@@ -43,9 +43,6 @@ __all__ = [
 class PairingError(ServiceBusError):
     """Base of everything that pairbus raises."""
 
-    def __init__(self, message: str, **kwargs: Any) -> None:
-        super().__init__(message, **kwargs)
-
 
 class PairUnavailableError(PairingError):
     """Neither namespace confirmed the message.
@@ -216,7 +213,7 @@ def add_source(error: ErrorT, source: str) -> ErrorT:
     return error
 
 
-def describe(error: BaseException | None, otherwise: str) -> str:
+def describe(error: BaseException | None, otherwise: str = "") -> str:
     """The class and message of `error` in one line; `otherwise` if there is no error."""
     if error is None:
         return otherwise
