@@ -7,7 +7,7 @@ operator does.
 
 import sys
 import textwrap
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,15 +21,6 @@ OPERATOR = {
 }
 
 Arrows = dict[tuple[str, str], list[str]]
-
-
-@dataclass(frozen=True)
-class Times:
-    """The default times, in seconds."""
-
-    failover_interval: float = 60.0
-    ping_primary_interval: float = 60.0
-    drains_first: bool = False
 
 
 def _name(health: Any) -> str:
@@ -47,7 +38,11 @@ def arrows() -> tuple[Arrows, Arrows]:
     """All changes of state with their labels: by themselves, and by an operator."""
     sys.path.insert(0, str(ROOT / "src"))
     from pairbus.pairing.core import health as core
+    from pairbus.pairing.core.timing import Timing
 
+    default = Timing(
+        failover_interval=60.0, ping_primary_interval=60.0, send_timeout=30.0, backlog_cooldown=60.0
+    )
     facts: list[core.Fact] = [
         core.SendFailed("x"),
         core.TimerFired(),
@@ -71,10 +66,10 @@ def arrows() -> tuple[Arrows, Arrows]:
             continue
         seen.add(start)
         for times, now, note in (
-            (Times(), 1000.0, ""),
-            (Times(), 2000.0, "interval elapsed"),
-            (Times(failover_interval=0.0), 1000.0, "send failed, interval is 0"),
-            (Times(drains_first=True), 1000.0, "primary is back, drain first"),
+            (default, 1000.0, ""),
+            (default, 2000.0, "interval elapsed"),
+            (replace(default, failover_interval=0.0), 1000.0, "send failed, interval is 0"),
+            (replace(default, drains_first=True), 1000.0, "primary is back, drain first"),
         ):
             told = set(automatic)
             for fact in facts:

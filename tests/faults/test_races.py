@@ -25,10 +25,11 @@ from pairbus.pairing._sync import link as link_module
 from pairbus.pairing._sync.backlog_route import BacklogRoute
 from pairbus.pairing._sync.entity import Entity
 from pairbus.pairing._sync.link import Link
-from pairbus.pairing._sync.pair import Pair, Timing
+from pairbus.pairing._sync.pair import Pair
 from pairbus.pairing._sync.primary_route import PrimaryRoute, Redirect
 from pairbus.pairing._sync.sender import PairedSender
 from pairbus.pairing.core import health as core
+from pairbus.pairing.core.timing import Timing
 from pairbus.pairing.event_bus import EventBus
 from pairbus.pairing.outgoing import prepare
 from pairbus.pairing.sdk.deadlines import Watch
@@ -170,7 +171,7 @@ def test_message_that_was_not_sent_to_the_primary_is_not_uncertain():
     pair = pair_of()
     entity = pair.entity("orders")
     entity.last_error = OperationTimeoutError(message="another send had no answer")
-    route = PrimaryRoute(SimpleNamespace(check=bool), pair, entity, "orders", None, bool)
+    route = PrimaryRoute(SimpleNamespace(check=bool), entity, "orders", None, bool)
     deadline = time.monotonic() + 60
 
     redirect = route.after_failure(UnwantedError(), None, 0.0, deadline, was_open=False)
@@ -193,7 +194,7 @@ def test_redirected_call_that_did_not_get_its_turn_has_no_cause_and_no_other_cop
     pair = pair_of()
     entity = pair.entity("orders")
     entity.failed(OperationTimeoutError(message="another send had no answer"))
-    route = PrimaryRoute(SimpleNamespace(check=bool), pair, entity, "orders", None, bool)
+    route = PrimaryRoute(SimpleNamespace(check=bool), entity, "orders", None, bool)
 
     redirect = route.after_failure(TurnTimeoutError("x"), None, 0.0, 1.0, was_open=True)
 
@@ -215,7 +216,7 @@ def test_retry_that_the_deadline_cut_short_is_no_outage_if_the_error_is_late(sta
     settings = SimpleNamespace(retry_total=1, retry_backoff_factor=0.0, retry_backoff_max=0.0)
     pair = pair_of(_config=settings, open_timeout=100.0)
     entity = pair.entity("orders")
-    route = PrimaryRoute(SimpleNamespace(check=bool), pair, entity, "orders", None, bool)
+    route = PrimaryRoute(SimpleNamespace(check=bool), entity, "orders", None, bool)
     started = time.monotonic()
 
     def retry():
@@ -316,7 +317,7 @@ def test_a_message_that_was_on_the_wire_for_a_moment_may_be_stored_twice():
     sender, seen = Silent(), []
     pair = pair_of(seen.append, get_queue_sender=lambda path: sender)
     lifecycle = SimpleNamespace(check=lambda **_: None)
-    route = BacklogRoute(lifecycle, pair, pair.entity("orders"), "orders")
+    route = BacklogRoute(lifecycle, pair.entity("orders"), "orders")
 
     def take(body):
         route.take(prepare(ServiceBusMessage(body)), 60.0, Redirect())

@@ -5,6 +5,7 @@ import threading
 import weakref
 from collections import deque
 from time import monotonic
+from types import SimpleNamespace
 
 import pytest
 from azure.servicebus import ServiceBusMessage
@@ -101,7 +102,9 @@ async def test_a_task_that_is_cancelled_passes_its_turn_on(is_handed_over):
 
 async def test_task_that_is_cancelled_takes_no_other_message_of_its_list_with_it():
     lock, counted, sent = ALock(), [], []
-    coalescer = Coalescer(lock, Sharing(Coalescing(), lambda error: False, counted.append), "q")
+    connection = SimpleNamespace(name="q", batch_limit=0)
+    sharing = Sharing(Coalescing(), lambda error: False, counted.append)
+    coalescer = Coalescer(lock, sharing, connection)
     entered, answered = asyncio.Event(), asyncio.Event()
 
     async def transmit(what, deadline):

@@ -103,14 +103,8 @@ Event = threading.Event
 AGuard = Guard = threading.Lock
 
 
-async def asleep(seconds: float) -> None:
-    """Wait."""
-    await asyncio.sleep(seconds)
-
-
-def sleep(seconds: float) -> None:
-    """Wait."""
-    time.sleep(seconds)
+asleep, sleep = asyncio.sleep, time.sleep
+ablocking = asyncio.to_thread  # run a function that blocks, without blocking the event loop
 
 
 def acheck_cancelled() -> None:
@@ -131,11 +125,6 @@ def check_cancelled() -> None:
 def wall(moment: float) -> datetime:
     """The time of day of a moment of the monotonic clock."""
     return datetime.now(UTC) + timedelta(seconds=moment - time.monotonic())
-
-
-async def ablocking(function: Callable[..., T], *args: object) -> T:
-    """Run a function that blocks, without blocking the event loop."""
-    return await asyncio.to_thread(function, *args)
 
 
 def blocking(function: Callable[..., T], *args: object) -> T:

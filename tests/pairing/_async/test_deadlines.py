@@ -268,7 +268,7 @@ def connections(server):
 
 
 async def test_both_silent_is_reported_after_one_deadline_on_each_side(world, monkeypatch):
-    monkeypatch.setattr(health, "first_gap", lambda **intervals: 3600.0)  # no ping
+    monkeypatch.setattr(health, "first_gap", lambda timing: 3600.0)  # no ping
     with (
         socket.create_server(("127.0.0.1", 0)) as primary,
         socket.create_server(("127.0.0.1", 0)) as secondary,

@@ -221,7 +221,7 @@ def test_close_ends_every_receiver_though_a_sender_is_made_meanwhile(world):
 
 
 def test_nothing_is_pinged_for_a_client_that_was_closed_behind_our_back(world, monkeypatch):
-    monkeypatch.setattr(health, "first_gap", lambda **intervals: 60.0)
+    monkeypatch.setattr(health, "first_gap", lambda timing: 60.0)
     world.primary.create_queue("bills")
     primary = world.primary_client()
     client = world.pair(primary, ping_primary_interval=60)

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from pairbus.pairing.core.ping import PingSchedule, first_gap
 from pairbus.pairing.core.rotation import Rotation
+from pairbus.pairing.core.timing import Timing
 
 THREE = Rotation(("q/0", "q/1", "q/2"))
 
@@ -126,7 +127,14 @@ def test_a_pick_is_always_a_queue_in_rotation(count, history):
 def test_pings_begin_early_and_double_up_to_the_interval(
     failover_interval, ping_interval, expected
 ):
-    gap = first_gap(failover_interval=failover_interval, ping_primary_interval=ping_interval)
+    gap = first_gap(
+        Timing(
+            failover_interval=failover_interval,
+            ping_primary_interval=ping_interval,
+            send_timeout=30,
+            backlog_cooldown=60,
+        )
+    )
     schedule = PingSchedule(gap, gap, ping_interval)
     sent = []
     for _ in expected:

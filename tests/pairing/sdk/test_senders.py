@@ -197,7 +197,7 @@ def test_nothing_of_ours_is_left_on_a_sender_between_calls(servicebus):
             assert patches_of(sender) == patches_of(HANDLER.of(sender)) == []
             with disable_retries(sender):
                 assert patches_of(sender) == [CLOSE_HANDLER.name]
-        link.call(lambda s: s.cancel_scheduled_messages([]), deadline=time.monotonic() + 30)
+        link.call(lambda s, _: s.cancel_scheduled_messages([]), deadline=time.monotonic() + 30)
         cut(wire_of(sender))
         with pytest.raises(ServiceBusError):
             link.send(ServiceBusMessage("b"), deadline=time.monotonic() + 30)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from azure.core.exceptions import (
     ClientAuthenticationError,
@@ -19,6 +18,7 @@ from azure.core.exceptions import (
 from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
 from pairbus.exceptions import PairingError, describe
+from pairbus.pairing._async.pair import Pair
 from pairbus.pairing.abandoning import AbandonedError, aabandonable
 from pairbus.pairing.outgoing import BACKLOG_LIMIT
 
@@ -47,42 +47,28 @@ REPLY_QUEUE_PROPERTIES: dict[str, Any] = {
 }
 
 
-class Provided(NamedTuple):
-    """The usable backlog queues, and the message size that all of them accept."""
+async def provide_queues(admin: ServiceBusAdministrationClient, pair: Pair) -> None:
+    """Find the backlog queues, and create those that are missing; let `pair` use them.
 
-    queues: tuple[str, ...]
-    message_limit: int
-
-
-async def provide_queues(
-    admin: ServiceBusAdministrationClient,
-    paths: Sequence[str],
-    *,
-    timeout: float,
-    on_answer: Callable[[], None],
-    reply_queue: str | None = None,
-) -> Provided:
-    """Find the backlog queues, and create those that are missing; the reply queue too, if named.
-
-    Calls `on_answer` for each management call that the service answered, also with an error.
+    With `recovery="drain_first"` the reply queue is provided, too. Each management call that the
+    service answers, also with an error, is in the ledger.
 
     Raises:
         PairingError: if the credentials may not create queues, or no queue can be used.
     """
     found: list[str] = []
     limit = 0
-    call = partial(_call, timeout, on_answer)
     failure: Exception | None = None
     unreachable = 0
-    for path in paths:
+    for path in pair.rotation.paths:
         if unreachable >= 2 and not found:
             break  # two calls that timed out show that the namespace cannot be reached
         try:
-            properties = await _provide(admin, path, QUEUE_PROPERTIES, call)
-        except Exception as error:
-            if _is_denied(error):
-                raise _denied(admin, f"backlog queue {path!r}", error) from error
-            logger.info("backlog queue %s cannot be used: %s", path, describe(error, ""))
+            properties = await _provide(admin, pair, f"backlog queue {path!r}", path)
+        except PairingError:
+            raise
+        except Exception as error:  # noqa: BLE001  # the others may work
+            logger.info("backlog queue %s cannot be used: %s", path, describe(error))
             failure = error
             unreachable += isinstance(error, _UNREACHABLE)
             continue
@@ -90,55 +76,61 @@ async def provide_queues(
         kilobytes = getattr(properties, "max_message_size_in_kilobytes", None)
         size = kilobytes * 1024 if kilobytes else BACKLOG_LIMIT
         limit = min(limit, size) if limit else size
+    host = admin.fully_qualified_namespace
     if not found:
         raise PairingError(
-            f"No backlog queue can be used in the secondary {admin.fully_qualified_namespace}. "
-            f"{describe(failure, '')}"
+            f"No backlog queue can be used in the secondary {host}. {describe(failure)}"
         ) from failure
-    if reply_queue is not None:
+    if pair.timing.drains_first:
+        path = pair.replies.path
         try:
-            await _provide(admin, reply_queue, REPLY_QUEUE_PROPERTIES, call)
+            await _provide(admin, pair, f"reply queue {path!r}", path, REPLY_QUEUE_PROPERTIES)
+        except PairingError:
+            raise
         except Exception as error:
-            if _is_denied(error):
-                raise _denied(admin, f"reply queue {reply_queue!r}", error) from error
             raise PairingError(
-                f"The reply queue {reply_queue!r} cannot be created in "
-                f"{admin.fully_qualified_namespace}. {describe(error, '')}"
+                f"The reply queue {path!r} cannot be created in {host}. {describe(error)}"
             ) from error
-    return Provided(tuple(found), limit)
+    pair.use_queues(tuple(found), limit)
 
 
 async def _provide(
     admin: ServiceBusAdministrationClient,
+    pair: Pair,
+    what: str,
     path: str,
-    wanted: dict[str, Any],
-    call: Callable[..., Awaitable[Any]],
+    wanted: dict[str, Any] = QUEUE_PROPERTIES,
 ) -> Any:
-    """Find or create a queue: its properties, or None if they are unknown."""
+    """Find or create a queue: its properties, or None if they are unknown.
+
+    Raises:
+        PairingError: if the credentials may not do that.
+    """
     try:
-        return await call(admin.get_queue, path)
-    except ResourceNotFoundError:
-        pass
-    try:
-        return await call(partial(admin.create_queue, **wanted), path)
+        try:
+            return await _call(pair, admin.get_queue, path)
+        except ResourceNotFoundError:
+            return await _call(pair, partial(admin.create_queue, **wanted), path)
     except ResourceExistsError:
         return None  # another client has just created it
-
-
-def _denied(admin: ServiceBusAdministrationClient, what: str, error: Exception) -> PairingError:
-    return PairingError(
-        f"The secondary's credentials may not look up or create the {what} in "
-        f"{admin.fully_qualified_namespace}: they need the right Manage. {describe(error, '')}"
-    )
-
-
-async def _call(timeout: float, on_answer: Callable[[], None], call: Any, path: str) -> Any:
-    try:
-        result = await aabandonable(timeout, call, path, what=f"looking up {path}")
-    except HttpResponseError:
-        on_answer()
+    except Exception as error:
+        if _is_denied(error):
+            raise PairingError(
+                f"The secondary's credentials may not look up or create the {what} in "
+                f"{admin.fully_qualified_namespace}: they need the right Manage. "
+                f"{describe(error)}"
+            ) from error
         raise
-    on_answer()
+
+
+async def _call(pair: Pair, call: Any, path: str) -> Any:
+    seconds = pair.timing.send_timeout
+    try:
+        result = await aabandonable(seconds, call, path, what=f"looking up {path}")
+    except HttpResponseError:
+        pair.accounts.provided()
+        raise
+    pair.accounts.provided()
     return result
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -23,7 +22,6 @@ from pairbus.exceptions import (
 from pairbus.pairing._async.connection import is_opening_failure
 from pairbus.pairing._async.entity import Entity
 from pairbus.pairing._async.link import Link
-from pairbus.pairing._async.pair import Pair
 from pairbus.pairing._async.primary_route import Redirect, may_be_stored
 from pairbus.pairing.core.backlog import BacklogCall, Failure
 from pairbus.pairing.outgoing import Outgoing
@@ -48,21 +46,14 @@ class BacklogRoute:
 
     Args:
         lifecycle: Knows whether the secondary is open.
-        pair: The state that the senders of the client share.
         entity: The entity of the primary.
         name: The entity's name, as the application wrote it.
     """
 
-    def __init__(
-        self,
-        lifecycle: Lifecycle,
-        pair: Pair,
-        entity: Entity,
-        name: str,
-    ) -> None:
+    def __init__(self, lifecycle: Lifecycle, entity: Entity, name: str) -> None:
         self.current: Link | None = None
         self._lifecycle = lifecycle
-        self._pair = pair
+        self._pair = entity.pair
         self._entity = entity
         self._name = name
         self._is_left = False
@@ -116,14 +107,8 @@ class BacklogRoute:
             if link is None or link.path != path:
                 if link is not None:
                     link.discard()
-                make = partial(self._pair.secondary.get_queue_sender, path)
-                link = self.current = Link(
-                    make,
-                    self._pair.backlog_name(path),
-                    path,
-                    open_timeout=self._pair.timing.open_timeout,
-                    sharing=self._pair.sharing(path, backlog=True),
-                )
+                sharing = self._pair.sharing(path, backlog=True)
+                link = self.current = self._pair.backlog_link(path, sharing=sharing)
             return link
 
     async def take(self, outgoing: Outgoing, budget: float, redirect: Redirect) -> bool:
@@ -283,7 +268,7 @@ class BacklogRoute:
             events.PairUnavailable,
             entity.name,
             primary=describe(primary, "failed over"),
-            secondary=describe(failure, ""),
+            secondary=describe(failure),
         )
         raise PairUnavailableError(entity.name, primary, failure) from failure
 

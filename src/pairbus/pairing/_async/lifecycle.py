@@ -138,11 +138,9 @@ class Lifecycle:
         # A weak reference: a client that the application drops starts nothing any more.
         aspawn(_start_later, self.protection, weakref.ref(self), start, name="pairbus syphon start")
 
-    def start_syphon(self, start: Callable[[], RunningSyphon]) -> None:
+    async def start_syphon(self, start: Callable[[], RunningSyphon]) -> None:
         """Start the syphon now; it is stopped again if it was refused meanwhile."""
-        syphon = start()
-        if not self.keep_syphon(syphon):
-            syphon.stop()
+        await ablocking(_start, weakref.ref(self), start)
 
     async def refuse_syphon(self) -> None:
         """Stop the syphon, also one that is still being started: pairing has failed."""
@@ -252,6 +250,14 @@ class Lifecycle:
         self.fault_other_soon("paired")
 
 
+def _start(owner: weakref.ref[Lifecycle], start: Callable[[], RunningSyphon]) -> None:
+    # On a thread: a cancelled task must not lose a syphon that has just been started.
+    syphon = start()
+    lifecycle = owner()
+    if lifecycle is None or not lifecycle.keep_syphon(syphon):
+        syphon.stop()
+
+
 async def _start_later(
     protection: Protection,
     owner: weakref.ref[Lifecycle],
@@ -260,13 +266,9 @@ async def _start_later(
     if not await protection.wait():
         return
     try:
-        syphon = await ablocking(start)
+        await ablocking(_start, owner, start)
     except Exception as error:  # noqa: BLE001  # pair_namespace has returned already
         logger.error("the syphon could not be started: %s", error)
-        return
-    lifecycle = owner()
-    if lifecycle is None or not lifecycle.keep_syphon(syphon):
-        await ablocking(syphon.stop)
 
 
 async def _stop(pair: Pair, protection: Protection | None) -> None:

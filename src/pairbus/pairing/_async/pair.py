@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import threading
-from dataclasses import dataclass, fields, replace
+import itertools
+from dataclasses import replace
+from functools import partial
+from itertools import islice
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +28,7 @@ from pairbus.pairing.core.coalescing import Coalescing
 from pairbus.pairing.core.health import Phase, SendFailed
 from pairbus.pairing.core.retries import RetrySettings
 from pairbus.pairing.core.rotation import Rotation
+from pairbus.pairing.core.timing import Timing
 from pairbus.pairing.event_bus import EventBus
 from pairbus.pairing.outgoing import BACKLOG_LIMIT, exact_size, suspicious_size
 from pairbus.pairing.packing import Chunk
@@ -36,25 +39,6 @@ from pairbus.status import BacklogQueueStatus, EntityStatus, PairStatus
 if TYPE_CHECKING:
     from pairbus.envelope.sdk import SdkMessage
     from pairbus.ledger.writer import LedgerWriter
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timing:
-    """The times of the options, all in seconds."""
-
-    failover_interval: float
-    ping_primary_interval: float
-    send_timeout: float
-    backlog_cooldown: float
-    open_timeout: float = 5.0
-    drains_first: bool = False
-
-    @classmethod
-    def of(cls, options: SendAvailabilityPairedNamespaceOptions) -> Timing:
-        """The times of `options`, which has checked them and turned them into seconds."""
-        names = [field.name for field in fields(cls) if field.name != "drains_first"]
-        times = {name: getattr(options, name) for name in names}
-        return cls(**times, drains_first=options.recovery == "drain_first")
 
 
 class Pair:
@@ -119,8 +103,7 @@ class Pair:
         self._is_closed = False
         self._host_failure: tuple[float, Exception] | None = None
         self._coalescing: dict[tuple[str, bool], Coalescing] = {}
-        self._scheduled = 0
-        self._numbers = threading.Lock()
+        self._numbers = itertools.count(-1, -1)
 
     def limit_messages(self, size: int) -> None:
         """Set the size of the largest message that every backlog queue takes."""
@@ -141,7 +124,7 @@ class Pair:
             failed_at, error = self._host_failure
             if monotonic() - failed_at < self.timing.open_timeout:
                 found.last_error = error
-                found.apply(SendFailed(describe(error, "")))
+                found.apply(SendFailed(describe(error)))
         return found
 
     def host_failed(self, error: Exception, started: float) -> None:
@@ -159,7 +142,7 @@ class Pair:
         for entity in list(self.entities.values()):
             if entity.health.phase is Phase.HEALTHY and entity.last_success < started:
                 entity.last_error = kept
-                entity.apply(SendFailed(describe(error, "")))
+                entity.apply(SendFailed(describe(error)))
 
     def sharing(self, entity: str, *, backlog: bool = False) -> Sharing | None:
         """How sends to an entity of the primary, or to a backlog queue, are coalesced."""
@@ -173,18 +156,38 @@ class Pair:
 
     def next_scheduled_numbers(self, count: int) -> list[int]:
         """Numbers for messages that are scheduled in the backlog: negative and unique."""
-        with self._numbers:
-            first = self._scheduled + 1
-            self._scheduled += count
-        return [-number for number in range(first, first + count)]
+        return list(islice(self._numbers, count))
 
     def primary_name(self, entity: str) -> str:
         """The name of an entity in errors: `'orders' of the primary contoso.example`."""
         return f"{entity!r} of the primary {self.primary_host}"
 
-    def backlog_name(self, path: str) -> str:
-        """The name of a backlog queue in errors: `backlog queue 3 of contoso-dr.example`."""
-        return f"backlog queue {backlog_label(path)} of {self.secondary_host}"
+    def backlog_link(self, path: str, purpose: str = "", *, sharing: Sharing | None = None) -> Link:
+        """A new link to a backlog queue: `backlog queue 3 of contoso-dr.example` in errors.
+
+        Args:
+            path: The queue.
+            purpose: What the link is for, in front of its name in errors.
+            sharing: How its sends are coalesced.
+        """
+        return Link(
+            partial(self.secondary.get_queue_sender, path),
+            f"{purpose}backlog queue {backlog_label(path)} of {self.secondary_host}",
+            path,
+            open_timeout=self.timing.open_timeout,
+            sharing=sharing,
+        )
+
+    async def ping(self, link: Link, namespace: str, path: str) -> Exception | None:
+        """Ping a queue or topic over `link`, and discard that; returns the error, if any."""
+        error: Exception | None = None
+        try:
+            await link.send(ping_message(), deadline=monotonic() + self.timing.send_timeout)
+        except Exception as failure:  # noqa: BLE001  # whatever it is, sends do not go there
+            error = failure
+        self.accounts.pinged(namespace, path, taken=error is None)
+        link.discard()
+        return error
 
     # -- rotation
 
@@ -196,7 +199,7 @@ class Pair:
 
     async def remove_queue(self, path: str, error: Exception) -> None:
         """Remove a failing backlog queue from the rotation, for every sender."""
-        reason = describe(error, "")
+        reason = describe(error)
         cooldown = self.timing.backlog_cooldown
         with self._guard:
             before = self.rotation
@@ -239,18 +242,8 @@ class Pair:
 
     async def _probe(self, path: str, stopped: AEvent) -> None:
         """Ping the queue. A link alone opens to a full queue too, and the next send would fail."""
-        link = Link(
-            lambda: self.secondary.get_queue_sender(path),
-            f"probe of {self.backlog_name(path)}",
-            open_timeout=self.timing.open_timeout,
-        )
-        error: Exception | None = None
-        try:
-            await link.send(ping_message(), deadline=monotonic() + self.timing.send_timeout)
-        except Exception as failure:  # noqa: BLE001  # it stays out, whatever it is
-            error = failure
-        self.accounts.pinged(self.secondary_host, path, taken=error is None)
-        link.discard()
+        link = self.backlog_link(path, "probe of ")
+        error = await self.ping(link, self.secondary_host, path)
         if stopped.is_set():
             return
         if error is None:
@@ -259,7 +252,7 @@ class Pair:
         with self._guard:
             self.rotation = self.rotation.probe_failed(
                 path,
-                describe(error, ""),
+                describe(error),
                 now=monotonic(),
                 cooldown=max(1.0, self.timing.backlog_cooldown),
             )
@@ -353,7 +346,7 @@ def _entity_status(entity: Entity) -> EntityStatus:
         entity=entity.name,
         phase=health.phase.value,
         since=wall(health.since),
-        last_error=describe(entity.last_error, "") or None,
+        last_error=describe(entity.last_error) or None,
         backlog_queue=entity.backlog_queue,
         next_ping=wall(next_ping) if next_ping is not None else None,
         forced=health.forced or None,

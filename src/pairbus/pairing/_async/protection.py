@@ -10,18 +10,18 @@ message.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
-from functools import partial
 from time import monotonic
+
+from azure.servicebus.aio.management import ServiceBusAdministrationClient
 
 from pairbus import events
 from pairbus.classify import Verdict
 from pairbus.exceptions import PairingError, describe
-from pairbus.pairing._async.backlog_queues import Provided
-from pairbus.pairing._async.link import Link
+from pairbus.pairing._async.backlog_queues import provide_queues
 from pairbus.pairing._async.pair import Pair
 from pairbus.pairing.abandoning import AbandonedError, aabandonable
 from pairbus.pairing.runtime import AEvent, acheck_cancelled, aspawn
+from pairbus.runtime import AsyncTask
 
 logger = logging.getLogger("pairbus.protection")
 
@@ -30,30 +30,27 @@ MAX_RETRY = 60.0
 CLOSE_WAIT = 1.0
 UNDER_WAY = "the backlog queues are being looked up"
 
-Provide = Callable[[], Awaitable[Provided]]
-
 
 class Protection:
     """Makes one pair protected, with retries until it is.
 
     Args:
         pair: The pair.
-        provide: Finds or creates the backlog queues; None if they are expected to exist.
+        admin: Creates the backlog queues that are missing; None if they are expected to exist.
     """
 
-    def __init__(self, pair: Pair, provide: Provide | None) -> None:
+    def __init__(self, pair: Pair, admin: ServiceBusAdministrationClient | None) -> None:
         self._pair = pair
-        self._provide = provide
+        self._admin = admin
         self._stopped = AEvent()
         self._settled = AEvent()  # the first attempt has ended
         self._ended = AEvent()  # protected, or stopped
-        self._closed: AEvent | None = None  # set when no attempt is under way any more
+        self._attempts: AsyncTask | None = None
         pair.unprotected = UNDER_WAY
 
     async def start(self, wait: float) -> None:
         """Begin, and wait at most `wait` seconds for the first attempt to end."""
-        self._closed = AEvent()
-        aspawn(self._run, self._closed, name="pairbus protection")
+        self._attempts = aspawn(self._try_until_protected, name="pairbus protection")
         await self._settled.wait(wait)
 
     async def require(self, seconds: float) -> None:
@@ -80,20 +77,13 @@ class Protection:
     async def close(self) -> None:
         """Stop trying, and let an attempt that is under way close its connection."""
         self.stop()
-        if self._closed is not None:
-            await self._closed.wait(CLOSE_WAIT)
+        if self._attempts is not None and not self._attempts.is_done:
+            await self._attempts.join(CLOSE_WAIT)
 
     async def wait(self) -> bool:
         """Wait until the pair is protected; False if it was closed before that."""
-        while not await self._ended.wait(MAX_RETRY):
-            pass
+        await self._ended.wait()
         return not self._stopped.is_set()
-
-    async def _run(self, closed: AEvent) -> None:
-        try:
-            await self._try_until_protected()
-        finally:
-            closed.set()
 
     async def _try_until_protected(self) -> None:
         retry = FIRST_RETRY
@@ -102,7 +92,7 @@ class Protection:
             try:
                 await self._protect()
             except Exception as error:  # noqa: BLE001  # in any case, sends go to the primary
-                self._report(str(error) if isinstance(error, PairingError) else describe(error, ""))
+                self._report(str(error) if isinstance(error, PairingError) else describe(error))
             else:
                 self._report(None)
                 self._settled.set()
@@ -119,9 +109,9 @@ class Protection:
         Raises:
             PairingError: if no backlog queue can be used.
         """
-        if self._provide is not None:
-            self._pair.use_queues(*await self._provide())
-            self._provide = None
+        if self._admin is not None:
+            await provide_queues(self._admin, self._pair)
+            self._admin = None  # they are found
         await self._open_link()
         if self._pair.timing.drains_first:
             await self._pair.replies.check()
@@ -131,7 +121,7 @@ class Protection:
         pair = self._pair
         missing: Exception | None = None
         for path in pair.rotation.paths:
-            link = Link(partial(pair.secondary.get_queue_sender, path), pair.backlog_name(path))
+            link = pair.backlog_link(path)
             try:
                 await link.open(deadline=monotonic() + pair.timing.open_timeout)
                 return
@@ -141,12 +131,11 @@ class Protection:
                     raise PairingError(
                         f"The credentials for the secondary {pair.secondary_host} cannot send to "
                         f"the backlog queue {path!r}: they need the right Send. "
-                        f"{describe(error, '')}"
+                        f"{describe(error)}"
                     ) from error
                 if verdict is not Verdict.MISSING:
                     raise PairingError(
-                        f"The secondary {pair.secondary_host} cannot be reached. "
-                        f"{describe(error, '')}"
+                        f"The secondary {pair.secondary_host} cannot be reached. {describe(error)}"
                     ) from error
                 missing = missing or error
             finally:
@@ -154,7 +143,7 @@ class Protection:
         raise PairingError(
             f"All backlog queues in the secondary {pair.secondary_host} are missing or disabled: "
             "create them with `pairbus pair create`, or pass secondary_admin with the right "
-            f"Manage. {describe(missing, '')}"
+            f"Manage. {describe(missing)}"
         ) from missing
 
     def _report(self, reason: str | None) -> None:

@@ -16,9 +16,11 @@ from azure.servicebus.aio import ServiceBusReceiver
 from pairbus.classify import Verdict
 from pairbus.exceptions import PairingError, describe
 from pairbus.names import reply_queue_path
+from pairbus.pairing._async.connection import close_quietly
 from pairbus.pairing.abandoning import aabandonable
 from pairbus.pairing.fences import Answer, read_answer
 from pairbus.pairing.runtime import AEvent, AGuard, acheck_cancelled, aspawn
+from pairbus.runtime import AsyncTask
 
 if TYPE_CHECKING:
     from pairbus.pairing._async.pair import Pair
@@ -43,7 +45,7 @@ class Replies:
         self.problem: str | None = None
         self._waiting: dict[object, Callable[[Answer], None]] = {}
         self._stopped: AEvent | None = None
-        self._ended: AEvent | None = None  # set when the receiver is closed
+        self._receiving: AsyncTask | None = None
         self._guard = AGuard()
 
     def listen(self, owner: object, heard: Callable[[Answer], None]) -> None:
@@ -51,8 +53,8 @@ class Replies:
         with self._guard:
             self._waiting[owner] = heard
             if self._stopped is None:
-                self._stopped, self._ended = AEvent(), AEvent()
-                aspawn(self._run, self._stopped, self._ended, name="pairbus replies")
+                self._stopped = AEvent()
+                self._receiving = aspawn(self._run, self._stopped, name="pairbus replies")
 
     def ignore(self, owner: object) -> None:
         """Call the owner no more; after the last owner the receiver is closed."""
@@ -66,8 +68,8 @@ class Replies:
 
     async def close(self) -> None:
         """Wait until the receiver is closed, if there was one; no owner listens any more."""
-        if self._ended is not None:
-            await self._ended.wait(POLL + 2 * CLOSE_TIMEOUT)
+        if self._receiving is not None and not self._receiving.is_done:
+            await self._receiving.join(POLL + 2 * CLOSE_TIMEOUT)
 
     async def check(self) -> None:
         """Open the receiver once: this proves the right Listen, and costs no message.
@@ -83,19 +85,19 @@ class Replies:
             if verdict is Verdict.REFUSED:
                 raise PairingError(
                     f'recovery="drain_first" needs the right Listen on the reply queue '
-                    f"{self.path!r} of the secondary {host}. {describe(error, '')}"
+                    f"{self.path!r} of the secondary {host}. {describe(error)}"
                 ) from error
             if verdict is Verdict.MISSING:
                 raise PairingError(
                     f'recovery="drain_first" needs the reply queue {self.path!r} in the secondary '
                     f"{host}: create it with `pairbus pair create --drain-first`, or pass "
-                    f"secondary_admin with the right Manage. {describe(error, '')}"
+                    f"secondary_admin with the right Manage. {describe(error)}"
                 ) from error
             raise PairingError(
                 f"The reply queue {self.path!r} of the secondary {host} cannot be opened. "
-                f"{describe(error, '')}"
+                f"{describe(error)}"
             ) from error
-        await _close(receiver)
+        await close_quietly(receiver, seconds=CLOSE_TIMEOUT)
 
     async def _open(self) -> ServiceBusReceiver:
         pair = self._pair
@@ -107,17 +109,12 @@ class Replies:
                 what=f"opening the reply queue {self.path}",
             )
         except BaseException:
-            await _close(receiver)
+            await close_quietly(receiver, seconds=CLOSE_TIMEOUT)
             raise
         return receiver
 
-    async def _run(self, stopped: AEvent, ended: AEvent) -> None:
-        try:
-            await self._receive_until(stopped)
-        finally:
-            ended.set()
-
-    async def _receive_until(self, stopped: AEvent) -> None:
+    async def _run(self, stopped: AEvent) -> None:
+        """Receive until `stopped`."""
         retry = FIRST_RETRY
         while not stopped.is_set():
             acheck_cancelled()
@@ -131,9 +128,9 @@ class Replies:
             except Exception as error:  # noqa: BLE001  # whatever it is, the drain waits
                 if not stopped.is_set():
                     logger.debug("the reply queue cannot be received from: %r", error)
-                    self.problem = describe(error, "")
+                    self.problem = describe(error)
             if receiver is not None:
-                await _close(receiver)
+                await close_quietly(receiver, seconds=CLOSE_TIMEOUT)
             if await stopped.wait(retry):
                 return
             retry = min(2 * retry, MAX_RETRY)
@@ -149,11 +146,3 @@ class Replies:
         for message in got:
             settle = partial(receiver.complete_message, message)
             await aabandonable(seconds, settle, what="settling an answer")
-
-
-async def _close(receiver: ServiceBusReceiver) -> None:
-    """Close a receiver; one whose peer is silent is abandoned."""
-    try:
-        await aabandonable(CLOSE_TIMEOUT, receiver.close, what="closing a receiver")
-    except Exception as error:  # noqa: BLE001  # it counts as closed in any case
-        logger.debug("closing a receiver: %r", error)

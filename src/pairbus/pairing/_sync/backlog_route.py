@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -24,7 +23,6 @@ from pairbus.exceptions import (
 from pairbus.pairing._sync.connection import is_opening_failure
 from pairbus.pairing._sync.entity import Entity
 from pairbus.pairing._sync.link import Link
-from pairbus.pairing._sync.pair import Pair
 from pairbus.pairing._sync.primary_route import Redirect, may_be_stored
 from pairbus.pairing.core.backlog import BacklogCall, Failure
 from pairbus.pairing.outgoing import Outgoing
@@ -49,21 +47,14 @@ class BacklogRoute:
 
     Args:
         lifecycle: Knows whether the secondary is open.
-        pair: The state that the senders of the client share.
         entity: The entity of the primary.
         name: The entity's name, as the application wrote it.
     """
 
-    def __init__(
-        self,
-        lifecycle: Lifecycle,
-        pair: Pair,
-        entity: Entity,
-        name: str,
-    ) -> None:
+    def __init__(self, lifecycle: Lifecycle, entity: Entity, name: str) -> None:
         self.current: Link | None = None
         self._lifecycle = lifecycle
-        self._pair = pair
+        self._pair = entity.pair
         self._entity = entity
         self._name = name
         self._is_left = False
@@ -117,14 +108,8 @@ class BacklogRoute:
             if link is None or link.path != path:
                 if link is not None:
                     link.discard()
-                make = partial(self._pair.secondary.get_queue_sender, path)
-                link = self.current = Link(
-                    make,
-                    self._pair.backlog_name(path),
-                    path,
-                    open_timeout=self._pair.timing.open_timeout,
-                    sharing=self._pair.sharing(path, backlog=True),
-                )
+                sharing = self._pair.sharing(path, backlog=True)
+                link = self.current = self._pair.backlog_link(path, sharing=sharing)
             return link
 
     def take(self, outgoing: Outgoing, budget: float, redirect: Redirect) -> bool:
@@ -284,7 +269,7 @@ class BacklogRoute:
             events.PairUnavailable,
             entity.name,
             primary=describe(primary, "failed over"),
-            secondary=describe(failure, ""),
+            secondary=describe(failure),
         )
         raise PairUnavailableError(entity.name, primary, failure) from failure
 

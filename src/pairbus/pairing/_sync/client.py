@@ -55,9 +55,8 @@ class PairedClient(ServiceBusClient):
         **kwargs: Any,
     ) -> PairedSender:
         """A sender to a queue that survives an outage. Takes the SDK's keyword arguments."""
-        return self._sender(
-            queue_name, self._primary.get_queue_sender, client_identifier, socket_timeout, kwargs
-        )
+        make = partial(self._primary.get_queue_sender, queue_name, socket_timeout=socket_timeout)
+        return self._sender(partial(make, **kwargs), queue_name, client_identifier)
 
     def get_topic_sender(
         self,
@@ -68,24 +67,16 @@ class PairedClient(ServiceBusClient):
         **kwargs: Any,
     ) -> PairedSender:
         """A sender to a topic that survives an outage. Takes the SDK's keyword arguments."""
-        return self._sender(
-            topic_name, self._primary.get_topic_sender, client_identifier, socket_timeout, kwargs
-        )
+        make = partial(self._primary.get_topic_sender, topic_name, socket_timeout=socket_timeout)
+        return self._sender(partial(make, **kwargs), topic_name, client_identifier)
 
     def _sender(
-        self,
-        name: str,
-        get: Callable[..., ServiceBusSender],
-        client_identifier: str | None,
-        socket_timeout: float | None,
-        kwargs: dict[str, Any],
+        self, make: Callable[..., ServiceBusSender], name: str, client_identifier: str | None
     ) -> PairedSender:
         lifecycle = self._lifecycle
         lifecycle.check()
         identifier = client_identifier or f"SBSender-{uuid.uuid4()}"
-        make = partial(
-            get, name, client_identifier=identifier, socket_timeout=socket_timeout, **kwargs
-        )
+        make = partial(make, client_identifier=identifier)
         make()  # wrong arguments are refused here, as the SDK does
         sender = PairedSender(lifecycle, make, name, identifier)
         lifecycle.senders.add(sender)

@@ -19,6 +19,7 @@ from azure.servicebus.exceptions import ServiceBusError
 
 from pairbus.envelope.sdk import annotated
 from pairbus.exceptions import twin
+from pairbus.pairing._sync.connection import Connection
 from pairbus.pairing.core.coalescing import Coalescing, Single, choose
 from pairbus.pairing.outgoing import rough_size
 from pairbus.pairing.runtime import spawn
@@ -71,14 +72,13 @@ class Coalescer:
     Args:
         lock: The turns on the link.
         sharing: How the link's sends are coalesced.
-        name: The link's name.
+        connection: Knows how many bytes the service takes in one send.
     """
 
-    def __init__(self, lock: Lock, sharing: Sharing, name: str) -> None:
-        self.batch_limit = 0  # bytes that the service takes in one send, once known
+    def __init__(self, lock: Lock, sharing: Sharing, connection: Connection) -> None:
         self._lock = lock
         self._sharing = sharing
-        self._name = name
+        self._connection = connection
 
     def release(self, turn: Turn, transmit: Transmit) -> None:
         """Pass the turn on: to a task, if the next sends can go as a list, else to the next send.
@@ -88,9 +88,9 @@ class Coalescer:
         """
         if self._lock.has(turn) and self._next_list():
             try:
-                spawn(self._run, turn, transmit, name=f"pairbus lists {self._name}")
+                spawn(self._run, turn, transmit, name=f"pairbus lists {self._connection.name}")
             except RuntimeError as error:
-                logger.debug("no task for the lists of %s: %r", self._name, error)
+                logger.debug("no task for the lists of %s: %r", self._connection.name, error)
             else:
                 return
         self._lock.release(turn)
@@ -100,8 +100,9 @@ class Coalescer:
         if not self._sharing.state.is_allowed:
             return []
         waiting = self._lock.waiting()
+        limit = self._connection.batch_limit
         singles = [turn.single if isinstance(turn, Request) else None for turn in waiting]
-        chosen = (waiting[position] for position in choose(singles, self.batch_limit))
+        chosen = (waiting[position] for position in choose(singles, limit))
         return [turn for turn in chosen if isinstance(turn, Request)]
 
     def _run(self, turn: Turn, transmit: Transmit) -> None:
@@ -133,7 +134,7 @@ class Coalescer:
                 self._answer(group, error)
                 return
             self._sharing.state.refused(by_service=isinstance(error, ServiceBusError))
-            logger.debug("%s refused a list; sending one by one: %r", self._name, error)
+            logger.debug("%s refused a list; sending one by one: %r", self._connection.name, error)
         else:
             self._sent(group)
             return

@@ -71,7 +71,7 @@ class Connection:
         self.end: Exception | None = None  # raised by every further use
         self.batch_limit = 0  # bytes that the service takes in one send; 0 until it was open once
         self._make = make
-        self._name = name
+        self.name = name
         self._open_timeout = open_timeout
         self._wire: Any = None
         self._cancel_drop: Callable[[], object] | None = None
@@ -98,7 +98,7 @@ class Connection:
             self.bounded(sender, opened_by, sender.__enter__, opening)
         except OperationTimeoutError as error:
             silent = OpenTimeoutError(
-                message=f"{self._name} did not answer for {opened_by - now:.1f} s while the link "
+                message=f"{self.name} did not answer for {opened_by - now:.1f} s while the link "
                 "was being opened."
             )
             silent.add_note(_OPENING)
@@ -116,7 +116,7 @@ class Connection:
             self._let_go()
             self._close_later(sender)
             raise end
-        self._cancel_drop = on_drop(self, _close_quietly, sender, self._wire)
+        self._cancel_drop = on_drop(self, close_quietly, sender, self._wire)
         batch = sender.create_message_batch()
         self.batch_limit = batch.max_size_in_bytes
         return sender
@@ -139,9 +139,9 @@ class Connection:
             return abandonable(
                 deadline - monotonic(),
                 call_sender,
-                what=self._name,
+                what=self.name,
                 give_up=partial(hang_up, sender),
-                late=partial(_close_quietly, sender, self._wire, opening),
+                late=partial(close_quietly, sender, self._wire, opening),
             )
         except BaseException as error:
             self.failed(sender, error, deadline, opening)
@@ -178,13 +178,13 @@ class Connection:
 
     def late(self) -> OperationTimeoutError:
         """The error of a use that reached its deadline."""
-        return OperationTimeoutError(message=f"{self._name} did not answer within the deadline.")
+        return OperationTimeoutError(message=f"{self.name} did not answer within the deadline.")
 
     def close(self) -> None:
         """Close the sender, if there is one."""
         sender = self._let_go()
         if sender is not None:
-            _close_quietly(sender, self._wire)
+            close_quietly(sender, self._wire)
 
     def cut(self) -> None:
         """Cut the connection below the last sender."""
@@ -208,17 +208,18 @@ class Connection:
         return sender
 
     def _close_later(self, sender: ServiceBusSender, opening: Opening | None = None) -> None:
-        name = f"pairbus close {self._name}"
-        spawn(_close_quietly, sender, self._wire, opening, name=name)
+        name = f"pairbus close {self.name}"
+        spawn(close_quietly, sender, self._wire, opening, name=name)
 
 
-def _close_quietly(
-    sender: ServiceBusSender, wire: Any, opening: Opening | None = None
+def close_quietly(
+    link: Any, wire: Any = None, opening: Opening | None = None, *, seconds: float = 10.0
 ) -> None:
+    """Close a sender or receiver of the SDK; one whose peer is silent is abandoned."""
     try:
-        abandonable(10.0, sender.close, what="closing a sender")
-    except Exception as error:  # noqa: BLE001  # it may have failed before
-        logger.debug("closing a sender: %r", error)
+        abandonable(seconds, link.close, what="closing a link")
+    except Exception as error:  # noqa: BLE001  # it may have failed before; it counts as closed
+        logger.debug("closing a link: %r", error)
     finally:
         cut(wire)  # also where the program ends meanwhile
         if opening is not None:

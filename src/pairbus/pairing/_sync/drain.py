@@ -9,8 +9,6 @@ each other, so that the backlog is empty when sends go to the primary again.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
-from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -70,7 +68,7 @@ class EntityDrain:
         while True:
             left = patience - (monotonic() - started)
             with entity.guard:
-                if not entity.health.is_failed_over and entity.pair.timing.drains_first:
+                if not entity.health.is_failed_over:
                     return False, budget
                 hold = self._hold if left > 0 else None
                 if hold is None:
@@ -166,37 +164,32 @@ class EntityDrain:
     # -- rounds
 
     def _run(self, stopped: Event) -> None:
-        send_timeout = self._entity.pair.timing.send_timeout
+        entity = self._entity
         links: dict[str, Link] = {}
+        last = Round(monotonic())
         try:
-            self._rounds(stopped, links, send_timeout)
+            while not stopped.is_set():
+                check_cancelled()
+                hold = last.next_hold(entity.pair.timing.send_timeout)
+                held_until = monotonic() + hold
+                if hold:
+                    self._begin_hold(stopped, hold)
+                started = self._begin_round(stopped, last)
+                if started is None:
+                    return
+                self._send_fences(started, links, stopped)
+                self._wait_for_answers(stopped, held_until, links)
+                # If it is clean, this stops the drain; else another round follows.
+                entity.apply(core.BacklogDrained(), by="fence", only_if=self._is_clean)
+                with entity.guard:
+                    if self.round is None or stopped.is_set():
+                        return
+                    last = self.round
+                    self._release()
+                stopped.wait(PAUSE)
         finally:
             for link in links.values():
                 link.discard()
-
-    def _rounds(self, stopped: Event, links: dict[str, Link], send_timeout: float) -> None:
-        entity = self._entity
-        last = Round(monotonic())
-        while not stopped.is_set():
-            check_cancelled()
-            hold = last.next_hold(send_timeout)
-            held_until = monotonic() + hold
-            if hold:
-                self._begin_hold(stopped, hold)
-            started = self._begin_round(stopped, last)
-            if started is None:
-                return
-            self._send_fences(started, links, stopped)
-            send_again = partial(self._send_fences, links=links, stopped=stopped)
-            self._wait_for_answers(stopped, held_until, send_again)
-            # If it is clean, this stops the drain; else another round follows.
-            entity.apply(core.BacklogDrained(), by="fence", only_if=self._is_clean)
-            with entity.guard:
-                if self.round is None or stopped.is_set():
-                    return
-                last = self.round
-                self._release()
-            stopped.wait(PAUSE)
 
     def _is_clean(self) -> bool:
         """Whether nothing is left in the backlog; the entity's guard is held."""
@@ -232,19 +225,14 @@ class EntityDrain:
             self._idle.set()
         return self._idle
 
-    def _link(self, path: str) -> Link:
-        """A separate link for fences: the backlog queue has already accepted the messages."""
-        pair = self._entity.pair
-        make = partial(pair.secondary.get_queue_sender, path)
-        name, timeout = f"fence in {pair.backlog_name(path)}", pair.timing.open_timeout
-        return Link(make, name, path, open_timeout=timeout)
-
     def _send_fences(self, current: Round, links: dict[str, Link], stopped: Event) -> None:
         """Send the fences that are not answered, unless they are being sent."""
         for fence, path in current.fences.items():
             if fence not in self._sending:
                 self._sending.add(fence)
-                link = links.get(path) or links.setdefault(path, self._link(path))
+                if path not in links:  # separate links: the queue has the messages already
+                    links[path] = self._entity.pair.backlog_link(path, "fence in ")
+                link = links[path]
                 name = f"pairbus fence {self._entity.name}"
                 spawn(self._send, fence, link, stopped, name=name)
 
@@ -258,7 +246,7 @@ class EntityDrain:
             try:
                 link.send(message, deadline=monotonic() + pair.timing.send_timeout)
             except Exception as error:  # noqa: BLE001  # whatever it is, the drain waits
-                self.problem = f"{link.path}: {describe(error, '')}"
+                self.problem = f"{link.path}: {describe(error)}"
             else:
                 self.problem = None
                 self._sending.discard(fence)
@@ -269,7 +257,7 @@ class EntityDrain:
             retry = min(2 * retry, MAX_RETRY)
 
     def _wait_for_answers(
-        self, stopped: Event, held_until: float, send_again: Callable[[Round], None]
+        self, stopped: Event, held_until: float, links: dict[str, Link]
     ) -> None:
         """Wait until all fences were answered; sends are held until `held_until` at most.
 
@@ -290,7 +278,7 @@ class EntityDrain:
                 self._report_overdue()
                 if monotonic() >= overdue_at and not stopped.is_set():
                     overdue_at = monotonic() + OVERDUE
-                    send_again(current)
+                    self._send_fences(current, links, stopped)
 
     def _report_overdue(self) -> None:
         entity = self._entity

@@ -82,7 +82,7 @@ class Entity:
         with self.guard:
             self.counts.failures += 1
             self.last_error = bare(error)
-        return self.apply(core.SendFailed(describe(error, "")))
+        return self.apply(core.SendFailed(describe(error)))
 
     def end_drain(self, reason: str) -> None:
         """End the drain, if there is one: send to the primary before the backlog is delivered."""
@@ -236,11 +236,7 @@ class Entity:
 
     def _run_pings(self, at: float, stopped: Event) -> None:
         timing = self.pair.timing
-        gap = first_gap(
-            failover_interval=timing.failover_interval,
-            ping_primary_interval=timing.ping_primary_interval,
-        )
-        schedule = PingSchedule(at, gap, timing.ping_primary_interval)
+        schedule = PingSchedule(at, first_gap(timing), timing.ping_primary_interval)
         while not stopped.wait(schedule.wait(monotonic())):
             self._ping(stopped)
             check_cancelled()
@@ -258,27 +254,21 @@ class Entity:
         started = monotonic()
         # A sender of its own each time: the last one failed, or was never opened.
         link = Link(
-            lambda: pair.primary.get_queue_sender(self.name),
+            partial(pair.primary.get_queue_sender, self.name),
             f"ping of {pair.primary_name(self.name)}",
             open_timeout=pair.timing.open_timeout,
         )
-        fact: Fact
-        error: Exception | None = None
-        try:
-            link.send(ping_message(), deadline=started + pair.timing.send_timeout)
-        except Exception as failure:  # noqa: BLE001  # whatever it is, the entity stays failed over
-            error = failure
+        error = pair.ping(link, pair.primary_namespace, self.name)
         with self.guard:
             self.counts.pings += 1
-        pair.accounts.pinged(pair.primary_namespace, self.name, taken=error is None)
         seconds = monotonic() - started
-        reason = describe(error, "")
+        reason = describe(error)
         pair.bus.emit(
             events.PingSent, self.name, succeeded=error is None, reason=reason, seconds=seconds
         )
-        link.discard()
         if stopped.is_set():
             return
+        fact: Fact
         if error is None:
             fact = core.PingSucceeded()
         elif pair.verdict(error) is Verdict.MISSING:

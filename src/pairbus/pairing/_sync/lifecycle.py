@@ -141,9 +141,7 @@ class Lifecycle:
 
     def start_syphon(self, start: Callable[[], RunningSyphon]) -> None:
         """Start the syphon now; it is stopped again if it was refused meanwhile."""
-        syphon = start()
-        if not self.keep_syphon(syphon):
-            syphon.stop()
+        blocking(_start, weakref.ref(self), start)
 
     def refuse_syphon(self) -> None:
         """Stop the syphon, also one that is still being started: pairing has failed."""
@@ -253,6 +251,14 @@ class Lifecycle:
         self.fault_other_soon("paired")
 
 
+def _start(owner: weakref.ref[Lifecycle], start: Callable[[], RunningSyphon]) -> None:
+    # On a thread: a cancelled task must not lose a syphon that has just been started.
+    syphon = start()
+    lifecycle = owner()
+    if lifecycle is None or not lifecycle.keep_syphon(syphon):
+        syphon.stop()
+
+
 def _start_later(
     protection: Protection,
     owner: weakref.ref[Lifecycle],
@@ -261,13 +267,9 @@ def _start_later(
     if not protection.wait():
         return
     try:
-        syphon = blocking(start)
+        blocking(_start, owner, start)
     except Exception as error:  # noqa: BLE001  # pair_namespace has returned already
         logger.error("the syphon could not be started: %s", error)
-        return
-    lifecycle = owner()
-    if lifecycle is None or not lifecycle.keep_syphon(syphon):
-        blocking(syphon.stop)
 
 
 def _stop(pair: Pair, protection: Protection | None) -> None:

@@ -60,7 +60,9 @@ class Link:
         self._open_timeout = open_timeout
         self.connection = Connection(make, name, open_timeout)
         self._lock = Lock()
-        self._coalescer = Coalescer(self._lock, sharing, name) if sharing is not None else None
+        self._coalescer = (
+            None if sharing is None else Coalescer(self._lock, sharing, self.connection)
+        )
         self._ask_host = ask_host
         self._host_failure: Exception | None = None  # why the send under way was given up
         self._watch = Watch(open_timeout, _weakly(self._on_silence) if ask_host else None)
@@ -189,7 +191,7 @@ class Link:
     def _prepared(self, what: Any, deadline: float) -> Readiness | None:
         """Open the link, so that `what` can be sent; None if it was sent already."""
         connection = self.connection
-        sender = self._opened(deadline)
+        sender = self.connection.opened(deadline)
         ready = connection.ready = senders.readiness(sender, connection.ready)
         if ready is not None and ready.holds():
             return ready
@@ -203,17 +205,18 @@ class Link:
         return None
 
     def call(self, operation: Callable[..., T], *, deadline: float) -> T:
-        """Return the result of `operation(sender)`: for calls such as scheduling."""
+        """Return the result of `operation(sender, timeout)`: for calls such as scheduling."""
 
         def open_and_call() -> T:
-            sender = self._opened(deadline)
-            return self.connection.bounded(sender, deadline, partial(operation, sender))
+            sender = self.connection.opened(deadline)
+            use = partial(operation, sender, max(0.01, deadline - monotonic()))
+            return self.connection.bounded(sender, deadline, use)
 
         return self._in_turn(open_and_call, deadline)
 
     def open(self, *, deadline: float) -> None:
         """Open the link now, so that the first send finds it open."""
-        self._in_turn(partial(self._opened, deadline), deadline)
+        self._in_turn(partial(self.connection.opened, deadline), deadline)
 
     def _in_turn(self, use: Callable[[], T], deadline: float) -> T:
         """Return the result of `use()`, which begins when it is this caller's turn."""
@@ -274,13 +277,6 @@ class Link:
     def _no_turn(self, *, was_sent: bool = False) -> TurnTimeoutError:
         text = f"Other sends to {self.name} took until this one's deadline."
         return TurnTimeoutError(text, was_sent=was_sent)
-
-    def _opened(self, deadline: float) -> ServiceBusSender:
-        """The SDK's sender, open, for the caller who has the turn."""
-        sender = self.connection.opened(deadline)
-        if self._coalescer is not None:
-            self._coalescer.batch_limit = self.batch_limit
-        return sender
 
 
 def _weakly(method: Callable[[], None]) -> Callable[[], None]:

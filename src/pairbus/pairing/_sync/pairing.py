@@ -16,7 +16,6 @@ from pairbus.exceptions import PairingError
 from pairbus.extras import is_installed
 from pairbus.options import SendAvailabilityPairedNamespaceOptions
 from pairbus.pairing import registry
-from pairbus.pairing._sync.backlog_queues import provide_queues
 from pairbus.pairing._sync.client import PairedClient
 from pairbus.pairing._sync.guarded import SecondaryClient
 from pairbus.pairing._sync.lifecycle import Lifecycle
@@ -98,17 +97,7 @@ def _pair(
     pair = Pair(primary, secondary, namespace, options, client_id, ledger)
     directory = None if options.ledger is None else str(options.ledger)
     lifecycle = Lifecycle(primary, pair, secondary, directory)
-    provide = None
-    if admin is not None:
-        provide = partial(
-            provide_queues,
-            admin,
-            pair.rotation.paths,
-            timeout=pair.timing.send_timeout,
-            on_answer=pair.accounts.provided,
-            reply_queue=pair.replies.path if pair.timing.drains_first else None,
-        )
-    protection = lifecycle.protection = Protection(pair, provide)
+    protection = lifecycle.protection = Protection(pair, admin)
     try:
         if options.require_secondary:
             protection.require(REQUIRED_WAIT)
@@ -117,7 +106,7 @@ def _pair(
         if options.enable_syphon:
             start = partial(_start_syphon, options, namespace)
             if pair.unprotected is None:
-                blocking(lifecycle.start_syphon, start)
+                lifecycle.start_syphon(start)
             else:
                 # The syphon needs the backlog queues, which do not exist yet or cannot be reached.
                 lifecycle.start_syphon_when_protected(start)

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from azure.servicebus import ServiceBusSender
 from azure.servicebus.exceptions import OperationTimeoutError
@@ -17,7 +17,6 @@ from pairbus.exceptions import add_source, add_text
 from pairbus.pairing._sync.connection import OpenTimeoutError, is_opening_failure, is_unsent
 from pairbus.pairing._sync.entity import Entity
 from pairbus.pairing._sync.link import Link
-from pairbus.pairing._sync.pair import Pair
 from pairbus.pairing.core.health import Phase
 from pairbus.pairing.core.retries import Retries
 from pairbus.pairing.sdk.senders import ShutDownError, UnwantedError
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 # How long a send without a turn waits for the result of the send that has it, in seconds.
 TURN_GRACE = 1.0
 
-Attempt = Callable[[], None]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +57,6 @@ class PrimaryRoute:
 
     Args:
         lifecycle: Knows whether the client is open.
-        pair: The state that the senders of the client share.
         entity: The entity of the primary.
         name: The entity's name, as the application wrote it.
         make: Returns a new SDK sender.
@@ -68,14 +66,13 @@ class PrimaryRoute:
     def __init__(
         self,
         lifecycle: Lifecycle,
-        pair: Pair,
         entity: Entity,
         name: str,
         make: Callable[[], ServiceBusSender],
         on_suspicion: Callable[[], None],
     ) -> None:
         self._lifecycle = lifecycle
-        self._pair = pair
+        self._pair = pair = entity.pair
         self._entity = entity
         self._name = name
         self._on_suspicion = on_suspicion
@@ -89,27 +86,26 @@ class PrimaryRoute:
             ask_host=partial(pair.host_probe.failure, make) if is_immediate else None,
         )
 
-    def attempt(self, attempt: Attempt, deadline: float) -> Redirect | None:
-        """Make an attempt on the primary; None if it succeeded, else redirect the call."""
+    def attempt(self, attempt: Callable[[], T], deadline: float) -> T | Redirect:
+        """Make an attempt on the primary; returns its result, or that the call is redirected."""
         started, was_open = monotonic(), self.link.is_open
         try:
-            attempt()
+            return attempt()
         except Exception as error:  # noqa: BLE001  # decided by the table
             return self.after_failure(error, attempt, started, deadline, was_open)
-        return None
 
     def after_failure(
         self,
         error: Exception,
-        attempt: Attempt,
+        attempt: Callable[[], T],
         started: float,
         deadline: float,
         was_open: bool,
-    ) -> Redirect | None:
+    ) -> T | Redirect:
         """Retry a failed attempt as the client's retry settings say, then decide.
 
-        Returns None if a retry succeeded, a `Redirect` if failover is (or gets) engaged; otherwise
-        raises the error that the caller must see.
+        Returns the result of a retry that succeeded, or a `Redirect` if failover is (or gets)
+        engaged; otherwise raises the error that the caller must see.
         """
         pair, entity = self._pair, self._entity
         retries = Retries(pair.retries, was_open)
@@ -146,11 +142,9 @@ class PrimaryRoute:
             self._lifecycle.check()
             began = monotonic()
             try:
-                attempt()
+                return attempt()
             except Exception as failure:  # noqa: BLE001  # decided by the table
                 error = failure
-            else:
-                return None
         if verdict is Verdict.BUSY:
             raise self._named(error)
         return self._after_outage(error, started, is_uncertain)

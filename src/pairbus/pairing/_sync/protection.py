@@ -11,18 +11,18 @@ message.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable
-from functools import partial
 from time import monotonic
+
+from azure.servicebus.management import ServiceBusAdministrationClient
 
 from pairbus import events
 from pairbus.classify import Verdict
 from pairbus.exceptions import PairingError, describe
-from pairbus.pairing._sync.backlog_queues import Provided
-from pairbus.pairing._sync.link import Link
+from pairbus.pairing._sync.backlog_queues import provide_queues
 from pairbus.pairing._sync.pair import Pair
 from pairbus.pairing.abandoning import AbandonedError, abandonable
 from pairbus.pairing.runtime import Event, check_cancelled, spawn
+from pairbus.runtime import Task
 
 logger = logging.getLogger("pairbus.protection")
 
@@ -31,30 +31,27 @@ MAX_RETRY = 60.0
 CLOSE_WAIT = 1.0
 UNDER_WAY = "the backlog queues are being looked up"
 
-Provide = Callable[[], Provided]
-
 
 class Protection:
     """Makes one pair protected, with retries until it is.
 
     Args:
         pair: The pair.
-        provide: Finds or creates the backlog queues; None if they are expected to exist.
+        admin: Creates the backlog queues that are missing; None if they are expected to exist.
     """
 
-    def __init__(self, pair: Pair, provide: Provide | None) -> None:
+    def __init__(self, pair: Pair, admin: ServiceBusAdministrationClient | None) -> None:
         self._pair = pair
-        self._provide = provide
+        self._admin = admin
         self._stopped = Event()
         self._settled = Event()  # the first attempt has ended
         self._ended = Event()  # protected, or stopped
-        self._closed: Event | None = None  # set when no attempt is under way any more
+        self._attempts: Task | None = None
         pair.unprotected = UNDER_WAY
 
     def start(self, wait: float) -> None:
         """Begin, and wait at most `wait` seconds for the first attempt to end."""
-        self._closed = Event()
-        spawn(self._run, self._closed, name="pairbus protection")
+        self._attempts = spawn(self._try_until_protected, name="pairbus protection")
         self._settled.wait(wait)
 
     def require(self, seconds: float) -> None:
@@ -81,20 +78,13 @@ class Protection:
     def close(self) -> None:
         """Stop trying, and let an attempt that is under way close its connection."""
         self.stop()
-        if self._closed is not None:
-            self._closed.wait(CLOSE_WAIT)
+        if self._attempts is not None and not self._attempts.is_done:
+            self._attempts.join(CLOSE_WAIT)
 
     def wait(self) -> bool:
         """Wait until the pair is protected; False if it was closed before that."""
-        while not self._ended.wait(MAX_RETRY):
-            pass
+        self._ended.wait()
         return not self._stopped.is_set()
-
-    def _run(self, closed: Event) -> None:
-        try:
-            self._try_until_protected()
-        finally:
-            closed.set()
 
     def _try_until_protected(self) -> None:
         retry = FIRST_RETRY
@@ -103,7 +93,7 @@ class Protection:
             try:
                 self._protect()
             except Exception as error:  # noqa: BLE001  # in any case, sends go to the primary
-                self._report(str(error) if isinstance(error, PairingError) else describe(error, ""))
+                self._report(str(error) if isinstance(error, PairingError) else describe(error))
             else:
                 self._report(None)
                 self._settled.set()
@@ -120,9 +110,9 @@ class Protection:
         Raises:
             PairingError: if no backlog queue can be used.
         """
-        if self._provide is not None:
-            self._pair.use_queues(*self._provide())
-            self._provide = None
+        if self._admin is not None:
+            provide_queues(self._admin, self._pair)
+            self._admin = None  # they are found
         self._open_link()
         if self._pair.timing.drains_first:
             self._pair.replies.check()
@@ -132,7 +122,7 @@ class Protection:
         pair = self._pair
         missing: Exception | None = None
         for path in pair.rotation.paths:
-            link = Link(partial(pair.secondary.get_queue_sender, path), pair.backlog_name(path))
+            link = pair.backlog_link(path)
             try:
                 link.open(deadline=monotonic() + pair.timing.open_timeout)
                 return
@@ -142,12 +132,11 @@ class Protection:
                     raise PairingError(
                         f"The credentials for the secondary {pair.secondary_host} cannot send to "
                         f"the backlog queue {path!r}: they need the right Send. "
-                        f"{describe(error, '')}"
+                        f"{describe(error)}"
                     ) from error
                 if verdict is not Verdict.MISSING:
                     raise PairingError(
-                        f"The secondary {pair.secondary_host} cannot be reached. "
-                        f"{describe(error, '')}"
+                        f"The secondary {pair.secondary_host} cannot be reached. {describe(error)}"
                     ) from error
                 missing = missing or error
             finally:
@@ -155,7 +144,7 @@ class Protection:
         raise PairingError(
             f"All backlog queues in the secondary {pair.secondary_host} are missing or disabled: "
             "create them with `pairbus pair create`, or pass secondary_admin with the right "
-            f"Manage. {describe(missing, '')}"
+            f"Manage. {describe(missing)}"
         ) from missing
 
     def _report(self, reason: str | None) -> None:

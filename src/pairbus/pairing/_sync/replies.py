@@ -17,9 +17,11 @@ from azure.servicebus import ServiceBusReceiver
 from pairbus.classify import Verdict
 from pairbus.exceptions import PairingError, describe
 from pairbus.names import reply_queue_path
+from pairbus.pairing._sync.connection import close_quietly
 from pairbus.pairing.abandoning import abandonable
 from pairbus.pairing.fences import Answer, read_answer
 from pairbus.pairing.runtime import Event, Guard, check_cancelled, spawn
+from pairbus.runtime import Task
 
 if TYPE_CHECKING:
     from pairbus.pairing._sync.pair import Pair
@@ -44,7 +46,7 @@ class Replies:
         self.problem: str | None = None
         self._waiting: dict[object, Callable[[Answer], None]] = {}
         self._stopped: Event | None = None
-        self._ended: Event | None = None  # set when the receiver is closed
+        self._receiving: Task | None = None
         self._guard = Guard()
 
     def listen(self, owner: object, heard: Callable[[Answer], None]) -> None:
@@ -52,8 +54,8 @@ class Replies:
         with self._guard:
             self._waiting[owner] = heard
             if self._stopped is None:
-                self._stopped, self._ended = Event(), Event()
-                spawn(self._run, self._stopped, self._ended, name="pairbus replies")
+                self._stopped = Event()
+                self._receiving = spawn(self._run, self._stopped, name="pairbus replies")
 
     def ignore(self, owner: object) -> None:
         """Call the owner no more; after the last owner the receiver is closed."""
@@ -67,8 +69,8 @@ class Replies:
 
     def close(self) -> None:
         """Wait until the receiver is closed, if there was one; no owner listens any more."""
-        if self._ended is not None:
-            self._ended.wait(POLL + 2 * CLOSE_TIMEOUT)
+        if self._receiving is not None and not self._receiving.is_done:
+            self._receiving.join(POLL + 2 * CLOSE_TIMEOUT)
 
     def check(self) -> None:
         """Open the receiver once: this proves the right Listen, and costs no message.
@@ -84,19 +86,19 @@ class Replies:
             if verdict is Verdict.REFUSED:
                 raise PairingError(
                     f'recovery="drain_first" needs the right Listen on the reply queue '
-                    f"{self.path!r} of the secondary {host}. {describe(error, '')}"
+                    f"{self.path!r} of the secondary {host}. {describe(error)}"
                 ) from error
             if verdict is Verdict.MISSING:
                 raise PairingError(
                     f'recovery="drain_first" needs the reply queue {self.path!r} in the secondary '
                     f"{host}: create it with `pairbus pair create --drain-first`, or pass "
-                    f"secondary_admin with the right Manage. {describe(error, '')}"
+                    f"secondary_admin with the right Manage. {describe(error)}"
                 ) from error
             raise PairingError(
                 f"The reply queue {self.path!r} of the secondary {host} cannot be opened. "
-                f"{describe(error, '')}"
+                f"{describe(error)}"
             ) from error
-        _close(receiver)
+        close_quietly(receiver, seconds=CLOSE_TIMEOUT)
 
     def _open(self) -> ServiceBusReceiver:
         pair = self._pair
@@ -108,17 +110,12 @@ class Replies:
                 what=f"opening the reply queue {self.path}",
             )
         except BaseException:
-            _close(receiver)
+            close_quietly(receiver, seconds=CLOSE_TIMEOUT)
             raise
         return receiver
 
-    def _run(self, stopped: Event, ended: Event) -> None:
-        try:
-            self._receive_until(stopped)
-        finally:
-            ended.set()
-
-    def _receive_until(self, stopped: Event) -> None:
+    def _run(self, stopped: Event) -> None:
+        """Receive until `stopped`."""
         retry = FIRST_RETRY
         while not stopped.is_set():
             check_cancelled()
@@ -132,9 +129,9 @@ class Replies:
             except Exception as error:  # noqa: BLE001  # whatever it is, the drain waits
                 if not stopped.is_set():
                     logger.debug("the reply queue cannot be received from: %r", error)
-                    self.problem = describe(error, "")
+                    self.problem = describe(error)
             if receiver is not None:
-                _close(receiver)
+                close_quietly(receiver, seconds=CLOSE_TIMEOUT)
             if stopped.wait(retry):
                 return
             retry = min(2 * retry, MAX_RETRY)
@@ -150,11 +147,3 @@ class Replies:
         for message in got:
             settle = partial(receiver.complete_message, message)
             abandonable(seconds, settle, what="settling an answer")
-
-
-def _close(receiver: ServiceBusReceiver) -> None:
-    """Close a receiver; one whose peer is silent is abandoned."""
-    try:
-        abandonable(CLOSE_TIMEOUT, receiver.close, what="closing a receiver")
-    except Exception as error:  # noqa: BLE001  # it counts as closed in any case
-        logger.debug("closing a receiver: %r", error)

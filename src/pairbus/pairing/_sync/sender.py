@@ -71,7 +71,7 @@ class PairedSender(ServiceBusSender):
         """Send with new links of `pair`."""
         self._pair = pair
         self._entity = pair.entity(self.entity_name)
-        shared = (self._lifecycle, pair, self._entity, self.entity_name)
+        shared = (self._lifecycle, self._entity, self.entity_name)
         self._backlog = BacklogRoute(*shared)
         self._route = PrimaryRoute(*shared, self._make, self._backlog.warm_up)
         self._primary = self._route.link
@@ -182,12 +182,14 @@ class PairedSender(ServiceBusSender):
         try:
             is_counted = self._primary.send(what, deadline=deadline, wanted=self._is_primary)
         except Exception as error:  # noqa: BLE001  # decided by the table
-            redirect, is_counted = self._retry(error, what, started, deadline, was_open)
-            if redirect is not None:
+            again = partial(self._primary.send, what, deadline=deadline, wanted=self._is_primary)
+            result = self._route.after_failure(error, again, started, deadline, was_open)
+            if isinstance(result, Redirect):
                 outgoing = outgoing or as_outgoing(message)
-                if not self._backlog.take(outgoing, budget, redirect):
+                if not self._backlog.take(outgoing, budget, result):
                     self.send_messages(outgoing.what, timeout=timeout)
                 return
+            is_counted = result
         with entity.guard:
             entity.counts.sent_primary += 1 if outgoing is None else len(outgoing.originals)
             entity.last_success = started
@@ -224,22 +226,17 @@ class PairedSender(ServiceBusSender):
             deadline = monotonic() + budget
             ready = outgoing.what
 
-            def schedule(sender: ServiceBusSender) -> list[int]:
-                left = max(0.01, deadline - monotonic())
+            def schedule(sender: ServiceBusSender, left: float) -> list[int]:
                 return sender.schedule_messages(ready, schedule_time_utc, timeout=left)
 
-            numbers: list[int] = []
-
-            def attempt() -> None:
-                numbers.extend(self._primary.call(schedule, deadline=deadline))
-
-            redirect = self._route.attempt(attempt, deadline)
-            if redirect is None:
+            attempt = partial(self._primary.call, schedule, deadline=deadline)
+            result = self._route.attempt(attempt, deadline)
+            if not isinstance(result, Redirect):
                 self._entity.sent(outgoing.count)
                 self._entity.succeeded()
                 self._pair.accounts.sent(self.entity_name, outgoing, "schedule")
-                return numbers
-            if not self._backlog.take(outgoing, budget, redirect):
+                return result
+            if not self._backlog.take(outgoing, budget, result):
                 return self.schedule_messages(ready, schedule_time_utc, timeout=timeout)
         self._entity.order_lost("messages were scheduled")
         return self._pair.next_scheduled_numbers(outgoing.count)
@@ -265,15 +262,14 @@ class PairedSender(ServiceBusSender):
             raise NotCancellableError(in_backlog)
         deadline = monotonic() + budget
 
-        def cancel(sender: ServiceBusSender) -> None:
-            left = max(0.01, deadline - monotonic())
+        def cancel(sender: ServiceBusSender, left: float) -> None:
             sender.cancel_scheduled_messages(numbers, timeout=left)
 
         attempt = partial(self._primary.call, cancel, deadline=deadline)
-        redirect = self._route.attempt(attempt, deadline)
-        if redirect is not None:
+        result = self._route.attempt(attempt, deadline)
+        if result is not None:
             # Only the primary can cancel: nothing goes to the backlog.
-            raise redirect.cause or OperationTimeoutError(
+            raise result.cause or OperationTimeoutError(
                 message=f"{self.entity_name!r} is failed over: nothing was cancelled."
             )
         self._pair.accounts.cancelled(self.entity_name)
@@ -317,19 +313,6 @@ class PairedSender(ServiceBusSender):
         if timeout <= 0:
             raise ValueError("The timeout must be greater than 0.")
         return min(timeout, self._pair.timing.send_timeout)
-
-    def _retry(
-        self, error: Exception, what: Any, started: float, deadline: float, was_open: bool
-    ) -> tuple[Redirect | None, bool]:
-        """As `PrimaryRoute.after_failure`, and whether the ledger has the call that succeeded."""
-        is_counted = False
-
-        def again() -> None:
-            nonlocal is_counted
-            is_counted = self._primary.send(what, deadline=deadline, wanted=self._is_primary)
-
-        redirect = self._route.after_failure(error, again, started, deadline, was_open)
-        return redirect, is_counted
 
     def _is_primary(self) -> bool:
         return not self._entity.health.is_failed_over

@@ -20,9 +20,10 @@ from __future__ import annotations
 import enum
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from pairbus.pairing.core.ping import first_gap
+from pairbus.pairing.core.timing import Timing
 
 
 class Phase(enum.Enum):
@@ -32,22 +33,6 @@ class Phase(enum.Enum):
     SUSPECT = "suspect"  # primary failing; failover_interval is running
     FAILED_OVER = "failed_over"  # sends go to a backlog queue; the primary is pinged
     DRAINING = "draining"  # the primary is back; sends follow the backlog until it is delivered
-
-
-class Timing(Protocol):
-    """The options that the state machine uses; times in seconds."""
-
-    @property
-    def failover_interval(self) -> float:
-        """How long an entity may fail before it fails over."""
-
-    @property
-    def ping_primary_interval(self) -> float:
-        """How often a failed-over entity is pinged."""
-
-    @property
-    def drains_first(self) -> bool:
-        """Whether sends wait for the backlog to be delivered before they go to the primary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +246,7 @@ def resume(h: Health, *, now: float, options: Timing) -> Sequence[Command]:
         return [ArmTimer(h.failing_since + options.failover_interval)]
     if h.is_pinged:
         draining = [StartDrain()] if h.phase is Phase.DRAINING else []
-        return [StartPings(now + _first_gap(options)), *draining]
+        return [StartPings(now + first_gap(options)), *draining]
     return []
 
 
@@ -275,11 +260,4 @@ def _is_due(h: Health, now: float, options: Timing) -> bool:
 
 def _failed_over(now: float, failing_since: float, reason: str, options: Timing) -> Decision:
     health = Health(Phase.FAILED_OVER, now, failing_since, reason)
-    return health, [CancelTimer(), StartPings(now + _first_gap(options))]
-
-
-def _first_gap(options: Timing) -> float:
-    return first_gap(
-        failover_interval=options.failover_interval,
-        ping_primary_interval=options.ping_primary_interval,
-    )
+    return health, [CancelTimer(), StartPings(now + first_gap(options))]

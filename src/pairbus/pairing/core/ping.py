@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pairbus.pairing.core.timing import Timing
+
 PING_TIME_TO_LIVE = 1.0  # seconds
 
 
@@ -29,10 +31,10 @@ class PingSchedule:
         return PingSchedule(max(self.due + gap, now), gap, self.interval)
 
 
-def first_gap(*, failover_interval: float, ping_primary_interval: float) -> float:
+def first_gap(timing: Timing) -> float:
     """How long after a failover the first ping is sent, in seconds.
 
     An application that fails over quickly should also return quickly; one that waits a minute
     before it fails over does not ping more often than that.
     """
-    return min(ping_primary_interval, max(failover_interval, 1.0))
+    return min(timing.ping_primary_interval, max(timing.failover_interval, 1.0))
