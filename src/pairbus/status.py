@@ -147,23 +147,13 @@ class PairStatus:
     def from_json(cls, data: Mapping[str, Any]) -> PairStatus:
         """Read the form of `as_dict`, also of an older or newer version."""
         updated_at = parse_time(data.get("updated_at"))
-        return cls(
-            client_id=str(data.get("client_id") or "?"),
-            primary_namespace=str(data.get("primary_namespace") or ""),
-            primary=str(data.get("primary") or ""),
-            secondary=str(data.get("secondary") or ""),
-            state=str(data.get("state") or "open"),
-            state_reason=data.get("state_reason"),
-            unprotected=data.get("unprotected"),
-            ledger_problem=data.get("ledger_problem"),
-            ledger_dropped_rows=data.get("ledger_dropped_rows") or 0,
-            entities=tuple(_read_entity(one, updated_at) for one in _rows(data, "entities")),
-            backlog_queues=tuple(_read_backlog_queue(one) for one in _rows(data, "backlog_queues")),
-            events=tuple(_rows(data, "events")),
-            host=data.get("host"),
-            pid=data.get("pid"),
-            updated_at=updated_at,
-        )
+        known: dict[str, Any] = dict.fromkeys(("primary_namespace", "primary", "secondary"), "")
+        known |= {"client_id": "?", "state": "open", **_known(cls, data)}
+        known["entities"] = tuple(_read_entity(one, updated_at) for one in _rows(data, "entities"))
+        known["backlog_queues"] = tuple(map(_read_backlog_queue, _rows(data, "backlog_queues")))
+        known["events"] = tuple(_rows(data, "events"))
+        known |= {"host": data.get("host"), "pid": data.get("pid"), "updated_at": updated_at}
+        return cls(**known)
 
 
 def new_client_id() -> str:
@@ -199,37 +189,32 @@ def _rows(data: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
     return [row for row in data.get(name) or () if isinstance(row, dict)]
 
 
+def _known(cls: type, data: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of `data` that are fields of the dataclass `cls`, unless they are empty."""
+    names = [one.name for one in fields(cls)]
+    return {name: data[name] for name in names if data.get(name) not in (None, "")}
+
+
 def _read_entity(data: Mapping[str, Any], updated_at: datetime | None) -> EntityStatus:
     now = updated_at or datetime.now(UTC)  # for a time that is missing
-    drain, counts = data.get("drain"), data.get("counts") or {}
-    return EntityStatus(
-        entity=str(data.get("entity") or "?"),
-        phase=str(data.get("phase") or "healthy"),
-        since=parse_time(data.get("since")) or now,
-        last_error=data.get("last_error"),
-        backlog_queue=data.get("backlog_queue"),
-        next_ping=parse_time(data.get("next_ping")),
-        forced=data.get("forced"),
-        refused=data.get("refused"),
-        drain=None
-        if not drain
-        else DrainStatus(
-            since=parse_time(drain.get("since")) or now,
-            waits_for=tuple(drain.get("waits_for") or ()),
-            is_overdue=bool(drain.get("is_overdue")),
-            problem=drain.get("problem"),
-        ),
-        counts=Counts(**{one.name: counts.get(one.name) or 0 for one in fields(Counts)}),
-    )
+    known = {"entity": "?", "phase": "healthy", **_known(EntityStatus, data)}
+    known["since"] = parse_time(data.get("since")) or now
+    known["next_ping"] = parse_time(data.get("next_ping"))
+    known["counts"] = Counts(**_known(Counts, data.get("counts") or {}))
+    if drain := known.pop("drain", None):
+        known["drain"] = DrainStatus(
+            **{
+                **_known(DrainStatus, drain),
+                "since": parse_time(drain.get("since")) or now,
+                "waits_for": tuple(drain.get("waits_for") or ()),
+            }
+        )
+    return EntityStatus(**known)
 
 
 def _read_backlog_queue(data: Mapping[str, Any]) -> BacklogQueueStatus:
-    return BacklogQueueStatus(
-        path=str(data.get("path") or ""),
-        in_rotation=data.get("in_rotation") is not False,
-        reason=data.get("reason"),
-        until=parse_time(data.get("until")),
-    )
+    known = {"path": "", "in_rotation": True, **_known(BacklogQueueStatus, data)}
+    return BacklogQueueStatus(**{**known, "until": parse_time(data.get("until"))})
 
 
 class StatusFile:

@@ -40,6 +40,7 @@ _LEVELS: dict[type[Event], int] = {
 # Events that every failing send makes: one line, then one a minute with a count.
 _THROTTLED = frozenset({events.PairUnavailable, events.OversizeMessage})
 LOG_INTERVAL = 60.0
+KEPT = 50  # the latest events, for the status
 
 # Events that an outage repeats. They are kept apart, so that they do not push out its beginning.
 _REPEATED = _THROTTLED | {events.PingSent}
@@ -48,15 +49,11 @@ _REPEATED = _THROTTLED | {events.PingSent}
 class EventBus:
     """The events of one pair."""
 
-    def __init__(
-        self, pair: str, observers: Sequence[Callable[[Event], None]], *, keep: int = 50
-    ) -> None:
+    def __init__(self, pair: str, observers: Sequence[Callable[[Event], None]]) -> None:
         self.pair = pair
         self.observers = tuple(observers)
-        self._recent: deque[Event] = deque(maxlen=keep)
-        self._repeated: dict[type[Event], deque[Event]] = {
-            kind: deque(maxlen=keep) for kind in _REPEATED
-        }
+        self._recent: deque[Event] = deque(maxlen=KEPT)
+        self._repeated = {kind: deque[Event](maxlen=KEPT) for kind in _REPEATED}
         self.on_transition: Callable[[], None] | None = None
         self._logged: dict[tuple[type[Event], str], tuple[float, int]] = {}
 
