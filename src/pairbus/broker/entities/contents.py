@@ -133,8 +133,9 @@ def changed_copy(message: IncomingMessage, view: View, changes: Changes) -> Inco
         if isinstance(duration, timedelta):  # a negative one cannot be written into a header
             ttl = max(0, round(duration / timedelta(milliseconds=1)))
     bare = parsed.bare
-    copy = IncomingMessage(
-        bare,
+    return replace(
+        message,
+        bare=bare,
         annotations=annotations,
         size=message.size + len(bare) - len(message.bare),
         message_id=_text(system.get("message_id", message.message_id)),
@@ -143,12 +144,7 @@ def changed_copy(message: IncomingMessage, view: View, changes: Changes) -> Inco
         content_type=_text(system.get("content_type", message.content_type)),
         ttl=ttl,
         scheduled=None,
-        durable=message.durable,
-        priority=message.priority,
     )
-    copy.hops = message.hops
-    copy.origin = message.origin
-    return copy
 
 
 def _with_partition_key(annotations: bytes, key: str | None) -> bytes:

@@ -42,19 +42,6 @@ MessageRow = tuple[
 class Journal:
     """The changes of one group."""
 
-    __slots__ = (
-        "arrivals",
-        "bodies",
-        "callbacks",
-        "deletes",
-        "entities",
-        "inserts",
-        "numbers",
-        "purges",
-        "size",
-        "updates",
-    )
-
     def __init__(self) -> None:
         self.entities: list[tuple[str, tuple[Any, ...]]] = []
         self.inserts: list[MessageRow] = []

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
@@ -39,13 +39,14 @@ class Outcome(enum.Enum):
     DEAD_LETTER = "suspended"  # to the dead-letter queue
 
 
+@dataclass(slots=True, repr=False, eq=False)
 class IncomingMessage:
     """A message as it arrived, with the fields that the broker needs decoded.
 
     Attributes:
         bare: everything from the ``properties`` section on, untouched.
         annotations: the encoded map of the sender's message annotations, ``b""`` if there is none.
-        size: bytes of the whole encoded message, for limits, quotas and billing.
+        size: bytes of the whole encoded message, for limits, quotas and billing; 0: of its parts.
         message_id: ``properties.message-id`` as text, or None.
         session_id: ``properties.group-id``, or None.
         partition_key: annotation ``x-opt-partition-key``, or None.
@@ -54,52 +55,28 @@ class IncomingMessage:
         scheduled: annotation ``x-opt-scheduled-enqueue-time`` in milliseconds, or None.
         durable: ``header.durable``.
         priority: ``header.priority``.
+        hops: how often it was forwarded.
+        origin: its number at the entity that accepted it first; 0: the number here.
     """
 
-    __slots__ = (
-        "annotations",
-        "bare",
-        "content_type",
-        "durable",
-        "hops",
-        "message_id",
-        "origin",
-        "partition_key",
-        "priority",
-        "scheduled",
-        "session_id",
-        "size",
-        "ttl",
-    )
+    bare: bytes
+    _: KW_ONLY
+    annotations: bytes = b""
+    size: int = 0
+    message_id: str | None = None
+    session_id: str | None = None
+    partition_key: str | None = None
+    content_type: str | None = None
+    ttl: int | None = None
+    scheduled: int | None = None
+    durable: bool = False
+    priority: int = 4
+    hops: int = 0
+    origin: int = 0
 
-    def __init__(
-        self,
-        bare: bytes,
-        *,
-        annotations: bytes = b"",
-        size: int | None = None,
-        message_id: str | None = None,
-        session_id: str | None = None,
-        partition_key: str | None = None,
-        content_type: str | None = None,
-        ttl: int | None = None,
-        scheduled: int | None = None,
-        durable: bool = False,
-        priority: int = 4,
-    ) -> None:
-        self.bare = bare
-        self.annotations = annotations
-        self.size = len(bare) + len(annotations) if size is None else size
-        self.message_id = message_id
-        self.session_id = session_id
-        self.partition_key = partition_key
-        self.content_type = content_type
-        self.ttl = ttl
-        self.scheduled = scheduled
-        self.durable = durable
-        self.priority = priority
-        self.hops = 0  # how often it was forwarded
-        self.origin = 0  # its number at the entity that accepted it first; 0: the number here
+    def __post_init__(self) -> None:
+        if not self.size:
+            self.size = len(self.bare) + len(self.annotations)
 
     def __repr__(self) -> str:
         return f"<IncomingMessage {self.size} bytes>"
