@@ -8,46 +8,15 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any, TypeAlias
 
-from pairbus.broker.entities.model import (
-    AccessRight,
-    AuthorizationRule,
-    AvailabilityStatus,
-    CorrelationFilter,
-    EntityStatus,
-    FalseFilter,
-    QueueDescription,
-    RuleDescription,
-    SqlAction,
-    SqlFilter,
-    SubscriptionDescription,
-    TopicDescription,
-    TrueFilter,
-    TypedValue,
-)
+from pairbus.broker.entities import model
+from pairbus.broker.entities.model import EntityDescription, RuleDescription
 
-Description: TypeAlias = (
-    QueueDescription | TopicDescription | SubscriptionDescription | RuleDescription
-)
+Description: TypeAlias = EntityDescription | RuleDescription
 
 _CLASSES: dict[str, Any] = {
-    cls.__name__: cls
-    for cls in (
-        AuthorizationRule,
-        CorrelationFilter,
-        FalseFilter,
-        QueueDescription,
-        RuleDescription,
-        SqlAction,
-        SqlFilter,
-        SubscriptionDescription,
-        TopicDescription,
-        TrueFilter,
-        TypedValue,
-    )
+    name: value for name in model.__all__ if isinstance(value := getattr(model, name), type)
 }
-_ENUMS: dict[str, Any] = {
-    cls.__name__: cls for cls in (AccessRight, AvailabilityStatus, EntityStatus)
-}
+"""The parts of descriptions by name, dataclasses and enums."""
 
 
 def dump_description(description: Description) -> str:
@@ -89,8 +58,8 @@ def _unpack(value: Any) -> Any:
         return timedelta(*value["v"])
     if name == "datetime":
         return datetime.fromisoformat(value["v"])
-    if name in _ENUMS:
-        return _ENUMS[name](value["v"])
     cls = _CLASSES[name]
+    if issubclass(cls, Enum):
+        return cls(value["v"])
     known = {f.name for f in dataclasses.fields(cls)}
     return cls(**{key: _unpack(content) for key, content in value.items() if key in known})
