@@ -468,6 +468,21 @@ def test_a_destination_that_is_gone_sends_messages_to_the_transfer_dead_letters(
     assert properties_of(dead)["DeadLetterReason"] == "ForwardToEntityNotFound"
 
 
+def test_an_update_of_a_queue_applies_to_its_transfer_dead_letters():
+    bench = Bench()
+    source = bench.ns.admin.create_queue(QueueDescription("source", forward_to="q"))
+    bench.ns.admin.delete_queue("q")
+    bench.send(bare(a=1), path="source")
+    source = replace(source, forward_to=None, lock_duration=timedelta(seconds=5))
+    bench.ns.admin.update_queue(source)
+    (dead,) = bench.receive(9, path="source/$Transfer/$DeadLetterQueue")
+    assert dead.locked_until == bench.clock.now + 5000
+    bench.ns.admin.update_queue(replace(source, status=EntityStatus.RECEIVE_DISABLED))
+    with pytest.raises(EntityDisabledError):
+        bench.receiver("source/$Transfer/$DeadLetterQueue")
+
+
+
 def test_a_loop_through_topics_ends_at_the_hop_limit(bench):
     bench.ns.admin.create_topic(TopicDescription("t2"))
     subscribe(bench, "s", forward_to="t2")

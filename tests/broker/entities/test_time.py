@@ -10,6 +10,7 @@ import pytest
 from pairbus.broker.entities.errors import EntityNotFoundError, MessageNotFoundError
 from pairbus.broker.entities.messages import IncomingMessage, Outcome
 from pairbus.broker.entities.model import (
+    MAX_DURATION,
     QueueDescription,
     SubscriptionDescription,
     TopicDescription,
@@ -237,3 +238,16 @@ def test_idleness_can_be_set_later_and_changed():
     assert bench.ns.catalog.find("q") is not None
     bench.pass_time(1)
     assert bench.ns.catalog.find("q") is None
+
+
+def test_idleness_that_was_switched_off_can_be_switched_on_again():
+    bench = Bench(auto_delete_on_idle=timedelta(minutes=5))
+    queue = bench.ns.admin.get_queue("q")
+    bench.ns.admin.update_queue(replace(queue, auto_delete_on_idle=MAX_DURATION))
+    bench.pass_time(300_000)
+    bench.ns.admin.update_queue(queue)
+    bench.pass_time(299_999)
+    assert bench.ns.catalog.find("q") is not None
+    bench.pass_time(1)
+    assert bench.ns.catalog.find("q") is None
+

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from pairbus.broker.entities.context import Context
 from pairbus.broker.entities.credits import MESSAGE
 from pairbus.broker.entities.dedup import History
@@ -30,32 +32,32 @@ class DeadLetterQueue(Queue):
 
 
 class _Entity:
-    """The base of queues, topics and subscriptions."""
+    """The base of queues, topics and subscriptions.
+
+    Attributes:
+        main: its own queue.
+        queues: all its queues.
+        subscriptions: those of a topic, by name in lower case.
+        watched_idle: the idle time for which a timer was set last.
+    """
 
     description: EntityDescription
-    main: Queue
+    queues: tuple[Queue, ...]
 
-    def __init__(self, context: Context, entity_id: int, settings: Settings, now: int) -> None:
-        self.context = context
+    def __init__(self, context: Context, entity_id: int, path: str, settings: Settings, now: int):
         self.entity_id = entity_id
+        self.path = path
         self.settings = settings
         self.created = now
         self.updated = now
-        self.history: History | None = None
+        self.subscriptions: dict[str, QueueEntity] = {}
         self.is_deleted = False
-        self.watched_idle = 0  # the idle time for which a timer is set already
-        if settings.duplicate_window:
-            self.history = History(
-                context,
-                entity_id,
-                settings.duplicate_window,
-                partitioned=settings.partitioned,
-            )
-
-    @property
-    def queues(self) -> tuple[Queue, ...]:
-        """All queues of this entity."""
-        raise NotImplementedError
+        self.watched_idle = NEVER
+        self.history: History | None = None
+        if window := settings.duplicate_window:
+            self.history = History(context, entity_id, window, partitioned=settings.partitioned)
+        kind = SessionQueue if settings.requires_session else Queue
+        self.main = kind(context, entity_id * PARTS, path, settings)
 
     @property
     def accessed(self) -> int:
@@ -64,18 +66,28 @@ class _Entity:
 
     @property
     def size(self) -> int:
-        """Bytes of all messages, dead letters included."""
-        raise NotImplementedError
+        """Bytes of all messages: with dead letters, and those of a topic's subscriptions."""
+        own = sum(queue.store.size for queue in self.queues)
+        return own + sum(subscription.size for subscription in self.subscriptions.values())
 
     @property
     def send_credits(self) -> int:
-        """Credits that a message sent to this entity costs."""
-        return MESSAGE
+        """Credits of a message sent here: one, and one for each filter evaluated for it."""
+        credits = MESSAGE
+        for subscription in self.subscriptions.values():
+            credits += MESSAGE * len(subscription.rules.rules)
+        return credits
 
     @property
     def weight(self) -> int:
-        """Bytes that count against the quota, including an overhead for each message."""
-        raise NotImplementedError
+        """Bytes that count against the quota: the size, and an overhead for each message."""
+        weight = 0
+        for queue in self.queues:
+            store = queue.store
+            weight += store.size + OVERHEAD * len(store.messages)
+        for subscription in self.subscriptions.values():
+            weight += subscription.weight
+        return weight
 
     def configure(self, description: EntityDescription, now: int) -> None:
         """Apply a new description."""
@@ -106,51 +118,28 @@ class QueueEntity(_Entity):
         now: int,
         topic: TopicEntity | None = None,
     ) -> None:
-        settings = settings_of(description)
-        super().__init__(context, entity_id, settings, now)
+        is_subscription = isinstance(description, SubscriptionDescription)
+        path = description.path if is_subscription else description.name
+        super().__init__(context, entity_id, path, settings_of(description), now)
         self.description = description
         self.topic = topic
         self.rules = RuleSet()
-        self.path = (
-            description.path
-            if isinstance(description, SubscriptionDescription)
-            else description.name
-        )
-        kind = SessionQueue if settings.requires_session else Queue
-        first = entity_id * PARTS
-        self.main = kind(context, first, self.path, settings)
-        dead = _dead_letter_settings(settings)
-        self.dead = DeadLetterQueue(context, first + 1, f"{self.path}/{DEAD_LETTER}", dead)
+        dead, transfer_dead = _dead_letter_settings(self.settings)
+        first = self.main.store.queue_id
+        self.dead = DeadLetterQueue(context, first + 1, f"{path}/{DEAD_LETTER}", dead)
         self.transfer_dead = DeadLetterQueue(
-            context,
-            first + 2,
-            f"{self.path}/{TRANSFER_DEAD_LETTER}",
-            Settings(lock_duration=settings.lock_duration),
+            context, first + 2, f"{path}/{TRANSFER_DEAD_LETTER}", transfer_dead
         )
+        self.queues = (self.main, self.dead, self.transfer_dead)
         for queue in self.queues:
             queue.owner = self
-
-    @property
-    def queues(self) -> tuple[Queue, ...]:
-        """Its own queue, the dead letters and the transfer dead letters."""
-        return self.main, self.dead, self.transfer_dead
-
-    @property
-    def size(self) -> int:
-        """Bytes of all messages, dead letters included."""
-        return sum(queue.store.size for queue in self.queues)
-
-    @property
-    def weight(self) -> int:
-        """Bytes that count against the quota, including an overhead for each message."""
-        main, dead, transfer = self.main.store, self.dead.store, self.transfer_dead.store
-        count = len(main.messages) + len(dead.messages) + len(transfer.messages)
-        return main.size + dead.size + transfer.size + OVERHEAD * count
 
     def configure(self, description: EntityDescription, now: int) -> None:
         """Apply a new description."""
         super().configure(description, now)
-        self.dead.configure(_dead_letter_settings(self.settings), now)
+        dead, transfer_dead = _dead_letter_settings(self.settings)
+        self.dead.configure(dead, now)
+        self.transfer_dead.configure(transfer_dead, now)
 
 
 class TopicEntity(_Entity):
@@ -161,41 +150,16 @@ class TopicEntity(_Entity):
     def __init__(
         self, context: Context, entity_id: int, description: TopicDescription, now: int
     ) -> None:
-        super().__init__(context, entity_id, settings_of(description), now)
+        super().__init__(context, entity_id, description.name, settings_of(description), now)
         self.description = description
-        self.path = description.name
-        self.subscriptions: dict[str, QueueEntity] = {}
-        self.main = Queue(context, entity_id * PARTS, self.path, self.settings)
+        self.queues = (self.main,)
         self.main.owner = self
-
-    @property
-    def queues(self) -> tuple[Queue, ...]:
-        """The queue of scheduled messages."""
-        return (self.main,)
-
-    @property
-    def size(self) -> int:
-        """Bytes of all messages in all subscriptions, and of scheduled ones."""
-        return self.main.store.size + sum(s.size for s in self.subscriptions.values())
-
-    @property
-    def send_credits(self) -> int:
-        """One credit for the message, and one for each filter that is evaluated for it."""
-        return MESSAGE + MESSAGE * sum(len(s.rules.rules) for s in self.subscriptions.values())
-
-    @property
-    def weight(self) -> int:
-        """Bytes that count against the quota, of scheduled messages and all subscriptions."""
-        scheduled = self.main.store.size + OVERHEAD * len(self.main.store.messages)
-        return scheduled + sum(s.weight for s in self.subscriptions.values())
 
 
 Entity = QueueEntity | TopicEntity
 
 
-def _dead_letter_settings(settings: Settings) -> Settings:
-    return Settings(
-        lock_duration=settings.lock_duration,
-        can_receive=settings.can_receive,
-        forward_to=settings.forward_dead_letters_to,
-    )
+def _dead_letter_settings(settings: Settings) -> tuple[Settings, Settings]:
+    """The settings of the dead letters and of the transfer dead letters of an entity."""
+    transfer_dead = Settings(lock_duration=settings.lock_duration, can_receive=settings.can_receive)
+    return replace(transfer_dead, forward_to=settings.forward_dead_letters_to), transfer_dead

@@ -65,8 +65,9 @@ class Queue:
         self.receivers: dict[Receiver, None] = {}  # in the order of their arrival
         self.next_due = NEVER
         self.accessed = 0
-        self.is_retrying = False  # a timer will retry a refused forward
-        self.aside: list[StoredMessage] = []  # messages that their forwarding target refuses
+        self.retry_at = NEVER  # when a refused forward is retried
+        self._aside: list[StoredMessage] = []  # messages that their forwarding target refuses
+        self._aside_until = NEVER
 
     def publish(self, staged: list[StoredMessage], now: int) -> None:
         """Make durable messages visible, and deliver them to waiting receivers."""
@@ -117,9 +118,22 @@ class Queue:
             return 0
         return sum(message.state == ACTIVE for message in self.store.messages.values())
 
-    def retry_aside(self) -> None:
+    def retry(self, due: int) -> None:
+        """Forward nothing before this time, and then try again."""
+        self.retry_at = due
+        self.arm_at(due)
+
+    def set_aside(self, message: StoredMessage, until: int) -> None:
+        """Set aside a dead letter that its target refuses, so that others can pass it."""
+        if not self._aside:
+            self._aside_until = until
+            self.arm_at(until)
+        self._aside.append(message)
+
+    def _return_aside(self) -> None:
         """Return the messages that were set aside to their positions, to retry forwarding."""
-        aside, self.aside = self.aside, []
+        aside, self._aside = self._aside, []
+        self._aside_until = NEVER
         for message in aside:
             if message.state == ACTIVE:
                 self.store.put_back(message)
@@ -356,13 +370,18 @@ class Queue:
                     f"Messaging entity '{self.path}' is currently disabled for receiving."
                 )
             )
+        self._return_aside()
         self.arm()
-        self.retry_aside()
         self.dispatch(now)
 
     def due(self) -> int:
-        """When the next lock or message expires, or the next scheduled message is due."""
-        return min(self.locks.soonest_end(), self.store.deadlines.soonest())
+        """When the next action is due: a lock or message ends, a message is enqueued or retried."""
+        return min(
+            self.locks.soonest_end(),
+            self.store.deadlines.soonest(),
+            self.retry_at,
+            self._aside_until,
+        )
 
     def arm(self) -> None:
         """Set the timer to the next due time."""
@@ -375,7 +394,7 @@ class Queue:
             self.context.arm(due, self)
 
     def tick(self, now: int) -> None:
-        """End locks, activate scheduled messages and expire messages that are due."""
+        """Perform the actions that are due."""
         self.next_due = NEVER
         for message in self.locks.ended(now):
             self.lose_lock(message, now)
@@ -383,6 +402,10 @@ class Queue:
             self.context.router.activate(self, scheduled, now)
         for message in self.store.deadlines.take_expired(now):
             self.expire(message, now)
+        if self.retry_at <= now:
+            self.retry_at = NEVER
+        if self._aside_until <= now:
+            self._return_aside()
         self.arm()
         self.dispatch(now)
 
@@ -395,4 +418,4 @@ class Queue:
         """The entity is deleted: release its memory."""
         self.store.forget()
         self.locks.clear()
-        self.aside.clear()
+        self._aside.clear()

@@ -208,12 +208,12 @@ class Router:
     def pump(self, queue: Queue, now: int) -> None:
         """Forward the ready messages of a queue to the entity that its description names."""
         target_path = queue.settings.forward_to
-        if target_path is None or queue.is_retrying:
+        if target_path is None or queue.retry_at != NEVER:
             return
         target = self._find(target_path)
         if target is None and queue.is_dead_letter:
             if queue.store.ready:  # dead letters stay until the target exists
-                self._retry_at(queue, now + RETRY)
+                queue.retry(now + RETRY)
             return
         moved: list[StoredMessage] = []
         while len(moved) < SERVE:
@@ -231,7 +231,7 @@ class Router:
         for index, message in enumerate(moved):
             try:
                 if not self._forward(queue, message, target, target_path, now):
-                    self._set_aside(queue, message, now)
+                    queue.set_aside(message, now + RETRY_ASIDE)
             except (EntityDisabledError, QuotaExceededError):
                 # The target may recover: keep the order and retry.
                 staying += moved[index:]
@@ -239,20 +239,9 @@ class Router:
         for message in staying:
             queue.store.put_back(message)
         if staying:
-            self._retry_at(queue, now + RETRY)
+            queue.retry(now + RETRY)
         elif len(moved) == SERVE:
-            self._retry_at(queue, now)
-
-    def _set_aside(self, queue: Queue, message: StoredMessage, now: int) -> None:
-        """Set aside a dead letter that the target refuses, so that others can pass it."""
-        if not queue.aside:
-            _RetryAside(self._context, queue, now + RETRY_ASIDE)
-        queue.aside.append(message)
-
-    def _retry_at(self, queue: Queue, due: int) -> None:
-        if not queue.is_retrying:
-            queue.is_retrying = True
-            _Retry(self._context, queue, due)
+            queue.retry(now)
 
     def _forward(
         self,
@@ -332,36 +321,11 @@ class Router:
         (owner.transfer_dead if transfer else owner.dead).store.adopt(dead)
 
 
-class _Retry:
-    """Retries forwarding from a queue at a given time."""
-
-    def __init__(self, context: Context, queue: Queue, due: int) -> None:
-        self.next_due = due
-        self._queue = queue
-        context.arm(due, self)
-
-    def tick(self, now: int) -> None:
-        """Retry."""
-        self.next_due = NEVER
-        self._queue.is_retrying = False
-        self._queue.dispatch(now)
-
-
-class _RetryAside(_Retry):
-    """Retries messages that were set aside, in case the destination has changed."""
-
-    def tick(self, now: int) -> None:
-        """Retry."""
-        self.next_due = NEVER
-        self._queue.retry_aside()
-        self._queue.dispatch(now)
-
-
 def _as_incoming(message: StoredMessage) -> IncomingMessage:
     """A stored message as an incoming one, to be accepted by another entity."""
     assert message.bare is not None  # callers fetch first
     annotations = message.annotations or b""
-    incoming = IncomingMessage(
+    return IncomingMessage(
         message.bare,
         annotations=annotations,
         size=message.size,
@@ -370,6 +334,5 @@ def _as_incoming(message: StoredMessage) -> IncomingMessage:
         ttl=message.ttl,
         durable=message.durable,
         priority=message.priority,
+        hops=message.hops,
     )
-    incoming.hops = message.hops
-    return incoming

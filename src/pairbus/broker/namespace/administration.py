@@ -288,9 +288,10 @@ class Administration:
 
     def watch_idle(self, entity: Entity) -> None:
         """Delete the entity when it has been idle for ``auto_delete_on_idle``."""
-        if entity.settings.idle not in (NEVER, entity.watched_idle):
+        if entity.settings.idle != entity.watched_idle:
             entity.watched_idle = entity.settings.idle
-            _IdleWatch(self, entity)
+            if entity.settings.idle != NEVER:
+                _IdleWatch(self, entity)
 
 
 class _IdleWatch:
