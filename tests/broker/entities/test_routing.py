@@ -482,7 +482,6 @@ def test_an_update_of_a_queue_applies_to_its_transfer_dead_letters():
         bench.receiver("source/$Transfer/$DeadLetterQueue")
 
 
-
 def test_a_loop_through_topics_ends_at_the_hop_limit(bench):
     bench.ns.admin.create_topic(TopicDescription("t2"))
     subscribe(bench, "s", forward_to="t2")

@@ -250,4 +250,3 @@ def test_idleness_that_was_switched_off_can_be_switched_on_again():
     assert bench.ns.catalog.find("q") is not None
     bench.pass_time(1)
     assert bench.ns.catalog.find("q") is None
-

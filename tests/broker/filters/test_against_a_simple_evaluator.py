@@ -13,8 +13,6 @@ from hypothesis import strategies as st
 
 from pairbus.amqp.types import Int, Short, ULong
 from pairbus.broker.entities.errors import ArgumentError
-from pairbus.broker.entities.model import SqlFilter
-from pairbus.broker.filters.compiled import condition_of
 from pairbus.broker.filters.parser import parse_predicate
 from pairbus.broker.filters.values import FilterError
 
@@ -230,10 +228,9 @@ def expected(tree, message):
 
 
 def actual(text, message):
-    owner = SqlFilter(text)
     view = SimpleNamespace(properties=message, system=lambda name: None)
     try:
-        return condition_of(parse_predicate(text), owner)(view)
+        return parse_predicate(text).evaluate(view)
     except FilterError:
         return ERROR
     except ArgumentError as error:
@@ -297,7 +294,7 @@ def test_noise_is_a_filter_or_a_clear_refusal(text):
 def test_words_in_any_order_are_a_filter_or_a_clear_refusal(words):
     text = " ".join(words)
     try:
-        evaluate = condition_of(parse_predicate(text), SqlFilter(text))
+        evaluate = parse_predicate(text).evaluate
         evaluate(SimpleNamespace(properties={"a": 1}, system=lambda name: None))
     except (ArgumentError, FilterError):
         pass

@@ -118,8 +118,9 @@ class QueueEntity(_Entity):
         now: int,
         topic: TopicEntity | None = None,
     ) -> None:
-        is_subscription = isinstance(description, SubscriptionDescription)
-        path = description.path if is_subscription else description.name
+        path = description.name
+        if isinstance(description, SubscriptionDescription):
+            path = description.path
         super().__init__(context, entity_id, path, settings_of(description), now)
         self.description = description
         self.topic = topic

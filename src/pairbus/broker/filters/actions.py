@@ -11,10 +11,8 @@ from typing import Any
 from pairbus.amqp.types import Byte, Float, Int, Long, Short, UByte, UInt, ULong, UShort
 from pairbus.broker.entities.errors import ArgumentError
 from pairbus.broker.entities.model import SqlAction
-from pairbus.broker.filters.ast import Property, Remove, Set
-from pairbus.broker.filters.compiled import value_of
+from pairbus.broker.filters.ast import Remove, Set, SystemProperty, UserProperty
 from pairbus.broker.filters.message_view import (
-    SYSTEM_PROPERTIES,
     TEXT_PROPERTIES,
     MessageView,
     find_property,
@@ -78,8 +76,8 @@ _Step = Callable[[_Draft], None]
 def compile_action(description: SqlAction) -> Action:
     """A function that returns the changes to a message; it may raise FilterError."""
     steps = tuple(
-        _set(statement, description) if isinstance(statement, Set) else _remove(statement)
-        for statement in parse_statements(description.sql_expression)
+        _set(statement) if isinstance(statement, Set) else _remove(statement)
+        for statement in parse_statements(description.sql_expression, description.parameters)
     )
 
     def act(view: MessageView) -> Changes:
@@ -91,20 +89,14 @@ def compile_action(description: SqlAction) -> Action:
     return act
 
 
-def _set(statement: Set, description: SqlAction) -> _Step:
-    target = statement.target
-    value = value_of(statement.value, description)
-    if target.is_system:
+def _set(statement: Set) -> _Step:
+    target, source = statement.target, statement.value
+    if isinstance(target, SystemProperty):
         name = _settable(target)
-        return lambda draft: draft.changed.__setitem__(name, _system(name, value(draft)))
-    source = statement.value
-    if isinstance(source, Property) and not source.is_system:
+        return lambda draft: draft.changed.__setitem__(name, _system(name, source.evaluate(draft)))
+    if isinstance(source, UserProperty):
         return lambda draft: _copy(draft, target.name, source.name)
-
-    def set_user(draft: _Draft) -> None:
-        _store(draft, target.name, value(draft))
-
-    return set_user
+    return lambda draft: _store(draft, target.name, source.evaluate(draft))
 
 
 def _copy(draft: _Draft, target: str, source: str) -> None:
@@ -143,13 +135,12 @@ def _like_existing(existing: Any, value: Value) -> Any:
     return write(value)
 
 
-def _settable(target: Property) -> str:
-    name = SYSTEM_PROPERTIES.get(target.name.lower())
-    if name is None:
+def _settable(target: SystemProperty) -> str:
+    if target.canonical is None:
         raise ArgumentError(f"The system property '{target.name}' does not exist.")
-    if name not in SETTABLE:
+    if target.canonical not in SETTABLE:
         raise ArgumentError(f"The system property '{target.name}' cannot be changed.")
-    return name
+    return target.canonical
 
 
 def _system(name: str, value: Value) -> str | timedelta | datetime | None:
@@ -173,7 +164,7 @@ _IDS = frozenset({"message_id", "session_id", "reply_to_session_id", "partition_
 
 def _remove(statement: Remove) -> _Step:
     target = statement.target
-    if target.is_system:
+    if isinstance(target, SystemProperty):
         name = _settable(target)
         return lambda draft: draft.changed.__setitem__(name, None)
     folded = target.name.lower()

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from pairbus.broker.filters.ast import Property
-from pairbus.broker.filters.values import FilterError, Value, read, text_of
+from pairbus.broker.filters.values import Value, read, text_of
 
 SYSTEM_PROPERTIES: dict[str, str] = {
     name.lower(): canonical
@@ -67,34 +66,9 @@ def find_property(properties: Mapping[str, Any], name: str) -> tuple[bool, Any]:
     return False, None
 
 
-def system_value(view: MessageView, name: str) -> Value:
-    """A system property by the name that follows ``sys.``; FilterError if it does not exist."""
-    canonical = SYSTEM_PROPERTIES.get(name.lower())
-    if canonical is None:
-        raise FilterError(f"The system property '{name}' does not exist.")
-    return canonical_value(view, canonical)
-
-
 def canonical_value(view: MessageView, canonical: str) -> Value:
     """A system property by its name in a view."""
     value = view.system(canonical)
     if canonical in TEXT_PROPERTIES and not isinstance(value, str | None | bytes):
         return text_of(read(value))
     return read(value)
-
-
-def split_scope(name: str) -> Property:
-    """The property that a computed name refers to; the name may begin with its scope."""
-    scope, dot, rest = name.partition(".")
-    if dot and scope.lower() in ("sys", "user"):
-        return Property(rest, scope.lower() == "sys")
-    return Property(name)
-
-
-def look_up(view: MessageView, wanted: Property) -> tuple[bool, Value]:
-    """Whether a property is set, and its value."""
-    if wanted.is_system:
-        value = system_value(view, wanted.name)
-        return value is not None, value
-    found, raw = find_property(view.properties, wanted.name)
-    return found, read(raw)

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NoReturn
 
+from pairbus.broker.entities.model_values import Pairs
 from pairbus.broker.filters.ast import (
-    CONDITIONS,
-    PREDICATES,
     Arithmetic,
     Compare,
+    Condition,
     Constant,
     Exists,
     In,
@@ -25,32 +25,37 @@ from pairbus.broker.filters.ast import (
     Node,
     Not,
     Parameter,
-    Property,
     PropertyCall,
+    Reference,
     Remove,
     Set,
     Sign,
-    Statement,
+    SystemProperty,
+    Truth,
+    UserProperty,
+    is_escape,
+    property_of,
 )
 from pairbus.broker.filters.tokens import Kind, Token, syntax_error, tokenize
+from pairbus.broker.filters.values import Value
 
 MAX_DEPTH = 32
 """How deep parentheses, signs and NOTs may nest."""
 
 
-def parse_predicate(text: str) -> Node:
+def parse_predicate(text: str, parameters: Pairs = ()) -> Condition:
     """The syntax tree of a filter expression; ArgumentError has the position of an error."""
-    parser = _Parser(text)
+    parser = _Parser(text, parameters)
     start = parser.token
     node = parser.condition(parser.disjunction(), start)
     parser.expect_end()
     return node
 
 
-def parse_statements(text: str) -> tuple[Statement, ...]:
+def parse_statements(text: str, parameters: Pairs = ()) -> tuple[Set | Remove, ...]:
     """The statements of an action expression; ArgumentError has the position of an error."""
-    parser = _Parser(text)
-    statements: list[Statement] = []
+    parser = _Parser(text, parameters)
+    statements: list[Set | Remove] = []
     while parser.token.kind is not Kind.END:
         statements.append(parser.statement())
         while parser.token.is_(";", ","):
@@ -59,8 +64,9 @@ def parse_statements(text: str) -> tuple[Statement, ...]:
 
 
 class _Parser:
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, parameters: Pairs) -> None:
         self._text = text
+        self._parameters = parameters
         self._tokens = tokenize(text)
         self._at = 0
         self._depth = 0
@@ -90,26 +96,31 @@ class _Parser:
         token = token or self.token
         syntax_error(self._text, token.text or "end of expression", token.at, detail)
 
-    def condition(self, node: Node, start: Token) -> Node:
-        if isinstance(node, CONDITIONS) or (
+    def condition(self, node: Node, start: Token) -> Condition:
+        if isinstance(node, Condition):
+            return node
+        if isinstance(node, Reference | Parameter) or (
             isinstance(node, Constant) and isinstance(node.value, bool)
         ):
-            return node
+            return Truth(node)
         return self.fail("Expected a condition, but this is a value.", start)
 
-    def value(self, node: Node, start: Token) -> Node:
-        if isinstance(node, PREDICATES):
+    def value(self, parse: Callable[[], Node]) -> Node:
+        start = self.token
+        return self.no_condition(parse(), start)
+
+    def no_condition(self, node: Node, start: Token) -> Node:
+        if isinstance(node, Condition):
             self.fail("Expected a value, but this is a condition.", start)
         return node
 
     # --- statements
 
-    def statement(self) -> Statement:
+    def statement(self) -> Set | Remove:
         if self.accept("SET"):
             target = self.property_()
             self.expect("=")
-            start = self.token
-            return Set(target, self.value(self.sum_(), start))
+            return Set(target, self.value(self.sum_))
         if self.accept("REMOVE"):
             return Remove(self.property_())
         return self.fail("Expected SET or REMOVE.")
@@ -128,7 +139,7 @@ class _Parser:
         while self.accept(word):
             start = self.token
             operands.append(self.condition(operand(), start))
-        return Logic(word, tuple(operands))
+        return Logic(tuple(operands), decisive=word == "OR")
 
     def negation(self) -> Node:
         if not self.accept("NOT"):
@@ -143,46 +154,39 @@ class _Parser:
         start = self.token
         left = self.sum_()
         if operator := self.accept("=", "<>", "<", "<=", ">", ">="):
-            self.value(left, start)
-            start = self.token
-            return Compare(str(operator.value), left, self.value(self.sum_(), start))
+            self.no_condition(left, start)
+            return Compare(str(operator.value), left, self.value(self.sum_))
         if self.accept("IS"):
-            negated = self.accept("NOT") is not None
+            is_negated = self.accept("NOT") is not None
             self.expect("NULL")
-            if not isinstance(left, Property | PropertyCall):
+            if not isinstance(left, Reference):
                 self.fail("Only a property can be tested with IS NULL.", start)
-            return IsNull(left, negated)
-        negated = False
-        if self.token.is_("NOT"):
-            negated = True
-            self.advance()
-            if not self.token.is_("IN", "LIKE"):
-                self.fail("Expected IN or LIKE.")
+            return IsNull(left, is_negated)
+        is_negated = self.accept("NOT") is not None
+        if is_negated and not self.token.is_("IN", "LIKE"):
+            self.fail("Expected IN or LIKE.")
         if self.accept("IN"):
-            return In(self.value(left, start), self._choices(), negated)
+            self.no_condition(left, start)
+            self.expect("(")
+            choices = [self.value(self.sum_)]
+            while self.accept(","):
+                choices.append(self.value(self.sum_))
+            self.expect(")")
+            return In(left, tuple(choices), is_negated)
         if self.accept("LIKE"):
-            return self._like(self.value(left, start), negated)
+            self.no_condition(left, start)
+            start = self.token
+            pattern = self.value(self.sum_)
+            if type(pattern) is Constant and not isinstance(pattern.value, str | None):
+                self.fail("The pattern of LIKE is a string.", start)
+            escape = None
+            if self.accept("ESCAPE"):
+                start = self.token
+                escape = self.value(self.sum_)
+                if type(escape) is Constant and not is_escape(escape.value):
+                    self.fail("The escape character of LIKE is a string of length 1.", start)
+            return Like(left, pattern, escape, is_negated)
         return left
-
-    def _choices(self) -> tuple[Node, ...]:
-        self.expect("(")
-        choices: list[Node] = []
-        while True:
-            start = self.token
-            choices.append(self.value(self.sum_(), start))
-            if not self.accept(","):
-                break
-        self.expect(")")
-        return tuple(choices)
-
-    def _like(self, left: Node, negated: bool) -> Node:
-        start = self.token
-        pattern = self.value(self.sum_(), start)
-        escape = None
-        if self.accept("ESCAPE"):
-            start = self.token
-            escape = self.value(self.sum_(), start)
-        return Like(left, pattern, escape, negated)
 
     # --- values
 
@@ -194,9 +198,8 @@ class _Parser:
         first = operand()
         rest: list[tuple[str, Node]] = []
         while operator := self.accept(*operators):
-            self.value(first, start)
-            after = self.token
-            rest.append((str(operator.value), self.value(operand(), after)))
+            self.no_condition(first, start)
+            rest.append((str(operator.value), self.value(operand)))
         return Arithmetic(first, tuple(rest)) if rest else first
 
     def sign(self) -> Node:
@@ -204,8 +207,7 @@ class _Parser:
         if operator is None:
             return self.primary()
         self._enter()
-        start = self.token
-        operand = self.value(self.sign(), start)
+        operand = self.value(self.sign)
         self._depth -= 1
         return Sign(str(operator.value), operand)
 
@@ -216,7 +218,7 @@ class _Parser:
             return Constant(token.value)
         if token.kind is Kind.PARAMETER:
             self.advance()
-            return Parameter(str(token.value))
+            return Parameter(self._bound(token))
         if token.kind is Kind.NAME:
             return self._named()
         if self.accept("TRUE", "FALSE"):
@@ -227,7 +229,7 @@ class _Parser:
             self.expect("(")
             start = self.token
             operand = self._named() if start.kind is Kind.NAME else None
-            if not isinstance(operand, Property | PropertyCall):
+            if not isinstance(operand, Reference):
                 self.fail("Expected a property.", start)
             self.expect(")")
             return Exists(operand)
@@ -252,30 +254,35 @@ class _Parser:
                 return NewId()
             if name in ("property", "p"):
                 self._enter()
-                start = self.token
-                argument = self.value(self.sum_(), start)
+                argument = self.value(self.sum_)
                 self.expect(")")
                 self._depth -= 1
                 return PropertyCall(argument)
             self.fail("There is no function of this name.", token)
         return self.property_()
 
-    def property_(self) -> Property:
+    def _bound(self, parameter: Token) -> Value:
+        for key, value in self._parameters:
+            if ("@" + key.lstrip("@")).lower() == str(parameter.value).lower():
+                return value.value
+        return self.fail(f"The parameter '{parameter.value}' has no value.", parameter)
+
+    def property_(self) -> UserProperty | SystemProperty:
         token = self.token
         if token.kind is not Kind.NAME:
             self.fail("Expected a property.")
         self.advance()
         if not self.accept("."):
-            return Property(str(token.value))
-        scope = str(token.value).lower()
-        if scope not in ("sys", "user"):
+            return UserProperty(str(token.value))
+        scope = str(token.value)
+        if scope.lower() not in ("sys", "user"):
             self.fail("The scope of a property is sys or user.", token)
         name = self.token
         # After a scope a keyword can only be a name.
         if name.kind not in (Kind.NAME, Kind.KEYWORD):
             self.fail("Expected the name of a property.")
         self.advance()
-        return Property(name.text if name.kind is Kind.KEYWORD else str(name.value), scope == "sys")
+        return property_of(scope, name.text if name.kind is Kind.KEYWORD else str(name.value))
 
     def _enter(self) -> None:
         self._depth += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import re
 from typing import NamedTuple, NoReturn
 
 from pairbus.broker.entities.errors import ArgumentError
@@ -38,8 +39,19 @@ KEYWORDS = frozenset({
     "AND", "OR", "NOT", "IN", "LIKE", "ESCAPE", "IS", "NULL", "EXISTS", "TRUE", "FALSE", "SET",
     "REMOVE",
 })  # fmt: skip
-_SYMBOLS = ("<>", "!=", "<=", ">=", "=", "<", ">", "+", "-", "*", "/", "%", "(", ")", ",", ".", ";")
-_CLOSING = {"'": "'", '"': '"', "[": "]"}
+_UNCLOSED = {"'": "string", '"': "name", "[": "name"}
+_TOKEN = re.compile(
+    r"""
+      \s+
+    | (?P<string> '(?:[^']|'')*+' )
+    | (?P<name> "(?:[^"]|"")*+" | \[(?:[^\]]|\]\])*+\] | [^\W\d_]\w* )
+    | (?P<number> (?:\d+\.?\d*|\.\d+) (?:[eE][+-]?\d+)? \w* )
+    | (?P<parameter> @\w* )
+    | (?P<symbol> <>|!=|<=|>=|[=<>+\-*/%(),.;] )
+    """,
+    re.VERBOSE,
+)
+"""White space, or a token; in a string or name, a doubled closing character stands for itself."""
 
 
 def syntax_error(text: str, token_text: str, at: int, detail: str) -> NoReturn:
@@ -60,89 +72,46 @@ def tokenize(text: str) -> list[Token]:
     tokens: list[Token] = []
     at = 0
     while at < len(text):
-        if text[at].isspace():
-            at += 1
-            continue
-        token = _token(text, at)
-        tokens.append(token)
-        at += len(token.text)
+        match = _TOKEN.match(text, at)
+        if match is None:
+            if text[at] in _UNCLOSED:
+                syntax_error(text, text[at:], at, f"The {_UNCLOSED[text[at]]} is not closed.")
+            syntax_error(text, text[at], at, "This character has no meaning here.")
+        if match.lastgroup is not None:
+            tokens.append(_token(text, match[0], Kind(match.lastgroup), at))
+        at = match.end()
     tokens.append(Token(Kind.END, "", "", len(text)))
     return tokens
 
 
-def _token(text: str, at: int) -> Token:
-    first = text[at]
-    if first in _CLOSING:
-        return _delimited(text, at)
-    if first.isdecimal() or (first == "." and text[at + 1 : at + 2].isdecimal()):
-        return _number(text, at)
-    if first.isalpha():
-        word = _word(text, at)
-        if word.upper() in KEYWORDS:
-            return Token(Kind.KEYWORD, word, word.upper(), at)
-        return Token(Kind.NAME, word, word, at)
-    if first == "@":
-        word = "@" + _word(text, at + 1)
-        if word == "@":
-            syntax_error(text, "@", at, "A parameter needs a name.")
-        return Token(Kind.PARAMETER, word, word, at)
-    for symbol in _SYMBOLS:
-        if text.startswith(symbol, at):
-            return Token(Kind.SYMBOL, symbol, "<>" if symbol == "!=" else symbol, at)
-    return syntax_error(text, first, at, "This character has no meaning here.")
-
-
-def _word(text: str, at: int) -> str:
-    end = at
-    while end < len(text) and (text[end] == "_" or text[end].isalpha() or text[end].isdecimal()):
-        end += 1
-    return text[at:end]
-
-
-def _delimited(text: str, at: int) -> Token:
-    """A string or a delimited name; a doubled closing character stands for itself."""
-    closing = _CLOSING[text[at]]
-    end = at + 1
-    while True:
-        end = text.find(closing, end)
-        if end < 0:
-            what = "string" if closing == "'" else "name"
-            syntax_error(text, text[at:], at, f"The {what} is not closed.")
-        if text[end + 1 : end + 2] != closing:
-            break
-        end += 2
-    value = text[at + 1 : end].replace(closing * 2, closing)
-    kind = Kind.STRING if closing == "'" else Kind.NAME
-    if kind is Kind.NAME and not value:
-        syntax_error(text, text[at : end + 1], at, "A name cannot be empty.")
-    return Token(kind, text[at : end + 1], value, at)
-
-
-def _number(text: str, at: int) -> Token:
-    end = _digits(text, at)
-    is_float = False
-    if text[end : end + 1] == ".":
-        is_float = True
-        end = _digits(text, end + 1)
-    if text[end : end + 1] in ("e", "E"):
-        exponent = end + 1
-        if text[exponent : exponent + 1] in ("+", "-"):
-            exponent += 1
-        if _digits(text, exponent) > exponent:
-            is_float = True
-            end = _digits(text, exponent)
-    written = text[at:end]
-    if _word(text, end):
-        syntax_error(text, written + _word(text, end), at, "This is neither a number nor a name.")
-    if is_float:
-        return Token(Kind.NUMBER, written, float(written), at)
-    value = int(written)
-    if value > 1 << 63:  # 2**63 itself is valid after a minus
-        syntax_error(text, written, at, "The number does not fit into 64 bits.")
-    return Token(Kind.NUMBER, written, value, at)
-
-
-def _digits(text: str, at: int) -> int:
-    while at < len(text) and text[at].isdecimal():
-        at += 1
-    return at
+def _token(text: str, written: str, kind: Kind, at: int) -> Token:
+    value: str | int | float = written
+    match kind:
+        case Kind.STRING:
+            value = written[1:-1].replace("''", "'")
+        case Kind.NAME if written[0] in _UNCLOSED:
+            value = written[1:-1].replace(written[-1] * 2, written[-1])
+            if not value:
+                syntax_error(text, written, at, "A name cannot be empty.")
+        case Kind.NAME | Kind.PARAMETER:
+            for offset, character in enumerate(written):
+                if character not in "@_" and not character.isalpha() and not character.isdecimal():
+                    syntax_error(
+                        text, character, at + offset, "This character has no meaning here."
+                    )
+            if written == "@":
+                syntax_error(text, "@", at, "A parameter needs a name.")
+            if written.upper() in KEYWORDS:
+                kind, value = Kind.KEYWORD, written.upper()
+        case Kind.NUMBER:
+            try:
+                value = int(written) if written.isdecimal() else float(written)
+            except ValueError:
+                value = written
+            if isinstance(value, str) or "_" in written:
+                syntax_error(text, written, at, "This is neither a number nor a name.")
+            if isinstance(value, int) and value > 1 << 63:  # 2**63 itself is valid after a minus
+                syntax_error(text, written, at, "The number does not fit into 64 bits.")
+        case Kind.SYMBOL if written == "!=":
+            value = "<>"
+    return Token(kind, written, value, at)

@@ -9,7 +9,10 @@ the subscription is configured. A string can be compared with a GUID, which has 
 
 from __future__ import annotations
 
+import functools
 import math
+import operator as op
+import re
 import uuid
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
@@ -116,6 +119,9 @@ def is_same(left: Value, right: Value) -> bool:
     return pair is not None and bool(pair[0] == pair[1])
 
 
+_ORDER = {"<": op.lt, "<=": op.le, ">": op.gt, ">=": op.ge}
+
+
 def compare(operator: str, left: Value, right: Value) -> bool | None:
     """The result of a comparison operator; None when a side is unknown."""
     if operator == "=":
@@ -128,16 +134,7 @@ def compare(operator: str, left: Value, right: Value) -> bool | None:
     pair = _align(left, right)
     if pair is None or isinstance(pair[0], bool | bytes | uuid.UUID):
         raise FilterError(f"Cannot order {type_name(left)} and {type_name(right)}.")
-    a, b = pair
-    match operator:
-        case "<":
-            return bool(a < b)
-        case "<=":
-            return bool(a <= b)
-        case ">":
-            return bool(a > b)
-        case _:
-            return bool(a >= b)
+    return bool(_ORDER[operator](*pair))
 
 
 def _align(left: Value, right: Value) -> tuple[Any, Any] | None:
@@ -225,61 +222,28 @@ def _bounded(value: Value) -> Value:
     return value
 
 
-class LikePattern:
-    """A pattern of LIKE: ``%`` is any text, ``_`` any one character, both can be escaped.
+@functools.lru_cache(maxsize=256)
+def like_pattern(pattern: str, escape: str | None = None) -> re.Pattern[str]:
+    """A pattern of LIKE, for `fullmatch`: ``%`` is any text, ``_`` any one character.
 
-    Matching goes through the parts between the ``%`` from left to right without backtracking, so
-    that no pattern makes it slow.
+    Both can be escaped. The parts between the ``%`` are searched from left to right without
+    backtracking, so that no pattern makes it slow.
     """
-
-    def __init__(self, pattern: str, escape: str | None = None) -> None:
-        parts: list[list[str | None]] = [[]]  # None stands for any one character
-        characters = iter(pattern)
-        for character in characters:
-            if escape is not None and character == escape:
-                following = next(characters, None)
-                if following is None:
-                    raise FilterError("The pattern of LIKE ends with its escape character.")
-                parts[-1].append(following)
-            elif character == "%":
-                parts.append([])
-            else:
-                parts[-1].append(None if character == "_" else character)
-        # A part without "any one character" is a plain string, for `str.find`.
-        self._parts: list[str | list[str | None]] = [
-            part if None in part else "".join(c for c in part if c is not None) for part in parts
-        ]
-
-    def matches(self, text: str) -> bool:
-        """Whether the whole text fits the pattern."""
-        first, *rest = self._parts
-        if not _fits(first, text, 0):
-            return False
-        at = len(first)
-        if not rest:
-            return at == len(text)
-        *middle, last = rest
-        for part in middle:
-            at = _find(part, text, at)
-            if at < 0:
-                return False
-            at += len(part)
-        end = len(text) - len(last)
-        return end >= at and _fits(last, text, end)
-
-
-def _find(part: str | list[str | None], text: str, at: int) -> int:
-    if isinstance(part, str):
-        return text.find(part, at)
-    for start in range(at, len(text) - len(part) + 1):
-        if _fits(part, text, start):
-            return start
-    return -1
-
-
-def _fits(part: str | list[str | None], text: str, at: int) -> bool:
-    if isinstance(part, str):
-        return text.startswith(part, at)
-    if at + len(part) > len(text):
-        return False
-    return all(wanted is None or wanted == text[at + n] for n, wanted in enumerate(part))
+    parts: list[list[str]] = [[]]  # of single characters, as regular expressions
+    characters = iter(pattern)
+    for character in characters:
+        if character == escape:
+            following = next(characters, None)
+            if following is None:
+                raise FilterError("The pattern of LIKE ends with its escape character.")
+            parts[-1].append(re.escape(following))
+        elif character == "%":
+            parts.append([])
+        else:
+            parts[-1].append("." if character == "_" else re.escape(character))
+    first, *middle = map("".join, parts)
+    if middle:
+        last = middle.pop()
+        first += "".join(f"(?>.*?{part})" for part in middle)
+        first += f".{{{len(parts[-1])},}}+(?<={last})"
+    return re.compile(first, re.DOTALL)
