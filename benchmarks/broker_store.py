@@ -70,7 +70,7 @@ async def sends(namespace: Namespace, total: int, batch: int, window: int) -> No
 
 async def pass_through(name: str, store: Store | None, total: int, batch: int, window: int) -> None:
     namespace = Namespace("bench", store)
-    namespace.admin.create_queue(QueueDescription("q"))
+    namespace.admin.create(QueueDescription("q"))
     namespace.start(asyncio.get_running_loop())
     start, clock = time.process_time(), time.perf_counter()
     await sends(namespace, total, batch, window)
@@ -90,7 +90,7 @@ def start_up(directory: str, total: int) -> None:
     """Fill a store and open it again."""
     store = Store(directory)
     namespace = Namespace("bench", store)
-    namespace.admin.create_queue(QueueDescription("q", max_size_in_megabytes=5120))
+    namespace.admin.create(QueueDescription("q", max_size_in_megabytes=5120))
     for _ in range(total // 1000):
         namespace.send("q", [IncomingMessage(BODY) for _ in range(1000)])
     namespace.close()

@@ -50,10 +50,10 @@ class Destination:
     def create(self, admin: Administration) -> None:
         """Create it, with its subscription."""
         if self.is_topic:
-            admin.create_topic(TopicDescription(self.name))
-            admin.create_subscription(SubscriptionDescription(self.name, SUBSCRIPTION))
+            admin.create(TopicDescription(self.name))
+            admin.create(SubscriptionDescription(self.name, SUBSCRIPTION))
         else:
-            admin.create_queue(
+            admin.create(
                 QueueDescription(
                     self.name,
                     requires_session=self.has_sessions,
@@ -69,17 +69,17 @@ class Destination:
     def change_status(self, admin: Administration, status: EntityStatus) -> None:
         """Enable or disable it."""
         if self.is_topic:
-            admin.update_topic(replace(admin.get_topic(self.name), status=status))
+            admin.update(replace(admin.get_topic(self.name), status=status))
         else:
-            admin.update_queue(replace(admin.get_queue(self.name), status=status))
+            admin.update(replace(admin.get_queue(self.name), status=status))
 
     def delete(self, admin: Administration) -> Callable[[Administration], object]:
         """Delete it, and return the function that creates it again with the same properties."""
         if not self.is_topic:
             queue = replace(admin.get_queue(self.name), status=EntityStatus.ACTIVE)
             admin.delete_queue(self.name)
-            return lambda again: again.create_queue(queue)
-        admin.delete_topic(self.name)
+            return lambda again: again.create(queue)
+        admin.delete(admin.catalog.topic_entity(self.name))
         return self.create
 
 

@@ -55,7 +55,7 @@ class World:
 
     def replace_backlog_queue(self, **properties) -> None:
         self.secondary.do(lambda ns: ns.admin.delete_queue(BACKLOG))
-        self.secondary.do(lambda ns: ns.admin.create_queue(QueueDescription(BACKLOG, **properties)))
+        self.secondary.do(lambda ns: ns.admin.create(QueueDescription(BACKLOG, **properties)))
 
 
 def named(report) -> dict[str, str]:

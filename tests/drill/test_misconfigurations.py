@@ -184,7 +184,7 @@ def test_throttled_secondary_is_named(world):
 def test_same_problem_of_many_entities_is_one_finding(world):
     for name in ("a", "b", "c"):
         world.primary.do(
-            lambda ns, name=name: ns.admin.create_queue(
+            lambda ns, name=name: ns.admin.create(
                 QueueDescription(name, default_message_time_to_live=timedelta(minutes=1))
             )
         )

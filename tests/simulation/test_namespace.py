@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
 async def started(loop, name="contoso"):
     broker = simulation.SimulatedBroker(BrokerSettings(namespace=name, tier=Tier.STANDARD))
     port = await broker.start(0)
-    await broker.do(lambda ns: ns.admin.create_queue(QueueDescription("orders")))
+    await broker.do(lambda ns: ns.admin.create(QueueDescription("orders")))
     return broker, broker.settings.connection_string(port), port
 
 

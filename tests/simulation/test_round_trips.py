@@ -17,7 +17,7 @@ def seconds(round_trip):
     async def main(loop):
         broker = simulation.SimulatedBroker(BrokerSettings(namespace="contoso", tier=Tier.PREMIUM))
         port = await broker.start(0)
-        await broker.do(lambda ns: ns.admin.create_queue(QueueDescription("q")))
+        await broker.do(lambda ns: ns.admin.create(QueueDescription("q")))
         loop.network.conditions("127.0.0.1", port).latency = (round_trip / 2, round_trip / 2)
         runtime = simulation.SimulatedRuntime(loop, "client")
         text = broker.settings.connection_string(port)

@@ -225,23 +225,19 @@ class RunningNamespace:
         """Create a queue; `properties` are named as in the SDK's `create_queue`."""
         from pairbus.broker.entities.model import QueueDescription
 
-        self.do(lambda ns: ns.admin.create_queue(QueueDescription(name, **properties)))
+        self.do(lambda ns: ns.admin.create(QueueDescription(name, **properties)))
 
     def create_topic(self, name: str, **properties: Any) -> None:
         """Create a topic; `properties` are named as in the SDK's `create_topic`."""
         from pairbus.broker.entities.model import TopicDescription
 
-        self.do(lambda ns: ns.admin.create_topic(TopicDescription(name, **properties)))
+        self.do(lambda ns: ns.admin.create(TopicDescription(name, **properties)))
 
     def create_subscription(self, topic: str, name: str, **properties: Any) -> None:
         """Create a subscription, with a rule that matches all messages."""
         from pairbus.broker.entities.model import SubscriptionDescription
 
-        self.do(
-            lambda ns: ns.admin.create_subscription(
-                SubscriptionDescription(topic, name, **properties)
-            )
-        )
+        self.do(lambda ns: ns.admin.create(SubscriptionDescription(topic, name, **properties)))
 
     # -- counters ---------------------------------------------------------------------------------
 

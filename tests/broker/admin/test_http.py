@@ -284,7 +284,7 @@ def test_address_that_means_nothing_is_refused(raw, method, path, status):
 
 
 def test_first_page_names_the_next(raw, ns):
-    ns.do(lambda namespace: [namespace.admin.create_queue(queue(f"page{n}")) for n in range(3)])
+    ns.do(lambda namespace: [namespace.admin.create(queue(f"page{n}")) for n in range(3)])
     feed = ElementTree.fromstring(raw("GET", "/$Resources/queues?$skip=0&$top=2")[2])
     links = feed.findall(f"{ATOM}link")
     assert len(feed.findall(f"{ATOM}entry")) == 2

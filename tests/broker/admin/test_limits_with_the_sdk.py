@@ -147,11 +147,11 @@ def fill(namespace, count):
     )
 
     for n in range(count):
-        namespace.admin.create_queue(QueueDescription(f"q{n}"))
+        namespace.admin.create(QueueDescription(f"q{n}"))
     for n in range(101):
-        namespace.admin.create_topic(TopicDescription(f"t{n}"))
+        namespace.admin.create(TopicDescription(f"t{n}"))
     for n in range(101):
-        namespace.admin.create_subscription(SubscriptionDescription("t0", f"s{n}"))
+        namespace.admin.create(SubscriptionDescription("t0", f"s{n}"))
     for n in range(100):
         namespace.admin.create_rule("t0", "s0", RuleDescription(f"r{n}"))
 

@@ -28,9 +28,9 @@ TOKEN = make_token("sb://host", "Root", "key", expires_at=2000)
 
 def api():
     namespace = Namespace("noise")
-    namespace.admin.create_queue(QueueDescription("q"))
-    namespace.admin.create_topic(TopicDescription("t"))
-    namespace.admin.create_subscription(SubscriptionDescription("t", "s"))
+    namespace.admin.create(QueueDescription("q"))
+    namespace.admin.create(TopicDescription("t"))
+    namespace.admin.create(SubscriptionDescription("t", "s"))
     return AdminApi(namespace.admin, KEYS, lambda: 1000.0, 1000.0, lambda path: None)
 
 

@@ -56,7 +56,7 @@ class Bench:
         self.clock = clock or Clock()
         self.ns = Namespace("test", store, self.clock, tier=tier)
         if self.ns.catalog.find("q") is None:
-            self.ns.admin.create_queue(QueueDescription("q", **queue))
+            self.ns.admin.create(QueueDescription("q", **queue))
 
     def send(self, *bodies: bytes, path: str = "q", **fields) -> None:
         self.ns.send(path, [IncomingMessage(body, **fields) for body in bodies])

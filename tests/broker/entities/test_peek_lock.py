@@ -128,7 +128,7 @@ def test_a_shorter_lock_duration_holds_for_new_locks_only():
     bench = Bench()
     bench.send(b"1", b"2")
     bench.receiver(credit=1)
-    bench.ns.admin.update_queue(
+    bench.ns.admin.update(
         replace(bench.ns.admin.get_queue("q"), lock_duration=timedelta(seconds=5))
     )
     (second,) = bench.receive(1)
@@ -348,7 +348,7 @@ def test_a_disabled_queue_refuses_what_its_status_says(status, can_send, can_rec
     bench = Bench()
     bench.send(b"1")
     _, host = bench.receiver()
-    bench.ns.admin.update_queue(replace(bench.ns.admin.get_queue("q"), status=status))
+    bench.ns.admin.update(replace(bench.ns.admin.get_queue("q"), status=status))
     assert (host.error is None) == can_receive
     if can_receive:
         assert len(bench.receive(1)) == 1
@@ -360,7 +360,7 @@ def test_a_disabled_queue_refuses_what_its_status_says(status, can_send, can_rec
     else:
         with pytest.raises(EntityDisabledError):
             bench.send(b"2")
-    bench.ns.admin.update_queue(replace(bench.ns.admin.get_queue("q"), status=EntityStatus.ACTIVE))
+    bench.ns.admin.update(replace(bench.ns.admin.get_queue("q"), status=EntityStatus.ACTIVE))
     bench.send(b"3")
 
 
@@ -373,7 +373,7 @@ def test_a_deleted_queue_ends_its_receivers_and_forgets_its_messages():
     receiver.close()
     with pytest.raises(EntityNotFoundError):
         bench.send(b"2")
-    bench.ns.admin.create_queue(QueueDescription("q"))
+    bench.ns.admin.create(QueueDescription("q"))
     assert bench.receive(5) == []
     bench.pass_time(600_000)
     assert bench.ns.admin.runtime("q").total_message_count == 0

@@ -47,7 +47,7 @@ def bare(subject: str | None = None, **properties) -> bytes:
 @pytest.fixture
 def bench() -> Bench:
     bench = Bench()
-    bench.ns.admin.create_topic(TopicDescription("t"))
+    bench.ns.admin.create(TopicDescription("t"))
     return bench
 
 
@@ -55,7 +55,7 @@ KEPT = "t/Subscriptions/kept"
 
 
 def subscribe(bench, name, *rules, **properties):
-    bench.ns.admin.create_subscription(
+    bench.ns.admin.create(
         SubscriptionDescription("t", name, **properties), rules[0] if rules else None
     )
     for rule in rules[1:]:
@@ -176,7 +176,7 @@ def test_an_action_with_a_negative_time_to_live_expires_the_copy(bench):
 @pytest.mark.parametrize("detour", ["scheduled", "forwarded"])
 def test_a_filter_sees_the_partition_key_of_a_scheduled_or_forwarded_message(bench, detour):
     subscribe(bench, "s", RuleDescription("r", SqlFilter("sys.PartitionKey = 'eu'")))
-    bench.ns.admin.create_queue(QueueDescription("entry", forward_to="t"))
+    bench.ns.admin.create(QueueDescription("entry", forward_to="t"))
     annotations = encode({Symbol("x-opt-partition-key"): "eu"})
     fields = {"annotations": annotations, "partition_key": "eu"}
     if detour == "scheduled":
@@ -241,7 +241,7 @@ def test_rules_can_be_listed_changed_and_deleted(bench):
 
 def test_a_topic_detects_duplicates_for_all_its_subscriptions():
     bench = Bench()
-    bench.ns.admin.create_topic(TopicDescription("t", requires_duplicate_detection=True))
+    bench.ns.admin.create(TopicDescription("t", requires_duplicate_detection=True))
     subscribe(bench, "s")
     bench.send(b"1", path="t", message_id="a")
     bench.send(b"2", path="t", message_id="a")
@@ -257,19 +257,19 @@ def test_one_can_neither_receive_from_a_topic_nor_send_to_a_subscription(bench):
     with pytest.raises(EntityNotFoundError):
         bench.receiver("t/Subscriptions/other")
     with pytest.raises(EntityExistsError):
-        bench.ns.admin.create_queue(QueueDescription("T"))
+        bench.ns.admin.create(QueueDescription("T"))
 
 
 def test_a_subscription_can_be_changed_and_deleted(bench):
     subscribe(bench, "s")
     description = bench.ns.admin.get_subscription("t", "S")
-    bench.ns.admin.update_subscription(replace(description, max_delivery_count=2))
+    bench.ns.admin.update(replace(description, max_delivery_count=2))
     assert bench.ns.admin.get_subscription("t", "s").max_delivery_count == 2
     with pytest.raises(ArgumentError):
-        bench.ns.admin.update_subscription(replace(description, requires_session=True))
+        bench.ns.admin.update(replace(description, requires_session=True))
     with pytest.raises(EntityExistsError):
         subscribe(bench, "S")
-    bench.ns.admin.delete_subscription("t", "s")
+    bench.ns.admin.delete(bench.ns.catalog.subscription_entity("t", "s"))
     with pytest.raises(EntityNotFoundError):
         bench.ns.admin.get_subscription("t", "s")
     with pytest.raises(EntityNotFoundError):
@@ -283,9 +283,9 @@ def test_a_subscription_can_be_changed_and_deleted(bench):
 def test_deleting_a_topic_deletes_its_subscriptions(bench):
     subscribe(bench, "s")
     _, host = bench.receiver("t/Subscriptions/s", credit=1)
-    bench.ns.admin.delete_topic("t")
+    bench.ns.admin.delete(bench.ns.catalog.topic_entity("t"))
     assert isinstance(host.error, EntityNotFoundError)
-    bench.ns.admin.create_topic(TopicDescription("t"))
+    bench.ns.admin.create(TopicDescription("t"))
     assert bench.ns.admin.list_subscriptions("t") == []
 
 
@@ -294,8 +294,8 @@ def test_deleting_a_topic_deletes_its_subscriptions(bench):
 
 def test_messages_are_forwarded_along_a_chain():
     bench = Bench()
-    bench.ns.admin.create_queue(QueueDescription("middle", forward_to="q"))
-    bench.ns.admin.create_queue(QueueDescription("first", forward_to="middle"))
+    bench.ns.admin.create(QueueDescription("middle", forward_to="q"))
+    bench.ns.admin.create(QueueDescription("first", forward_to="middle"))
     _, host = bench.receiver(credit=9)
     bench.send(b"0")
     bench.send(b"1", b"2", path="first")
@@ -314,45 +314,41 @@ def test_a_subscription_forwards_to_a_queue(bench):
 
 def test_what_waits_in_a_queue_is_forwarded_when_it_is_told_to():
     bench = Bench()
-    bench.ns.admin.create_queue(QueueDescription("source"))
+    bench.ns.admin.create(QueueDescription("source"))
     bench.send(*[b"%d" % n for n in range(300)], path="source")
-    bench.ns.admin.update_queue(replace(bench.ns.admin.get_queue("source"), forward_to="q"))
+    bench.ns.admin.update(replace(bench.ns.admin.get_queue("source"), forward_to="q"))
     bench.pass_time(0)
     assert len(bench.receive(999)) == 300
 
 
 def test_a_destination_that_is_disabled_or_full_is_waited_for():
     bench = Bench()
-    bench.ns.admin.create_queue(QueueDescription("source", forward_to="q"))
-    bench.ns.admin.update_queue(
-        replace(bench.ns.admin.get_queue("q"), status=EntityStatus.SEND_DISABLED)
-    )
+    bench.ns.admin.create(QueueDescription("source", forward_to="q"))
+    bench.ns.admin.update(replace(bench.ns.admin.get_queue("q"), status=EntityStatus.SEND_DISABLED))
     bench.send(b"1", b"2", path="source")
     assert bench.ns.admin.runtime("source").transfer_message_count == 2
-    bench.ns.admin.update_queue(replace(bench.ns.admin.get_queue("q"), status=EntityStatus.ACTIVE))
+    bench.ns.admin.update(replace(bench.ns.admin.get_queue("q"), status=EntityStatus.ACTIVE))
     bench.pass_time(1000)
     assert [d.message.bare for d in bench.receive(9)] == [b"1", b"2"]
 
 
 def test_however_much_waits_for_a_destination_one_timer_watches_it():
     bench = Bench()
-    bench.ns.admin.create_queue(QueueDescription("source", forward_to="q"))
-    bench.ns.admin.update_queue(
-        replace(bench.ns.admin.get_queue("q"), status=EntityStatus.SEND_DISABLED)
-    )
+    bench.ns.admin.create(QueueDescription("source", forward_to="q"))
+    bench.ns.admin.update(replace(bench.ns.admin.get_queue("q"), status=EntityStatus.SEND_DISABLED))
     for n in range(50):
         bench.send(b"%d" % n, path="source")
         bench.pass_time(100)
     assert len(bench.ns.context._timers) < 5  # noqa: SLF001 - a timer too many has no effect but its cost
-    bench.ns.admin.update_queue(replace(bench.ns.admin.get_queue("q"), status=EntityStatus.ACTIVE))
+    bench.ns.admin.update(replace(bench.ns.admin.get_queue("q"), status=EntityStatus.ACTIVE))
     bench.pass_time(1000)
     assert [int(d.message.bare or b"") for d in bench.receive(99)] == list(range(50))
 
 
 def test_dead_letters_whose_destination_is_gone_wait_where_they_are():
     bench = Bench()
-    bench.ns.admin.create_queue(QueueDescription("morgue"))
-    bench.ns.admin.update_queue(
+    bench.ns.admin.create(QueueDescription("morgue"))
+    bench.ns.admin.update(
         replace(bench.ns.admin.get_queue("q"), forward_dead_lettered_messages_to="morgue")
     )
     bench.ns.admin.delete_queue("morgue")
@@ -361,14 +357,14 @@ def test_dead_letters_whose_destination_is_gone_wait_where_they_are():
     bench.ns.update_disposition("q", [one.lock_token], Outcome.DEAD_LETTER)
     bench.pass_time(5000)
     assert bench.ns.admin.runtime("q").dead_letter_message_count == 1
-    bench.ns.admin.create_queue(QueueDescription("morgue"))
+    bench.ns.admin.create(QueueDescription("morgue"))
     bench.pass_time(1000)
     assert len(bench.receive(1, path="morgue")) == 1
 
 
 def test_a_dead_letter_that_cannot_go_on_does_not_hold_up_the_others():
     bench = Bench(forward_dead_lettered_messages_to=None)
-    bench.ns.admin.update_queue(
+    bench.ns.admin.update(
         replace(bench.ns.admin.get_queue("q"), forward_dead_lettered_messages_to="q")
     )
     bench.send(bare(n=1))
@@ -387,8 +383,8 @@ def test_a_dead_letter_that_cannot_go_on_does_not_hold_up_the_others():
 
 def test_many_dead_letters_that_cannot_go_on_hold_up_nobody_and_are_tried_again_later():
     bench = Bench()
-    bench.ns.admin.create_queue(QueueDescription("morgue", requires_session=True))
-    bench.ns.admin.update_queue(
+    bench.ns.admin.create(QueueDescription("morgue", requires_session=True))
+    bench.ns.admin.update(
         replace(bench.ns.admin.get_queue("q"), forward_dead_lettered_messages_to="morgue")
     )
     count = 300  # more than are looked at together
@@ -401,7 +397,7 @@ def test_many_dead_letters_that_cannot_go_on_hold_up_nobody_and_are_tried_again_
     assert bench.ns.admin.runtime("morgue").active_message_count == 1
     assert bench.ns.admin.runtime("q").dead_letter_message_count == count
     bench.ns.admin.delete_queue("morgue")
-    bench.ns.admin.create_queue(QueueDescription("morgue"))
+    bench.ns.admin.create(QueueDescription("morgue"))
     bench.pass_time(61_000)
     assert bench.ns.admin.runtime("morgue").active_message_count == count
     assert [properties_of(one)["n"] for one in bench.receive(3, path="morgue")] == [0, 1, 2]
@@ -409,29 +405,29 @@ def test_many_dead_letters_that_cannot_go_on_hold_up_nobody_and_are_tried_again_
 
 def test_dead_letters_that_could_not_go_on_follow_a_new_destination_at_once():
     bench = Bench()
-    bench.ns.admin.create_queue(QueueDescription("strict", requires_session=True))
-    bench.ns.admin.create_queue(QueueDescription("morgue"))
+    bench.ns.admin.create(QueueDescription("strict", requires_session=True))
+    bench.ns.admin.create(QueueDescription("morgue"))
     queue = replace(bench.ns.admin.get_queue("q"), forward_dead_lettered_messages_to="strict")
-    bench.ns.admin.update_queue(queue)
+    bench.ns.admin.update(queue)
     bench.send(bare(n=1))
     (one,) = bench.receive(1)
     bench.ns.update_disposition("q", [one.lock_token], Outcome.DEAD_LETTER)
     assert bench.ns.admin.runtime("q").dead_letter_message_count == 1
-    bench.ns.admin.update_queue(replace(queue, forward_dead_lettered_messages_to="morgue"))
+    bench.ns.admin.update(replace(queue, forward_dead_lettered_messages_to="morgue"))
     assert len(bench.receive(1, path="morgue")) == 1
 
 
 def test_what_waits_for_its_destination_is_counted_as_in_transfer():
     bench = Bench()
-    bench.ns.admin.create_queue(QueueDescription("source", forward_to="q"))
+    bench.ns.admin.create(QueueDescription("source", forward_to="q"))
     closed = replace(bench.ns.admin.get_queue("q"), status=EntityStatus.SEND_DISABLED)
-    bench.ns.admin.update_queue(closed)
+    bench.ns.admin.update(closed)
     bench.send(b"1", b"2", path="source")
     bench.send(b"3", path="source", scheduled=bench.clock.now + 500)
     waiting = bench.ns.admin.runtime("source")
     assert (waiting.active_message_count, waiting.transfer_message_count) == (0, 2)
     assert (waiting.scheduled_message_count, waiting.total_message_count) == (1, 3)
-    bench.ns.admin.update_queue(replace(closed, status=EntityStatus.ACTIVE))
+    bench.ns.admin.update(replace(closed, status=EntityStatus.ACTIVE))
     bench.pass_time(1500)
     gone = bench.ns.admin.runtime("source")
     assert (gone.transfer_message_count, gone.total_message_count) == (0, 0)
@@ -440,27 +436,25 @@ def test_what_waits_for_its_destination_is_counted_as_in_transfer():
 
 def test_what_does_not_fit_the_destination_is_dead_lettered_at_the_source():
     bench = Bench(requires_session=True)
-    bench.ns.admin.create_queue(QueueDescription("source", forward_to="q"))
+    bench.ns.admin.create(QueueDescription("source", forward_to="q"))
     bench.send(bare(a=1), path="source")
     assert bench.ns.admin.runtime("source").transfer_dead_letter_message_count == 1
 
 
 def test_an_expired_message_is_not_forwarded():
     bench = Bench()
-    bench.ns.admin.create_queue(QueueDescription("source", forward_to="q"))
-    bench.ns.admin.update_queue(
-        replace(bench.ns.admin.get_queue("q"), status=EntityStatus.SEND_DISABLED)
-    )
+    bench.ns.admin.create(QueueDescription("source", forward_to="q"))
+    bench.ns.admin.update(replace(bench.ns.admin.get_queue("q"), status=EntityStatus.SEND_DISABLED))
     bench.send(b"1", path="source", ttl=500)
     bench.clock.now += 1000
-    bench.ns.admin.update_queue(replace(bench.ns.admin.get_queue("q"), status=EntityStatus.ACTIVE))
+    bench.ns.admin.update(replace(bench.ns.admin.get_queue("q"), status=EntityStatus.ACTIVE))
     bench.pass_time(1000)
     assert bench.receive(1) == []
 
 
 def test_a_destination_that_is_gone_sends_messages_to_the_transfer_dead_letters():
     bench = Bench()
-    bench.ns.admin.create_queue(QueueDescription("source", forward_to="q"))
+    bench.ns.admin.create(QueueDescription("source", forward_to="q"))
     bench.ns.admin.delete_queue("q")
     bench.send(bare(a=1), path="source")
     assert bench.ns.admin.runtime("source").transfer_dead_letter_message_count == 1
@@ -470,22 +464,22 @@ def test_a_destination_that_is_gone_sends_messages_to_the_transfer_dead_letters(
 
 def test_an_update_of_a_queue_applies_to_its_transfer_dead_letters():
     bench = Bench()
-    source = bench.ns.admin.create_queue(QueueDescription("source", forward_to="q"))
+    source = bench.ns.admin.create(QueueDescription("source", forward_to="q"))
     bench.ns.admin.delete_queue("q")
     bench.send(bare(a=1), path="source")
     source = replace(source, forward_to=None, lock_duration=timedelta(seconds=5))
-    bench.ns.admin.update_queue(source)
+    bench.ns.admin.update(source)
     (dead,) = bench.receive(9, path="source/$Transfer/$DeadLetterQueue")
     assert dead.locked_until == bench.clock.now + 5000
-    bench.ns.admin.update_queue(replace(source, status=EntityStatus.RECEIVE_DISABLED))
+    bench.ns.admin.update(replace(source, status=EntityStatus.RECEIVE_DISABLED))
     with pytest.raises(EntityDisabledError):
         bench.receiver("source/$Transfer/$DeadLetterQueue")
 
 
 def test_a_loop_through_topics_ends_at_the_hop_limit(bench):
-    bench.ns.admin.create_topic(TopicDescription("t2"))
+    bench.ns.admin.create(TopicDescription("t2"))
     subscribe(bench, "s", forward_to="t2")
-    bench.ns.admin.create_subscription(SubscriptionDescription("t2", "back", forward_to="t"))
+    bench.ns.admin.create(SubscriptionDescription("t2", "back", forward_to="t"))
     bench.send(bare(a=1), path="t")
     dead = bench.ns.admin.runtime("t/Subscriptions/s").transfer_dead_letter_message_count
     dead += bench.ns.admin.runtime("t2/Subscriptions/back").transfer_dead_letter_message_count
@@ -494,8 +488,8 @@ def test_a_loop_through_topics_ends_at_the_hop_limit(bench):
 
 def test_dead_letters_can_be_forwarded_and_say_where_they_came_from():
     bench = Bench(forward_dead_lettered_messages_to=None)
-    bench.ns.admin.create_queue(QueueDescription("morgue"))
-    bench.ns.admin.update_queue(
+    bench.ns.admin.create(QueueDescription("morgue"))
+    bench.ns.admin.update(
         replace(bench.ns.admin.get_queue("q"), forward_dead_lettered_messages_to="morgue")
     )
     bench.send(bare(a=1))
@@ -509,7 +503,7 @@ def test_dead_letters_can_be_forwarded_and_say_where_they_came_from():
 
 def test_a_forwarded_duplicate_is_dropped_by_its_destination():
     bench = Bench(requires_duplicate_detection=True)
-    bench.ns.admin.create_queue(QueueDescription("source", forward_to="q"))
+    bench.ns.admin.create(QueueDescription("source", forward_to="q"))
     message = Message.build(properties=Properties(message_id="a"), data=b"x").bare
     bench.send(message, path="source", message_id="a")
     bench.send(message, path="source", message_id="a")
@@ -555,7 +549,7 @@ def test_messages_without_content_fill_a_queue(monkeypatch):
 def test_scheduled_messages_without_content_fill_a_topic(monkeypatch):
     monkeypatch.setattr("pairbus.broker.entities.entity.OVERHEAD", 100 * 1024 * 1024)
     bench = Bench()
-    bench.ns.admin.create_topic(TopicDescription("t"))
+    bench.ns.admin.create(TopicDescription("t"))
     later = bench.clock.now + 1000
     for _ in range(11):
         bench.send(b"", path="t", scheduled=later)
@@ -582,7 +576,7 @@ def test_runtime_counts_sizes_and_times():
     runtime = bench.ns.admin.runtime("q")
     assert (runtime.active_message_count, runtime.dead_letter_message_count) == (1, 1)
     bench.pass_time(500)
-    bench.ns.admin.update_queue(replace(bench.ns.admin.get_queue("q"), max_delivery_count=3))
+    bench.ns.admin.update(replace(bench.ns.admin.get_queue("q"), max_delivery_count=3))
     assert bench.ns.admin.runtime("q").updated_at_utc.timestamp() * 1000 == bench.clock.now
 
 
@@ -618,8 +612,8 @@ def test_a_ping_among_messages_is_left_out():
 
 def test_a_ping_is_refused_as_a_message_would_be():
     bench = Bench()
-    bench.ns.admin.create_queue(QueueDescription("off", status=EntityStatus.DISABLED))
-    bench.ns.admin.create_queue(QueueDescription("sessions", requires_session=True))
+    bench.ns.admin.create(QueueDescription("off", status=EntityStatus.DISABLED))
+    bench.ns.admin.create(QueueDescription("sessions", requires_session=True))
     with pytest.raises(EntityNotFoundError):
         bench.send(b"", path="nowhere", **ping())
     with pytest.raises(EntityDisabledError):
@@ -670,7 +664,7 @@ def test_a_grant_that_delivered_something_is_not_empty():
 
 
 def test_a_default_time_to_live_of_a_topic_caps_that_of_its_messages(bench):
-    bench.ns.admin.update_topic(
+    bench.ns.admin.update(
         replace(bench.ns.admin.get_topic("t"), default_message_time_to_live=timedelta(seconds=1))
     )
     subscribe(bench, "s")

@@ -212,7 +212,7 @@ def test_a_disabled_session_queue_serves_nobody(bench):
     receiver, host = bench.receiver(session_id="a")
     _, _, waiting = accept_next(bench)
     status = EntityStatus.RECEIVE_DISABLED
-    bench.ns.admin.update_queue(replace(bench.ns.admin.get_queue("q"), status=status))
+    bench.ns.admin.update(replace(bench.ns.admin.get_queue("q"), status=status))
     assert isinstance(host.error, EntityDisabledError)
     assert isinstance(waiting.error, EntityDisabledError)
     receiver.grant(5)

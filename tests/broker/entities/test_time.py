@@ -148,10 +148,10 @@ def test_scheduled_messages_can_be_cancelled_all_or_none():
 
 def test_a_message_scheduled_at_a_topic_reaches_the_subscriptions_at_its_time():
     bench = Bench()
-    bench.ns.admin.create_topic(TopicDescription("t"))
+    bench.ns.admin.create(TopicDescription("t"))
     (number,) = bench.ns.schedule("t", [IncomingMessage(b"1", scheduled=bench.clock.now + 1000)])
     bench.ns.schedule("t", [IncomingMessage(b"2", scheduled=bench.clock.now + 1000)])
-    bench.ns.admin.create_subscription(SubscriptionDescription("t", "s"))
+    bench.ns.admin.create(SubscriptionDescription("t", "s"))
     assert bench.ns.admin.runtime("t").scheduled_message_count == 2
     bench.ns.cancel_scheduled("t", [number])
     bench.pass_time(1000)
@@ -204,7 +204,7 @@ def test_an_idle_queue_is_deleted_and_a_used_one_stays():
     idle = timedelta(minutes=5)
     bench = Bench()
     for name in ("left", "sent", "received", "held"):
-        bench.ns.admin.create_queue(QueueDescription(name, auto_delete_on_idle=idle))
+        bench.ns.admin.create(QueueDescription(name, auto_delete_on_idle=idle))
     bench.receiver("held")
     bench.pass_time(200_000)
     bench.send(b"1", path="sent")
@@ -219,8 +219,8 @@ def test_an_idle_queue_is_deleted_and_a_used_one_stays():
 
 def test_an_idle_subscription_is_deleted_and_its_topic_stays():
     bench = Bench()
-    bench.ns.admin.create_topic(TopicDescription("t"))
-    bench.ns.admin.create_subscription(
+    bench.ns.admin.create(TopicDescription("t"))
+    bench.ns.admin.create(
         SubscriptionDescription("t", "s", auto_delete_on_idle=timedelta(minutes=5))
     )
     bench.pass_time(300_000)
@@ -231,7 +231,7 @@ def test_an_idle_subscription_is_deleted_and_its_topic_stays():
 def test_idleness_can_be_set_later_and_changed():
     bench = Bench()
     for minutes in (10, 5, 10):
-        bench.ns.admin.update_queue(
+        bench.ns.admin.update(
             replace(bench.ns.admin.get_queue("q"), auto_delete_on_idle=timedelta(minutes=minutes))
         )
     bench.pass_time(599_999)
@@ -243,9 +243,9 @@ def test_idleness_can_be_set_later_and_changed():
 def test_idleness_that_was_switched_off_can_be_switched_on_again():
     bench = Bench(auto_delete_on_idle=timedelta(minutes=5))
     queue = bench.ns.admin.get_queue("q")
-    bench.ns.admin.update_queue(replace(queue, auto_delete_on_idle=MAX_DURATION))
+    bench.ns.admin.update(replace(queue, auto_delete_on_idle=MAX_DURATION))
     bench.pass_time(300_000)
-    bench.ns.admin.update_queue(queue)
+    bench.ns.admin.update(queue)
     bench.pass_time(299_999)
     assert bench.ns.catalog.find("q") is not None
     bench.pass_time(1)

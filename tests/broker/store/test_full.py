@@ -31,9 +31,9 @@ class Disk:
         self.path = path
         self.store = Store(path, "full")  # every group is a transaction
         self.ns = Namespace("test", self.store, clock or Clock())
-        self.ns.admin.create_queue(QueueDescription("q"))
-        self.ns.admin.create_topic(TopicDescription("t"))
-        self.ns.admin.create_subscription(Subscription("t", "s"))
+        self.ns.admin.create(QueueDescription("q"))
+        self.ns.admin.create(TopicDescription("t"))
+        self.ns.admin.create(Subscription("t", "s"))
         self.send(b"one", b"two")
 
     def send(self, *bodies: bytes) -> None:
@@ -106,9 +106,9 @@ def test_an_entity_that_cannot_be_stored_is_not_there(disk):
     with disk.full():
         for n in range(40):  # until the pages at hand are used up
             with contextlib.suppress(StoreError):
-                disk.answer(lambda n=n: disk.ns.admin.create_queue(QueueDescription(f"n{n}" * 60)))
+                disk.answer(lambda n=n: disk.ns.admin.create(QueueDescription(f"n{n}" * 60)))
         with pytest.raises(StoreError):
-            disk.answer(lambda: disk.ns.admin.create_queue(big))
+            disk.answer(lambda: disk.ns.admin.create(big))
         assert disk.ns.catalog.find("big") is None
         names = {queue.name for queue in disk.ns.admin.list_queues()}
     assert len(names) < 41
@@ -123,14 +123,14 @@ def test_changes_of_entities_that_were_refused_did_not_happen(disk, broken):
     longer = timedelta(minutes=3)
     new_rule = RuleDescription("big", SqlFilter("size > 3"))
     for change in (
-        lambda: ns.admin.update_queue(QueueDescription("q", lock_duration=longer)),
-        lambda: ns.admin.update_topic(TopicDescription("t", user_metadata="changed")),
-        lambda: ns.admin.create_subscription(Subscription("t", "new")),
+        lambda: ns.admin.update(QueueDescription("q", lock_duration=longer)),
+        lambda: ns.admin.update(TopicDescription("t", user_metadata="changed")),
+        lambda: ns.admin.create(Subscription("t", "new")),
         lambda: ns.admin.create_rule("t", "s", new_rule),
         lambda: ns.admin.delete_rule("t", "s", "$Default"),
-        lambda: ns.admin.delete_subscription("t", "s"),
+        lambda: ns.admin.delete(ns.catalog.subscription_entity("t", "s")),
         lambda: ns.admin.delete_queue("q"),
-        lambda: ns.admin.delete_topic("t"),
+        lambda: ns.admin.delete(ns.catalog.topic_entity("t")),
     ):
         with broken(), pytest.raises(StoreError):
             disk.answer(change)
@@ -232,7 +232,7 @@ async def answer_of(ns) -> Exception | None:
 
 
 async def test_duplicate_of_a_message_that_could_not_be_stored_is_refused_too(disk):
-    disk.ns.admin.create_queue(QueueDescription("d", requires_duplicate_detection=True))
+    disk.ns.admin.create(QueueDescription("d", requires_duplicate_detection=True))
 
     def send():
         disk.ns.send("d", [IncomingMessage(b"x", message_id="a")])

@@ -28,7 +28,7 @@ def store(tmp_path, request):
 @pytest.fixture
 async def ns(store):
     namespace = Namespace("test", store)
-    namespace.admin.create_queue(QueueDescription("q"))
+    namespace.admin.create(QueueDescription("q"))
     namespace.start(asyncio.get_running_loop())
     yield namespace
     namespace.close()
@@ -147,7 +147,7 @@ async def test_a_group_that_fails_is_told_to_all_who_wait_and_the_next_one_works
 async def test_what_comes_after_the_end_is_refused_and_nobody_hangs(tmp_path):
     store = Store(tmp_path, "full")
     namespace = Namespace("test", store)
-    namespace.admin.create_queue(QueueDescription("q"))
+    namespace.admin.create(QueueDescription("q"))
     namespace.start(asyncio.get_running_loop())
     answers: list[Exception | None] = []
     host = Host()
@@ -232,7 +232,7 @@ async def test_an_answer_that_fails_does_not_cost_the_others_theirs(ns, caplog):
 
 def test_in_memory_a_turn_ends_with_its_answers():
     namespace = Namespace("test")
-    namespace.admin.create_queue(QueueDescription("q"))
+    namespace.admin.create(QueueDescription("q"))
     acknowledged: list[Exception | None] = []
     namespace.committer.begin_turn()
     namespace.send("q", messages(2))
@@ -248,9 +248,7 @@ async def test_a_lock_ends_by_itself_on_the_loop(ns):
     from dataclasses import replace
     from datetime import timedelta
 
-    ns.admin.update_queue(
-        replace(ns.admin.get_queue("q"), lock_duration=timedelta(milliseconds=50))
-    )
+    ns.admin.update(replace(ns.admin.get_queue("q"), lock_duration=timedelta(milliseconds=50)))
     arrived = asyncio.Event()
 
     class Second(Host):
@@ -298,7 +296,7 @@ class SingleThreaded(ThreadRuntime):
 async def test_a_store_without_threads_commits_within_the_call(tmp_path):
     store = Store(tmp_path, "full", SingleThreaded())
     namespace = Namespace("test", store)
-    namespace.admin.create_queue(QueueDescription("q"))
+    namespace.admin.create(QueueDescription("q"))
     namespace.start(asyncio.get_running_loop())
     threads = threading.active_count()
     acknowledged: list[Exception | None] = []

@@ -84,11 +84,11 @@ def test_sequence_numbers_are_never_used_again(restart):
 
 def test_an_entity_number_is_never_used_again(restart):
     bench = restart()
-    bench.ns.admin.create_queue(QueueDescription("other"))
+    bench.ns.admin.create(QueueDescription("other"))
     before = bench.ns.catalog.entity("other").entity_id
     bench.ns.admin.delete_queue("other")
     bench = restart(bench.clock)
-    bench.ns.admin.create_queue(QueueDescription("other"))
+    bench.ns.admin.create(QueueDescription("other"))
     assert bench.ns.catalog.entity("other").entity_id > before
 
 
@@ -165,9 +165,9 @@ def test_a_duplicate_is_known_after_a_restart_and_forgotten_after_the_window(res
 
 def test_topics_subscriptions_and_rules_come_back(restart):
     bench = restart()
-    bench.ns.admin.create_topic(TopicDescription("t"))
-    bench.ns.admin.create_subscription(SubscriptionDescription("t", "all"))
-    bench.ns.admin.create_subscription(
+    bench.ns.admin.create(TopicDescription("t"))
+    bench.ns.admin.create(SubscriptionDescription("t", "all"))
+    bench.ns.admin.create(
         SubscriptionDescription("t", "none", max_delivery_count=3),
         RuleDescription("never", SqlFilter("1=0")),
     )

@@ -80,7 +80,7 @@ async def main(directory: str, statement: int, seed: int) -> None:
     store = Store(directory)
     namespace = Namespace("crash", store)
     if namespace.catalog.find("q") is None:
-        namespace.admin.create_queue(QueueDescription("q", max_delivery_count=2**31 - 1))
+        namespace.admin.create(QueueDescription("q", max_delivery_count=2**31 - 1))
     namespace.start(asyncio.get_running_loop())
     if statement > 0:
         left = statement

@@ -20,11 +20,7 @@ from pairbus.broker.admin.atom import (
 from pairbus.broker.admin.requests import Call
 from pairbus.broker.admin.xml_writer import write_description, write_rule
 from pairbus.broker.entities.errors import BrokerError
-from pairbus.broker.entities.model import (
-    EntityDescription,
-    RuleDescription,
-    SubscriptionDescription,
-)
+from pairbus.broker.entities.model import EntityDescription, RuleDescription
 from pairbus.broker.entities.model_json import Description, dump_description
 from pairbus.broker.server.http import Response
 
@@ -49,11 +45,10 @@ class Answers:
 
     def describe(self, call: Call, found: EntityDescription) -> Entry:
         """An entity as an entry."""
-        path = found.path if isinstance(found, SubscriptionDescription) else found.name
-        runtime = self._namespace.runtime(path)
+        runtime = self._namespace.runtime(found.path)
         content = write_description(found, runtime, call.address, call.api_version)
         return Entry(
-            call.href(path),
+            call.href(found.path),
             found.name,
             runtime.created_at_utc,
             runtime.updated_at_utc,

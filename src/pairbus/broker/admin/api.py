@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, TypeVar
 from pairbus.broker.admin.answers import Answers, etag_of
 from pairbus.broker.admin.atom import SERVICE_BUS, Element, Entry, content_of, leaf, tag, timestamp
 from pairbus.broker.admin.requests import Call, Target, read_call
-from pairbus.broker.admin.xml_reader import D, read_description, read_rule
+from pairbus.broker.admin.xml_reader import read_description, read_rule
 from pairbus.broker.auth.jwt import verify_token
 from pairbus.broker.auth.sas import Claims, KeyRing
 from pairbus.broker.entities.errors import (
@@ -44,10 +44,10 @@ from pairbus.broker.entities.model import (
     TopicDescription,
 )
 from pairbus.broker.entities.model_json import Description
-from pairbus.broker.filters.compiled import check_rule
 from pairbus.broker.server.http import Request, Response
 
 if TYPE_CHECKING:
+    from pairbus.broker.entities.entity import Entity
     from pairbus.broker.namespace.administration import Administration
 
 PAGE = 100
@@ -127,9 +127,9 @@ class AdminApi:
             ("entity", "GET"): self._get_entity,
             ("entity", "PUT"): self._put_entity,
             ("entity", "DELETE"): self._delete_entity,
-            ("subscription", "GET"): self._get_subscription,
-            ("subscription", "PUT"): self._put_subscription,
-            ("subscription", "DELETE"): self._delete_subscription,
+            ("subscription", "GET"): self._get_entity,
+            ("subscription", "PUT"): self._put_entity,
+            ("subscription", "DELETE"): self._delete_entity,
             ("rule", "GET"): self._get_rule,
             ("rule", "PUT"): self._put_rule,
             ("rule", "DELETE"): self._delete_rule,
@@ -144,87 +144,54 @@ class AdminApi:
             raise MethodNotAllowedError(f"The method {method[:16]} is not allowed here.")
         return action(call)
 
-    # --- queues and topics ------------------------------------------------------------------------
+    # --- queues, topics and subscriptions ---------------------------------------------------------
 
     def _get_entity(self, call: Call) -> Response:
-        found = self._namespace.catalog.describe(call.target.entity)
-        if found is None:
-            return self._answers.feed(call, call.target.entity, "Publicly Listed Services", [])
+        target = call.target
+        if not target.subscription and self._namespace.catalog.find(target.entity) is None:
+            return self._answers.feed(call, target.entity, "Publicly Listed Services", [])
+        found = self._entity(target).description
         return self._answers.entry(200, self._answers.describe(call, found))
 
-    def _put_entity(self, call: Call) -> Response:
-        name, namespace = call.target.entity, self._namespace
-        element = content_of(call.request.body, "QueueDescription", "TopicDescription")
-        if element.name == "QueueDescription":
-            old_queue = namespace.get_queue(name) if call.is_update else None
-            queue = self._read(call, element, QueueDescription(name), old_queue)
-            changed: EntityDescription = (
-                namespace.create_queue(queue)
-                if old_queue is None
-                else namespace.update_queue(queue)
-            )
-        else:
-            old_topic = namespace.get_topic(name) if call.is_update else None
-            topic = self._read(call, element, TopicDescription(name), old_topic)
-            changed = (
-                namespace.create_topic(topic)
-                if old_topic is None
-                else namespace.update_topic(topic)
-            )
-        return self._changed_response(call, changed)
+    def _entity(self, target: Target) -> Entity:
+        catalog = self._namespace.catalog
+        if target.subscription:
+            return catalog.subscription_entity(target.entity, target.subscription)
+        found = catalog.find(target.entity)
+        if found is None:
+            raise EntityNotFoundError(f"Entity '{target.entity}' was not found.")
+        return found
 
-    def _read(self, call: Call, element: Element, start: D, old: D | None) -> D:
-        """The description of a request; refused if the client may not make this change."""
-        if old is not None:
+    def _put_entity(self, call: Call) -> Response:
+        target, namespace = call.target, self._namespace
+        start: EntityDescription
+        if target.subscription:
+            element = content_of(call.request.body, "SubscriptionDescription")
+            topic = namespace.get_topic(target.entity)
+            start = SubscriptionDescription(topic.name, target.subscription)
+        else:
+            element = content_of(call.request.body, "QueueDescription", "TopicDescription")
+            is_queue = element.name == "QueueDescription"
+            start = (QueueDescription if is_queue else TopicDescription)(target.entity)
+        old = None
+        if call.is_update:
+            old = self._entity(target).description
+            if type(old) is not type(start):
+                raise EntityNotFoundError(f"There is no {element.name} '{target.entity}'.")
             self._check_match(call, old)
             start = replace(start, name=old.name)
         description = read_description(element, start, old, call.api_version)
         self._check_forward(call, description)
-        return description
-
-    def _changed_response(self, call: Call, description: EntityDescription) -> Response:
-        status = 200 if call.is_update else 201
-        return self._answers.entry(status, self._answers.describe(call, description))
+        if old is not None:
+            changed = namespace.update(description)
+            return self._answers.entry(200, self._answers.describe(call, changed))
+        created = namespace.create(description, _default_rule(element))
+        return self._answers.entry(201, self._answers.describe(call, created))
 
     def _delete_entity(self, call: Call) -> Response:
-        found = self._namespace.catalog.find(call.target.entity)
-        if found is None:
-            raise EntityNotFoundError(f"Entity '{call.target.entity}' was not found.")
+        found = self._entity(call.target)
         self._check_match(call, found.description)
-        self._namespace.delete_entity(found)
-        return Response(200)
-
-    # --- subscriptions ----------------------------------------------------------------------------
-
-    def _get_subscription(self, call: Call) -> Response:
-        target = call.target
-        found = self._namespace.get_subscription(target.entity, target.subscription)
-        return self._answers.entry(200, self._answers.describe(call, found))
-
-    def _put_subscription(self, call: Call) -> Response:
-        target, namespace = call.target, self._namespace
-        element = content_of(call.request.body, "SubscriptionDescription")
-        start = SubscriptionDescription(
-            namespace.get_topic(target.entity).name, target.subscription
-        )
-        if call.is_update:
-            old = namespace.get_subscription(target.entity, target.subscription)
-            subscription = self._read(call, element, start, old)
-            return self._changed_response(call, namespace.update_subscription(subscription))
-        subscription = self._read(call, element, start, None)
-        rule_element = element.find("DefaultRuleDescription")
-        rule = None
-        if rule_element is not None and not rule_element.is_nil:
-            named = rule_element.find("Name")
-            rule_name = named.text if named is not None and named.text else "$Default"
-            rule = check_rule(read_rule(rule_element, rule_name))
-        return self._changed_response(call, namespace.create_subscription(subscription, rule))
-
-    def _delete_subscription(self, call: Call) -> Response:
-        target = call.target
-        found = self._namespace.get_subscription(target.entity, target.subscription)
-        self._check_match(call, found)
-        self._namespace.delete_subscription(target.entity, target.subscription)
+        self._namespace.delete(found)
         return Response(200)
 
     # --- rules ------------------------------------------------------------------------------------
@@ -237,7 +204,7 @@ class AdminApi:
     def _put_rule(self, call: Call) -> Response:
         target = call.target
         where = (target.entity, target.subscription)
-        rule = check_rule(read_rule(content_of(call.request.body, "RuleDescription"), target.rule))
+        rule = read_rule(content_of(call.request.body, "RuleDescription"), target.rule)
         if not call.is_update:
             created = self._namespace.create_rule(*where, rule)
             return self._answers.entry(201, self._answers.describe_rule(call, created))
@@ -321,3 +288,12 @@ class AdminApi:
             ):
                 continue
             self._claims(call, header, target).require(AccessRight.SEND, target)
+
+
+def _default_rule(element: Element) -> RuleDescription | None:
+    """The rule with which a subscription is to begin, if the client gives one."""
+    rule = element.find("DefaultRuleDescription")
+    if rule is None or rule.is_nil:
+        return None
+    name = rule.find("Name")
+    return read_rule(rule, name.text if name is not None and name.text else "$Default")

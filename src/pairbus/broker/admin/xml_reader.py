@@ -14,14 +14,12 @@ from pairbus.broker.entities.model import (
     AccessRight,
     AuthorizationRule,
     CorrelationFilter,
+    EntityDescription,
     FalseFilter,
-    QueueDescription,
     RuleDescription,
     RuleFilter,
     SqlAction,
     SqlFilter,
-    SubscriptionDescription,
-    TopicDescription,
     TrueFilter,
     TypedValue,
 )
@@ -29,7 +27,7 @@ from pairbus.broker.entities.model_properties import AUTHORIZATION_RULES, camel_
 from pairbus.broker.entities.model_rules import CORRELATION_FIELDS
 from pairbus.broker.entities.model_values import Pairs, parse_typed
 
-D = TypeVar("D", QueueDescription, TopicDescription, SubscriptionDescription)
+D = TypeVar("D", bound=EntityDescription)
 
 
 def read_description(element: Element, start: D, old: D | None, api_version: str) -> D:

@@ -118,9 +118,7 @@ class QueueEntity(_Entity):
         now: int,
         topic: TopicEntity | None = None,
     ) -> None:
-        path = description.name
-        if isinstance(description, SubscriptionDescription):
-            path = description.path
+        path = description.path
         super().__init__(context, entity_id, path, settings_of(description), now)
         self.description = description
         self.topic = topic

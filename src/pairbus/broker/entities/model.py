@@ -92,10 +92,25 @@ class _Description:
 
 
 @dataclass(frozen=True, slots=True)
-class QueueDescription(_Description):
-    """The properties of a queue."""
+class _TopDescription(_Description):
+    """The base of queues and topics."""
 
     name: str
+
+    @property
+    def path(self) -> str:
+        """The address: the name."""
+        return self.name
+
+    def check_names(self) -> None:
+        """Raise ArgumentError for a name that the service does not accept."""
+        check_path(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueDescription(_TopDescription):
+    """The properties of a queue."""
+
     lock_duration: timedelta = table.LOCK_DURATION.field()
     max_size_in_megabytes: int = table.MAX_SIZE_IN_MEGABYTES.field()
     requires_duplicate_detection: bool = table.REQUIRES_DUPLICATE_DETECTION.field()
@@ -120,16 +135,11 @@ class QueueDescription(_Description):
     forward_dead_lettered_messages_to: str | None = table.FORWARD_TO.field()
     max_message_size_in_kilobytes: int = table.MAX_MESSAGE_SIZE_IN_KILOBYTES.field()
 
-    def check_names(self) -> None:
-        """Raise ArgumentError for a name that the service does not accept."""
-        check_path(self.name)
-
 
 @dataclass(frozen=True, slots=True)
-class TopicDescription(_Description):
+class TopicDescription(_TopDescription):
     """The properties of a topic."""
 
-    name: str
     default_message_time_to_live: timedelta = table.DEFAULT_MESSAGE_TIME_TO_LIVE.field()
     max_size_in_megabytes: int = table.MAX_SIZE_IN_MEGABYTES.field()
     requires_duplicate_detection: bool = table.REQUIRES_DUPLICATE_DETECTION.field()
@@ -151,10 +161,6 @@ class TopicDescription(_Description):
     )
     enable_express: bool = table.ENABLE_EXPRESS.field()
     max_message_size_in_kilobytes: int = table.MAX_MESSAGE_SIZE_IN_KILOBYTES.field()
-
-    def check_names(self) -> None:
-        """Raise ArgumentError for a name that the service does not accept."""
-        check_path(self.name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,11 @@ from pairbus.broker.filters.compiled import Filter, compile_filter
 
 
 class RuleSet:
-    """The rules of one subscription, by name, compiled."""
+    """The rules of one subscription, by name in lower case, compiled."""
 
     def __init__(self) -> None:
         self.rules: dict[str, RuleDescription] = {}
+        self._compiled: dict[str, tuple[Filter, Action | None]] = {}
         self._filters: list[Filter] = []
         self._filters_with_action: list[tuple[Filter, Action]] = []
         self.takes_all = False
@@ -47,29 +48,22 @@ class RuleSet:
     def remove(self, name: str) -> None:
         """Remove a rule; EntityNotFoundError if there is none of this name."""
         self.get(name)
-        del self.rules[name.lower()]
-        self._compile()
+        del self.rules[name.lower()], self._compiled[name.lower()]
+        self._arrange()
 
     def _put(self, rule: RuleDescription) -> None:
-        compile_filter(rule.filter)  # refuse a filter that does not compile
-        if rule.action is not None:
-            compile_action(rule.action)
+        action = None if rule.action is None else compile_action(rule.action)
+        self._compiled[rule.name.lower()] = compile_filter(rule.filter), action
         self.rules[rule.name.lower()] = rule
-        self._compile()
+        self._arrange()
 
-    def _compile(self) -> None:
-        self._filters = []
-        self._filters_with_action = []
-        takes_all = False
-        for rule in self.rules.values():
-            if rule.action is None:
-                self._filters.append(compile_filter(rule.filter))
-                takes_all = takes_all or isinstance(rule.filter, TrueFilter)
-            else:
-                self._filters_with_action.append(
-                    (compile_filter(rule.filter), compile_action(rule.action))
-                )
-        self.takes_all = takes_all and not self._filters_with_action
+    def _arrange(self) -> None:
+        found = self._compiled.values()
+        self._filters = [matches for matches, act in found if act is None]
+        self._filters_with_action = [(matches, act) for matches, act in found if act is not None]
+        self.takes_all = not self._filters_with_action and any(
+            isinstance(rule.filter, TrueFilter) for rule in self.rules.values()
+        )
 
     def copies(self, message: IncomingMessage, view: View) -> list[IncomingMessage]:
         """The copies of a message that the subscription gets; none if no rule matches.

@@ -9,10 +9,11 @@ from typing import TypeVar
 
 from pairbus.broker.entities.context import Context
 from pairbus.broker.entities.entity import Entity, QueueEntity, TopicEntity
-from pairbus.broker.entities.errors import EntityExistsError
+from pairbus.broker.entities.errors import EntityExistsError, EntityNotFoundError
 from pairbus.broker.entities.messages import NEVER
 from pairbus.broker.entities.model import (
     DEFAULT_RULE,
+    EntityDescription,
     QueueDescription,
     RuleDescription,
     RuntimeProperties,
@@ -29,6 +30,7 @@ from pairbus.broker.entities.model_limits import (
     MAX_SUBSCRIPTIONS,
     check_count,
 )
+from pairbus.broker.filters.compiled import check_rule
 from pairbus.broker.namespace.catalog import Catalog
 from pairbus.broker.namespace.tiers import for_tier
 from pairbus.broker.settings import Tier
@@ -40,8 +42,7 @@ _KINDS = {
 }
 """How the store names the kinds of entities."""
 
-D = TypeVar("D", QueueDescription, TopicDescription, SubscriptionDescription)
-T = TypeVar("T", QueueDescription, TopicDescription)
+D = TypeVar("D", bound=EntityDescription)
 
 
 class Administration:
@@ -73,25 +74,42 @@ class Administration:
         """Count one call of the administration API."""
         self.context.operations.call(path, "admin")
 
-    # --- queues and topics ------------------------------------------------------------------------
+    # --- queues, topics and subscriptions ---------------------------------------------------------
 
-    def create_queue(self, description: QueueDescription) -> QueueDescription:
-        """Create a queue; returns the description with defaults filled in."""
-        return self._create(description, QueueEntity)
+    def create(
+        self, description: EntityDescription, rule: RuleDescription | None = None
+    ) -> EntityDescription:
+        """Create an entity; returns the description with defaults filled in.
 
-    def create_topic(self, description: TopicDescription) -> TopicDescription:
-        """Create a topic; returns the description with defaults filled in."""
-        return self._create(description, TopicEntity)
-
-    def _create(self, description: T, make: Callable[[Context, int, T, int], Entity]) -> T:
+        A subscription begins with one rule: the given one, or one that matches every message.
+        """
+        catalog = self.catalog
+        siblings = catalog.siblings(description)
         description = for_tier(description, self.tier).validated()
-        key = entity_key(description.name)
-        if key in self.catalog.by_key:
-            raise EntityExistsError(f"The entity '{description.name}' exists already.")
-        check_count(len(self.catalog.by_key), MAX_ENTITIES, "queues and topics of a namespace")
+        if entity_key(description.name) in siblings:
+            raise EntityExistsError(f"The entity '{description.path}' exists already.")
+        is_subscription = isinstance(description, SubscriptionDescription)
+        if is_subscription:
+            check_count(len(siblings), MAX_SUBSCRIPTIONS, "subscriptions of a topic")
+        else:
+            check_count(len(siblings), MAX_ENTITIES, "queues and topics of a namespace")
+        check_forwarding(description, catalog.describe)
+        rule = self._dated(check_rule(rule or DEFAULT_RULE))
+        entity = catalog.add(catalog.last_id + 1, description, self.clock())
+        if isinstance(entity, QueueEntity) and is_subscription:
+            entity.rules.add(rule)
+        self._save(entity)
+        return description
+
+    def update(self, description: EntityDescription) -> EntityDescription:
+        """Change an entity; returns the new description."""
+        entity = self.catalog.siblings(description).get(entity_key(description.name))
+        if entity is None or type(entity.description) is not type(description):
+            raise EntityNotFoundError(f"The entity '{description.path}' was not found.")
+        description = for_tier(description, self.tier, entity.description).validated()
+        check_update(entity.description, description)
         check_forwarding(description, self.catalog.describe)
-        entity = make(self.context, self.catalog.next_id(), description, self.clock())
-        self.catalog.by_key[key] = entity
+        entity.configure(description, self.clock())
         self._save(entity)
         return description
 
@@ -105,6 +123,12 @@ class Administration:
         """The description of a topic; EntityNotFoundError if there is none."""
         return self.catalog.topic_entity(name).description
 
+    def get_subscription(self, topic_name: str, name: str) -> SubscriptionDescription:
+        """The description of a subscription; EntityNotFoundError if there is none."""
+        description = self.catalog.subscription_entity(topic_name, name).description
+        assert isinstance(description, SubscriptionDescription)  # a topic has only subscriptions
+        return description
+
     def list_queues(self) -> list[QueueDescription]:
         """All queues, by name."""
         return _sorted(self.catalog.by_key, QueueDescription)
@@ -113,86 +137,19 @@ class Administration:
         """All topics, by name."""
         return _sorted(self.catalog.by_key, TopicDescription)
 
-    def update_queue(self, description: QueueDescription) -> QueueDescription:
-        """Change a queue; returns the new description."""
-        entity = self.catalog.queue_entity(description.name)
-        current = entity.description
-        assert isinstance(current, QueueDescription)  # subscriptions are found by their topic
-        return self._update(entity, for_tier(description, self.tier, current))
-
-    def update_topic(self, description: TopicDescription) -> TopicDescription:
-        """Change a topic; returns the new description."""
-        entity = self.catalog.topic_entity(description.name)
-        return self._update(entity, for_tier(description, self.tier, entity.description))
-
-    def _update(self, entity: Entity, description: D) -> D:
-        description = description.validated()
-        check_update(entity.description, description)
-        check_forwarding(description, self.catalog.describe)
-        entity.configure(description, self.clock())
-        self._save(entity)
-        return description
-
-    def delete_queue(self, name: str) -> None:
-        """Delete a queue and its messages; its receivers are closed."""
-        self.delete_entity(self.catalog.queue_entity(name))
-
-    def delete_topic(self, name: str) -> None:
-        """Delete a topic, its subscriptions and their messages."""
-        self.delete_entity(self.catalog.topic_entity(name))
-
-    def delete_entity(self, entity: Entity) -> None:
-        """Delete a queue, topic or subscription, and everything that belongs to it."""
-        if isinstance(entity, TopicEntity):
-            for subscription in entity.subscriptions.values():
-                self.catalog.drop(subscription)
-        self.catalog.drop(entity)
-        if isinstance(entity, QueueEntity) and entity.topic is not None:
-            del entity.topic.subscriptions[entity.description.name.lower()]
-        else:
-            del self.catalog.by_key[entity_key(entity.path)]
-        self.context.changed()
-
-    # --- subscriptions ----------------------------------------------------------------------------
-
-    def create_subscription(
-        self,
-        description: SubscriptionDescription,
-        default_rule: RuleDescription | None = None,
-    ) -> SubscriptionDescription:
-        """Create a subscription with one rule: the given one, or one that matches every message."""
-        topic = self.catalog.topic_entity(description.topic_name)
-        description = description.validated()
-        if description.name.lower() in topic.subscriptions:
-            raise EntityExistsError(f"The subscription '{description.path}' exists already.")
-        check_count(len(topic.subscriptions), MAX_SUBSCRIPTIONS, "subscriptions of a topic")
-        check_forwarding(description, self.catalog.describe)
-        rule = (default_rule or DEFAULT_RULE).validated()
-        entity = QueueEntity(self.context, self.catalog.next_id(), description, self.clock(), topic)
-        entity.rules.add(self._dated(rule))
-        topic.subscriptions[description.name.lower()] = entity
-        self._save(entity)
-        return description
-
-    def get_subscription(self, topic_name: str, name: str) -> SubscriptionDescription:
-        """The description of a subscription; EntityNotFoundError if there is none."""
-        description = self.catalog.subscription_entity(topic_name, name).description
-        assert isinstance(description, SubscriptionDescription)  # a topic has only subscriptions
-        return description
-
     def list_subscriptions(self, topic_name: str) -> list[SubscriptionDescription]:
         """All subscriptions of a topic, by name."""
         found = self.catalog.topic_entity(topic_name).subscriptions
         return _sorted(found, SubscriptionDescription)
 
-    def update_subscription(self, description: SubscriptionDescription) -> SubscriptionDescription:
-        """Change a subscription; returns the new description."""
-        entity = self.catalog.subscription_entity(description.topic_name, description.name)
-        return self._update(entity, description)
+    def delete_queue(self, name: str) -> None:
+        """Delete a queue and its messages; its receivers are closed."""
+        self.delete(self.catalog.queue_entity(name))
 
-    def delete_subscription(self, topic_name: str, name: str) -> None:
-        """Delete a subscription and its messages."""
-        self.delete_entity(self.catalog.subscription_entity(topic_name, name))
+    def delete(self, entity: Entity) -> None:
+        """Delete a queue, topic or subscription, and everything that belongs to it."""
+        self.catalog.remove(entity)
+        self.context.changed()
 
     # --- rules ------------------------------------------------------------------------------------
 
@@ -201,7 +158,7 @@ class Administration:
     ) -> RuleDescription:
         """Add a rule to a subscription."""
         entity = self.catalog.subscription_entity(topic_name, subscription)
-        rule = self._dated(rule.validated())
+        rule = self._dated(check_rule(rule))
         check_count(len(entity.rules.rules), MAX_RULES, "rules of a subscription")
         entity.rules.add(rule)
         self._save(entity)
@@ -221,7 +178,7 @@ class Administration:
     ) -> RuleDescription:
         """Change a rule of a subscription."""
         entity = self.catalog.subscription_entity(topic_name, subscription)
-        rule = self._dated(rule.validated())
+        rule = self._dated(check_rule(rule))
         entity.rules.replace(rule)
         self._save(entity)
         return rule
@@ -312,7 +269,7 @@ class _IdleWatch:
             return  # deleted, or watched with another duration
         due = entity.idle_deadline()
         if due <= now:
-            self._administration.delete_entity(entity)
+            self._administration.delete(entity)
             return
         self.next_due = due if due != NEVER else now + self._idle
         self._administration.context.arm(self.next_due, self)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pairbus.broker.entities.context import Context
 from pairbus.broker.entities.entity import (
     DEAD_LETTER,
@@ -13,7 +15,13 @@ from pairbus.broker.entities.entity import (
 )
 from pairbus.broker.entities.errors import BrokerError, EntityNotFoundError, NotAllowedError
 from pairbus.broker.entities.messages import NEVER
-from pairbus.broker.entities.model import EntityDescription, entity_key
+from pairbus.broker.entities.model import (
+    EntityDescription,
+    QueueDescription,
+    SubscriptionDescription,
+    TopicDescription,
+    entity_key,
+)
 from pairbus.broker.entities.queue import Queue
 
 _DEAD = "/" + DEAD_LETTER.lower()
@@ -56,7 +64,7 @@ class Catalog:
             return found
         topic_key, separator, name = key.rpartition(_SUBSCRIPTIONS)
         topic = self.by_key.get(topic_key) if separator else None
-        if isinstance(topic, TopicEntity) and name in topic.subscriptions:
+        if topic is not None and name in topic.subscriptions:
             return topic.subscriptions[name]
         raise EntityNotFoundError(
             f"The messaging entity '{path}' could not be found. To know more visit "
@@ -108,10 +116,30 @@ class Catalog:
             raise EntityNotFoundError(f"Subscription '{topic_name}/{name}' was not found.")
         return found
 
-    def next_id(self) -> int:
-        """A number for a new entity."""
-        self.last_id += 1
-        return self.last_id
+    def siblings(self, description: EntityDescription) -> dict[str, Any]:
+        """The entities among which this one has its name, by name in lower case.
+
+        Raises:
+            EntityNotFoundError: the topic of a subscription does not exist.
+        """
+        if isinstance(description, SubscriptionDescription):
+            return self.topic_entity(description.topic_name).subscriptions
+        return self.by_key
+
+    def add(self, entity_id: int, description: EntityDescription, created: int) -> Entity:
+        """Make an entity and add it; a subscription after its topic."""
+        entity: Entity
+        match description:
+            case TopicDescription():
+                entity = TopicEntity(self._context, entity_id, description, created)
+            case QueueDescription():
+                entity = QueueEntity(self._context, entity_id, description, created)
+            case SubscriptionDescription():
+                topic = self.topic_entity(description.topic_name)
+                entity = QueueEntity(self._context, entity_id, description, created, topic)
+        self.siblings(description)[entity_key(description.name)] = entity
+        self.last_id = max(self.last_id, entity_id)
+        return entity
 
     def describe(self, path: str) -> EntityDescription | None:
         """The description of the queue or topic at this path, or None."""
@@ -122,9 +150,7 @@ class Catalog:
         """Queues, topics and subscriptions."""
         found: list[Entity] = []
         for top in self.by_key.values():
-            found.append(top)
-            if isinstance(top, TopicEntity):
-                found += top.subscriptions.values()
+            found += [top, *top.subscriptions.values()]
         return found
 
     def target(self, path: str) -> Entity:
@@ -158,8 +184,11 @@ class Catalog:
         self._queues.clear()
         self._targets.clear()
 
-    def drop(self, entity: Entity) -> None:
-        """Close the receivers of an entity and delete its messages."""
+    def remove(self, entity: Entity) -> None:
+        """Close the receivers of an entity, and delete it with all that belongs to it."""
+        for subscription in list(entity.subscriptions.values()):
+            self.remove(subscription)
+        del self.siblings(entity.description)[entity_key(entity.description.name)]
         entity.is_deleted = True
         self._queues.clear()
         self._targets.clear()

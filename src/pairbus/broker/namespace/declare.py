@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 def declare(administration: Administration, declared: Declared) -> None:
     """Create the declared entities that do not exist yet."""
     for topic in declared.topics:
-        _unless_exists(administration.create_topic, topic)
+        _unless_exists(administration.create, topic)
     for queue in _targets_first(declared.queues):
-        _unless_exists(administration.create_queue, queue)
+        _unless_exists(administration.create, queue)
     for item in declared.subscriptions:
         description = item.description
         rules = item.rules
         first = rules[0] if rules else None
-        if _unless_exists(administration.create_subscription, description, first):
+        if _unless_exists(administration.create, description, first):
             for rule in (rules or ())[1:]:
                 administration.create_rule(description.topic_name, description.name, rule)
 

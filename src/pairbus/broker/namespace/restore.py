@@ -5,17 +5,15 @@ from __future__ import annotations
 import gc
 from typing import TYPE_CHECKING
 
-from pairbus.broker.entities.entity import Entity, QueueEntity, TopicEntity
+from pairbus.broker.entities.entity import Entity, QueueEntity
 from pairbus.broker.entities.journal import SEQUENCE_BITS
 from pairbus.broker.entities.messages import NEVER, StoredMessage
-from pairbus.broker.entities.model import entity_key
 from pairbus.broker.entities.model_json import load_description
 from pairbus.broker.entities.queue import Queue
 from pairbus.broker.entities.sessions import SessionQueue
 from pairbus.broker.store.store import NUMBER_MASK, Store
 
 if TYPE_CHECKING:
-    from pairbus.broker.entities.context import Context
     from pairbus.broker.namespace.administration import Administration
     from pairbus.broker.namespace.catalog import Catalog
 
@@ -26,7 +24,7 @@ def restore(administration: Administration, store: Store) -> None:
     was_enabled = gc.isenabled()
     gc.disable()  # many new objects and no garbage: collection would take longer than reading
     try:
-        entities = _entities(catalog, administration.context, store)
+        entities = _entities(catalog, store)
         queues = {q.store.queue_id: q for entity in entities.values() for q in entity.queues}
         for queue_id, number in store.last_numbers().items():
             if queue_id in queues:
@@ -57,25 +55,14 @@ def restore(administration: Administration, store: Store) -> None:
         administration.watch_idle(entity)
 
 
-def _entities(catalog: Catalog, context: Context, store: Store) -> dict[int, Entity]:
+def _entities(catalog: Catalog, store: Store) -> dict[int, Entity]:
     entities: dict[int, Entity] = {}
-    for entity_id, kind, parent, description, rules, created, updated in store.entities():
-        loaded = load_description(description)
-        entity: Entity
-        if kind == "topic":
-            entity = TopicEntity(context, entity_id, loaded, created)
-            catalog.by_key[entity_key(loaded.name)] = entity
-        elif kind == "queue":
-            entity = QueueEntity(context, entity_id, loaded, created)
-            catalog.by_key[entity_key(loaded.name)] = entity
-        else:
-            topic = entities[parent]
-            assert isinstance(topic, TopicEntity)  # subscriptions belong to topics
-            entity = QueueEntity(context, entity_id, loaded, created, topic)
+    for entity_id, description, rules, created, updated in store.entities():
+        entity = catalog.add(entity_id, load_description(description), created)
+        entity.updated = updated
+        if isinstance(entity, QueueEntity):
             for line in rules.splitlines():
                 entity.rules.add(load_description(line))
-            topic.subscriptions[loaded.name.lower()] = entity
-        entity.updated = updated
         entities[entity_id] = entity
     catalog.last_id = store.last_entity_id()
     return entities

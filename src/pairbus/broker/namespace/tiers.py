@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TypeVar
 
 from pairbus.broker.entities.errors import ArgumentError
-from pairbus.broker.entities.model import QueueDescription, TopicDescription
+from pairbus.broker.entities.model import EntityDescription, SubscriptionDescription
 from pairbus.broker.entities.model_table import TIER_MESSAGE_SIZE
 from pairbus.broker.settings import Tier
 
 STANDARD_KILOBYTES = 256
 PREMIUM_KILOBYTES = 1024
 
-D = TypeVar("D", QueueDescription, TopicDescription)
 
-
-def for_tier(description: D, tier: Tier, current: D | None = None) -> D:
+def for_tier(
+    description: EntityDescription, tier: Tier, current: EntityDescription | None = None
+) -> EntityDescription:
     """A description with the defaults of a tier.
 
     Args:
@@ -27,8 +26,10 @@ def for_tier(description: D, tier: Tier, current: D | None = None) -> D:
     Raises:
         ArgumentError: the tier refuses one of its properties.
     """
+    if isinstance(description, SubscriptionDescription):
+        return description
     size = description.max_message_size_in_kilobytes
-    if current is not None and size == current.max_message_size_in_kilobytes:
+    if type(current) is type(description) and size == current.max_message_size_in_kilobytes:
         return description
     if tier is Tier.STANDARD:
         if size not in (TIER_MESSAGE_SIZE, STANDARD_KILOBYTES):

@@ -241,9 +241,9 @@ class Store:
                 yield row[0] & NUMBER_MASK, row[1], row[2]
 
     def entities(self) -> list[tuple[Any, ...]]:
-        """``(id, kind, parent, description, rules, created, updated)``, parents first."""
+        """``(id, description, rules, created, updated)``, topics before their subscriptions."""
         return self._read.execute(
-            "SELECT id, kind, parent, description, rules, created, updated FROM entity ORDER BY id"
+            "SELECT id, description, rules, created, updated FROM entity ORDER BY id"
         ).fetchall()
 
     def last_entity_id(self) -> int:
