@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from pairbus.broker.admin.atom import parse_xml
-from pairbus.broker.admin.xml_reader import read_description
-from pairbus.broker.admin.xml_writer import write_description
+from pairbus.broker.admin.entity_xml import read_description, write_description
 from pairbus.broker.entities.errors import ArgumentError
 from pairbus.broker.entities.model import (
     AccessRight,

@@ -23,10 +23,11 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TypeVar
 
-from pairbus.broker.admin.answers import Answers, etag_of
-from pairbus.broker.admin.atom import SERVICE_BUS, Element, Entry, content_of, leaf, tag, timestamp
+from pairbus.broker.admin.answers import Answers, Entry, etag_of
+from pairbus.broker.admin.atom import SERVICE_BUS, Element, content_of, leaf, tag
+from pairbus.broker.admin.entity_xml import read_description
 from pairbus.broker.admin.requests import Call, Target, read_call
-from pairbus.broker.admin.xml_reader import read_description, read_rule
+from pairbus.broker.admin.rule_xml import read_rule
 from pairbus.broker.auth.jwt import verify_token
 from pairbus.broker.auth.sas import Claims, KeyRing
 from pairbus.broker.entities.errors import (
@@ -250,19 +251,19 @@ class AdminApi:
         return self._answers.feed(call, path, title, page, next_href)
 
     def _get_namespace(self, call: Call) -> Response:
-        created = timestamp(self._created)
+        created = self._created
         content = tag(
             "NamespaceInfo",
             leaf("CreatedTime", created)
             + leaf("MessagingSKU", self._namespace.tier.capitalize())
-            + (leaf("MessagingUnits", "1") if self._namespace.tier == "premium" else "")
+            + leaf("MessagingUnits", 1 if self._namespace.tier == "premium" else None)
             + leaf("ModifiedTime", created)
             + leaf("Name", self._namespace.name)
             + leaf("NamespaceType", "Messaging"),
             f' xmlns="{SERVICE_BUS}"',
         )
         href = call.href("$namespaceinfo")
-        entry = Entry(href, self._namespace.name, self._created, self._created, content)
+        entry = Entry(href, self._namespace.name, created, created, content)
         return self._answers.entry(200, entry)
 
     # --- conditions -------------------------------------------------------------------------------
@@ -292,8 +293,5 @@ class AdminApi:
 
 def _default_rule(element: Element) -> RuleDescription | None:
     """The rule with which a subscription is to begin, if the client gives one."""
-    rule = element.find("DefaultRuleDescription")
-    if rule is None or rule.is_nil:
-        return None
-    name = rule.find("Name")
-    return read_rule(rule, name.text if name is not None and name.text else "$Default")
+    rule = element.find_value("DefaultRuleDescription")
+    return None if rule is None else read_rule(rule, rule.find_text("Name") or "$Default")

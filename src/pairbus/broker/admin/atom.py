@@ -1,4 +1,4 @@
-"""XML of the administration API: a restricted parser, and Atom entries and feeds.
+"""XML of the administration API: a restricted parser, and functions that write elements.
 
 The parser refuses document types, entities, deep trees and large numbers of elements before it
 allocates anything for them: the known attacks on XML parsers need one of these. It compares names
@@ -8,7 +8,7 @@ without their namespace, because clients write prefixes in different ways.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import NoReturn
@@ -17,11 +17,12 @@ from xml.sax.saxutils import escape
 
 from pairbus.broker.entities.errors import ArgumentError
 
-ATOM = "http://www.w3.org/2005/Atom"
 SERVICE_BUS = "http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"
 COUNTS = "http://schemas.microsoft.com/netservices/2011/06/servicebus"
 INSTANCE = "http://www.w3.org/2001/XMLSchema-instance"
 SCHEMA = "http://www.w3.org/2001/XMLSchema"
+ROOT = f' xmlns="{SERVICE_BUS}" xmlns:i="{INSTANCE}"'
+"""The attributes of a description."""
 
 MAX_DEPTH = 24
 MAX_ELEMENTS = 5000
@@ -43,12 +44,22 @@ class Element:
         """The first child of that name."""
         return next((child for child in self.children if child.name == name), None)
 
+    def find_value(self, name: str) -> Element | None:
+        """The first child of that name, if it is not marked as having no value (``i:nil``)."""
+        child = self.find(name)
+        return None if child is None or child.is_nil else child
+
+    def find_text(self, name: str) -> str | None:
+        """The text of `find_value`."""
+        child = self.find_value(name)
+        return None if child is None else child.text
+
     def __iter__(self) -> Iterator[Element]:
         return iter(self.children)
 
     @property
     def is_nil(self) -> bool:
-        """Whether the element is marked as having no value (``i:nil``)."""
+        """Whether the element is marked as having no value."""
         return self.attributes.get("nil") in ("true", "1")
 
 
@@ -120,9 +131,16 @@ def tag(name: str, content: str, attributes: str = "") -> str:
     return f"<{name}{attributes}>{content}</{name}>"
 
 
-def leaf(name: str, value: str, attributes: str = "") -> str:
-    """An element with text."""
-    return tag(name, quote(value), attributes)
+def leaf(name: str, value: str | int | datetime | None, attributes: str = "") -> str:
+    """An element with the text of a value; nothing if there is no value."""
+    match value:
+        case None:
+            return ""
+        case bool():
+            value = str(value).lower()
+        case datetime():
+            value = timestamp(value)
+    return tag(name, quote(str(value)), attributes)
 
 
 def quote(value: str) -> str:
@@ -134,63 +152,3 @@ def quote(value: str) -> str:
 def timestamp(moment: datetime) -> str:
     """A time as the service writes it."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%f") + "Z"
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """The fields of an Atom entry about one entity."""
-
-    href: str
-    title: str
-    published: datetime
-    updated: datetime
-    content: str
-    etag: str = ""
-
-
-def _entry(entry: Entry, author: str, attributes: str = "") -> str:
-    return tag(
-        "entry",
-        leaf("id", entry.href)
-        + leaf("title", entry.title, ' type="text"')
-        + leaf("published", timestamp(entry.published))
-        + leaf("updated", timestamp(entry.updated))
-        + tag("author", leaf("name", author))
-        + f'<link rel="self" href="{quote(entry.href)}"/>'
-        + tag("content", entry.content, ' type="application/xml"'),
-        attributes,
-    )
-
-
-def entry_document(entry: Entry, author: str) -> bytes:
-    """An Atom entry as a document."""
-    return _entry(entry, author, f' xmlns="{ATOM}"').encode()
-
-
-def feed_document(
-    href: str,
-    title: str,
-    entries: Iterable[Entry],
-    author: str,
-    *,
-    updated: datetime,
-    next_href: str | None = None,
-) -> bytes:
-    """An Atom feed as a document; ``next_href`` is the address of the next page."""
-    links = f'<link rel="self" href="{quote(href)}"/>'
-    if next_href is not None:
-        links += f'<link rel="next" href="{quote(next_href)}"/>'
-    return tag(
-        "feed",
-        leaf("title", title, ' type="text"')
-        + leaf("id", href)
-        + leaf("updated", timestamp(updated))
-        + links
-        + "".join(_entry(entry, author) for entry in entries),
-        f' xmlns="{ATOM}"',
-    ).encode()
-
-
-def error_document(status: int, detail: str) -> bytes:
-    """The body of an error response."""
-    return tag("Error", leaf("Code", str(status)) + leaf("Detail", detail)).encode()
