@@ -69,14 +69,16 @@ class Destination:
     def change_status(self, admin: Administration, status: EntityStatus) -> None:
         """Enable or disable it."""
         if self.is_topic:
-            admin.update(replace(admin.get_topic(self.name), status=status))
+            admin.update(replace(admin.catalog.topic_entity(self.name).description, status=status))
         else:
-            admin.update(replace(admin.get_queue(self.name), status=status))
+            admin.update(replace(admin.catalog.queue_entity(self.name).description, status=status))
 
     def delete(self, admin: Administration) -> Callable[[Administration], object]:
         """Delete it, and return the function that creates it again with the same properties."""
         if not self.is_topic:
-            queue = replace(admin.get_queue(self.name), status=EntityStatus.ACTIVE)
+            queue = replace(
+                admin.catalog.queue_entity(self.name).description, status=EntityStatus.ACTIVE
+            )
             admin.delete_queue(self.name)
             return lambda again: again.create(queue)
         admin.delete(admin.catalog.topic_entity(self.name))

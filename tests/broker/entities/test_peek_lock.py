@@ -129,7 +129,7 @@ def test_a_shorter_lock_duration_holds_for_new_locks_only():
     bench.send(b"1", b"2")
     bench.receiver(credit=1)
     bench.ns.admin.update(
-        replace(bench.ns.admin.get_queue("q"), lock_duration=timedelta(seconds=5))
+        replace(bench.ns.catalog.queue_entity("q").description, lock_duration=timedelta(seconds=5))
     )
     (second,) = bench.receive(1)
     assert second.locked_until == bench.clock.now + 5_000
@@ -348,7 +348,7 @@ def test_a_disabled_queue_refuses_what_its_status_says(status, can_send, can_rec
     bench = Bench()
     bench.send(b"1")
     _, host = bench.receiver()
-    bench.ns.admin.update(replace(bench.ns.admin.get_queue("q"), status=status))
+    bench.ns.admin.update(replace(bench.ns.catalog.queue_entity("q").description, status=status))
     assert (host.error is None) == can_receive
     if can_receive:
         assert len(bench.receive(1)) == 1
@@ -360,7 +360,9 @@ def test_a_disabled_queue_refuses_what_its_status_says(status, can_send, can_rec
     else:
         with pytest.raises(EntityDisabledError):
             bench.send(b"2")
-    bench.ns.admin.update(replace(bench.ns.admin.get_queue("q"), status=EntityStatus.ACTIVE))
+    bench.ns.admin.update(
+        replace(bench.ns.catalog.queue_entity("q").description, status=EntityStatus.ACTIVE)
+    )
     bench.send(b"3")
 
 

@@ -262,20 +262,20 @@ def test_one_can_neither_receive_from_a_topic_nor_send_to_a_subscription(bench):
 
 def test_a_subscription_can_be_changed_and_deleted(bench):
     subscribe(bench, "s")
-    description = bench.ns.admin.get_subscription("t", "S")
+    description = bench.ns.catalog.subscription_entity("t", "S").description
     bench.ns.admin.update(replace(description, max_delivery_count=2))
-    assert bench.ns.admin.get_subscription("t", "s").max_delivery_count == 2
+    assert bench.ns.catalog.subscription_entity("t", "s").description.max_delivery_count == 2
     with pytest.raises(ArgumentError):
         bench.ns.admin.update(replace(description, requires_session=True))
     with pytest.raises(EntityExistsError):
         subscribe(bench, "S")
     bench.ns.admin.delete(bench.ns.catalog.subscription_entity("t", "s"))
     with pytest.raises(EntityNotFoundError):
-        bench.ns.admin.get_subscription("t", "s")
+        bench.ns.catalog.subscription_entity("t", "s")
     with pytest.raises(EntityNotFoundError):
-        bench.ns.admin.get_queue("t")
+        bench.ns.catalog.queue_entity("t")
     with pytest.raises(EntityNotFoundError):
-        bench.ns.admin.get_topic("q")
+        bench.ns.catalog.topic_entity("q")
     with pytest.raises(EntityNotFoundError):
         bench.receiver("t/$DeadLetterQueue")
 
@@ -316,7 +316,9 @@ def test_what_waits_in_a_queue_is_forwarded_when_it_is_told_to():
     bench = Bench()
     bench.ns.admin.create(QueueDescription("source"))
     bench.send(*[b"%d" % n for n in range(300)], path="source")
-    bench.ns.admin.update(replace(bench.ns.admin.get_queue("source"), forward_to="q"))
+    bench.ns.admin.update(
+        replace(bench.ns.catalog.queue_entity("source").description, forward_to="q")
+    )
     bench.pass_time(0)
     assert len(bench.receive(999)) == 300
 
@@ -324,10 +326,14 @@ def test_what_waits_in_a_queue_is_forwarded_when_it_is_told_to():
 def test_a_destination_that_is_disabled_or_full_is_waited_for():
     bench = Bench()
     bench.ns.admin.create(QueueDescription("source", forward_to="q"))
-    bench.ns.admin.update(replace(bench.ns.admin.get_queue("q"), status=EntityStatus.SEND_DISABLED))
+    bench.ns.admin.update(
+        replace(bench.ns.catalog.queue_entity("q").description, status=EntityStatus.SEND_DISABLED)
+    )
     bench.send(b"1", b"2", path="source")
     assert bench.ns.admin.runtime("source").transfer_message_count == 2
-    bench.ns.admin.update(replace(bench.ns.admin.get_queue("q"), status=EntityStatus.ACTIVE))
+    bench.ns.admin.update(
+        replace(bench.ns.catalog.queue_entity("q").description, status=EntityStatus.ACTIVE)
+    )
     bench.pass_time(1000)
     assert [d.message.bare for d in bench.receive(9)] == [b"1", b"2"]
 
@@ -335,12 +341,16 @@ def test_a_destination_that_is_disabled_or_full_is_waited_for():
 def test_however_much_waits_for_a_destination_one_timer_watches_it():
     bench = Bench()
     bench.ns.admin.create(QueueDescription("source", forward_to="q"))
-    bench.ns.admin.update(replace(bench.ns.admin.get_queue("q"), status=EntityStatus.SEND_DISABLED))
+    bench.ns.admin.update(
+        replace(bench.ns.catalog.queue_entity("q").description, status=EntityStatus.SEND_DISABLED)
+    )
     for n in range(50):
         bench.send(b"%d" % n, path="source")
         bench.pass_time(100)
     assert len(bench.ns.context._timers) < 5  # noqa: SLF001 - a timer too many has no effect but its cost
-    bench.ns.admin.update(replace(bench.ns.admin.get_queue("q"), status=EntityStatus.ACTIVE))
+    bench.ns.admin.update(
+        replace(bench.ns.catalog.queue_entity("q").description, status=EntityStatus.ACTIVE)
+    )
     bench.pass_time(1000)
     assert [int(d.message.bare or b"") for d in bench.receive(99)] == list(range(50))
 
@@ -349,7 +359,10 @@ def test_dead_letters_whose_destination_is_gone_wait_where_they_are():
     bench = Bench()
     bench.ns.admin.create(QueueDescription("morgue"))
     bench.ns.admin.update(
-        replace(bench.ns.admin.get_queue("q"), forward_dead_lettered_messages_to="morgue")
+        replace(
+            bench.ns.catalog.queue_entity("q").description,
+            forward_dead_lettered_messages_to="morgue",
+        )
     )
     bench.ns.admin.delete_queue("morgue")
     bench.send(bare(a=1))
@@ -365,7 +378,9 @@ def test_dead_letters_whose_destination_is_gone_wait_where_they_are():
 def test_a_dead_letter_that_cannot_go_on_does_not_hold_up_the_others():
     bench = Bench(forward_dead_lettered_messages_to=None)
     bench.ns.admin.update(
-        replace(bench.ns.admin.get_queue("q"), forward_dead_lettered_messages_to="q")
+        replace(
+            bench.ns.catalog.queue_entity("q").description, forward_dead_lettered_messages_to="q"
+        )
     )
     bench.send(bare(n=1))
     for _ in range(5):  # four times round is the limit
@@ -385,7 +400,10 @@ def test_many_dead_letters_that_cannot_go_on_hold_up_nobody_and_are_tried_again_
     bench = Bench()
     bench.ns.admin.create(QueueDescription("morgue", requires_session=True))
     bench.ns.admin.update(
-        replace(bench.ns.admin.get_queue("q"), forward_dead_lettered_messages_to="morgue")
+        replace(
+            bench.ns.catalog.queue_entity("q").description,
+            forward_dead_lettered_messages_to="morgue",
+        )
     )
     count = 300  # more than are looked at together
     for n in range(count):
@@ -407,7 +425,9 @@ def test_dead_letters_that_could_not_go_on_follow_a_new_destination_at_once():
     bench = Bench()
     bench.ns.admin.create(QueueDescription("strict", requires_session=True))
     bench.ns.admin.create(QueueDescription("morgue"))
-    queue = replace(bench.ns.admin.get_queue("q"), forward_dead_lettered_messages_to="strict")
+    queue = replace(
+        bench.ns.catalog.queue_entity("q").description, forward_dead_lettered_messages_to="strict"
+    )
     bench.ns.admin.update(queue)
     bench.send(bare(n=1))
     (one,) = bench.receive(1)
@@ -420,7 +440,9 @@ def test_dead_letters_that_could_not_go_on_follow_a_new_destination_at_once():
 def test_what_waits_for_its_destination_is_counted_as_in_transfer():
     bench = Bench()
     bench.ns.admin.create(QueueDescription("source", forward_to="q"))
-    closed = replace(bench.ns.admin.get_queue("q"), status=EntityStatus.SEND_DISABLED)
+    closed = replace(
+        bench.ns.catalog.queue_entity("q").description, status=EntityStatus.SEND_DISABLED
+    )
     bench.ns.admin.update(closed)
     bench.send(b"1", b"2", path="source")
     bench.send(b"3", path="source", scheduled=bench.clock.now + 500)
@@ -444,10 +466,14 @@ def test_what_does_not_fit_the_destination_is_dead_lettered_at_the_source():
 def test_an_expired_message_is_not_forwarded():
     bench = Bench()
     bench.ns.admin.create(QueueDescription("source", forward_to="q"))
-    bench.ns.admin.update(replace(bench.ns.admin.get_queue("q"), status=EntityStatus.SEND_DISABLED))
+    bench.ns.admin.update(
+        replace(bench.ns.catalog.queue_entity("q").description, status=EntityStatus.SEND_DISABLED)
+    )
     bench.send(b"1", path="source", ttl=500)
     bench.clock.now += 1000
-    bench.ns.admin.update(replace(bench.ns.admin.get_queue("q"), status=EntityStatus.ACTIVE))
+    bench.ns.admin.update(
+        replace(bench.ns.catalog.queue_entity("q").description, status=EntityStatus.ACTIVE)
+    )
     bench.pass_time(1000)
     assert bench.receive(1) == []
 
@@ -490,7 +516,10 @@ def test_dead_letters_can_be_forwarded_and_say_where_they_came_from():
     bench = Bench(forward_dead_lettered_messages_to=None)
     bench.ns.admin.create(QueueDescription("morgue"))
     bench.ns.admin.update(
-        replace(bench.ns.admin.get_queue("q"), forward_dead_lettered_messages_to="morgue")
+        replace(
+            bench.ns.catalog.queue_entity("q").description,
+            forward_dead_lettered_messages_to="morgue",
+        )
     )
     bench.send(bare(a=1))
     (one,) = bench.receive(1)
@@ -576,7 +605,9 @@ def test_runtime_counts_sizes_and_times():
     runtime = bench.ns.admin.runtime("q")
     assert (runtime.active_message_count, runtime.dead_letter_message_count) == (1, 1)
     bench.pass_time(500)
-    bench.ns.admin.update(replace(bench.ns.admin.get_queue("q"), max_delivery_count=3))
+    bench.ns.admin.update(
+        replace(bench.ns.catalog.queue_entity("q").description, max_delivery_count=3)
+    )
     assert bench.ns.admin.runtime("q").updated_at_utc.timestamp() * 1000 == bench.clock.now
 
 
@@ -665,7 +696,10 @@ def test_a_grant_that_delivered_something_is_not_empty():
 
 def test_a_default_time_to_live_of_a_topic_caps_that_of_its_messages(bench):
     bench.ns.admin.update(
-        replace(bench.ns.admin.get_topic("t"), default_message_time_to_live=timedelta(seconds=1))
+        replace(
+            bench.ns.catalog.topic_entity("t").description,
+            default_message_time_to_live=timedelta(seconds=1),
+        )
     )
     subscribe(bench, "s")
     bench.send(b"1", path="t")

@@ -100,7 +100,8 @@ class SessionMachine(RuleBasedStateMachine):
 
     def hold(self, session, receiver, host):
         self.holding[session] = Holding(session, receiver, host, self.now + LOCK)
-        assert receiver.session_info == (session, self.now + LOCK)
+        assert receiver.session.session_id == session
+        assert receiver.session.locked_until == self.now + LOCK
 
     @precondition(lambda self: self.holding)
     @rule(data=st.data(), credit=st.integers(1, 4))
@@ -179,7 +180,7 @@ class SessionMachine(RuleBasedStateMachine):
         queue = self.bench.ns.catalog.queue_at("q")
         alive = {k.session for k in self.known if k.state not in ("gone", "dead")}
         assert set(queue.store.sessions) == alive | set(self.holding)
-        assert {s.session_id for s in queue.held_sessions} == set(self.holding)
+        assert {s.session_id for s in (r.session for r in queue.receivers)} == set(self.holding)
         assert len(queue.locks) == sum(k.state == "locked" for k in self.known)
 
 

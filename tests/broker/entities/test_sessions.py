@@ -73,7 +73,7 @@ def test_the_next_available_session_is_the_one_that_waits_longest(bench):
     _, (second,), _ = accept_next(bench)
     assert (first.session.session_id, second.session.session_id) == ("b", "a")
     assert host.bodies == [b"b"]
-    assert first.session_info.locked_until == bench.clock.now + 60_000
+    assert first.session.locked_until == bench.clock.now + 60_000
 
 
 def test_who_waits_for_a_session_gets_one_when_a_message_comes(bench):
@@ -212,7 +212,7 @@ def test_a_disabled_session_queue_serves_nobody(bench):
     receiver, host = bench.receiver(session_id="a")
     _, _, waiting = accept_next(bench)
     status = EntityStatus.RECEIVE_DISABLED
-    bench.ns.admin.update(replace(bench.ns.admin.get_queue("q"), status=status))
+    bench.ns.admin.update(replace(bench.ns.catalog.queue_entity("q").description, status=status))
     assert isinstance(host.error, EntityDisabledError)
     assert isinstance(waiting.error, EntityDisabledError)
     receiver.grant(5)

@@ -225,14 +225,17 @@ def test_an_idle_subscription_is_deleted_and_its_topic_stays():
     )
     bench.pass_time(300_000)
     assert bench.ns.admin.list_subscriptions("t") == []
-    assert bench.ns.admin.get_topic("t").name == "t"
+    assert bench.ns.catalog.topic_entity("t").description.name == "t"
 
 
 def test_idleness_can_be_set_later_and_changed():
     bench = Bench()
     for minutes in (10, 5, 10):
         bench.ns.admin.update(
-            replace(bench.ns.admin.get_queue("q"), auto_delete_on_idle=timedelta(minutes=minutes))
+            replace(
+                bench.ns.catalog.queue_entity("q").description,
+                auto_delete_on_idle=timedelta(minutes=minutes),
+            )
         )
     bench.pass_time(599_999)
     assert bench.ns.catalog.find("q") is not None
@@ -242,7 +245,7 @@ def test_idleness_can_be_set_later_and_changed():
 
 def test_idleness_that_was_switched_off_can_be_switched_on_again():
     bench = Bench(auto_delete_on_idle=timedelta(minutes=5))
-    queue = bench.ns.admin.get_queue("q")
+    queue = bench.ns.catalog.queue_entity("q").description
     bench.ns.admin.update(replace(queue, auto_delete_on_idle=MAX_DURATION))
     bench.pass_time(300_000)
     bench.ns.admin.update(queue)

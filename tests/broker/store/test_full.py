@@ -134,8 +134,8 @@ def test_changes_of_entities_that_were_refused_did_not_happen(disk, broken):
     ):
         with broken(), pytest.raises(StoreError):
             disk.answer(change)
-        assert ns.admin.get_queue("q").lock_duration != longer
-        assert ns.admin.get_topic("t").user_metadata != "changed"
+        assert ns.catalog.queue_entity("q").description.lock_duration != longer
+        assert ns.catalog.topic_entity("t").description.user_metadata != "changed"
         assert [s.name for s in ns.admin.list_subscriptions("t")] == ["s"]
         assert [rule.name for rule in ns.admin.list_rules("t", "s")] == ["$Default"]
         assert disk.bodies() == [b"one", b"two"]

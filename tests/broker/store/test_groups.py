@@ -248,7 +248,9 @@ async def test_a_lock_ends_by_itself_on_the_loop(ns):
     from dataclasses import replace
     from datetime import timedelta
 
-    ns.admin.update(replace(ns.admin.get_queue("q"), lock_duration=timedelta(milliseconds=50)))
+    ns.admin.update(
+        replace(ns.catalog.queue_entity("q").description, lock_duration=timedelta(milliseconds=50))
+    )
     arrived = asyncio.Event()
 
     class Second(Host):

@@ -173,7 +173,7 @@ def test_topics_subscriptions_and_rules_come_back(restart):
     )
     bench.send(b"one", path="t")
     bench = restart(bench.clock)
-    assert bench.ns.admin.get_subscription("T", "None").max_delivery_count == 3
+    assert bench.ns.catalog.subscription_entity("T", "None").description.max_delivery_count == 3
     assert [rule.name for rule in bench.ns.admin.list_rules("t", "none")] == ["never"]
     bench.send(b"two", path="t")
     got = bench.receive(5, path="t/subscriptions/all")

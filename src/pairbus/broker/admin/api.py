@@ -168,8 +168,8 @@ class AdminApi:
         start: EntityDescription
         if target.subscription:
             element = content_of(call.request.body, "SubscriptionDescription")
-            topic = namespace.get_topic(target.entity)
-            start = SubscriptionDescription(topic.name, target.subscription)
+            topic = namespace.catalog.topic_entity(target.entity)
+            start = SubscriptionDescription(topic.path, target.subscription)
         else:
             element = content_of(call.request.body, "QueueDescription", "TopicDescription")
             is_queue = element.name == "QueueDescription"

@@ -39,14 +39,6 @@ class History:
         self.arm()
         return True
 
-    def forget(self, key: str) -> None:
-        """Remove an identifier whose message could not be stored, so that it can be sent again."""
-        self.seen.pop(key, None)
-
-    def restore(self, key: str, taken: int) -> None:
-        """Add an identifier from the store; oldest first."""
-        self.seen[key] = taken
-
     def arm(self) -> None:
         """Set the timer to when the oldest identifier leaves the window."""
         if self.seen:

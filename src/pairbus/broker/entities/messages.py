@@ -8,9 +8,9 @@ that every AMQP type is delivered as it was sent.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypedDict
 
 if TYPE_CHECKING:
     from pairbus.broker.entities.errors import BrokerError
@@ -37,6 +37,17 @@ class Outcome(enum.Enum):
     RELEASE = "released"  # back to its position, no delivery counted
     DEFER = "defered"  # (sic: the spelling on the wire) received only by its number
     DEAD_LETTER = "suspended"  # to the dead-letter queue
+
+
+class Details(TypedDict, total=False):
+    """What a receiver says about a message that it settles without completing it."""
+
+    reason: str | None
+    """Why it is dead-lettered."""
+    description: str | None
+    """More about the reason."""
+    properties: Mapping[str, object] | None
+    """Application properties to set."""
 
 
 @dataclass(slots=True, repr=False, eq=False)
@@ -153,13 +164,6 @@ class ReceiverHost(Protocol):
 
     def closed(self, error: BrokerError) -> None:
         """The broker ended this receiver: entity deleted or disabled, session lock lost."""
-
-
-class SessionInfo(NamedTuple):
-    """A session as its holder sees it."""
-
-    session_id: str
-    locked_until: int
 
 
 AfterCommit = Callable[[Exception | None], None]

@@ -20,13 +20,19 @@ from pairbus.broker.entities.model_values import Pairs, parse_typed
 
 
 @dataclass(frozen=True, slots=True)
-class SqlFilter:
-    """Matches messages for which the SQL expression is true."""
+class SqlPart:
+    """The base of filters and actions in SQL."""
 
     sql_expression: str
     parameters: Pairs = ()
     requires_preprocessing: bool | None = None
     compatibility_level: str | None = "20"
+
+
+class SqlFilter(SqlPart):
+    """Matches messages for which the SQL expression is true."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,14 +70,10 @@ CORRELATION_FIELDS = tuple(f.name for f in fields(CorrelationFilter) if f.name !
 """The message properties that a correlation filter can compare, in the order of the XML."""
 
 
-@dataclass(frozen=True, slots=True)
-class SqlAction:
+class SqlAction(SqlPart):
     """Changes the copy of a message that matches its rule."""
 
-    sql_expression: str
-    parameters: Pairs = ()
-    requires_preprocessing: bool | None = None
-    compatibility_level: str | None = "20"
+    __slots__ = ()
 
 
 RuleFilter: TypeAlias = SqlFilter | TrueFilter | FalseFilter | CorrelationFilter
@@ -90,7 +92,7 @@ class RuleDescription:
         """This description, checked against the service's limits."""
         check_name(self.name, "rule", pattern=RULE_NAME)
         for part in (self.filter, self.action):
-            if isinstance(part, SqlFilter | SqlAction):
+            if isinstance(part, SqlPart):
                 if not part.sql_expression.strip() and not isinstance(part, SqlAction):
                     raise ArgumentError("A SQL filter needs an expression.")
                 at_most(len(part.sql_expression), MAX_SQL_LENGTH, "SqlExpression", "characters")

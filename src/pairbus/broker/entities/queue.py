@@ -7,8 +7,8 @@ decides in memory and stages changes in the journal; `Queue.publish` makes durab
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Unpack
 
 from pairbus.broker.entities.context import Context
 from pairbus.broker.entities.errors import (
@@ -27,6 +27,7 @@ from pairbus.broker.entities.messages import (
     LOCKED_DEFERRED,
     NEVER,
     Delivery,
+    Details,
     Outcome,
     StoredMessage,
 )
@@ -191,16 +192,7 @@ class Queue:
 
     # --- settling ---------------------------------------------------------------------------------
 
-    def settle(
-        self,
-        token: bytes,
-        outcome: Outcome,
-        now: int,
-        *,
-        reason: str | None = None,
-        description: str | None = None,
-        properties: Mapping[str, object] | None = None,
-    ) -> bool:
+    def settle(self, token: bytes, outcome: Outcome, now: int, **details: Unpack[Details]) -> bool:
         """Settle one locked message; False when the lock is lost."""
         if outcome is Outcome.DEAD_LETTER and self.is_dead_letter:
             raise ArgumentError("A message in a dead-letter queue cannot be dead-lettered again.")
@@ -218,7 +210,7 @@ class Queue:
             self.requeue(message, now, counted=False)
             self.dispatch(now)
             return True
-        if properties:
+        if properties := details.get("properties"):
             self.store.change(message, properties)
         if outcome is Outcome.ABANDON:
             self.requeue(message, now, counted=True)
@@ -229,11 +221,12 @@ class Queue:
             self.store.stage_update(message)
             self._watch_expiry(message)
         else:
+            reason, description = details.get("reason"), details.get("description")
             self.context.router.dead_letter(self, message, reason, description, now)
         return True
 
     def settle_many(
-        self, tokens: Iterable[bytes], outcome: Outcome, now: int, **details: Any
+        self, tokens: Iterable[bytes], outcome: Outcome, now: int, **details: Unpack[Details]
     ) -> list[bytes]:
         """Settle many messages with the same outcome; returns the tokens whose lock is lost."""
         tokens = list(tokens)

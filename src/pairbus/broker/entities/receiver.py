@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Unpack
 
 from pairbus.broker.entities.errors import BrokerError, MessageLockLostError, SessionLockLostError
 from pairbus.broker.entities.locks import LOCK_LOST
-from pairbus.broker.entities.messages import Delivery, Outcome, ReceiverHost, SessionInfo
+from pairbus.broker.entities.messages import Delivery, Details, Outcome, ReceiverHost
 from pairbus.names import BILLING_STEP, billable
 
 if TYPE_CHECKING:
@@ -47,13 +47,6 @@ class Receiver:
 
     def __repr__(self) -> str:
         return f"<Receiver {self.queue.path} credit={self.credit}>"
-
-    @property
-    def session_info(self) -> SessionInfo | None:
-        """The session and when its lock ends, or None."""
-        if self.session is None:
-            return None
-        return SessionInfo(self.session.session_id, self.session.locked_until)
 
     def grant(self, credit: int, *, drain: bool = False) -> None:
         """Set the credit: this many messages may be delivered from now on.
@@ -102,15 +95,7 @@ class Receiver:
         if error is None:
             self.host.deliver(deliveries)
 
-    def settle(
-        self,
-        token: bytes,
-        outcome: Outcome,
-        *,
-        reason: str | None = None,
-        description: str | None = None,
-        properties: Mapping[str, object] | None = None,
-    ) -> None:
+    def settle(self, token: bytes, outcome: Outcome, **details: Unpack[Details]) -> None:
         """Settle one message; acknowledge it in ``after_commit``.
 
         Raises:
@@ -119,18 +104,10 @@ class Receiver:
         """
         queue = self.queue
         queue.context.operations.add(queue.path, "settle", 1, 1, 0, 1)
-        now = self._clock()
-        if not queue.settle(
-            token,
-            outcome,
-            now,
-            reason=reason,
-            description=description,
-            properties=properties,
-        ):
-            queue.context.changed()
-            raise self.lock_lost()
+        is_settled = queue.settle(token, outcome, self._clock(), **details)
         queue.context.changed()
+        if not is_settled:
+            raise self.lock_lost()
 
     def complete(self, token: bytes) -> bool:
         """Complete one message; acknowledge it in ``after_commit``. False: its lock is lost."""

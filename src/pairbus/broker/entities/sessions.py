@@ -7,6 +7,7 @@ messages that were delivered increases; if the holder closes, it does not.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from typing import Unpack
 
 from pairbus.broker.entities.context import Context
 from pairbus.broker.entities.errors import (
@@ -14,7 +15,7 @@ from pairbus.broker.entities.errors import (
     SessionCannotBeLockedError,
     SessionLockLostError,
 )
-from pairbus.broker.entities.messages import NEVER, Outcome, StoredMessage
+from pairbus.broker.entities.messages import NEVER, Details, Outcome, StoredMessage
 from pairbus.broker.entities.queue import SERVE, Queue
 from pairbus.broker.entities.ready_queue import ReadyQueue
 from pairbus.broker.entities.receiver import Receiver
@@ -47,7 +48,6 @@ class SessionQueue(Queue):
 
     def __init__(self, context: Context, queue_id: int, path: str, settings: Settings) -> None:
         super().__init__(context, queue_id, path, settings)
-        self.held_sessions: dict[Session, None] = {}
         self.pending: list[PendingSession] = []
 
     # --- locking sessions -------------------------------------------------------------------------
@@ -81,7 +81,6 @@ class SessionQueue(Queue):
         """Lock a session without a holder for a receiver."""
         session.holder = receiver
         session.locked_until = now + self.settings.lock_duration
-        self.held_sessions[session] = None
         self.store.available.pop(session.session_id, None)
         self.arm_at(session.locked_until)
 
@@ -104,6 +103,9 @@ class SessionQueue(Queue):
             message.locked_until = until
         return until
 
+    def _held_sessions(self) -> list[Session]:
+        return [r.session for r in self.receivers if r.session is not None]
+
     def _locked(self, session: Session) -> list[StoredMessage]:
         return [m for m in self.locks.values() if m.session_id == session.session_id]
 
@@ -118,7 +120,6 @@ class SessionQueue(Queue):
     def _free(self, session: Session, now: int, *, counted: bool) -> None:
         """Release a session from its holder, and return its locked messages."""
         session.holder = None
-        self.held_sessions.pop(session, None)
         for message in self._locked(session):
             del self.locks[message.lock_token]
             self.requeue(message, now, counted=counted)
@@ -186,9 +187,7 @@ class SessionQueue(Queue):
             self.store.available.pop(session_id, None)
         return None
 
-    def settle(  # type: ignore[no-untyped-def]
-        self, token: bytes, outcome: Outcome, now: int, **details
-    ) -> bool:
+    def settle(self, token: bytes, outcome: Outcome, now: int, **details: Unpack[Details]) -> bool:
         """Settle one locked message; False when the session's lock is lost."""
         message = self.locks.get(token)
         if message is not None:
@@ -206,11 +205,6 @@ class SessionQueue(Queue):
         pending, self.pending = self.pending, []
         for waiting in pending:
             waiting.refuse(error)
-
-    def forget(self) -> None:
-        """The entity is deleted: release its memory."""
-        super().forget()
-        self.held_sessions.clear()
 
     # --- state ------------------------------------------------------------------------------------
 
@@ -241,10 +235,10 @@ class SessionQueue(Queue):
 
     def due(self) -> int:
         """When the next lock of a session ends, or another action is due."""
-        return min(super().due(), *(s.locked_until for s in self.held_sessions), NEVER)
+        return min(super().due(), *(s.locked_until for s in self._held_sessions()), NEVER)
 
     def tick(self, now: int) -> None:
         """Perform the actions that are due; the locks of sessions end first."""
-        for session in list(self.held_sessions):
+        for session in self._held_sessions():
             self._end_if_expired(session, now)
         super().tick(now)

@@ -113,22 +113,6 @@ class Administration:
         self._save(entity)
         return description
 
-    def get_queue(self, name: str) -> QueueDescription:
-        """The description of a queue; EntityNotFoundError if there is none."""
-        description = self.catalog.queue_entity(name).description
-        assert isinstance(description, QueueDescription)  # subscriptions are found by their topic
-        return description
-
-    def get_topic(self, name: str) -> TopicDescription:
-        """The description of a topic; EntityNotFoundError if there is none."""
-        return self.catalog.topic_entity(name).description
-
-    def get_subscription(self, topic_name: str, name: str) -> SubscriptionDescription:
-        """The description of a subscription; EntityNotFoundError if there is none."""
-        description = self.catalog.subscription_entity(topic_name, name).description
-        assert isinstance(description, SubscriptionDescription)  # a topic has only subscriptions
-        return description
-
     def list_queues(self) -> list[QueueDescription]:
         """All queues, by name."""
         return _sorted(self.catalog.by_key, QueueDescription)

@@ -11,33 +11,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from pairbus.broker.entities.context import Context
 from pairbus.broker.entities.errors import StoreError
 from pairbus.broker.entities.journal import Journal
 from pairbus.broker.entities.messages import AfterCommit
 
+if TYPE_CHECKING:
+    from pairbus.broker.store.store import Store
+
 log = logging.getLogger("pairbus.broker.namespace")
 
 PAUSE = 1000  # milliseconds without writing after a failed group with more than sends
-
-
-class GroupStore(Protocol):
-    """Stores groups of changes in order."""
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether nothing can be stored any more."""
-
-    def commit(self, group: Journal, done: AfterCommit) -> None:
-        """Store a group; *done* is called with None or the error, now or later on this thread."""
-
-    def wait(self) -> None:
-        """Block until all groups are stored, and call their *done*."""
-
-    def notify_on(self, loop: asyncio.AbstractEventLoop | None) -> None:
-        """Call *done* on this loop for groups that another thread stores."""
 
 
 class NoStore:
@@ -71,7 +57,7 @@ class Committer:
     def __init__(
         self,
         context: Context,
-        store: GroupStore,
+        store: Store | NoStore,
         now: Callable[[], int],
         *,
         reload: Callable[[StoreError], None],

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from time import time_ns
+from typing import Unpack
 
 from pairbus.broker.entities.context import Budget, Context, Ticking
 from pairbus.broker.entities.counters import OperationCounter
@@ -28,6 +29,7 @@ from pairbus.broker.entities.message_store import MessageStore
 from pairbus.broker.entities.messages import (
     NEVER,
     Delivery,
+    Details,
     IncomingMessage,
     Outcome,
     StoredMessage,
@@ -177,7 +179,7 @@ class Namespace:
         }
         for kind, row in group.entities:
             if kind == "remember" and row[0] in histories:
-                histories[row[0]].forget(row[1])
+                histories[row[0]].seen.pop(row[1], None)  # it can be sent again
         # Still reserved in memory. Later reservations must be written last.
         self.context.journal.numbers[:0] = group.numbers
         for store, staged in group.arrivals:
@@ -263,10 +265,8 @@ class Namespace:
         lock_tokens: Iterable[bytes],
         outcome: Outcome,
         *,
-        reason: str | None = None,
-        description: str | None = None,
-        properties: Mapping[str, object] | None = None,
         session_id: str | None = None,
+        **details: Unpack[Details],
     ) -> list[bytes]:
         """Settle messages by their tokens; acknowledge after the commit.
 
@@ -276,14 +276,7 @@ class Namespace:
         now = self.now()
         if session_id is not None and isinstance(queue, SessionQueue):
             queue.held(session_id, now)
-        return queue.settle_many(
-            lock_tokens,
-            outcome,
-            now,
-            reason=reason,
-            description=description,
-            properties=properties,
-        )
+        return queue.settle_many(lock_tokens, outcome, now, **details)
 
     def renew_lock(self, path: str, lock_tokens: Iterable[bytes]) -> list[int]:
         """Extend locks of messages, all or none (MessageLockLostError); returns their new ends."""

@@ -39,7 +39,7 @@ def restore(administration: Administration, store: Store) -> None:
         for entity_id, key, taken in store.seen():
             history = entities[entity_id].history if entity_id in entities else None
             if history is not None:
-                history.restore(key, taken)
+                history.seen[key] = taken
         _messages(queues, store)
     finally:
         if was_enabled:

@@ -95,11 +95,8 @@ class ReceivingLink(LinkHandler):
         self.end.connection.flush_soon()
 
     def _attached(self, receiver: Receiver) -> None:
-        info = receiver.session_info
-        if info is None:
-            self.end.accept()
-            return
-        self.end.accept(**session_answer(self.link, info))
+        session = receiver.session
+        self.end.accept(**({} if session is None else session_answer(self.link, session)))
 
     def _no_session(self) -> None:
         self._timer = None

@@ -7,7 +7,7 @@ from typing import Any
 from pairbus.amqp.link import Link
 from pairbus.amqp.performatives import Source
 from pairbus.amqp.types import Described, Symbol
-from pairbus.broker.entities.messages import SessionInfo
+from pairbus.broker.entities.session_store import Session
 
 SESSION_FILTER = "com.microsoft:session-filter"
 SESSION_WAIT = 65.0  # seconds that the service waits for a session by default
@@ -33,10 +33,10 @@ def session_timeout(link: Link) -> float:
     return float(wanted) / 1000 if isinstance(wanted, int | float) else SESSION_WAIT
 
 
-def session_answer(link: Link, info: SessionInfo) -> dict[str, Any]:
+def session_answer(link: Link, session: Session) -> dict[str, Any]:
     """Return the fields of the attach that name the session and the end of its lock."""
     source = link.source
     assert isinstance(source, Source)  # a receiver's attach has one
-    source.filter = {**(source.filter or {}), Symbol(SESSION_FILTER): info.session_id}
-    until = info.locked_until * 10_000 + _TICKS_AT_EPOCH
+    source.filter = {**(source.filter or {}), Symbol(SESSION_FILTER): session.session_id}
+    until = session.locked_until * 10_000 + _TICKS_AT_EPOCH
     return {"source": source, "properties": {"com.microsoft:locked-until-utc": until}}
