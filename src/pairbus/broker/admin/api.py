@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from pairbus.broker.entities.entity import Entity
     from pairbus.broker.namespace.administration import Administration
 
+_LISTS = ("queues", "topics", "subscriptions", "rules")
 PAGE = 100
 """The largest number of entities on one page."""
 
@@ -134,10 +135,7 @@ class AdminApi:
             ("rule", "GET"): self._get_rule,
             ("rule", "PUT"): self._put_rule,
             ("rule", "DELETE"): self._delete_rule,
-            ("queues", "GET"): self._list_queues,
-            ("topics", "GET"): self._list_topics,
-            ("subscriptions", "GET"): self._list_subscriptions,
-            ("rules", "GET"): self._list_rules,
+            **dict.fromkeys([(kind, "GET") for kind in _LISTS], self._list),
             ("namespace", "GET"): self._get_namespace,
         }
         action = actions.get((call.target.kind, method))
@@ -224,18 +222,18 @@ class AdminApi:
 
     # --- lists and the namespace ------------------------------------------------------------------
 
-    def _list_queues(self, call: Call) -> Response:
-        return self._page(call, "Queues", self._namespace.list_queues(), self._answers.describe)
-
-    def _list_topics(self, call: Call) -> Response:
-        return self._page(call, "Topics", self._namespace.list_topics(), self._answers.describe)
-
-    def _list_subscriptions(self, call: Call) -> Response:
-        found = self._namespace.list_subscriptions(call.target.entity)
-        return self._page(call, "Subscriptions", found, self._answers.describe)
-
-    def _list_rules(self, call: Call) -> Response:
-        rules = self._namespace.list_rules(call.target.entity, call.target.subscription)
+    def _list(self, call: Call) -> Response:
+        target, namespace = call.target, self._namespace
+        describe = self._answers.describe
+        match target.kind:
+            case "queues":
+                return self._page(call, "Queues", namespace.list_queues(), describe)
+            case "topics":
+                return self._page(call, "Topics", namespace.list_topics(), describe)
+            case "subscriptions":
+                found = namespace.list_subscriptions(target.entity)
+                return self._page(call, "Subscriptions", found, describe)
+        rules = namespace.list_rules(target.entity, target.subscription)
         return self._page(call, "Rules", rules, self._answers.describe_rule)
 
     def _page(

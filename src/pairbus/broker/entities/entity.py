@@ -81,13 +81,14 @@ class _Entity:
     @property
     def weight(self) -> int:
         """Bytes that count against the quota: the size, and an overhead for each message."""
-        weight = 0
+        size = count = 0
         for queue in self.queues:
             store = queue.store
-            weight += store.size + OVERHEAD * len(store.messages)
+            size += store.size
+            count += len(store.messages)
         for subscription in self.subscriptions.values():
-            weight += subscription.weight
-        return weight
+            size += subscription.weight
+        return size + OVERHEAD * count
 
     def configure(self, description: EntityDescription, now: int) -> None:
         """Apply a new description."""

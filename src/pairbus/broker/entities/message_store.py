@@ -14,7 +14,7 @@ from pairbus.broker.entities.contents import set_properties
 from pairbus.broker.entities.context import Context
 from pairbus.broker.entities.deadlines import Deadlines
 from pairbus.broker.entities.errors import MessageNotFoundError
-from pairbus.broker.entities.journal import SEQUENCE_BITS
+from pairbus.broker.entities.journal import SEQUENCE_BITS, MessageRow
 from pairbus.broker.entities.messages import (
     ACTIVE,
     GONE,
@@ -74,10 +74,13 @@ class MessageStore:
         """A sequence number that was never used before."""
         number = self.last_number = self.last_number + 1
         if number > self.reserved:
-            # Numbers are reserved in the store in blocks: few writes, and no number is used twice.
-            self.reserved = number + NUMBERS - 1
-            self.context.journal.numbers.append((self.queue_id, self.reserved))
+            self._reserve(number)
         return number
+
+    def _reserve(self, number: int) -> None:
+        # Numbers are reserved in the store in blocks: few writes, and no number is used twice.
+        self.reserved = number + NUMBERS - 1
+        self.context.journal.numbers.append((self.queue_id, self.reserved))
 
     def stage(
         self, incoming: Iterable[IncomingMessage], now: int, *, source: str = ""
@@ -95,56 +98,39 @@ class MessageStore:
         insert = journal.inserts.append
         staged: list[StoredMessage] = []
         size = 0
+        number = self.last_number
         for message in incoming:
-            if self.last_number < self.reserved:
-                number = self.last_number = self.last_number + 1
-            else:
-                number = self.next_number()
+            number += 1
+            if number > self.reserved:
+                self._reserve(number)
             stored = StoredMessage()
             ttl = message.ttl
             if default_ttl != NEVER and (ttl is None or ttl > default_ttl):
                 ttl = default_ttl
             scheduled = message.scheduled
             if scheduled is not None and scheduled > now:
-                stored.state = state = SCHEDULED
-                due = enqueued = scheduled
+                stored.state = SCHEDULED
+                stored.expires_at = stored.enqueued_time = scheduled
             else:
-                stored.state = state = ACTIVE
-                due = NEVER if ttl is None else now + ttl
-                enqueued = now
+                stored.state = ACTIVE
+                stored.expires_at = NEVER if ttl is None else now + ttl
+                stored.enqueued_time = now
             stored.sequence_number = number
-            stored.enqueued_sequence_number = first = message.origin or number
-            stored.enqueued_time = enqueued
-            stored.expires_at = due
+            stored.enqueued_sequence_number = message.origin or number
             stored.ttl = ttl
             stored.delivery_count = 0
             stored.size = message.size
-            stored.durable = durable = message.durable
-            stored.priority = priority = message.priority
-            stored.hops = hops = message.hops
-            stored.session_id = session_id = message.session_id
+            stored.durable = message.durable
+            stored.priority = message.priority
+            stored.hops = message.hops
+            stored.session_id = message.session_id
             stored.dead_letter_source = source or None
-            stored.annotations = annotations = message.annotations
-            stored.bare = bare = message.bare
+            stored.annotations = message.annotations
+            stored.bare = message.bare
             size += message.size
-            insert(
-                (
-                    base + number,
-                    state,
-                    enqueued,
-                    due,
-                    0,
-                    message.size,
-                    first,
-                    ttl,
-                    durable | priority << 1 | hops << 9,
-                    session_id,
-                    source or None,
-                    annotations or None,
-                    bare,
-                )
-            )
+            insert(_row(base, stored))
             staged.append(stored)
+        self.last_number = number
         self.size += size
         if staged:
             journal.size += size
@@ -160,23 +146,7 @@ class MessageStore:
         self.size += stored.size
         journal = self.context.journal
         journal.size += stored.size
-        journal.inserts.append(
-            (
-                self.base + stored.sequence_number,
-                stored.state,
-                stored.enqueued_time,
-                stored.expires_at,
-                stored.delivery_count,
-                stored.size,
-                stored.enqueued_sequence_number,
-                stored.ttl,
-                stored.durable | stored.priority << 1 | stored.hops << 9,
-                stored.session_id,
-                stored.dead_letter_source,
-                stored.annotations or None,
-                stored.bare,
-            )
-        )
+        journal.inserts.append(_row(self.base, stored))
         journal.arrivals.append((self, [stored]))
 
     def index(self, stored: Iterable[StoredMessage]) -> None:
@@ -345,3 +315,22 @@ class MessageStore:
         for message in scheduled:
             if message.state == SCHEDULED:  # a number may be named twice
                 self.remove(message)
+
+
+def _row(base: int, stored: StoredMessage) -> MessageRow:
+    """The row of a message whose bytes are in memory."""
+    return (
+        base + stored.sequence_number,
+        stored.state,
+        stored.enqueued_time,
+        stored.expires_at,
+        stored.delivery_count,
+        stored.size,
+        stored.enqueued_sequence_number,
+        stored.ttl,
+        stored.durable | stored.priority << 1 | stored.hops << 9,
+        stored.session_id,
+        stored.dead_letter_source,
+        stored.annotations or None,
+        stored.bare,
+    )

@@ -166,7 +166,12 @@ class Committer:
         group = self._group
         assert group is not None  # the store reports each group once
         try:
-            error = None if problem is None else _store_error(problem)
+            error: StoreError | None = None
+            if isinstance(problem, StoreError):
+                error = problem
+            elif problem is not None:
+                log.error("the store could not commit a group: %s", problem)
+                error = StoreError("The broker could not store the request.")
             if error is None:
                 for store, staged in group.arrivals:
                     try:
@@ -179,7 +184,12 @@ class Committer:
             ):
                 self._undo(group)
             else:
-                group.callbacks += self._reload_all(error)
+                # Later changes were based on the lost group: read everything from the store again.
+                # Receivers are closed and locks end. Nothing is written for a second: the next
+                # group would probably fail in the same way.
+                group.callbacks += self._context.journal.callbacks
+                self._resume_at = self._now() + PAUSE
+                self._reload(error)
             _report(group, error)
         finally:
             self._group = None
@@ -188,18 +198,6 @@ class Committer:
             if self._context.journal:
                 self.changed()
 
-    def _reload_all(self, error: StoreError) -> list[AfterCommit]:
-        """Read everything from the store again: later changes were based on the lost group.
-
-        Receivers are closed and locks end. Returns the callbacks that wait for changes staged after
-        the group that failed. Nothing is written for a second: the next group would probably fail
-        in the same way.
-        """
-        waiting = self._context.journal.callbacks
-        self._resume_at = self._now() + PAUSE
-        self._reload(error)
-        return waiting
-
 
 def _report(group: Journal, error: StoreError | None) -> None:
     for callback in group.callbacks:
@@ -207,10 +205,3 @@ def _report(group: Journal, error: StoreError | None) -> None:
             callback(error)
         except Exception:
             log.exception("an acknowledgement failed")
-
-
-def _store_error(problem: Exception) -> StoreError:
-    if isinstance(problem, StoreError):
-        return problem
-    log.error("the store could not commit a group: %s", problem)
-    return StoreError("The broker could not store the request.")

@@ -47,23 +47,16 @@ class Receivers:
             session_id: the session to lock; SessionCannotBeLockedError if it has a holder.
         """
         queue = self._receivable(path)
-        if not isinstance(queue, SessionQueue):
-            if session_id is not None:
-                raise _no_sessions(queue)
-            receiver = Receiver(queue, host, self._now, is_destructive=receive_and_delete)
-            queue.receivers[receiver] = None
-            queue.accessed = self._now()
-            return receiver
-        if session_id is None:
+        session = None
+        if session_id is not None:
+            session = self._with_sessions(queue).accept(session_id, self._now())
+            self._context.changed()
+        elif isinstance(queue, SessionQueue):
             raise NotAllowedError(
                 f"It is not possible for an entity that requires sessions to create a "
                 f"non-sessionful message receiver: '{queue.path}'."
             )
-        now = self._now()
-        self._context.operations.call(queue.path, "session")
-        session = queue.accept(session_id, now)
-        self._context.changed()
-        return self._hold(queue, session, host, receive_and_delete=receive_and_delete)
+        return self._open(queue, host, session, is_destructive=receive_and_delete)
 
     def accept_next(
         self,
@@ -78,13 +71,10 @@ class Receivers:
         This may happen before the method returns. The caller cancels the returned object when the
         client's timeout has passed.
         """
-        queue = self._receivable(path)
-        if not isinstance(queue, SessionQueue):
-            raise _no_sessions(queue)
-        self._context.operations.call(queue.path, "session")
+        queue = self._with_sessions(self._receivable(path))
         pending = queue.accept_next(
             lambda session: on_accept(
-                self._hold(queue, session, host, receive_and_delete=receive_and_delete)
+                self._open(queue, host, session, is_destructive=receive_and_delete)
             ),
             host.closed,
             self._now(),
@@ -120,22 +110,24 @@ class Receivers:
         self._context.changed()
         return deliveries
 
-    def _hold(
-        self,
-        queue: SessionQueue,
-        session: Session,
-        host: ReceiverHost,
-        *,
-        receive_and_delete: bool,
+    def _open(
+        self, queue: Queue, host: ReceiverHost, session: Session | None, *, is_destructive: bool
     ) -> Receiver:
-        receiver = Receiver(
-            queue, host, self._now, is_destructive=receive_and_delete, session=session
-        )
+        receiver = Receiver(queue, host, self._now, is_destructive=is_destructive, session=session)
         queue.receivers[receiver] = None
-        now = self._now()
-        queue.accessed = now
-        queue.hold(session, receiver, now)
+        queue.accessed = self._now()
+        if session is not None and isinstance(queue, SessionQueue):
+            queue.hold(session, receiver, queue.accessed)
         return receiver
+
+    def _with_sessions(self, queue: Queue) -> SessionQueue:
+        if not isinstance(queue, SessionQueue):
+            raise NotAllowedError(
+                f"A sessionful message receiver cannot be created on '{queue.path}': it does not "
+                "require sessions."
+            )
+        self._context.operations.call(queue.path, "session")
+        return queue
 
     def _receivable(self, path: str) -> Queue:
         queue = self._catalog.queue_at(path)
@@ -151,10 +143,3 @@ class Receivers:
                 "there."
             )
         return queue
-
-
-def _no_sessions(queue: Queue) -> NotAllowedError:
-    return NotAllowedError(
-        f"A sessionful message receiver cannot be created on '{queue.path}': it does not require "
-        "sessions."
-    )
