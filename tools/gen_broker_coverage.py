@@ -298,4 +298,4 @@ def _limits(column: Column | None) -> str:
         return " | "
     row = column.property
     default = row.type.format(row.default) if row.default not in (None, ()) else ""
-    return f"{f'`{default}`' if default else 'none'} | {row.limit.text if row.limit else ''}"
+    return f"{f'`{default}`' if default else 'none'} | {row.limit}"

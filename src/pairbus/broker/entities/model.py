@@ -225,9 +225,7 @@ def check_update(old: EntityDescription, new: EntityDescription) -> None:
             )
 
 
-def check_forwarding(
-    description: EntityDescription, find: Callable[[str], EntityDescription | None]
-) -> None:
+def check_forwarding(description: EntityDescription, find: Callable[[str], object | None]) -> None:
     """Refuse to forward to an entity that does not exist; *find* looks up a path.
 
     A circle is accepted, as in the service: its messages end at the hop limit.

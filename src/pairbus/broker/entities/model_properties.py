@@ -98,14 +98,6 @@ AUTHORIZATION_RULES: ValueType[tuple[AuthorizationRule, ...]] = ValueType(
 
 
 @dataclass(frozen=True, slots=True)
-class Limit(Generic[T]):
-    """The values that the service accepts; ``text`` completes "must be …"."""
-
-    text: str
-    accepts: Callable[[T], bool]
-
-
-@dataclass(frozen=True, slots=True)
 class ServerElement:
     """An XML element that the broker writes and no client sets.
 
@@ -125,7 +117,9 @@ class Property(Generic[T]):
     Attributes:
         type: How the value is read and written.
         default: The service's value if the client gives none.
-        limit: The accepted values; None accepts all of the type.
+        limit: The values that the service accepts, as a text that completes "must be …".
+        accepts: Whether a value is one of them; it may raise an error of its own. None accepts
+            all of the type.
         xml: The name in XML and JSON, if it is not the field's name in camel case.
         is_fixed: Set at creation; an update cannot change it.
         is_kept: An update without it keeps the value; other properties return to their default.
@@ -137,7 +131,8 @@ class Property(Generic[T]):
 
     type: ValueType[T]
     default: T
-    limit: Limit[T] | None = None
+    limit: str = ""
+    accepts: Callable[[T], bool] | None = None
     xml: str = ""
     is_fixed: bool = False
     is_kept: bool = False
@@ -154,8 +149,8 @@ class Property(Generic[T]):
 
     def check(self, name: str, value: T) -> None:
         """Raise ArgumentError if the value is outside the limit."""
-        if self.limit is not None and not self.limit.accepts(value):
-            raise ArgumentError(f"{name} must be {self.limit.text}.")
+        if self.accepts is not None and not self.accepts(value):
+            raise ArgumentError(f"{name} must be {self.limit}.")
 
     def parse(self, name: str, text: str) -> T:
         """Parse a value; ArgumentError if the text is not of the type."""

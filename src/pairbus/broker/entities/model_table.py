@@ -8,6 +8,7 @@ derived from these rows, so a new property is added here and in the classes that
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 
 from pairbus.broker.entities.model_limits import check_path
@@ -22,7 +23,6 @@ from pairbus.broker.entities.model_properties import (
     TEXT,
     AvailabilityStatus,
     EntityStatus,
-    Limit,
     Property,
     ServerElement,
 )
@@ -30,8 +30,8 @@ from pairbus.broker.entities.model_rules import AuthorizationRule, check_authori
 from pairbus.broker.entities.model_values import MAX_DURATION
 
 
-def _between(low: timedelta, high: timedelta, text: str) -> Limit[timedelta]:
-    return Limit(text, lambda value: low <= value <= high)
+def _between(low: timedelta, high: timedelta) -> Callable[[timedelta], bool]:
+    return lambda value: low <= value <= high
 
 
 def _is_path(value: str | None) -> bool:
@@ -51,49 +51,48 @@ TIER_MESSAGE_SIZE = 0
 """Stands for the largest message of the namespace's tier."""
 SIZES = frozenset({1024, 2048, 3072, 4096, 5120, 10240, 20480, 40960, 81920})
 PARTITIONED_SIZES = SIZES | {16384, 32768, 49152, 65536}
-_FOREVER = timedelta.max
-_PATHS: Limit[str | None] = Limit("a path of at most 260 characters", _is_path)
 
 LOCK_DURATION = Property(
     type=DURATION,
     default=timedelta(minutes=1),
-    limit=_between(timedelta.resolution, timedelta(minutes=5), "more than zero, at most 5 minutes"),
+    limit="more than zero, at most 5 minutes",
+    accepts=_between(timedelta.resolution, timedelta(minutes=5)),
 )
 DEFAULT_MESSAGE_TIME_TO_LIVE = Property(
     type=DURATION,
     default=MAX_DURATION,
-    limit=_between(timedelta(seconds=1), _FOREVER, "at least 1 second"),
+    limit="at least 1 second",
+    accepts=lambda value: value >= timedelta(seconds=1),
 )
 AUTO_DELETE_ON_IDLE = Property(
     type=DURATION,
     default=MAX_DURATION,
-    limit=_between(timedelta(minutes=5), _FOREVER, "at least 5 minutes"),
+    limit="at least 5 minutes",
+    accepts=lambda value: value >= timedelta(minutes=5),
 )
 DUPLICATE_WINDOW = Property(
     type=DURATION,
     default=timedelta(minutes=10),
-    limit=_between(timedelta(seconds=20), timedelta(days=7), "between 20 seconds and 7 days"),
+    limit="between 20 seconds and 7 days",
+    accepts=_between(timedelta(seconds=20), timedelta(days=7)),
 )
 MAX_SIZE_IN_MEGABYTES = Property(
     type=INTEGER,
     default=1024,
-    limit=Limit(
-        "a size that the service offers: 1024, 2048, 3072, 4096 or 5120",
-        lambda size: size in PARTITIONED_SIZES,
-    ),
+    limit="a size that the service offers: 1024, 2048, 3072, 4096 or 5120",
+    accepts=lambda size: size in PARTITIONED_SIZES,
 )
 MAX_DELIVERIES = Property(
     type=INTEGER,
     default=10,
-    limit=Limit(f"between 1 and {MAX_DELIVERY_COUNT}", lambda n: 1 <= n <= MAX_DELIVERY_COUNT),
+    limit=f"between 1 and {MAX_DELIVERY_COUNT}",
+    accepts=lambda count: 1 <= count <= MAX_DELIVERY_COUNT,
 )
 MAX_MESSAGE_SIZE_IN_KILOBYTES = Property(
     type=INTEGER,
     default=TIER_MESSAGE_SIZE,
-    limit=Limit(
-        "256 in a Standard namespace, between 1024 and 102400 in a Premium one",
-        lambda size: size in (TIER_MESSAGE_SIZE, 256) or 1024 <= size <= 102400,
-    ),
+    limit="256 in a Standard namespace, between 1024 and 102400 in a Premium one",
+    accepts=lambda size: size in (TIER_MESSAGE_SIZE, 256) or 1024 <= size <= 102400,
     is_kept=True,
     since="2021-05",
 )
@@ -120,24 +119,23 @@ STATUS_OF_ENTITY = Property(type=STATUS, default=EntityStatus.ACTIVE)
 STATUS_OF_TOPIC = Property(
     type=STATUS,
     default=EntityStatus.ACTIVE,
-    limit=Limit(
-        "Active, Disabled or SendDisabled for a topic",
-        lambda status: status is not EntityStatus.RECEIVE_DISABLED,
-    ),
+    limit="Active, Disabled or SendDisabled for a topic",
+    accepts=lambda status: status is not EntityStatus.RECEIVE_DISABLED,
 )
-FORWARD_TO: Property[str | None] = Property(type=PATH, default=None, limit=_PATHS)
+FORWARD_TO: Property[str | None] = Property(
+    type=PATH, default=None, limit="a path of at most 260 characters", accepts=_is_path
+)
 USER_METADATA = Property(
     type=TEXT,
     default=None,
-    limit=Limit(
-        f"at most {MAX_USER_METADATA} characters long",
-        lambda text: len(text or "") <= MAX_USER_METADATA,
-    ),
+    limit=f"at most {MAX_USER_METADATA} characters long",
+    accepts=lambda text: len(text or "") <= MAX_USER_METADATA,
 )
 AUTHORIZATION = Property(
     type=AUTHORIZATION_RULES,
     default=(),
-    limit=Limit("at most 12 rules with distinct names", _are_rules),
+    limit="at most 12 rules with distinct names",
+    accepts=_are_rules,
     in_config=False,
 )
 AVAILABILITY_STATUS = Property(

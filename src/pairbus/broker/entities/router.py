@@ -302,16 +302,10 @@ class Router:
         queue.store.fetch([message])
         assert message.bare is not None  # fetched in the line above
         bare = message.bare
-        properties = {
-            name: value
-            for name, value in (
-                ("DeadLetterReason", reason),
-                ("DeadLetterErrorDescription", description),
-            )
-            if value is not None
-        }
-        if properties:
-            bare = set_properties(bare, properties)
+        properties = {"DeadLetterReason": reason, "DeadLetterErrorDescription": description}
+        given = {name: value for name, value in properties.items() if value is not None}
+        if given:
+            bare = set_properties(bare, given)
         dead = copy(message)
         dead.bare = bare
         dead.size = message.size + len(bare) - len(message.bare)

@@ -21,7 +21,6 @@ from pairbus.broker.filters.values import (
     Value,
     calculate,
     compare,
-    is_equal,
     like_pattern,
     read,
     sign,
@@ -229,7 +228,7 @@ class In(Condition):
             return None
         result: bool | None = self.is_negated
         for choice in self.choices:
-            equal = is_equal(value, choice.evaluate(view))
+            equal = compare("=", value, choice.evaluate(view))
             if equal:
                 return not self.is_negated
             if equal is None:

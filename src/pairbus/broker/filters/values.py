@@ -14,6 +14,7 @@ import math
 import operator as op
 import re
 import uuid
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
 
@@ -88,8 +89,6 @@ def text_of(value: Value) -> str | None:
     match value:
         case None | str():
             return value
-        case bool():
-            return str(value)
         case datetime():
             return value.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         case bytes():
@@ -103,38 +102,30 @@ def type_name(value: Value) -> str:
     return type(value).__name__
 
 
-def is_equal(left: Value, right: Value) -> bool | None:
-    """Whether two values are equal; None when one is unknown; FilterError when types differ."""
-    if left is None or right is None:
-        return None
-    pair = _align(left, right)
-    if pair is None:
-        raise FilterError(f"Cannot compare {type_name(left)} with {type_name(right)}.")
-    return bool(pair[0] == pair[1])
-
-
 def is_same(left: Value, right: Value) -> bool:
     """Whether two values are equal; values of different types are not."""
     pair = None if left is None or right is None else _align(left, right)
     return pair is not None and bool(pair[0] == pair[1])
 
 
-_ORDER = {"<": op.lt, "<=": op.le, ">": op.gt, ">=": op.ge}
+_OPERATORS = {"=": op.eq, "<>": op.ne, "<": op.lt, "<=": op.le, ">": op.gt, ">=": op.ge}
 
 
 def compare(operator: str, left: Value, right: Value) -> bool | None:
-    """The result of a comparison operator; None when a side is unknown."""
-    if operator == "=":
-        return is_equal(left, right)
-    if operator == "<>":
-        equal = is_equal(left, right)
-        return None if equal is None else not equal
+    """The result of a comparison operator; None when a side is unknown.
+
+    Raises:
+        FilterError: values of these types cannot be compared, or have no order.
+    """
     if left is None or right is None:
         return None
     pair = _align(left, right)
-    if pair is None or isinstance(pair[0], bool | bytes | uuid.UUID):
+    if operator in ("=", "<>"):
+        if pair is None:
+            raise FilterError(f"Cannot compare {type_name(left)} with {type_name(right)}.")
+    elif pair is None or isinstance(pair[0], bool | bytes | uuid.UUID):
         raise FilterError(f"Cannot order {type_name(left)} and {type_name(right)}.")
-    return bool(_ORDER[operator](*pair))
+    return bool(_OPERATORS[operator](*pair))
 
 
 def _align(left: Value, right: Value) -> tuple[Any, Any] | None:
@@ -189,13 +180,12 @@ def _is_number(value: Value) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
+_ARITHMETIC: dict[str, Callable[[float, float], float]] = {"+": op.add, "-": op.sub, "*": op.mul}
+
+
 def _number(operator: str, left: float, right: float) -> int | float:
-    if operator == "+":
-        return left + right
-    if operator == "-":
-        return left - right
-    if operator == "*":
-        return left * right
+    if operator in _ARITHMETIC:
+        return _ARITHMETIC[operator](left, right)
     if isinstance(left, int) and isinstance(right, int):
         if right == 0:
             raise FilterError("Division by zero.")

@@ -93,7 +93,7 @@ class Administration:
             check_count(len(siblings), MAX_SUBSCRIPTIONS, "subscriptions of a topic")
         else:
             check_count(len(siblings), MAX_ENTITIES, "queues and topics of a namespace")
-        check_forwarding(description, catalog.describe)
+        check_forwarding(description, catalog.find)
         rule = self._dated(check_rule(rule or DEFAULT_RULE))
         entity = catalog.add(catalog.last_id + 1, description, self.clock())
         if isinstance(entity, QueueEntity) and is_subscription:
@@ -108,7 +108,7 @@ class Administration:
             raise EntityNotFoundError(f"The entity '{description.path}' was not found.")
         description = for_tier(description, self.tier, entity.description).validated()
         check_update(entity.description, description)
-        check_forwarding(description, self.catalog.describe)
+        check_forwarding(description, self.catalog.find)
         entity.configure(description, self.clock())
         self._save(entity)
         return description

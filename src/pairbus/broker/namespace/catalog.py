@@ -141,11 +141,6 @@ class Catalog:
         self.last_id = max(self.last_id, entity_id)
         return entity
 
-    def describe(self, path: str) -> EntityDescription | None:
-        """The description of the queue or topic at this path, or None."""
-        found = self.find(path)
-        return None if found is None else found.description
-
     def all_entities(self) -> list[Entity]:
         """Queues, topics and subscriptions."""
         found: list[Entity] = []

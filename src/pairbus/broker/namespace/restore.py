@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 from pairbus.broker.entities.entity import Entity, QueueEntity
@@ -69,47 +70,36 @@ def _entities(catalog: Catalog, store: Store) -> dict[int, Entity]:
 
 
 def _messages(queues: dict[int, Queue], store: Store) -> None:
-    current: Queue | None = None
-    current_id = -1
-    batch: list[StoredMessage] = []
     sizes: dict[int, int] = {}
     moment = 0
-    size = 0
-    for row in store.messages():
-        row_id = row[0]
-        if row_id >> SEQUENCE_BITS != current_id:
-            _fill(current, batch, size)
-            current_id = row_id >> SEQUENCE_BITS
-            current = queues.get(current_id)
-            batch = []
-            size = 0
-        message = StoredMessage()
-        message.sequence_number = number = row_id & NUMBER_MASK
-        message.state = row[1]
-        # Equal numbers share one object, which saves 100 MB with a million messages.
-        if row[2] != moment:
-            moment = row[2]
-        message.enqueued_time = moment
-        message.expires_at = NEVER if row[3] == NEVER else row[3]
-        message.delivery_count = row[4]
-        message.size = sizes.setdefault(row[5], row[5])
-        message.enqueued_sequence_number = number if row[6] == number else row[6]
-        message.ttl = row[7]
-        flags = row[8]
-        message.durable = bool(flags & 1)
-        message.priority = flags >> 1 & 0xFF
-        message.hops = flags >> 9
-        message.session_id = row[9]
-        message.dead_letter_source = row[10]
-        message.annotations = message.bare = None
-        size += row[5]
-        batch.append(message)
-    _fill(current, batch, size)
-
-
-def _fill(queue: Queue | None, batch: list[StoredMessage], size: int) -> None:
-    if queue is not None:
-        messages = queue.store
-        messages.index(batch)
-        messages.size = size
-        messages.last_number = max(messages.last_number, batch[-1].sequence_number)
+    for queue_id, rows in groupby(store.messages(), lambda row: row[0] >> SEQUENCE_BITS):
+        queue = queues.get(queue_id)
+        if queue is None:
+            continue
+        messages: list[StoredMessage] = []
+        size = 0
+        for row in rows:
+            message = StoredMessage()
+            message.sequence_number = number = row[0] & NUMBER_MASK
+            message.state = row[1]
+            # Equal numbers share one object, which saves 100 MB with a million messages.
+            if row[2] != moment:
+                moment = row[2]
+            message.enqueued_time = moment
+            message.expires_at = NEVER if row[3] == NEVER else row[3]
+            message.delivery_count = row[4]
+            message.size = sizes.setdefault(row[5], row[5])
+            message.enqueued_sequence_number = number if row[6] == number else row[6]
+            message.ttl = row[7]
+            flags = row[8]
+            message.durable = bool(flags & 1)
+            message.priority = flags >> 1 & 0xFF
+            message.hops = flags >> 9
+            message.session_id = row[9]
+            message.dead_letter_source = row[10]
+            message.annotations = message.bare = None
+            size += row[5]
+            messages.append(message)
+        queue.store.index(messages)
+        queue.store.size = size
+        queue.store.last_number = max(queue.store.last_number, number)
