@@ -138,7 +138,7 @@ def test_an_action_can_set_what_decides_about_the_copy(bench):
         requires_session=True,
     )
     bench.send(bare(a=1), path="t")
-    assert bench.ns.sessions.names("t/Subscriptions/s") == ["new"]
+    assert bench.ns.receivers.list_sessions("t/Subscriptions/s") == ["new"]
     (one,) = bench.ns.peek("t/Subscriptions/s", 0, 9)
     assert b"x-opt-partition-key" in (one.message.annotations or b"")
 
@@ -225,7 +225,9 @@ def test_rules_can_be_listed_changed_and_deleted(bench):
     subscribe(bench, "s")
     with pytest.raises(EntityExistsError):
         bench.ns.admin.create_rule("t", "s", RuleDescription("$default"))
-    bench.ns.admin.update_rule("t", "s", RuleDescription("$Default", SqlFilter("a = 1")))
+    bench.ns.admin.create_rule(
+        "t", "s", RuleDescription("$Default", SqlFilter("a = 1")), is_update=True
+    )
     bench.send(bare(a=1), bare(a=2), path="t")
     assert len(received(bench, "s")) == 1
     bench.ns.admin.delete_rule("t", "s", "$DEFAULT")
@@ -233,7 +235,7 @@ def test_rules_can_be_listed_changed_and_deleted(bench):
     bench.send(bare(a=1), path="t")
     assert received(bench, "s") == []
     with pytest.raises(EntityNotFoundError):
-        bench.ns.admin.get_rule("t", "s", "$Default")
+        bench.ns.catalog.subscription_entity("t", "s").rules.get("$Default")
     with pytest.raises(ArgumentError):
         bench.ns.admin.create_rule("t", "s", RuleDescription("bad", SqlFilter("a = = 1")))
     assert bench.ns.admin.list_rules("t", "s") == []
@@ -652,7 +654,7 @@ def test_a_ping_is_refused_as_a_message_would_be():
     with pytest.raises(NotAllowedError):
         bench.send(b"", path="sessions", **ping(session_id=None))
     bench.send(b"", path="sessions", **ping())
-    assert bench.ns.sessions.names("sessions") == []
+    assert bench.ns.receivers.list_sessions("sessions") == []
 
 
 # --- counting -------------------------------------------------------------------------------------
@@ -680,7 +682,7 @@ def test_operations_are_counted_as_the_service_would_bill_them():
     assert bench.ns.operations["q", "receive-empty"].billable == 4
     bench.ns.peek("q", 0, 5)
     assert bench.ns.operations["q", "peek"].billable == 1
-    bench.ns.admin.count_admin("q")
+    bench.ns.operations.call("q", "admin")
     assert bench.ns.operations["q", "admin"].billable == 1
 
 

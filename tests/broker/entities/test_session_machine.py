@@ -144,12 +144,12 @@ class SessionMachine(RuleBasedStateMachine):
     @rule(session=st.sampled_from(NAMES))
     def renew(self, session):
         if session in self.holding:
-            until = self.bench.ns.sessions.renew("q", session)
+            until = self.bench.ns.receivers.renew_session("q", session)
             assert until == self.now + LOCK
             self.holding[session].until = until
         else:
             with pytest.raises(SessionLockLostError):
-                self.bench.ns.sessions.renew("q", session)
+                self.bench.ns.receivers.renew_session("q", session)
 
     @rule(milliseconds=st.sampled_from([1, 10_000, LOCK]))
     def pass_time(self, milliseconds):
@@ -173,7 +173,7 @@ class SessionMachine(RuleBasedStateMachine):
         assert runtime.dead_letter_message_count == len(dead)
         peeked = self.bench.ns.peek("q", 0, 1000)
         assert [d.message.sequence_number for d in peeked] == [k.number for k in alive]
-        assert set(self.bench.ns.sessions.names("q")) == {k.session for k in alive}
+        assert set(self.bench.ns.receivers.list_sessions("q")) == {k.session for k in alive}
 
     @invariant()
     def nothing_is_kept_of_sessions_that_are_over(self):

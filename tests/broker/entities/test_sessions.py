@@ -110,7 +110,7 @@ def test_a_session_lock_that_ends_frees_the_session_and_counts(bench):
     with pytest.raises(SessionLockLostError):
         receiver.settle(host.tokens[0], Outcome.COMPLETE)
     with pytest.raises(SessionLockLostError):
-        bench.ns.sessions.renew("q", "a")
+        bench.ns.receivers.renew_session("q", "a")
     _, again = bench.receiver(credit=9, session_id="a")
     assert again.bodies == [b"1", b"2"]
     assert [d.message.delivery_count for d in again.deliveries] == [1, 0]
@@ -120,7 +120,7 @@ def test_a_renewed_session_keeps_its_messages_locked(bench):
     bench.send(b"1", session_id="a")
     receiver, host = bench.receiver(credit=1, session_id="a")
     bench.pass_time(50_000)
-    assert bench.ns.sessions.renew("q", "a") == bench.clock.now + 60_000
+    assert bench.ns.receivers.renew_session("q", "a") == bench.clock.now + 60_000
     bench.pass_time(50_000)
     receiver.settle(host.tokens[0], Outcome.COMPLETE)
     assert bench.ns.admin.runtime("q").total_message_count == 0
@@ -137,31 +137,31 @@ def test_an_abandoned_message_comes_again_before_the_rest_of_its_session(bench):
 
 def test_state_belongs_to_the_holder_and_outlives_it(bench):
     with pytest.raises(SessionLockLostError):
-        bench.ns.sessions.get_state("q", "a")
+        bench.ns.receivers.session_state("q", "a")
     receiver, _ = bench.receiver(session_id="a")
-    assert bench.ns.sessions.get_state("q", "a") is None
-    bench.ns.sessions.set_state("q", "a", b"x")
+    assert bench.ns.receivers.session_state("q", "a") is None
+    bench.ns.receivers.set_session_state("q", "a", b"x")
     receiver.close()
     bench.receiver(session_id="a")
-    assert bench.ns.sessions.get_state("q", "a") == b"x"
+    assert bench.ns.receivers.session_state("q", "a") == b"x"
 
 
 def test_sessions_are_listed_by_messages_or_by_state_set_since(bench):
     for name in ("a", "b", "c"):
         bench.send(b"1", session_id=name)
-    assert bench.ns.sessions.names("q") == ["a", "b", "c"]
-    assert bench.ns.sessions.names("q", skip=1, top=1) == ["b"]
-    assert bench.ns.sessions.names("q", updated_since=0) == []
+    assert bench.ns.receivers.list_sessions("q") == ["a", "b", "c"]
+    assert bench.ns.receivers.list_sessions("q", skip=1, top=1) == ["b"]
+    assert bench.ns.receivers.list_sessions("q", updated_since=0) == []
     bench.pass_time(1000)
     bench.receiver(session_id="b")
-    bench.ns.sessions.set_state("q", "b", b"x")
-    assert bench.ns.sessions.names("q", updated_since=bench.clock.now) == ["b"]
+    bench.ns.receivers.set_session_state("q", "b", b"x")
+    assert bench.ns.receivers.list_sessions("q", updated_since=bench.clock.now) == ["b"]
     bench.pass_time(500)
     bench.send(b"2", session_id="b")  # a message is no news of the state
-    assert bench.ns.sessions.names("q", updated_since=bench.clock.now) == []
-    assert bench.ns.sessions.names("q", updated_since=bench.clock.now + 1) == []
+    assert bench.ns.receivers.list_sessions("q", updated_since=bench.clock.now) == []
+    assert bench.ns.receivers.list_sessions("q", updated_since=bench.clock.now + 1) == []
     with pytest.raises(NotAllowedError):
-        Bench().ns.sessions.names("q")
+        Bench().ns.receivers.list_sessions("q")
 
 
 def test_locks_of_deferred_messages_follow_their_session_if_its_holder_deletes_messages(bench):
@@ -172,7 +172,7 @@ def test_locks_of_deferred_messages_follow_their_session_if_its_holder_deletes_m
     destructive, _ = bench.receiver(session_id="a", receive_and_delete=True)
     (locked,) = bench.ns.receivers.take_deferred("q", [1], session_id="a")
     bench.clock.now += 1000
-    assert bench.ns.sessions.renew("q", "a") == locked.message.locked_until
+    assert bench.ns.receivers.renew_session("q", "a") == locked.message.locked_until
     destructive.close()
     bench.receiver(session_id="a")
     (again,) = bench.ns.receivers.take_deferred("q", [1], session_id="a")

@@ -141,14 +141,14 @@ def test_changed_properties_are_kept(restart):
 def test_session_state_is_kept_until_it_is_cleared(restart):
     bench = restart(requires_session=True)
     bench.receiver(session_id="s")
-    bench.ns.sessions.set_state("q", "s", b"half way")
+    bench.ns.receivers.set_session_state("q", "s", b"half way")
     bench = restart(bench.clock)
     bench.receiver(session_id="s")
-    assert bench.ns.sessions.get_state("q", "s") == b"half way"
-    bench.ns.sessions.set_state("q", "s", None)
+    assert bench.ns.receivers.session_state("q", "s") == b"half way"
+    bench.ns.receivers.set_session_state("q", "s", None)
     bench = restart(bench.clock)
     bench.receiver(session_id="s")
-    assert bench.ns.sessions.get_state("q", "s") is None
+    assert bench.ns.receivers.session_state("q", "s") is None
 
 
 def test_a_duplicate_is_known_after_a_restart_and_forgotten_after_the_window(restart):

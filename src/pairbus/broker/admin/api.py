@@ -98,7 +98,7 @@ class AdminApi:
             self._authorize(call)
             path = self._path_to_charge(call.target)
             self._charge(path)
-            self._namespace.count_admin(path)
+            self._namespace.context.operations.call(path, "admin")
             return self._dispatch(call)
         except BrokerError as error:
             return self._answers.refusal(error, where)
@@ -195,28 +195,30 @@ class AdminApi:
 
     # --- rules ------------------------------------------------------------------------------------
 
+    def _rule(self, target: Target) -> RuleDescription:
+        entity = self._namespace.catalog.subscription_entity(target.entity, target.subscription)
+        return entity.rules.get(target.rule)
+
     def _get_rule(self, call: Call) -> Response:
-        target = call.target
-        found = self._namespace.get_rule(target.entity, target.subscription, target.rule)
+        found = self._rule(call.target)
         return self._answers.entry(200, self._answers.describe_rule(call, found))
 
     def _put_rule(self, call: Call) -> Response:
-        target = call.target
-        where = (target.entity, target.subscription)
+        target, is_update = call.target, call.is_update
         rule = read_rule(content_of(call.request.body, "RuleDescription"), target.rule)
-        if not call.is_update:
-            created = self._namespace.create_rule(*where, rule)
-            return self._answers.entry(201, self._answers.describe_rule(call, created))
-        old = self._namespace.get_rule(*where, target.rule)
-        self._check_match(call, old)
-        rule = RuleDescription(old.name, rule.filter, rule.action, old.created_at_utc)
-        changed = self._namespace.update_rule(*where, rule)
-        return self._answers.entry(200, self._answers.describe_rule(call, changed))
+        if is_update:
+            old = self._rule(target)
+            self._check_match(call, old)
+            rule = replace(rule, name=old.name, created_at_utc=old.created_at_utc)
+        saved = self._namespace.create_rule(
+            target.entity, target.subscription, rule, is_update=is_update
+        )
+        entry = self._answers.describe_rule(call, saved)
+        return self._answers.entry(200 if is_update else 201, entry)
 
     def _delete_rule(self, call: Call) -> Response:
         target = call.target
-        found = self._namespace.get_rule(target.entity, target.subscription, target.rule)
-        self._check_match(call, found)
+        self._check_match(call, self._rule(target))
         self._namespace.delete_rule(target.entity, target.subscription, target.rule)
         return Response(200)
 

@@ -103,14 +103,12 @@ def parse_duration(text: str) -> timedelta:
     match = _DURATION.fullmatch(text.strip())
     if match is None or text.strip().endswith(("P", "T")):
         raise ArgumentError(f"'{text[:64]}' is not a duration in ISO 8601 form.")
-    sign, years, months, weeks, days, hours, minutes, seconds, fraction = match.groups()
+    sign, *numbers, fraction = match.groups()
+    years, months, weeks, days, hours, minutes, seconds = (int(number or 0) for number in numbers)
     try:
         value = timedelta(
-            days=int(years or 0) * 365 + int(months or 0) * 30 + int(days or 0),
-            weeks=int(weeks or 0),
-            hours=int(hours or 0),
-            minutes=int(minutes or 0),
-            seconds=int(seconds or 0),
+            days=365 * years + 30 * months + 7 * weeks + days,
+            seconds=3600 * hours + 60 * minutes + seconds,
             microseconds=int((fraction or "0")[:6].ljust(6, "0")),
         )
     except OverflowError:
@@ -130,11 +128,8 @@ def format_duration(value: timedelta) -> str:
     hours, rest = divmod(value.seconds, 3600)
     minutes, seconds = divmod(rest, 60)
     fraction = f".{value.microseconds:06d}".rstrip("0") if value.microseconds else ""
-    time = (
-        (f"{hours}H" if hours else "")
-        + (f"{minutes}M" if minutes else "")
-        + (f"{seconds}{fraction}S" if seconds or fraction else "")
-    )
+    time = (f"{hours}H" if hours else "") + (f"{minutes}M" if minutes else "")
+    time += f"{seconds}{fraction}S" if seconds or fraction else ""
     date = f"{value.days}D" if value.days else ""
     if not date and not time:
         return "PT0S"

@@ -92,6 +92,12 @@ class Queue:
             receiver.is_waiting = True
             self.waiting.append(receiver)
 
+    def unqueue_receiver(self, receiver: Receiver) -> None:
+        """Remove a receiver from the waiting ones."""
+        if receiver.is_waiting:
+            receiver.is_waiting = False
+            self.waiting.remove(receiver)
+
     def dispatch(self, now: int) -> None:
         """Deliver ready messages to waiting receivers, in turn."""
         waiting = self.waiting
@@ -255,9 +261,7 @@ class Queue:
 
     def on_close(self, receiver: Receiver, now: int) -> None:
         """A receiver closed: its locks stay until they expire."""
-        if receiver.is_waiting:
-            self.waiting.remove(receiver)
-            receiver.is_waiting = False
+        self.unqueue_receiver(receiver)
 
     def lose_lock(self, message: StoredMessage, now: int) -> None:
         """A lock expired: return the message to its position and count the delivery."""

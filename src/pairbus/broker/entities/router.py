@@ -181,12 +181,8 @@ class Router:
         now: int,
     ) -> None:
         """Dead-letter a message in a subscription, because a rule failed on it."""
-        properties = {
-            "DeadLetterReason": "FilterEvaluationException",
-            "DeadLetterErrorDescription": problem,
-        }
         dead = copy(message)
-        dead.bare = set_properties(message.bare, properties)
+        dead.bare = _with_reason(message.bare, "FilterEvaluationException", problem)
         dead.size += len(dead.bare) - len(message.bare)
         dead.ttl = None
         store = subscription.dead.store
@@ -301,18 +297,20 @@ class Router:
         assert isinstance(owner, QueueEntity)  # topics store only scheduled messages
         queue.store.fetch([message])
         assert message.bare is not None  # fetched in the line above
-        bare = message.bare
-        properties = {"DeadLetterReason": reason, "DeadLetterErrorDescription": description}
-        given = {name: value for name, value in properties.items() if value is not None}
-        if given:
-            bare = set_properties(bare, given)
         dead = copy(message)
-        dead.bare = bare
-        dead.size = message.size + len(bare) - len(message.bare)
+        dead.bare = _with_reason(message.bare, reason, description)
+        dead.size += len(dead.bare) - len(message.bare)
         dead.state = ACTIVE
         dead.expires_at = NEVER
         queue.store.remove(message)
         (owner.transfer_dead if transfer else owner.dead).store.adopt(dead)
+
+
+def _with_reason(bare: bytes, reason: str | None, description: str | None) -> bytes:
+    """A bare message with the properties that say why it is dead-lettered."""
+    properties = {"DeadLetterReason": reason, "DeadLetterErrorDescription": description}
+    given = {name: value for name, value in properties.items() if value is not None}
+    return set_properties(bare, given) if given else bare
 
 
 def _as_incoming(message: StoredMessage) -> IncomingMessage:

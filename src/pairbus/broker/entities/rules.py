@@ -25,11 +25,22 @@ class RuleSet:
         self.takes_all = False
         """A rule without an action matches every message, and no rule has an action."""
 
-    def add(self, rule: RuleDescription) -> None:
-        """Add a rule; EntityExistsError if the name is used already."""
-        if rule.name.lower() in self.rules:
+    def put(self, rule: RuleDescription, *, is_update: bool = False) -> None:
+        """Add or replace a rule.
+
+        Raises:
+            EntityExistsError: the name of a new rule is used already.
+            EntityNotFoundError: there is no rule of this name to replace.
+        """
+        key = rule.name.lower()
+        if is_update:
+            self.get(key)
+        elif key in self.rules:
             raise EntityExistsError(f"The rule '{rule.name}' exists already.")
-        self._put(rule)
+        action = None if rule.action is None else compile_action(rule.action)
+        self._compiled[key] = compile_filter(rule.filter), action
+        self.rules[key] = rule
+        self._arrange()
 
     def get(self, name: str) -> RuleDescription:
         """The rule of this name; EntityNotFoundError if there is none."""
@@ -40,21 +51,10 @@ class RuleSet:
                 f"The messaging entity '{name}' could not be found."
             ) from None
 
-    def replace(self, rule: RuleDescription) -> None:
-        """Replace an existing rule; EntityNotFoundError if there is none of this name."""
-        self.get(rule.name)
-        self._put(rule)
-
     def remove(self, name: str) -> None:
         """Remove a rule; EntityNotFoundError if there is none of this name."""
         self.get(name)
         del self.rules[name.lower()], self._compiled[name.lower()]
-        self._arrange()
-
-    def _put(self, rule: RuleDescription) -> None:
-        action = None if rule.action is None else compile_action(rule.action)
-        self._compiled[rule.name.lower()] = compile_filter(rule.filter), action
-        self.rules[rule.name.lower()] = rule
         self._arrange()
 
     def _arrange(self) -> None:

@@ -147,7 +147,7 @@ class SessionQueue(Queue):
         for receiver in list(self.waiting):
             session = receiver.session
             if session is None or session.holder is not receiver or receiver.credit <= 0:
-                self._unqueue(receiver)
+                self.unqueue_receiver(receiver)
                 continue
             while receiver.credit > 0 and not receiver.is_closed and session.ready:
                 deliveries = self.take(receiver, min(receiver.credit, SERVE), now)
@@ -155,13 +155,8 @@ class SessionQueue(Queue):
                     break
                 receiver.deliver(deliveries, now)
             if receiver.credit <= 0:
-                self._unqueue(receiver)
+                self.unqueue_receiver(receiver)
         self._serve_pending(now)
-
-    def _unqueue(self, receiver: Receiver) -> None:
-        if receiver.is_waiting:
-            receiver.is_waiting = False
-            self.waiting.remove(receiver)
 
     def ready_for(self, receiver: Receiver) -> ReadyQueue:
         """The ready messages of the receiver's session."""

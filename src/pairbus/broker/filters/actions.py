@@ -21,11 +21,10 @@ from pairbus.broker.filters.message_view import (
 from pairbus.broker.filters.parser import parse_statements
 from pairbus.broker.filters.values import FilterError, Value, text_of, type_name, write
 
-SETTABLE = frozenset(
-    {"message_id", "correlation_id", "to", "reply_to", "subject", "session_id"}
-    | {"reply_to_session_id", "content_type", "partition_key"}
-    | {"time_to_live", "scheduled_enqueue_time_utc"}
-)
+SETTABLE = (TEXT_PROPERTIES - {"dead_letter_source"}) | {
+    "time_to_live",
+    "scheduled_enqueue_time_utc",
+}
 _FLOAT_MAX = 3.4028234663852886e38
 _SIZED = (Byte, Short, Int, Long, UByte, UShort, UInt, ULong)
 

@@ -18,6 +18,7 @@ from pairbus.broker.entities.model import (
     SqlFilter,
     TrueFilter,
 )
+from pairbus.broker.entities.model_rules import CORRELATION_FIELDS
 from pairbus.broker.filters.actions import compile_action
 from pairbus.broker.filters.message_view import MessageView, canonical_value, find_property
 from pairbus.broker.filters.parser import parse_predicate
@@ -52,17 +53,11 @@ def check_rule(rule: RuleDescription) -> RuleDescription:
 
 
 def _correlation(description: CorrelationFilter) -> Filter:
-    wanted = {
-        "correlation_id": description.correlation_id,
-        "message_id": description.message_id,
-        "to": description.to,
-        "reply_to": description.reply_to,
-        "subject": description.label,
-        "session_id": description.session_id,
-        "reply_to_session_id": description.reply_to_session_id,
-        "content_type": description.content_type,
-    }
-    system = [(name, value) for name, value in wanted.items() if value is not None]
+    system = [
+        ("subject" if name == "label" else name, value)
+        for name in CORRELATION_FIELDS
+        if (value := getattr(description, name)) is not None
+    ]
     user = [(key, value.value) for key, value in description.properties]
 
     def matches(view: MessageView) -> bool:

@@ -70,10 +70,6 @@ class Administration:
         self.clock = clock
         self.tier = tier
 
-    def count_admin(self, path: str) -> None:
-        """Count one call of the administration API."""
-        self.context.operations.call(path, "admin")
-
     # --- queues, topics and subscriptions ---------------------------------------------------------
 
     def create(
@@ -94,10 +90,10 @@ class Administration:
         else:
             check_count(len(siblings), MAX_ENTITIES, "queues and topics of a namespace")
         check_forwarding(description, catalog.find)
-        rule = self._dated(check_rule(rule or DEFAULT_RULE))
+        rule = self._checked(rule or DEFAULT_RULE)
         entity = catalog.add(catalog.last_id + 1, description, self.clock())
         if isinstance(entity, QueueEntity) and is_subscription:
-            entity.rules.add(rule)
+            entity.rules.put(rule)
         self._save(entity)
         return description
 
@@ -138,43 +134,31 @@ class Administration:
     # --- rules ------------------------------------------------------------------------------------
 
     def create_rule(
-        self, topic_name: str, subscription: str, rule: RuleDescription
+        self, topic_name: str, subscription: str, rule: RuleDescription, *, is_update: bool = False
     ) -> RuleDescription:
-        """Add a rule to a subscription."""
+        """Add a rule to a subscription, or change one."""
         entity = self.catalog.subscription_entity(topic_name, subscription)
-        rule = self._dated(check_rule(rule))
-        check_count(len(entity.rules.rules), MAX_RULES, "rules of a subscription")
-        entity.rules.add(rule)
+        rule = self._checked(rule)
+        if not is_update:
+            check_count(len(entity.rules.rules), MAX_RULES, "rules of a subscription")
+        entity.rules.put(rule, is_update=is_update)
         self._save(entity)
         return rule
 
-    def get_rule(self, topic_name: str, subscription: str, name: str) -> RuleDescription:
-        """A rule of a subscription; EntityNotFoundError if there is none."""
-        return self.catalog.subscription_entity(topic_name, subscription).rules.get(name)
+    def _checked(self, rule: RuleDescription) -> RuleDescription:
+        rule = check_rule(rule)
+        return rule if rule.created_at_utc else replace(rule, created_at_utc=utc(self.clock()))
 
     def list_rules(self, topic_name: str, subscription: str) -> list[RuleDescription]:
         """All rules of a subscription, by name."""
         rules = self.catalog.subscription_entity(topic_name, subscription).rules.rules
         return [rule for _, rule in sorted(rules.items())]
 
-    def update_rule(
-        self, topic_name: str, subscription: str, rule: RuleDescription
-    ) -> RuleDescription:
-        """Change a rule of a subscription."""
-        entity = self.catalog.subscription_entity(topic_name, subscription)
-        rule = self._dated(check_rule(rule))
-        entity.rules.replace(rule)
-        self._save(entity)
-        return rule
-
     def delete_rule(self, topic_name: str, subscription: str, name: str) -> None:
         """Remove a rule from a subscription."""
         entity = self.catalog.subscription_entity(topic_name, subscription)
         entity.rules.remove(name)
         self._save(entity)
-
-    def _dated(self, rule: RuleDescription) -> RuleDescription:
-        return rule if rule.created_at_utc else replace(rule, created_at_utc=utc(self.clock()))
 
     # --- runtime ----------------------------------------------------------------------------------
 

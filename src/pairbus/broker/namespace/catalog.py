@@ -171,32 +171,30 @@ class Catalog:
     def clear(self, error: BrokerError) -> None:
         """Forget all entities and close their receivers with *error*."""
         for entity in self.all_entities():
-            entity.is_deleted = True
-            for queue in entity.queues:
-                queue.end_receivers(error)
-                queue.forget()
+            self._end(entity, error)
         self.by_key.clear()
-        self._queues.clear()
-        self._targets.clear()
 
     def remove(self, entity: Entity) -> None:
         """Close the receivers of an entity, and delete it with all that belongs to it."""
         for subscription in list(entity.subscriptions.values()):
             self.remove(subscription)
         del self.siblings(entity.description)[entity_key(entity.description.name)]
+        gone = f"The messaging entity '{entity.path}' was deleted."
+        self._end(entity, EntityNotFoundError(gone))
+        self._context.journal.purges.append(
+            ("drop", (entity.entity_id, entity.entity_id * PARTS, PARTS))
+        )
+
+    def _end(self, entity: Entity, error: BrokerError) -> None:
         entity.is_deleted = True
         self._queues.clear()
         self._targets.clear()
         if entity.history is not None:
             entity.history.next_due = NEVER
-        gone = EntityNotFoundError(f"The messaging entity '{entity.path}' was deleted.")
         for queue in entity.queues:
-            queue.end_receivers(gone)
+            queue.end_receivers(error)
             queue.forget()
             queue.next_due = NEVER
-        self._context.journal.purges.append(
-            ("drop", (entity.entity_id, entity.entity_id * PARTS, PARTS))
-        )
 
     def return_numbers(self) -> None:
         """Return unused sequence numbers to the store; only before a clean shutdown."""

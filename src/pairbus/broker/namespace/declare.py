@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from pairbus.broker.config import Declared
 from pairbus.broker.entities.errors import BrokerError, EntityExistsError
-from pairbus.broker.entities.model import QueueDescription, entity_key
+from pairbus.broker.entities.model import (
+    EntityDescription,
+    QueueDescription,
+    RuleDescription,
+    entity_key,
+)
 from pairbus.broker.settings import BrokerStartError
 
 if TYPE_CHECKING:
@@ -16,17 +21,13 @@ if TYPE_CHECKING:
 
 def declare(administration: Administration, declared: Declared) -> None:
     """Create the declared entities that do not exist yet."""
-    for topic in declared.topics:
-        _unless_exists(administration.create, topic)
-    for queue in _targets_first(declared.queues):
-        _unless_exists(administration.create, queue)
+    for description in (*declared.topics, *_targets_first(declared.queues)):
+        _create(administration, description)
     for item in declared.subscriptions:
-        description = item.description
-        rules = item.rules
-        first = rules[0] if rules else None
-        if _unless_exists(administration.create, description, first):
-            for rule in (rules or ())[1:]:
-                administration.create_rule(description.topic_name, description.name, rule)
+        subscription, rules = item.description, item.rules or ()
+        if _create(administration, subscription, *rules[:1]):
+            for rule in rules[1:]:
+                administration.create_rule(subscription.topic_name, subscription.name, rule)
 
 
 def _targets_first(queues: Iterable[QueueDescription]) -> Iterator[QueueDescription]:
@@ -44,12 +45,15 @@ def _targets(queue: QueueDescription) -> set[str]:
     return {entity_key(path) for path in paths if path}
 
 
-def _unless_exists(create: Callable[..., Any], *description: Any) -> bool:
+def _create(
+    administration: Administration, description: EntityDescription, *rule: RuleDescription
+) -> bool:
+    """Create an entity with at most one rule; False if it exists."""
     try:
-        create(*description)
+        administration.create(description, *rule)
     except EntityExistsError:
         return False
     except BrokerError as error:
-        name = getattr(description[0], "name", "")
+        name = description.name
         raise BrokerStartError(f"the entity {name!r} cannot be created: {error}") from error
     return True

@@ -41,7 +41,6 @@ from pairbus.broker.namespace.catalog import Catalog
 from pairbus.broker.namespace.committer import Committer, NoStore, log
 from pairbus.broker.namespace.receivers import Receivers
 from pairbus.broker.namespace.restore import restore
-from pairbus.broker.namespace.session_operations import Sessions
 from pairbus.broker.namespace.timer import DeadlineTimer
 from pairbus.broker.settings import Tier
 from pairbus.broker.store.store import Store
@@ -65,8 +64,7 @@ class Namespace:
         catalog: the entities by path.
         admin: creates, changes and deletes entities.
         committer: stores the staged changes.
-        receivers: opens receivers.
-        sessions: state and locks of sessions.
+        receivers: opens receivers, and operates on sessions.
         on_fatal: called when the store can no longer be read, and no request can be served.
     """
 
@@ -93,7 +91,6 @@ class Namespace:
         self.admin = Administration(name, self.catalog, self.context, self.now, tier)
         self._router = Router(self.context, self.catalog.find)
         self.receivers = Receivers(self.catalog, self.context, self.now)
-        self.sessions = Sessions(self.catalog, self.context, self.now)
         self._timer = DeadlineTimer(self.context.next_deadline, self.now, self.tick)
         self.committer = Committer(
             self.context,

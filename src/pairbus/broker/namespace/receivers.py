@@ -1,10 +1,11 @@
-"""Opens the receivers of a namespace: on queues and subscriptions, on sessions, by number."""
+"""Opens the receivers of a namespace, fetches messages by number, and operates on sessions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
 from pairbus.broker.entities.context import Context
+from pairbus.broker.entities.counters import Kind
 from pairbus.broker.entities.entity import TopicEntity
 from pairbus.broker.entities.errors import ArgumentError, EntityDisabledError, NotAllowedError
 from pairbus.broker.entities.messages import Delivery, ReceiverHost
@@ -17,7 +18,7 @@ from pairbus.names import billable
 
 
 class Receivers:
-    """Opens receivers.
+    """Opens receivers, and operates on the sessions that they hold.
 
     Args:
         catalog: the entities by path.
@@ -109,6 +110,36 @@ class Receivers:
         self._context.operations.add(queue.path, "deferred", 1, len(deliveries), size, units)
         self._context.changed()
         return deliveries
+
+    # --- sessions ---------------------------------------------------------------------------------
+
+    def renew_session(self, path: str, session_id: str) -> int:
+        """Extend the lock of a session (SessionLockLostError if it is lost); returns its end."""
+        return self._session_queue(path, "renew").renew_session(session_id, self._now())
+
+    def session_state(self, path: str, session_id: str) -> bytes | None:
+        """The state of a session; SessionLockLostError if it is not locked."""
+        return self._session_queue(path).held(session_id, self._now()).state
+
+    def set_session_state(self, path: str, session_id: str, state: bytes | None) -> None:
+        """Store the state of a locked session; acknowledge after the commit."""
+        self._session_queue(path).set_state(session_id, state, self._now())
+        self._context.changed()
+
+    def list_sessions(
+        self, path: str, *, updated_since: int | None = None, skip: int = 0, top: int = 100
+    ) -> list[str]:
+        """Names of sessions: those with messages, or with state set since a time."""
+        return self._session_queue(path).list_sessions(updated_since, skip, top)
+
+    def _session_queue(self, path: str, kind: Kind = "session") -> SessionQueue:
+        queue = self._catalog.queue_at(path)
+        if not isinstance(queue, SessionQueue):
+            raise NotAllowedError(f"'{queue.path}' does not require sessions.")
+        self._context.operations.call(queue.path, kind)
+        return queue
+
+    # --- opening ----------------------------------------------------------------------------------
 
     def _open(
         self, queue: Queue, host: ReceiverHost, session: Session | None, *, is_destructive: bool

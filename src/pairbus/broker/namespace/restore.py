@@ -63,7 +63,7 @@ def _entities(catalog: Catalog, store: Store) -> dict[int, Entity]:
         entity.updated = updated
         if isinstance(entity, QueueEntity):
             for line in rules.splitlines():
-                entity.rules.add(load_description(line))
+                entity.rules.put(load_description(line))
         entities[entity_id] = entity
     catalog.last_id = store.last_entity_id()
     return entities

@@ -200,20 +200,22 @@ class ManagementNode:
 
     def renew_session(self, request: Request, body: dict[Any, Any]) -> Result:
         """Extend the lock of a session."""
-        end = self.namespace.sessions.renew(self.entity, self._session(request, body))
+        end = self.namespace.receivers.renew_session(self.entity, self._session(request, body))
         return 200, {"expiration": Timestamp(end)}
 
     def get_session_state(self, request: Request, body: dict[Any, Any]) -> Result:
         """Return the state of a session."""
         session_id = self._session(request, body)
-        return 200, {"session-state": self.namespace.sessions.get_state(self.entity, session_id)}
+        return 200, {
+            "session-state": self.namespace.receivers.session_state(self.entity, session_id)
+        }
 
     def set_session_state(self, request: Request, body: dict[Any, Any]) -> Result:
         """Set the state of a session."""
         state = body.get("session-state")
         if state is not None and not isinstance(state, bytes):
             state = str(state).encode()
-        self.namespace.sessions.set_state(self.entity, self._session(request, body), state)
+        self.namespace.receivers.set_session_state(self.entity, self._session(request, body), state)
         return 200, {}
 
     def list_sessions(self, request: Request, body: dict[Any, Any]) -> Result:
@@ -221,7 +223,7 @@ class ManagementNode:
         since = body.get("last-updated-time")
         top = int(body.get("top", 100))
         skip = int(body.get("skip", 0))
-        found = self.namespace.sessions.names(
+        found = self.namespace.receivers.list_sessions(
             self.entity,
             updated_since=None if since is None or since >= _MAX_TIMESTAMP else int(since),
             skip=skip,

@@ -76,7 +76,6 @@ class Store:
         self.durability = durability
         self._files = runtime.files
         self._held = contextlib.ExitStack()
-        self._is_normal = durability == "normal"
         self._is_closed = False
         self._pages = 0  # estimated pages in SQLite's write-ahead log since the last checkpoint
         try:
@@ -185,7 +184,7 @@ class Store:
     def _is_light(self, group: Journal) -> bool:
         rows = len(group.inserts) + len(group.deletes) + len(group.updates)
         return (
-            self._is_normal
+            self.durability == "normal"
             and not group.purges
             and rows <= LIGHT_ROWS
             and (rows == 1 or group.size <= LIGHT_BYTES)
