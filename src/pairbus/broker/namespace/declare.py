@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 def declare(administration: Administration, declared: Declared) -> None:
     """Create the declared entities that do not exist yet."""
-    for description in (*declared.topics, *_targets_first(declared.queues)):
+    top: list[EntityDescription] = [*declared.topics, *_targets_first(declared.queues)]
+    for description in top:
         _create(administration, description)
     for item in declared.subscriptions:
         subscription, rules = item.description, item.rules or ()
@@ -54,6 +55,6 @@ def _create(
     except EntityExistsError:
         return False
     except BrokerError as error:
-        name = description.name
-        raise BrokerStartError(f"the entity {name!r} cannot be created: {error}") from error
+        problem = f"the entity {description.name!r} cannot be created: {error}"
+        raise BrokerStartError(problem) from error
     return True
