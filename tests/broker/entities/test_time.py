@@ -12,6 +12,7 @@ from pairbus.broker.entities.messages import IncomingMessage, Outcome
 from pairbus.broker.entities.model import (
     MAX_DURATION,
     QueueDescription,
+    RuleDescription,
     SubscriptionDescription,
     TopicDescription,
 )
@@ -241,6 +242,56 @@ def test_idleness_can_be_set_later_and_changed():
     assert bench.ns.catalog.find("q") is not None
     bench.pass_time(1)
     assert bench.ns.catalog.find("q") is None
+
+
+def is_there(bench, minutes: float, name: str = "q") -> bool:
+    """Whether an entity is there after a time."""
+    bench.pass_time(round(minutes * 60_000))
+    return bench.ns.catalog.find(name) is not None
+
+
+def test_a_queue_with_a_scheduled_message_is_not_idle():
+    bench = Bench(auto_delete_on_idle=timedelta(minutes=5))
+    due = bench.clock.now + 12 * 60_000
+    bench.ns.schedule("q", [IncomingMessage(b"later", scheduled=due)])
+    assert is_there(bench, 5)
+    assert is_there(bench, 7)
+    assert is_there(bench, 4)
+    assert not is_there(bench, 1)
+
+
+def test_a_queue_is_in_use_until_its_last_receiver_closes():
+    bench = Bench(auto_delete_on_idle=timedelta(minutes=5))
+    receiver, _ = bench.receiver(credit=1)
+    assert is_there(bench, 5)
+    assert is_there(bench, 4)
+    receiver.close()
+    assert is_there(bench, 4)
+    assert not is_there(bench, 1)
+
+
+def test_a_topic_is_in_use_while_one_of_its_subscriptions_is():
+    bench = Bench()
+    bench.ns.admin.create(TopicDescription("t", auto_delete_on_idle=timedelta(minutes=5)))
+    bench.ns.admin.create(SubscriptionDescription("t", "s"))
+    receiver, _ = bench.receiver("t/Subscriptions/s", credit=1)
+    assert is_there(bench, 6, "t")
+    receiver.close()
+    assert is_there(bench, 3, "t")
+    bench.ns.admin.create_rule("t", "s", RuleDescription("new"))
+    assert is_there(bench, 4, "t")
+    assert not is_there(bench, 1, "t")
+
+
+def test_a_queue_that_forwards_is_in_use_and_forwarding_uses_its_destination():
+    idle = timedelta(minutes=5)
+    bench = Bench(auto_delete_on_idle=idle)
+    bench.ns.admin.create(QueueDescription("source", forward_to="q", auto_delete_on_idle=idle))
+    assert is_there(bench, 3)
+    bench.send(b"forwarded", path="source")
+    assert is_there(bench, 4)
+    assert not is_there(bench, 1)
+    assert is_there(bench, 9, "source")
 
 
 def test_idleness_that_was_switched_off_can_be_switched_on_again():

@@ -99,11 +99,17 @@ class _Entity:
             self.history.window = self.settings.duplicate_window
         self.main.configure(self.settings, now)
 
-    def idle_deadline(self) -> int:
-        """When this entity is deleted unless it is used before."""
-        if self.settings.idle == NEVER or any(queue.receivers for queue in self.queues):
+    def idle_since(self) -> int:
+        """When this entity was used last; NEVER while it is in use.
+
+        A scheduled message, a forwarding target and a receiver keep it in use, and the use of a
+        subscription is a use of its topic.
+        """
+        is_used = self.settings.forward_to is not None or self.main.store.scheduled_count > 0
+        if is_used or any(queue.receivers for queue in self.queues):
             return NEVER
-        return max(self.accessed, self.updated) + self.settings.idle
+        subscriptions = (subscription.idle_since() for subscription in self.subscriptions.values())
+        return max(self.accessed, self.updated, *subscriptions)
 
 
 class QueueEntity(_Entity):

@@ -146,7 +146,8 @@ class Receiver:
         self.is_closed = True
         self.credit = 0
         self.queue.receivers.pop(self, None)
-        self.queue.on_close(self, self._clock())
+        self.queue.accessed = now = self._clock()
+        self.queue.on_close(self, now)
 
     def _end_grant(self) -> None:
         if self._is_grant_unused and self.credit > 0:

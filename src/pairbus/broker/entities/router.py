@@ -196,6 +196,7 @@ class Router:
         queue.store.fetch(scheduled)
         owner = queue.owner
         assert owner is not None  # only an entity's own queue keeps scheduled messages
+        queue.accessed = now
         incoming = [_as_incoming(message) for message in scheduled]
         for message in scheduled:
             queue.store.remove(message)
@@ -280,6 +281,7 @@ class Router:
             forwarded.message_id = message_id_of(forwarded.bare)
         if target.history is None or target.history.is_new(forwarded, now):
             self._place(target, [forwarded], now, source)
+        target.main.accessed = now
         return True
 
     def dead_letter(

@@ -142,6 +142,7 @@ class Administration:
         if not is_update:
             check_count(len(entity.rules.rules), MAX_RULES, "rules of a subscription")
         entity.rules.put(rule, is_update=is_update)
+        entity.main.accessed = self.clock()
         self._save(entity)
         return rule
 
@@ -235,11 +236,11 @@ class _IdleWatch:
         entity = self._entity
         if entity.is_deleted or entity.settings.idle != self._idle:
             return  # deleted, or watched with another duration
-        due = entity.idle_deadline()
-        if due <= now:
+        since = entity.idle_since()
+        if since + self._idle <= now:
             self._administration.delete(entity)
             return
-        self.next_due = due if due != NEVER else now + self._idle
+        self.next_due = min(since, now) + self._idle
         self._administration.context.arm(self.next_due, self)
 
 

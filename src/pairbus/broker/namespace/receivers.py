@@ -96,7 +96,7 @@ class Receivers:
         Answer a removal after the commit. A session must be locked.
         """
         queue = self._receivable(path)
-        now = self._now()
+        queue.accessed = now = self._now()
         session: Session | None = None
         if isinstance(queue, SessionQueue):
             if session_id is None:
