@@ -52,9 +52,7 @@ def message_id_of(bare: bytes) -> str | None:
         properties = Message.parse(bare).properties
     except ProtocolError:
         return None
-    if properties is None or properties.message_id is None:
-        return None
-    return str(properties.message_id)
+    return None if properties is None else _text(properties.message_id)
 
 
 def partition_key_of(annotations: bytes) -> str | None:

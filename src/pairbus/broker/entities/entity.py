@@ -36,7 +36,8 @@ class _Entity:
 
     Attributes:
         main: its own queue.
-        queues: all its queues.
+        queues: its own queue, the dead letters and the transfer dead letters; a topic has only
+            its own, for scheduled messages.
         subscriptions: those of a topic, by name in lower case.
         watched_idle: the idle time for which a timer was set last.
     """

@@ -212,14 +212,10 @@ class Queue:
         if outcome is Outcome.COMPLETE:
             self.store.remove(message)
             return True
-        if outcome is Outcome.RELEASE:
-            self.requeue(message, now, counted=False)
-            self.dispatch(now)
-            return True
         if properties := details.get("properties"):
             self.store.change(message, properties)
-        if outcome is Outcome.ABANDON:
-            self.requeue(message, now, counted=True)
+        if outcome in (Outcome.ABANDON, Outcome.RELEASE):
+            self.requeue(message, now, counted=outcome is Outcome.ABANDON)
             self.dispatch(now)
         elif outcome is Outcome.DEFER:
             message.state = DEFERRED

@@ -48,7 +48,8 @@ def parse_predicate(text: str, parameters: Pairs = ()) -> Condition:
     parser = _Parser(text, parameters)
     start = parser.token
     node = parser.condition(parser.disjunction(), start)
-    parser.expect_end()
+    if parser.token.kind is not Kind.END:
+        parser.fail("Expected the end of the expression.")
     return node
 
 
@@ -87,10 +88,6 @@ class _Parser:
         if not self.token.is_(word):
             self.fail(f"Expected '{word}'.")
         return self.advance()
-
-    def expect_end(self) -> None:
-        if self.token.kind is not Kind.END:
-            self.fail("Expected the end of the expression.")
 
     def fail(self, detail: str, token: Token | None = None) -> NoReturn:
         token = token or self.token

@@ -82,14 +82,10 @@ class Catalog:
             return queue
         entity = self.entity(path)
         key = entity_key(path)
-        if key.endswith(_TRANSFER_DEAD) and isinstance(entity, QueueEntity):
-            queue = entity.transfer_dead
-        elif key.endswith(_DEAD) and isinstance(entity, QueueEntity):
-            queue = entity.dead
-        elif key.endswith(_DEAD):
+        number = 2 if key.endswith(_TRANSFER_DEAD) else 1 if key.endswith(_DEAD) else 0
+        if number >= len(entity.queues):
             raise EntityNotFoundError(f"The messaging entity '{path}' could not be found.")
-        else:
-            queue = entity.main
+        queue = entity.queues[number]
         if len(self._queues) > MAX_CACHED:
             self._queues.clear()
         self._queues[path] = queue
