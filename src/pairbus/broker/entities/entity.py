@@ -87,9 +87,10 @@ class _Entity:
             store = queue.store
             size += store.size
             count += len(store.messages)
-        for subscription in self.subscriptions.values():
-            size += subscription.weight
-        return size + OVERHEAD * count
+        size += OVERHEAD * count
+        if self.subscriptions:
+            size += sum(subscription.weight for subscription in self.subscriptions.values())
+        return size
 
     def configure(self, description: EntityDescription, now: int) -> None:
         """Apply a new description."""
