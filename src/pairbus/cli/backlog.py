@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @click.group("backlog")
-def group() -> None:
+def command() -> None:
     """List, create, peek, resubmit and delete backlog queues.
 
     Backlog queues are in the secondary namespace, NAMESPACE/x-servicebus-transfer/0 and so on. They
@@ -36,7 +36,7 @@ def _listing(pair: Pair) -> AbstractContextManager[None]:
     return doing(f"listing the backlog queues of {pair.require_secondary().host}")
 
 
-@group.command("list")
+@command.command("list")
 @json_option
 @pair_options
 def list_(pair: Pair) -> None:
@@ -67,7 +67,7 @@ def list_(pair: Pair) -> None:
     emit(found, table)
 
 
-@group.command("create")
+@command.command("create")
 @json_option
 @pair_options
 @click.option(
@@ -95,7 +95,7 @@ def create(pair: Pair, count: int | None) -> None:
     emit({"created": created, "found": found}, table)
 
 
-@group.command("delete")
+@command.command("delete")
 @pair_options
 @click.argument("names", metavar="QUEUE...", nargs=-1, required=True)
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
@@ -135,7 +135,7 @@ def delete(pair: Pair, names: tuple[str, ...], yes: bool, with_messages: bool) -
             say(f"deleted {path}")
 
 
-@group.command("peek")
+@command.command("peek")
 @json_option
 @pair_options
 @click.argument("queue", required=False)
@@ -201,7 +201,7 @@ def _holding(pair: Pair, queue: str | None, *, dead_letters: bool) -> list[str]:
     return [one.path for one in found if (one.dead_letters if dead_letters else one.messages)]
 
 
-@group.command("resubmit", short_help="Put dead letters back, to be forwarded again.")
+@command.command("resubmit", short_help="Put dead letters back, to be forwarded again.")
 @json_option
 @pair_options
 @click.argument("queue", required=False)

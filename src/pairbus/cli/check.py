@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import click
 
 from pairbus.cli.errors import ExitCode
-from pairbus.cli.options import pair_options, setting
+from pairbus.cli.options import NOT_NEGATIVE, pair_options, setting
 from pairbus.cli.output import emit, json_option
 from pairbus.cli.tables import Table, cell
 from pairbus.monitoring.checks import (
@@ -67,7 +67,7 @@ def threshold_options(command: F) -> F:
     )[::-1]:
         command = setting(
             "--" + name.replace("_", "-"),
-            type=float,
+            type=NOT_NEGATIVE,
             default=getattr(Thresholds(), name),
             metavar=unit,
             help=text,
@@ -82,6 +82,7 @@ def threshold_options(command: F) -> F:
 @grade_options
 @setting(
     "--outage",
+    type=NOT_NEGATIVE,
     default=3600.0,
     metavar="SECONDS",
     help="Longest expected outage; warn if a duplicate-detection window of the primary is shorter.",

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from pairbus.reports.estimate import Charge, Estimate
 
 
-@click.group()
-def group() -> None:
+@click.group("cost")
+def command() -> None:
     """Estimate and report the cost of pairing.
 
     `estimate` computes the cost from the figures that you give. `report` reads the ledger, in which
@@ -31,7 +31,7 @@ def group() -> None:
     """
 
 
-@group.command("estimate")
+@command.command("estimate")
 @setting(
     "--clients",
     type=click.IntRange(1),
@@ -128,5 +128,5 @@ def _charge_cells(name: str, charge: "Charge") -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-group.add_command(report_)
-group.add_command(watch_)
+command.add_command(report_)
+command.add_command(watch_)

@@ -5,7 +5,7 @@ import contextlib
 import click
 
 from pairbus.cli.errors import ExitCode, fail, require
-from pairbus.cli.options import pair_options, setting
+from pairbus.cli.options import Number, pair_options, setting
 from pairbus.cli.output import say
 from pairbus.monitoring.endpoints import Pair
 from pairbus.names import join_host
@@ -25,6 +25,7 @@ from pairbus.names import join_host
               help="A host name under which browsers reach the page; repeatable.")  # fmt: skip
 @setting(
     "--refresh",
+    type=Number(0, 86_400, min_open=True),
     default=5.0,
     metavar="SECONDS",
     help="Time between two reads of the secondary, which are charged; four times as "

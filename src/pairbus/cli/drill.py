@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pairbus.cli.errors import ExitCode, exit_on_signals, fail
-from pairbus.cli.options import pair_options, setting
+from pairbus.cli.options import NOT_NEGATIVE, POSITIVE, pair_options, setting
 from pairbus.cli.output import emit, json_option, say
 from pairbus.cli.tables import Column, Table, cell
 from pairbus.monitoring.endpoints import Pair
@@ -26,7 +26,7 @@ VERDICTS = {
 }
 
 
-@click.group(invoke_without_command=True)
+@click.group("drill", invoke_without_command=True)
 @json_option
 @pair_options
 @click.option(
@@ -42,9 +42,15 @@ VERDICTS = {
     default=20,
     help="Messages to send before, during and after the outage.",
 )
-@setting("--outage", default=3600.0, metavar="SECONDS", help="Longest expected outage.")
 @setting(
-    "--rate", default=10.0, metavar="N", help="Messages per second that your applications send."
+    "--outage", type=POSITIVE, default=3600.0, metavar="SECONDS", help="Longest expected outage."
+)
+@setting(
+    "--rate",
+    type=NOT_NEGATIVE,
+    default=10.0,
+    metavar="N",
+    help="Messages per second that your applications send.",
 )
 @setting("--size", default=1024, metavar="BYTES", help="Size of a message of your applications.")
 @setting(
@@ -55,12 +61,14 @@ VERDICTS = {
 )
 @setting(
     "--failover-interval",
+    type=NOT_NEGATIVE,
     default=60.0,
     metavar="SECONDS",
     help="failover_interval of your applications; the drill itself uses a shorter one.",
 )
 @setting(
     "--ping-interval",
+    type=POSITIVE,
     default=60.0,
     metavar="SECONDS",
     help="ping_primary_interval of your applications.",
@@ -71,13 +79,19 @@ VERDICTS = {
     default="auto",
     help="Wait for a running syphon, or start one: on Spark, or here, in this process.",
 )
-@setting("--drain-timeout", default=120.0, metavar="SECONDS", help="Maximum duration of the drain.")
+@setting(
+    "--drain-timeout",
+    type=NOT_NEGATIVE,
+    default=120.0,
+    metavar="SECONDS",
+    help="Maximum duration of the drain.",
+)
 @setting("--tier", default="standard", help="Tier of both namespaces.")
 @click.option("--one-region", is_flag=True, help="Both namespaces are in one region.")
 @click.option("--checks-only", is_flag=True, help="Check the pair, and skip the outage.")
 @click.option("--dry-run", is_flag=True, help="Only show the steps and the cost.")
 @click.pass_context
-def group(ctx: click.Context, /, pair: Pair, **options: Any) -> None:
+def command(ctx: click.Context, /, pair: Pair, **options: Any) -> None:
     """Rehearse an outage on your own pair, in about three minutes.
 
     Checks both namespaces from here: reachability, rights, backlog queues and their properties,
@@ -127,7 +141,7 @@ def group(ctx: click.Context, /, pair: Pair, **options: Any) -> None:
         raise click.exceptions.Exit(CODES[report.verdict])
 
 
-@group.command("clean")
+@command.command("clean")
 @json_option
 @pair_options
 def clean(pair: Pair) -> None:

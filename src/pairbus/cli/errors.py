@@ -78,33 +78,43 @@ def exit_on_signals() -> None:
 
 @contextlib.contextmanager
 def doing(what: str) -> Iterator[None]:
-    """Translate the errors of Service Bus and of the network in this block to one line.
+    """Put `what` before the errors of Service Bus and of the network in this block.
 
     `what` names the action and its entity: "listing the queues of contoso-dr".
     """
     try:
         yield
-    except (click.ClickException, click.exceptions.Exit, click.Abort):
-        raise
     except Exception as exc:
-        hint = explain(exc)
-        if hint is None:
+        code, hint = explain(exc) or (ExitCode.BUG, "")
+        if code != ExitCode.ERROR:
             raise
         raise UserError(f"{what}: {one_line(exc)}", hint) from exc
 
 
-# By name, so that no command imports the SDK only to distinguish errors. The first match applies.
-_HINTS: list[tuple[set[str], str]] = [
+# By name, so that no command imports a library only to distinguish errors. The first match applies.
+_KNOWN: list[tuple[set[str], ExitCode, str]] = [
+    # The texts of these say everything.
+    ({"ConfigurationError", "PriceError", "ConfigError", "SetupError"}, ExitCode.USAGE, ""),
+    ({"SparkUnavailableError", "JavaNotFoundError"}, ExitCode.MISSING_EXTRA, ""),
+    (
+        {"LedgerError", "SyphonError", "BrokerStartError", "StoreError", "ArchiveError"},
+        ExitCode.ERROR,
+        "",
+    ),
     (
         {
             "ServiceBusAuthenticationError",
             "ServiceBusAuthorizationError",
             "ClientAuthenticationError",
         },
+        ExitCode.ERROR,
         "check the key or token; administration needs the right Manage",
     ),
-    ({"MessagingEntityNotFoundError", "ResourceNotFoundError"}, "check the entity's name"),
-    ({"LedgerError", "PriceError"}, ""),  # their texts say everything
+    (
+        {"MessagingEntityNotFoundError", "ResourceNotFoundError"},
+        ExitCode.ERROR,
+        "check the entity's name",
+    ),
     (
         {
             "ConnectionLostError",
@@ -114,21 +124,22 @@ _HINTS: list[tuple[set[str], str]] = [
             "ServiceRequestError",
             "ServiceResponseError",
         },
+        ExitCode.ERROR,
         "check the network connection to the namespace",
     ),
     (
         {"ServiceBusError", "AzureError", "PairingError", "BrokerError", "AmqpError"},
+        ExitCode.ERROR,
         "run again with --debug for the details",
     ),
+    ({"OSError"}, ExitCode.ERROR, "check the path, its permissions, and the network"),
 ]
 
 
-def explain(exc: BaseException) -> str | None:
-    """Return what to try after an external error, maybe ""; None if pairbus itself is at fault."""
+def explain(exc: BaseException) -> tuple[ExitCode, str] | None:
+    """Return the exit code of a foreseen error and what to try, maybe ""; None for a bug."""
     names = {cls.__name__ for cls in type(exc).__mro__}
-    for known, hint in _HINTS:
+    for known, code, hint in _KNOWN:
         if names & known:
-            return hint
-    if isinstance(exc, OSError):
-        return "check the path, its permissions, and the network"
+            return code, hint
     return None

@@ -12,8 +12,8 @@ from pairbus.cli.output import emit, is_terminal, json_option
 from pairbus.cli.tables import Column, Table
 
 
-@click.group()
-def group() -> None:
+@click.group("ledger")
+def command() -> None:
     """Compact a ledger, or show its contents.
 
     The ledger consists of Parquet files. Paired clients and syphons record in it each charged
@@ -25,7 +25,7 @@ def group() -> None:
     """
 
 
-@group.command("compact")
+@command.command("compact")
 @ledger_argument
 @setting(
     "--rows",
@@ -60,7 +60,7 @@ def compact_(ledger: str, target: int) -> None:
     emit(done, [table, *notes])
 
 
-@group.command("show", short_help="Show the contents of a ledger.")
+@command.command("show", short_help="Show the contents of a ledger.")
 @ledger_argument
 @json_option
 def show_(ledger: str) -> None:
@@ -119,7 +119,7 @@ def _progress() -> Iterator[Any]:
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-@group.command("in-doubt", short_help="List messages that a former target may have received.")
+@command.command("in-doubt", short_help="List messages that a former target may have received.")
 @ledger_argument
 @json_option
 def in_doubt(ledger: str) -> int:

@@ -1,15 +1,15 @@
 """The command line: `pairbus NOUN VERB`.
 
-A noun is a module `pairbus/cli/<noun>.py` that exposes `group` (a `click.Group` of verbs) or
-`command` (a `click.Command`). It is imported when it is used, so that `pairbus broker run` never
-waits for Spark; import heavy libraries inside the functions. A new noun gets a line in `NOUNS` and
-a case in `load`.
+A noun is a module `pairbus/cli/<noun>.py` that exposes `command`: a `click.Command`, or a
+`click.Group` of verbs. It is imported when it is used, so that `pairbus broker run` never waits for
+Spark; import heavy libraries inside the functions. A new noun gets a line in `NOUNS`.
 
 Errors are one line on the standard error and an exit code (`pairbus.cli.errors.ExitCode`); with
 `--debug`, which may be anywhere on the line, a traceback too.
 """
 
 import difflib
+import importlib
 import os
 import select
 import sys
@@ -21,7 +21,6 @@ import click
 
 from pairbus import __version__
 from pairbus.cli.errors import ExitCode, UserError, explain, missing_extra
-from pairbus.monitoring.endpoints import ConfigurationError
 from pairbus.monitoring.formatting import mask, one_line
 
 NOUNS = {
@@ -45,68 +44,10 @@ NOUNS = {
 
 def load(noun: str) -> click.Command | None:
     """Import one noun's module; return its command, or None if there is no such noun."""
-    match noun:
-        case "account":
-            from pairbus.cli import account
-
-            return account.command
-        case "backlog":
-            from pairbus.cli import backlog
-
-            return backlog.group
-        case "bench":
-            from pairbus.cli import bench
-
-            return bench.command
-        case "broker":
-            from pairbus.cli import broker
-
-            return broker.group
-        case "check":
-            from pairbus.cli import check
-
-            return check.command
-        case "completion":
-            from pairbus.cli import completion
-
-            return completion.command
-        case "cost":
-            from pairbus.cli import cost
-
-            return cost.group
-        case "dashboard":
-            from pairbus.cli import dashboard
-
-            return dashboard.command
-        case "demo":
-            from pairbus.cli import demo
-
-            return demo.command
-        case "drill":
-            from pairbus.cli import drill
-
-            return drill.group
-        case "ledger":
-            from pairbus.cli import ledger
-
-            return ledger.group
-        case "pair":
-            from pairbus.cli import pair
-
-            return pair.group
-        case "reconcile":
-            from pairbus.cli import reconcile
-
-            return reconcile.command
-        case "spark":
-            from pairbus.cli import spark
-
-            return spark.group
-        case "syphon":
-            from pairbus.cli import syphon
-
-            return syphon.group
-    return None
+    if noun not in NOUNS:
+        return None
+    command: click.Command = importlib.import_module(f"pairbus.cli.{noun}").command
+    return command
 
 
 class Root(click.Group):
@@ -211,16 +152,13 @@ def report(exc: BaseException, arguments: Sequence[str] = (), *, debug: bool) ->
             where = exc.ctx.command_path if exc.ctx else command_path(arguments)
             click.echo(f"{where}: {mask(exc.format_message())} (see {where} --help)", err=True)
             return ExitCode.USAGE
-        case ConfigurationError():
-            click.echo(f"pairbus: {exc}", err=True)
-            return ExitCode.USAGE
         case click.ClickException():
             click.echo(f"pairbus: {mask(exc.format_message())}", err=True)
             return exc.exit_code if exc.exit_code != 1 else ExitCode.ERROR
-    hint = explain(exc)
-    if hint is not None:
+    if (known := explain(exc)) is not None:
+        code, hint = known
         click.echo(f"pairbus: {one_line(exc)}" + (f". Try: {hint}" if hint else ""), err=True)
-        return ExitCode.ERROR
+        return code
     click.echo(
         f"pairbus: unexpected {type(exc).__name__}: {one_line(exc)} "
         "(pairbus --debug … shows the traceback)",

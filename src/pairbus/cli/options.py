@@ -12,6 +12,7 @@ Decorate a command with the options that it needs::
 """
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -27,6 +28,19 @@ ENDPOINT_HELP = "A connection string, or an environment variable that holds one.
 setting = functools.partial(click.option, show_default=True)
 """An option with a default, which its help shows."""
 
+
+class Number(click.FloatRange):
+    """A number within limits; "nan", which no limit excludes, is refused."""
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> float:
+        """Read the number."""
+        number: float = super().convert(value, param, ctx)
+        if math.isnan(number):
+            self.fail(f"{value!r} is not a number", param, ctx)
+        return number
+
+
+NOT_NEGATIVE, POSITIVE = Number(0), Number(0, min_open=True)
 NAMESPACE_HELP = "Name of the primary, if its host is an IP address or localhost."
 
 

@@ -27,7 +27,7 @@ STATES = {
 
 
 @click.group("pair")
-def group() -> None:
+def command() -> None:
     """Pair two namespaces, and show their status.
 
     A pair is a primary namespace, to which an application sends, and a secondary namespace, which
@@ -39,7 +39,7 @@ def group() -> None:
     """
 
 
-@group.command("create", short_help="Create the backlog queues, and check them.")
+@command.command("create", short_help="Create the backlog queues, and check them.")
 @json_option
 @pair_options
 @click.option(
@@ -81,7 +81,7 @@ def create(pair: Pair, count: int | None, drain_first: bool) -> None:
     emit({"created": created, "found": found, "differences": different}, table)
 
 
-@group.command("status", short_help="Show entities, backlog and syphon of a pair.")
+@command.command("status", short_help="Show entities, backlog and syphon of a pair.")
 @json_option
 @pair_options
 def status(pair: Pair) -> None:
@@ -156,7 +156,7 @@ def why(entity: EntityState) -> str | None:
     return brief(entity.last_error) if entity.phase not in ("healthy", "draining") else None
 
 
-@group.command("end-draining", short_help="Stop waiting for the fences of an entity.")
+@command.command("end-draining", short_help="Stop waiting for the fences of an entity.")
 @json_option
 @pair_options
 @click.argument("entity")
@@ -181,7 +181,7 @@ def end_draining(pair: Pair, entity: str, ids: tuple[str, ...]) -> None:
         with doing("reading the clients' status"):
             waiting = backlog_queues.draining_clients(read_statuses(ledger), entity)
     if not waiting:
-        fail(f"no client reports that {entity} is draining", "--client-id", code=ExitCode.USAGE)
+        fail(f"no client reports that {entity} is draining", "--client-id")
     with doing(f"writing to the reply queue of {pair.require_secondary().host}"):
         backlog_queues.end_draining(pair, entity, waiting)
     table = Table("client", title=f"{entity}: clients that now send to the primary")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pairbus.cli.errors import ExitCode, UserError, require
+from pairbus.cli.errors import require
 from pairbus.cli.output import bar_column, wants_json
 from pairbus.extras import needs
 
@@ -46,16 +46,10 @@ class Steps:
     ) -> Iterator["SparkSession"]:
         """Yield a Spark session that is stopped at the end; its tasks move the bar."""
         with needs("spark"):
-            from pairbus.spark.session import SparkUnavailableError, get_session, job_settings
+            from pairbus.spark.session import get_session, job_settings
         self.begin(starting_spark(master))
-        try:
-            spark = get_session(
-                master,
-                f"pairbus-{name}",
-                config={**job_settings(self.ledger_bytes), **(config or {})},
-            )
-        except SparkUnavailableError as exc:
-            raise UserError(str(exc), code=ExitCode.MISSING_EXTRA) from exc
+        settings = {**job_settings(self.ledger_bytes), **(config or {})}
+        spark = get_session(master, f"pairbus-{name}", settings)
         done = threading.Event()
         watcher = threading.Thread(target=self._watch, args=(spark, done), daemon=True)
         if self._bar is not None:

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import click
 
-from pairbus.cli.errors import ExitCode, fail, require
+from pairbus.cli.errors import fail, require
 from pairbus.cli.output import say
 
 
-@click.group()
-def group() -> None:
+@click.group("spark")
+def command() -> None:
     """Prepare jobs for spark-submit.
 
     \b
@@ -19,7 +19,7 @@ def group() -> None:
     """
 
 
-@group.command("job-path", short_help="Print the path of the script for spark-submit.")
+@command.command("job-path", short_help="Print the path of the script for spark-submit.")
 def job_path() -> None:
     """Print the path of the script for spark-submit.
 
@@ -35,7 +35,7 @@ def job_path() -> None:
     click.echo(str(Path(spark_job.__file__).resolve()))
 
 
-@group.command("bundle", short_help="Write the .zip that executors need.")
+@command.command("bundle", short_help="Write the .zip that executors need.")
 @click.argument("file", default="pairbus.zip", type=click.Path(dir_okay=False, path_type=Path))
 def bundle(file: Path) -> None:
     """Write the .zip that executors need, for `spark-submit --py-files`.
@@ -56,7 +56,7 @@ def bundle(file: Path) -> None:
     say(f"{file}: {size:,} bytes")
 
 
-@group.command("java-home", short_help="Print the JAVA_HOME that Spark needs on this machine.")
+@command.command("java-home", short_help="Print the JAVA_HOME that Spark needs on this machine.")
 def java_home() -> None:
     """Print the JAVA_HOME that Spark needs on this machine.
 
@@ -68,15 +68,12 @@ def java_home() -> None:
       export JAVA_HOME=$(pairbus spark java-home)
     """
     require("pyspark", "spark")
-    from pairbus.spark.java import JavaNotFoundError, ensure_java
+    from pairbus.spark.java import ensure_java
 
-    try:
-        click.echo(ensure_java())
-    except JavaNotFoundError as exc:
-        fail(str(exc), code=ExitCode.MISSING_EXTRA)
+    click.echo(ensure_java())
 
 
-@group.command(
+@command.command(
     "class-archive", short_help="Write an archive of classes, so that Spark starts faster."
 )
 def class_archive() -> None:
@@ -91,14 +88,8 @@ def class_archive() -> None:
       pairbus spark class-archive
     """
     require("pyspark", "spark")
-    from pairbus.spark.archive import ArchiveError, create_archive
-    from pairbus.spark.java import JavaNotFoundError
+    from pairbus.spark.archive import create_archive
 
     say("starting Spark, and storing its classes …")
-    try:
-        path = create_archive()
-    except JavaNotFoundError as exc:
-        fail(str(exc), code=ExitCode.MISSING_EXTRA)
-    except ArchiveError as exc:
-        fail(str(exc))
+    path = create_archive()
     say(f"{path}: {path.stat().st_size >> 20} MB")

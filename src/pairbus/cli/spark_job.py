@@ -35,6 +35,7 @@ def main() -> NoReturn:
     sys.path[:] = [path for path in sys.path if not path or Path(path).resolve() != folder]
     if folder.parent.name == "pairbus":  # it may have been copied somewhere else
         sys.path.insert(0, str(folder.parents[1]))
+    from pairbus.cli.errors import ExitCode
     from pairbus.cli.main import cli
     from pairbus.spark.session import SparkUnavailableError
     from pairbus.spark.submitted import submitted_session
@@ -44,7 +45,8 @@ def main() -> NoReturn:
         if not {"--help", "-h"} & set(command):
             submitted_session()
     except (ValueError, SparkUnavailableError) as exc:
-        sys.exit(f"pairbus: {exc}")
+        print(f"pairbus: {exc}", file=sys.stderr)
+        sys.exit(ExitCode.USAGE)
     cli.main(command)
 
 

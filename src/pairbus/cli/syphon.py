@@ -5,8 +5,8 @@ import click
 from pairbus.cli import syphon_controls, syphon_run, syphon_status
 
 
-@click.group()
-def group() -> None:
+@click.group("syphon")
+def command() -> None:
     """Forward the backlog to its destinations, and control the forwarding.
 
     The syphon forwards the messages in the backlog queues to their destinations. It runs on Spark,
@@ -18,7 +18,7 @@ def group() -> None:
     """
 
 
-group.add_command(syphon_run.command)
-group.add_command(syphon_status.command)
+command.add_command(syphon_run.command)
+command.add_command(syphon_status.command)
 for control in (syphon_controls.pause, syphon_controls.resume, syphon_controls.limit):
-    group.add_command(control)
+    command.add_command(control)

@@ -3,7 +3,7 @@
 import click
 
 from pairbus.cli.errors import ExitCode, fail
-from pairbus.cli.options import pair_options
+from pairbus.cli.options import NOT_NEGATIVE, pair_options
 from pairbus.cli.output import say
 from pairbus.cli.syphon_options import checkpoint_option, find_state
 from pairbus.monitoring.endpoints import Pair
@@ -44,8 +44,8 @@ def resume(pair: Pair, checkpoint: str | None, state: str | None) -> None:
 @click.command("limit", short_help="Limit the rate of a running syphon.")
 @pair_options
 @checkpoint_option
-@click.option("--max-messages-per-second", type=RATE, metavar="N", help="Maximum; 0: no limit.")
-@click.option("--max-bytes-per-second", type=RATE, metavar="N", help="Maximum; 0: no limit.")
+@click.option("--max-messages-per-second", type=NOT_NEGATIVE, metavar="N", help="Maximum; 0: no limit.")
+@click.option("--max-bytes-per-second", type=NOT_NEGATIVE, metavar="N", help="Maximum; 0: no limit.")
 def limit(pair: Pair, checkpoint: str | None, state: str | None, **limits: float | None) -> None:
     """Limit the rate of a running syphon, to protect a primary that has just recovered.
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pairbus.cli.errors import ExitCode, fail, require
-from pairbus.cli.options import pair_options, setting
+from pairbus.cli.options import NOT_NEGATIVE, POSITIVE, Number, pair_options, setting
 from pairbus.cli.output import emit, json_option, say
 from pairbus.cli.progress import starting_spark
 from pairbus.cli.syphon_options import build_options, checkpoint_option
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
 @click.option("--until-empty", is_flag=True, help="End when the backlog is empty.")
 @click.option("--max-messages", type=click.IntRange(1), metavar="N", help="End after N messages.")
 @click.option("--snapshot", is_flag=True, help="Forward only messages present at the start.")
-@click.option("--max-duration", type=float, metavar="SECONDS", help="End after this time.")
-@click.option("--max-messages-per-second", type=float, metavar="N", help="Maximum rate.")
-@click.option("--max-bytes-per-second", type=float, metavar="N", help="Maximum rate.")
+@click.option("--max-duration", type=POSITIVE, metavar="SECONDS", help="End after this time.")
+@click.option("--max-messages-per-second", type=POSITIVE, metavar="N", help="Maximum rate.")
+@click.option("--max-bytes-per-second", type=POSITIVE, metavar="N", help="Maximum rate.")
 @setting(
     "--credits-per-second",
-    type=click.FloatRange(0),
+    type=NOT_NEGATIVE,
     default=1000.0,
     metavar="N",
     help="Operations per second that each namespace allows; 0: no limit (Premium).",
 )
 @click.option(
     "--live-traffic-share",
-    type=click.FloatRange(0, 1, max_open=True),
+    type=Number(0, 1, max_open=True),
     default=1 / 3,
     show_default="a third",
     metavar="SHARE",
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 )
 @setting(
     "--missing-destination-timeout",
-    type=float,
+    type=NOT_NEGATIVE,
     default=86400.0,
     metavar="SECONDS",
     help="How long to wait for such a destination before its messages are dead-lettered.",
@@ -74,7 +74,7 @@ if TYPE_CHECKING:
 )
 @setting(
     "--long-poll",
-    type=float,
+    type=POSITIVE,
     default=900.0,
     metavar="SECONDS",
     help="How long one receive waits on an empty queue.",
@@ -134,14 +134,9 @@ def command(
     """
     require("pyarrow", "spark")
     require("pyspark", "spark")
-    from pairbus.exceptions import SyphonError
-    from pairbus.spark.session import SparkUnavailableError
-
     try:
         options = build_options(pair, checkpoint, count, settings)
         return _dry_run(options, settings) if dry_run else _run(options, settings)
-    except (SyphonError, SparkUnavailableError) as exc:
-        fail(str(exc).splitlines()[0])
     except ValueError as exc:
         fail(str(exc).splitlines()[0], code=ExitCode.USAGE)
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pairbus.exceptions import SyphonError
 from pairbus.spark.options import option_name
-from pairbus.syphon.setup import Bounds, Setup
+from pairbus.syphon.setup import Bounds, Setup, SetupError
 from pairbus.syphon.target import Target
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def load_transform(setup: Setup) -> "Callable[[DataFrame], DataFrame] | None":
     """Return the user's transform; one that is given by name is imported.
 
     Raises:
-        SyphonError: it cannot be imported, or is no function.
+        SetupError: it cannot be imported, or is no function.
     """
     name = setup.options.transform
     if not isinstance(name, str):
@@ -114,11 +114,11 @@ def load_transform(setup: Setup) -> "Callable[[DataFrame], DataFrame] | None":
     try:
         found = getattr(importlib.import_module(module), function)
     except Exception as exc:  # the module may raise anything, a SyntaxError included
-        raise SyphonError(
+        raise SetupError(
             f"transform {name!r} cannot be imported as package.module:function ({_one_line(exc)})"
         ) from exc
     if not callable(found):
-        raise SyphonError(f"transform {name!r} is not a function")
+        raise SetupError(f"transform {name!r} is not a function")
     transform: Callable[[DataFrame], DataFrame] = found
     return transform
 

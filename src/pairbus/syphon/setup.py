@@ -25,9 +25,13 @@ from pairbus.options import SyphonOptions
 from pairbus.syphon.object_files import is_url
 from pairbus.syphon.target import Target
 
-__all__ = ["Bounds", "Setup", "default_checkpoint"]
+__all__ = ["Bounds", "Setup", "SetupError", "default_checkpoint"]
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+
+
+class SetupError(SyphonError, ValueError):
+    """An option of the syphon is wrong; the message names it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,21 +99,21 @@ class Setup:
         if options.ca_file:
             trusted = str(Path(options.ca_file).expanduser().absolute())
             if not Path(trusted).is_file():
-                raise SyphonError(f"ca_file: there is no file {trusted}")
+                raise SetupError(f"ca_file: there is no file {trusted}")
             primary, secondary, target = (
                 replace(t, ca_file=trusted) for t in (primary, secondary, target)
             )
         if primary_host.lower() == secondary_host.lower():
-            raise SyphonError(f"primary and secondary are the same namespace: {primary_host}")
+            raise SetupError(f"primary and secondary are the same namespace: {primary_host}")
         name = options.primary_namespace or namespace_from_host(primary_host)
         if name is None:
-            raise SyphonError(
+            raise SetupError(
                 f"the primary's host {primary_host} is an address: name it with primary_namespace"
             )
         queues = tuple(backlog_paths(name, options.backlog_queue_count))
         for old, new in options.destination_map.items():
             if parse_backlog_path(new) is not None:
-                raise SyphonError(
+                raise SetupError(
                     f"destination_map: {old}={new}: {new} is a backlog queue, name another entity"
                 )
         place = options.checkpoint or default_checkpoint(name, secondary_host)
@@ -174,7 +178,7 @@ def _endpoint(role: str, value: str, host: str | None) -> tuple[Target, str]:
     if _VARIABLE.match(value):
         text = os.environ.get(value, "").strip()
         if not text:
-            raise SyphonError(f"{role}: the environment variable {value} is not set")
+            raise SetupError(f"{role}: the environment variable {value} is not set")
         # Workers may have another environment, so the value itself is passed on: Spark redacts a
         # key. It does not redact a signature, so workers look that up themselves.
         if "sharedaccesssignature=" in text.lower():
@@ -182,9 +186,9 @@ def _endpoint(role: str, value: str, host: str | None) -> tuple[Target, str]:
         return Target(reference=text), _host_of(role, text)
     if ":" in value:
         if not host:
-            raise SyphonError(f"{role}_host is needed with a credential factory")
+            raise SetupError(f"{role}_host is needed with a credential factory")
         return Target(host=host, credential=value), host
-    raise SyphonError(
+    raise SetupError(
         f"{role}: neither a connection string, nor a variable's name, nor module:factory"
     )
 
@@ -193,7 +197,7 @@ def _host_of(role: str, text: str) -> str:
     try:
         return parse_connection_string(text).authority
     except ValueError as exc:
-        raise SyphonError(f"{role}: {exc}") from None
+        raise SetupError(f"{role}: {exc}") from None
 
 
 def default_checkpoint(name: str, secondary_host: str) -> str:
