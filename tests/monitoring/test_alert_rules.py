@@ -14,14 +14,17 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pairbus.monitoring.checks import Grades, Thresholds, check_snapshot
+from pairbus.monitoring.checks import Thresholds, check_snapshot, worst
 from pairbus.monitoring.metrics import STATUS_METRICS
 from pairbus.monitoring.records import QueueDepth
 from pairbus.monitoring.snapshot import Facts, assemble
+from pairbus.status import PairStatus
+from pairbus.syphon.status_records import SyphonStatus
 
 DEPLOY = Path(__file__).parent.parent.parent / "deploy" / "prometheus"
 RULES = DEPLOY / "pairbus.rules.yml"
 RECORDED = yaml.safe_load((Path(__file__).parent / "data" / "outage.yml").read_text())
+NOW = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 FIRING = 'count by (alertname) (ALERTS{alertstate="firing"})'
 PAIR = 'pair="contoso>contoso-dr"'
 CALM = {f"pairbus_source_problems{{{PAIR}}}": 0, f'pairbus_syphon_state{{{PAIR},state="idle"}}': 1}
@@ -83,7 +86,7 @@ def test_each_cause_of_a_real_outage_has_one_alert(promtool, tmp_path):
             (at("outage", 345), ["PairbusFailedOver"]),
             (at("recovery", 165), []),
             (at("second outage", 45), ["PairbusFailedOver"]),
-            (at("second recovery, without a syphon", 405), ["PairbusNoSyphon"]),
+            (at("second recovery, without a syphon", 405), ["PairbusSyphonSilent"]),
             (at("syphon started again", 105), []),
             (at("a message without a destination", 75), ["PairbusDeadLetters"]),
         ],
@@ -94,7 +97,30 @@ def test_each_cause_of_a_real_outage_has_one_alert(promtool, tmp_path):
     ("series", "seconds", "alert"),
     [
         ({f"pairbus_unprotected_clients{{{PAIR}}}": 2}, 360, "PairbusUnprotected"),
-        ({f'pairbus_clients{{{PAIR},state="silent"}}': 1}, 360, "PairbusClientSilent"),
+        (
+            {
+                f'pairbus_clients{{{PAIR},state="silent"}}': 1,
+                f'pairbus_clients{{{PAIR},state="reporting"}}': 1,
+            },
+            360,
+            "PairbusClientSilent",
+        ),
+        (
+            {
+                f'pairbus_clients{{{PAIR},state="silent"}}': 2,
+                f'pairbus_clients{{{PAIR},state="reporting"}}': 0,
+            },
+            360,
+            "PairbusAllClientsSilent",
+        ),
+        (
+            {
+                f'pairbus_syphon_state{{{PAIR},state="idle"}}': 0,
+                f'pairbus_syphon_state{{{PAIR},syphon="a",state="silent"}}': 1,
+            },
+            360,
+            "PairbusSyphonSilent",
+        ),
         ({f"pairbus_source_problems{{{PAIR}}}": 1}, 360, "PairbusBlind"),
         (
             {
@@ -167,18 +193,79 @@ def test_documentation_lists_every_alert():
             assert f"| `{rule['alert']}` | {rule['labels']['severity']} |" in page
 
 
+def test_messages_that_nobody_forwards_are_critical_after_an_hour(promtool, tmp_path):
+    played = [
+        {
+            "series": f'pairbus_backlog_queue_oldest_seconds{{{PAIR},queue="q"}}',
+            "values": "0+60x80",
+        },
+        {"series": f"pairbus_source_problems{{{PAIR}}}", "values": "0+0x80"},
+    ]
+    expected = [(3540, ["PairbusNoSyphon"]), (3900, ["PairbusBacklogLate", "PairbusNoSyphon"])]
+    check(promtool, tmp_path, "60s", played, expected)
+
+
+def client(phase="healthy", age=0.0, **changes):
+    entities = [{"entity": "orders", "phase": phase, "since": NOW}]
+    updated_at = NOW - dt.timedelta(seconds=age)
+    status = {"client_id": f"c{age}", "state": "open", "updated_at": updated_at}
+    return PairStatus.from_json({**status, "entities": entities, **changes})
+
+
+def syphon(state="idle", age=0.0, **changes):
+    at = (NOW - dt.timedelta(seconds=age)).isoformat()
+    return SyphonStatus.from_json({"id": "s", "state": state, "updated_at": at, **changes})
+
+
+def waiting(seconds):
+    oldest = NOW - dt.timedelta(seconds=seconds)
+    return [QueueDepth(path="q", active=1, dead_letters=0, oldest=oldest)]
+
+
+CONDITIONS = {
+    "PairbusFailedOver": ("entities", {"statuses": [client("failed_over")]}),
+    "PairbusOutageLong": (
+        "oldest",
+        {"statuses": [client("failed_over")], "backlog": waiting(3601)},
+    ),
+    "PairbusUnprotected": ("protection", {"statuses": [client(unprotected="no queues")]}),
+    "PairbusNoSyphon": ("syphon", {"statuses": [client()]}),
+    "PairbusSyphonSilent": ("syphon", {"statuses": [syphon(age=3000)]}),
+    "PairbusSyphonStalled": ("syphon", {"statuses": [syphon("stalled", stalled="ledger: full")]}),
+    "PairbusBacklogOld": ("oldest", {"backlog": waiting(301)}),
+    "PairbusBacklogLate": ("oldest", {"backlog": waiting(3601)}),
+    "PairbusDeadLetters": (
+        "dead letters",
+        {"backlog": [QueueDepth(path="q", active=0, dead_letters=1)]},
+    ),
+    "PairbusAllClientsSilent": ("clients", {"statuses": [client(age=3000)]}),
+    "PairbusClientSilent": ("clients", {"statuses": [client(age=3000), client()]}),
+    "PairbusLedgerDropsRows": ("source", {"statuses": [client(ledger_dropped_rows=5)]}),
+    "PairbusBlind": ("source", {"status_problem": "not a ledger"}),
+}
+
+
 def test_alert_has_the_level_that_the_check_gives_to_the_same_condition():
-    queue = QueueDepth(path="q", active=0, dead_letters=1)
-    snapshot = assemble(Facts(now=dt.datetime.now(dt.UTC), backlog=[queue]))
-    (dead,) = [f for f in check_snapshot(snapshot) if f.check == "dead letters"]
     rules = yaml.safe_load(RULES.read_text())["groups"]
-    alerts = {rule["alert"]: rule for group in rules for rule in group["rules"]}
-    assert {
-        name: alerts[name]["labels"]["severity"]
-        for name in ("PairbusDeadLetters", "PairbusFailedOver", "PairbusSyphonStalled")
-    } == {
-        "PairbusDeadLetters": dead.level,
-        "PairbusFailedOver": Grades().failed_over,
-        "PairbusSyphonStalled": Grades().stalled,
+    alerts = {
+        rule["alert"]: rule["labels"]["severity"] for group in rules for rule in group["rules"]
     }
-    assert f"> {Thresholds().age_warning:g}" in alerts["PairbusBacklogOld"]["expr"]
+    del alerts["PairbusMetricsMissing"]  # there is nothing that could be checked
+    found = {}
+    for alert, (name, facts) in CONDITIONS.items():
+        complete = {"backlog": [QueueDepth(path="q", active=0, dead_letters=0)], **facts}
+        findings = check_snapshot(assemble(Facts(now=NOW, **complete)))
+        found[alert] = worst([finding for finding in findings if finding.check == name])
+    assert alerts == {
+        alert: "warning" if level == "unknown" else level for alert, level in found.items()
+    }
+
+
+def test_thresholds_of_the_alerts_are_those_of_the_check():
+    rules = yaml.safe_load(RULES.read_text())["groups"]
+    exprs = {rule["alert"]: rule["expr"] for group in rules for rule in group["rules"]}
+    limits = Thresholds()
+    assert f"> {limits.age_warning:g}" in exprs["PairbusBacklogOld"]
+    assert f"> {limits.age_critical:g}" in exprs["PairbusBacklogLate"]
+    assert f"> {limits.age_critical:g}" in exprs["PairbusOutageLong"]
+    assert limits.dead_critical == 1
