@@ -56,6 +56,8 @@ class Definition:
     help: str
     labels: tuple[str, ...] = ("pair", "entity")
     samples: Callable[[Snapshot, str], Iterable[Sample]] = lambda _snapshot, _pair: ()
+    event: type[Event] | None = None  # the event that it counts; attributes of it are the labels
+    amount: Callable[[Any], float] = lambda _event: 1
 
     @property
     def exposed_name(self) -> str:
@@ -210,24 +212,31 @@ STATUS_METRICS = (
 """Metrics of a snapshot: of one process by its observer, of all clients by the live page."""
 
 EVENT_METRICS = (
-    Definition("pairbus_suspicions", "counter", "Times a healthy entity became suspect."),
-    Definition("pairbus_failovers", "counter", "Failovers that were engaged."),
-    Definition(
-        "pairbus_restores", "counter", "Failovers that ended, by cause.",
-        ("pair", "entity", "by"),
-    ),
-    Definition("pairbus_failover_duration_seconds", "histogram", "How long failovers lasted."),
-    Definition("pairbus_backlogged_bytes", "counter", "Bytes that backlog queues accepted."),
-    Definition("pairbus_ping_failures", "counter", "Pings that the primary did not accept."),
-    Definition("pairbus_ping_duration_seconds", "histogram", "How long pings took."),
-    Definition("pairbus_refusals", "counter", "Pings that found the entity missing or disabled."),
-    Definition("pairbus_unavailable", "counter", "Sends that neither namespace accepted."),
-    Definition("pairbus_oversize_messages", "counter", "Messages that would not fit the backlog."),
-    Definition(
-        "pairbus_backlog_queue_removals", "counter", "Times a backlog queue left the rotation.",
-        _QUEUE,
-    ),
-    Definition("pairbus_client_faults", "counter", "Clients that were faulted.", ("pair", "side")),
+    Definition("pairbus_suspicions", "counter", "Times a healthy entity became suspect.",
+               event=events.PrimarySuspected),
+    Definition("pairbus_failovers", "counter", "Failovers that were engaged.",
+               event=events.FailedOver),
+    Definition("pairbus_restores", "counter", "Failovers that ended, by cause.",
+               ("pair", "entity", "by"), event=events.Restored),
+    Definition("pairbus_failover_duration_seconds", "histogram", "How long failovers lasted.",
+               event=events.Restored, amount=lambda e: e.seconds),
+    Definition("pairbus_backlogged_bytes", "counter", "Bytes that backlog queues accepted.",
+               event=events.MessageBacklogged, amount=lambda e: e.size),
+    Definition("pairbus_ping_failures", "counter", "Pings that the primary did not accept.",
+               event=events.PingSent, amount=lambda e: 0 if e.succeeded else 1),
+    Definition("pairbus_ping_duration_seconds", "histogram", "How long pings took.",
+               event=events.PingSent, amount=lambda e: e.seconds),
+    Definition("pairbus_refusals", "counter", "Pings that found the entity missing or disabled.",
+               event=events.PrimaryRefused),
+    Definition("pairbus_unavailable", "counter", "Sends that neither namespace accepted.",
+               event=events.PairUnavailable),
+    Definition("pairbus_oversize_messages", "counter", "Messages that would not fit the backlog.",
+               event=events.OversizeMessage),
+    Definition("pairbus_backlog_queue_removals", "counter",
+               "Times a backlog queue left the rotation.", _QUEUE,
+               event=events.BacklogQueueRemoved),
+    Definition("pairbus_client_faults", "counter", "Clients that were faulted.", ("pair", "side"),
+               event=events.ClientFaulted),
 )  # fmt: skip
 """Metrics of events: in the process of the application only."""
 
@@ -320,35 +329,9 @@ class PrometheusObserver:
 
     def __call__(self, event: Event) -> None:
         """Count an event."""
-        own = (event.pair, event.entity)
-        match event:
-            case events.PrimarySuspected():
-                self._add("suspicions", own)
-            case events.FailedOver():
-                self._add("failovers", own)
-            case events.Restored(by=by, seconds=seconds):
-                self._add("restores", (*own, by))
-                self._observe("failover_duration_seconds", own, seconds)
-            case events.MessageBacklogged(size=size):
-                self._add("backlogged_bytes", own, size)
-            case events.PingSent(succeeded=succeeded, seconds=seconds):
-                self._observe("ping_duration_seconds", own, seconds)
-                self._add("ping_failures", own, 0 if succeeded else 1)
-            case events.PrimaryRefused():
-                self._add("refusals", own)
-            case events.PairUnavailable():
-                self._add("unavailable", own)
-            case events.OversizeMessage():
-                self._add("oversize_messages", own)
-            case events.BacklogQueueRemoved():
-                self._add("backlog_queue_removals", own)
-            case events.ClientFaulted(side=side):
-                self._add("client_faults", (event.pair, side))
-            case _:
-                pass  # the status has the rest
-
-    def _add(self, name: str, labels: tuple[str, ...], amount: float = 1) -> None:
-        self._metrics[f"pairbus_{name}"].labels(*labels).inc(amount)
-
-    def _observe(self, name: str, labels: tuple[str, ...], value: float) -> None:
-        self._metrics[f"pairbus_{name}"].labels(*labels).observe(value)
+        for metric in EVENT_METRICS:
+            if isinstance(event, metric.event or ()):
+                labels = ("entity" if label == "queue" else label for label in metric.labels)
+                child = self._metrics[metric.name].labels(*[getattr(event, x) for x in labels])
+                add = child.observe if metric.kind == "histogram" else child.inc
+                add(metric.amount(event))
