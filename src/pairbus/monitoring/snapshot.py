@@ -32,6 +32,7 @@ from pairbus.status import BacklogQueueStatus, Counts, EntityStatus, PairStatus
 from pairbus.syphon.status_records import SyphonStatus
 
 PHASES = ("healthy", "draining", "suspect", "failed_over")
+NAMES_OF_A_CLIENT = ("primary_namespace", "primary", "secondary")
 STALE_AFTER = 60.0  # a status file is rewritten every few seconds while its owner runs
 
 
@@ -93,22 +94,17 @@ def assemble(facts: Facts) -> Snapshot:
 def read_client(status: PairStatus, now: dt.datetime) -> ClientState:
     """Return a paired client, as its status file describes it."""
     seconds = age(status.updated_at, now)
+    names = {name: getattr(status, name) or None for name in NAMES_OF_A_CLIENT}
     return ClientState(
-        client_id=status.client_id,
-        host=status.host,
-        pid=status.pid,
-        primary_namespace=status.primary_namespace or None,
-        primary=status.primary or None,
-        secondary=status.secondary or None,
-        state=status.state,
-        updated_at=status.updated_at,
+        **{**shared_fields(status, ClientState), **names},
         is_stale=status.state == "open" and (seconds is None or seconds > STALE_AFTER),
-        unprotected=status.unprotected,
-        ledger_problem=status.ledger_problem,
-        ledger_dropped_rows=status.ledger_dropped_rows,
-        entities=status.entities,
-        backlog_queues=status.backlog_queues,
     )
+
+
+def shared_fields(status: PairStatus | SyphonStatus, record: type) -> dict[str, Any]:
+    """Return the values of a status that a record has under the same names."""
+    shared = {field.name for field in fields(status)} & {field.name for field in fields(record)}
+    return {name: getattr(status, name) for name in shared}
 
 
 def unprotected(clients: Sequence[ClientState]) -> list[ClientState]:
@@ -134,10 +130,9 @@ def read_syphon(status: SyphonStatus, now: dt.datetime) -> SyphonState:
         status = replace(status, rate=0.0, eta=None, throttled_by=None)
     until = age(status.next_attempt, now)
     next_attempt_in = None if until is None or until > 0 else -until
-    shared = {field.name for field in fields(status)} & {f.name for f in fields(SyphonState)}
+    shown = {**shared_fields(status, SyphonState), "state": "silent" if is_stale else state}
     return SyphonState(
-        **{name: getattr(status, name) for name in shared - {"state"}},
-        state="silent" if is_stale else state,
+        **shown,
         is_stale=is_stale,
         waits_for_primary=(
             state == "stalled" and not is_stale and waits_for_primary(status.stalled)
